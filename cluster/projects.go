@@ -20,8 +20,8 @@ const (
 )
 
 // FollowProjects follows the projects of the Keystone of a source until ctx ends. source returns the
-// current source, or nil if there is none. Only one process at a time may follow the projects. The
-// Tenants must be followed.
+// current source, or nil if there is none. Only one process at a time may follow the projects. c.Tenants
+// must be running.
 func (c *Cluster) FollowProjects(ctx context.Context, m Manager, source func() *configv1alpha1.Source) error {
 	defer c.Projects.Stop()
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

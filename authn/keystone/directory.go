@@ -63,7 +63,8 @@ type Directory struct {
 }
 
 // OpenDirectory returns the directory of a cloud in a clouds.yaml, like [Open]. It sends no request
-// before the first Read. The service user needs at least the role reader with system scope.
+// before the first Read. The service user is the user of the cloud. It needs the role reader with system
+// scope.
 func OpenDirectory(
 	path, cloud, authURL string, report reload.Report,
 ) (d *Directory, run func(ctx context.Context), err error) {

@@ -62,8 +62,9 @@ func (f *finite) next() (byte, error) {
 	return b, nil
 }
 
-// replace returns the byte for b, which is the first of a literal if the rest follows. The spaces
-// around the number keep it apart from bytes next to the literal: what was not JSON stays so.
+// replace returns the byte that replaces b. If b begins the literal, the number replaces the whole
+// literal. The spaces separate the number from the bytes next to the literal, so that invalid JSON
+// remains invalid.
 func (f *finite) replace(b byte, literal, by string) byte {
 	ahead, err := f.in.Peek(len(literal) - 1)
 	if err != nil {

@@ -52,7 +52,7 @@ func incomplete(list, problem string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrIncomplete, list, fmt.Sprintf(problem, args...))
 }
 
-// unavailable returns an [ErrUnavailable] about a list, and logs the cause now and then.
+// unavailable returns an [ErrUnavailable] about a list. It logs the cause, with a limit on the rate.
 func (p *pass) unavailable(ctx context.Context, list, problem string, err error) error {
 	return fmt.Errorf("%w: %s: %s", p.service.unavailable(ctx, "list "+list, err), list, problem)
 }

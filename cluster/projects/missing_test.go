@@ -36,7 +36,7 @@ func (c *cluster) bound() (n int) {
 	return n
 }
 
-// TestMissingProjects checks how many missing projects are believed, and how long their rights remain.
+// TestMissingProjects checks how many projects may be missing at once, and how long their rights remain.
 func TestMissingProjects(t *testing.T) {
 	for _, test := range []struct {
 		had, missing int

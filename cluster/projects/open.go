@@ -37,7 +37,7 @@ func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
 	}, nil
 }
 
-// Open returns the reader of the Keystone of a source. It follows cloudsFile while run runs.
+// Open returns the reader of the Keystone of a source. The reader reloads cloudsFile while run runs.
 func Open(
 	source *configv1alpha1.Source, report reload.Report,
 ) (reader *keystone.Directory, run func(ctx context.Context), err error) {
@@ -47,7 +47,7 @@ func Open(
 // Remedy returns what an administrator can do about an error of [Reader.Read].
 func Remedy(err error) string {
 	if errors.Is(err, keystone.ErrIncomplete) {
-		return "check that the user of the cloud has the role reader with system scope"
+		return "check that the service user has the role reader with system scope"
 	}
 	return "check authURL, cloudsFile and the network"
 }

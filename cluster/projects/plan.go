@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// missingFor is the time after which the rights of a missing project are deleted.
+	// missingFor is the time after which the RoleBindings of a missing project are deleted.
 	missingFor = 24 * time.Hour
-	// missingReads is the number of successive complete reads without the project that this needs too.
+	// missingReads is the number of successive complete reads that must lack the project before that.
 	missingReads = 10
 	// maxCreations is the number of namespaces that one plan creates for a tenant at most, so that one
 	// tenant does not delay the others.
@@ -36,7 +36,7 @@ type Settings struct {
 	Roles map[string]string
 	// Interval is the time between two reads.
 	Interval time.Duration
-	// CreateTenants creates a Tenant for each enabled domain that maps to a tenant without one.
+	// CreateTenants creates the Tenant of each enabled domain if it does not exist.
 	CreateTenants bool
 	// DeleteNamespaces deletes the namespaces of projects that are missing for 24 hours.
 	DeleteNamespaces bool
@@ -46,8 +46,8 @@ type Settings struct {
 type State struct {
 	// Tenants are the IDs of all Tenants.
 	Tenants []tenant.ID
-	// Tenant returns the Tenant of a tenant, or nil if it has none. The second result is false if that is
-	// not known.
+	// Tenant returns the Tenant of a tenant, or nil if there is none. The second result is false if the
+	// Tenant cannot be decoded, or if it is not known whether there is one.
 	Tenant func(tenant.ID) (t *v1alpha1.Tenant, known bool)
 	// Namespaces are all namespaces of the cluster, and OwnerOf returns their tenants.
 	Namespaces []*corev1.Namespace
@@ -89,7 +89,7 @@ type Plan struct {
 	Condition metav1.Condition
 	// More reports whether a further plan has more changes.
 	More bool
-	// missing are the keys of what Keystone no longer has.
+	// missing are the keys of the projects and roles that Keystone no longer has.
 	missing []string
 }
 
@@ -103,9 +103,9 @@ type planner struct {
 	owned     map[tenant.ID][]*corev1.Namespace
 }
 
-// Plans returns the plans of all tenants that have a domain, or had one, sorted by tenant. confirmed
-// reports whether enough successive reads lacked a project, by its ID, or the roles of a tenant, by
-// [rolesOf].
+// Plans returns the plans of all tenants that have or had a domain, sorted by tenant. confirmed reports
+// whether enough successive reads lacked a project or the roles of a tenant. Its key is the ID of the
+// project or the result of [rolesOf].
 func Plans(
 	s *Settings, c *keystone.Contents, state *State, confirmed func(key string) bool, now time.Time,
 ) (plans []Plan) {
@@ -143,7 +143,7 @@ func Plans(
 // rolesOf returns the key under which the missing roles of a tenant are counted.
 func rolesOf(id tenant.ID) string { return "roles of " + id.String() }
 
-// plan returns the plan of a tenant, or nil if nothing is to be done or reported.
+// plan returns the plan of a tenant, or nil if there is nothing to change or to report.
 func (p *planner) plan(id tenant.ID) *Plan {
 	t, known := p.state.Tenant(id)
 	domains := p.domains[id]

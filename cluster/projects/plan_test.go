@@ -460,7 +460,7 @@ func TestNewProjects(t *testing.T) {
 		},
 		"same name": {
 			"", all(id+"1", "a b", id+"2", "a-b"),
-			"acme--a-b-01234567", "exists, but it is not that of project " + id + "2",
+			"acme--a-b-01234567", "exists, but it does not belong to project " + id + "2",
 		},
 		"upper-case IDs": {
 			"", all("P1", "a", "p1", "a"),
@@ -496,11 +496,11 @@ func TestNewProjects(t *testing.T) {
 		},
 		"tenant of 54": {
 			long[:54], all(id, "a"),
-			"", "longer than 53",
+			"", "at most 53",
 		},
 		"tenant of 63": {
 			long[:63], all(id, "a"),
-			"", "longer than 53",
+			"", "at most 53",
 		},
 		"tenant of 51": {
 			long[:51], all(id, "abc"),
@@ -562,7 +562,7 @@ func TestExistingNamespaces(t *testing.T) {
 	}{
 		"no annotation, as after a restore": {
 			func(c *cluster) { c.namespace(name, "acme", "") },
-			v1alpha1.ReasonProjectsSkipped, "namespace " + name + " exists, but it is not that of project p1", nil,
+			v1alpha1.ReasonProjectsSkipped, "namespace " + name + " exists, but it does not belong to project p1", nil,
 		},
 		"another tenant's": {
 			func(c *cluster) { c.namespace(name, "globex", p1.String()) },
@@ -584,11 +584,11 @@ func TestExistingNamespaces(t *testing.T) {
 		},
 		"annotation of another domain": {
 			func(c *cluster) { c.namespace(name, "acme", other.String()) },
-			v1alpha1.ReasonProjectsSkipped, "exists, but it is not that of project p1", nil,
+			v1alpha1.ReasonProjectsSkipped, "exists, but it does not belong to project p1", nil,
 		},
 		"annotation of a domain only": {
 			func(c *cluster) { c.namespace(name, "acme", (&tenants.Keystone{Domain: "d1"}).String()) },
-			v1alpha1.ReasonProjectsSkipped, "exists, but it is not that of project p1", nil,
+			v1alpha1.ReasonProjectsSkipped, "exists, but it does not belong to project p1", nil,
 		},
 		"another name": {func(c *cluster) { c.namespace("acme--old", "acme", p1.String()) }, v1alpha1.ReasonSynced, "", nil},
 		"stale roles": {
@@ -604,7 +604,7 @@ func TestExistingNamespaces(t *testing.T) {
 				c.now = c.now.Add(time.Minute)
 				c.namespace("acme--a", "acme", (&tenants.Keystone{Domain: "d1", Project: "p1"}).String())
 			},
-			v1alpha1.ReasonProjectsSkipped, "namespaces acme--a and acme--b are both of project p1", nil,
+			v1alpha1.ReasonProjectsSkipped, "namespaces acme--a and acme--b both belong to project p1", nil,
 		},
 		"terminating": {
 			func(c *cluster) { c.namespace(name, "acme", p1.String()).DeletionTimestamp = &metav1.Time{Time: start} },

@@ -39,7 +39,7 @@ const (
 	retryAtFirst = 10 * time.Second
 	// reportedFailures is the number of successive failed reads after which the Tenants report it.
 	reportedFailures = 3
-	// again is the time between two plans of the same read.
+	// again is the time between two plans that use the same read.
 	again = time.Second
 )
 
@@ -56,7 +56,7 @@ type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Tenants must be followed.
+	// Tenants must be running.
 	Tenants *tenants.Store
 	// Namespaces are all namespaces of the cluster, and OwnerOf returns their tenants.
 	Namespaces cache.SharedIndexInformer
@@ -120,7 +120,7 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 	until := s.now().Add(s.Interval)
 	s.note(s.plans(contents))
 	for !s.apply(ctx, s.plans(contents)) && ctx.Err() == nil && s.now().Before(until) {
-		select { // the caches need a moment to have what was written
+		select { // until the caches contain the writes
 		case <-ctx.Done():
 		case <-time.After(again):
 		}
@@ -160,7 +160,7 @@ func (s *Syncer) reportNotRead(ctx context.Context, remedy string) {
 			Type:               v1alpha1.ConditionKeystone,
 			Status:             metav1.ConditionFalse,
 			Reason:             v1alpha1.ReasonKeystoneNotRead,
-			Message:            "Keystone cannot be read, so nothing changes: " + remedy,
+			Message:            "Keystone cannot be read, so nothing changes. See the log of the leader, and " + remedy,
 			ObservedGeneration: t.Generation,
 		})
 	}

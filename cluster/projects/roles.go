@@ -80,7 +80,8 @@ func (d *directory) assign(c *keystone.Contents) {
 	}
 }
 
-// below returns the projects below a project. Only a cycle includes the project itself.
+// below returns the projects below a project. The result contains the project itself only if the
+// projects form a cycle.
 func below(project string, children map[string][]string) map[string]bool {
 	all := map[string]bool{}
 	for next := slices.Clone(children[project]); len(next) > 0; next = next[1:] {
@@ -135,7 +136,7 @@ func sortRoles(all []tenants.KeystoneRole) {
 }
 
 // lost returns the roles that were bound and no longer have an assignment. It omits the roles that the
-// settings no longer bind in this way, because the settings are not Keystone's answer.
+// settings no longer bind in this way, because Keystone is not the cause of that change.
 func (d *directory) lost(was, is []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
 	for _, role := range was {
 		if d.isMapped(&role) && !slices.ContainsFunc(is, func(r tenants.KeystoneRole) bool { return r.ID == role.ID }) {

@@ -34,7 +34,8 @@ type followed struct {
 	is *tenants.Keystone
 }
 
-// make adds the changes and sets the condition. wrong is the error of the annotation of the Tenant.
+// make adds the changes and sets the condition. wrong is the error if the annotation of the Tenant is
+// invalid.
 func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 	if !t.hasDomain(domains, wrong) {
 		t.keepFound()
@@ -95,35 +96,37 @@ func (t *tenantPlan) keepFound() {
 	}
 }
 
-// most returns the number of missing things that Keystone may have deleted on purpose.
+// most returns how many of all projects or roles may be missing at once. If more are missing, Keystone may
+// be wrong.
 func most(all int) int { return max(3, all/10) }
 
-// fails sets the condition of a tenant that nothing is done for.
+// fails sets the condition of a tenant whose domain is not usable. The plan changes nothing then.
 func (t *tenantPlan) fails(reason, format string, args ...any) bool {
 	t.plan.Condition.Status, t.plan.Condition.Reason = metav1.ConditionFalse, reason
-	t.plan.Condition.Message = fmt.Sprintf(format, args...) + ": nothing was changed"
+	t.plan.Condition.Message = "nothing was changed: " + fmt.Sprintf(format, args...)
 	return false
 }
 
-// hasDomain reports whether the tenant has one enabled domain, the one that was recorded.
+// hasDomain reports whether exactly one domain maps to the tenant, is enabled, and is the recorded one.
 func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
 	switch {
 	case wrong != nil:
-		return t.fails(v1alpha1.ReasonKeystoneFailed, "%v, set it to \"\" so that the server writes it again", wrong)
+		return t.fails(v1alpha1.ReasonKeystoneFailed, "%v. Set it to \"\" so that the server writes it again", wrong)
 	case len(domains) == 0:
-		return t.fails(v1alpha1.ReasonDomainMissing, "no Keystone domain maps to the tenant, and the domain %s did. "+
-			"If the domain was renamed, name it in tenantMap of the source", t.recorded.Domain)
+		return t.fails(v1alpha1.ReasonDomainMissing, "no Keystone domain maps to the tenant. Before, the domain %s "+
+			"mapped to it. If the domain was renamed, add its new name to tenantMap of the source", t.recorded.Domain)
 	case len(domains) > 1:
 		return t.fails(v1alpha1.ReasonDomainAmbiguous, "%d Keystone domains map to the tenant. "+
-			"Change tenantMap of the source so that one does", len(domains))
+			"Change tenantMap of the source so that only one domain maps to it", len(domains))
 	}
 	t.domain = domains[0]
 	switch {
 	case !tenants.IsKeystoneID(t.domain.ID):
 		return t.fails(v1alpha1.ReasonKeystoneFailed, "the ID of the Keystone domain has unexpected characters")
 	case t.recorded != nil && t.recorded.Domain != t.domain.ID:
-		return t.fails(v1alpha1.ReasonDomainChanged, "the Keystone domain %s maps to the tenant, but the domain %s did "+
-			"before. To accept it, run kubectl annotate tenants.kubetenant.dev %s kubetenant.dev/keystone= --overwrite",
+		return t.fails(v1alpha1.ReasonDomainChanged, "the Keystone domain %s maps to the tenant. Before, the domain %s "+
+			"mapped to it. To accept the new domain, run: kubectl annotate tenants.kubetenant.dev %s "+
+			"kubetenant.dev/keystone= --overwrite",
 			t.domain.ID, t.recorded.Domain, t.plan.Object.Name)
 	case !t.domain.Enabled:
 		return t.fails(v1alpha1.ReasonDomainDisabled, "the Keystone domain is disabled")
@@ -135,7 +138,7 @@ func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
 func (t *tenantPlan) follow() {
 	t.followed = map[string]followed{}
 	owned := t.owned[t.plan.Tenant]
-	slices.SortFunc(owned, func(a, b *corev1.Namespace) int { // the oldest one is that of the project
+	slices.SortFunc(owned, func(a, b *corev1.Namespace) int { // the oldest one belongs to the project
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	for _, ns := range owned {
@@ -145,7 +148,7 @@ func (t *tenantPlan) follow() {
 			t.problem("namespace %s: %v", ns.Name, err)
 		case is == nil || is.Project == "" || is.Domain != t.domain.ID:
 		case t.followed[is.Project].ns != nil:
-			t.problem("namespaces %s and %s are both of project %s", ns.Name, t.followed[is.Project].ns.Name, is.Project)
+			t.problem("namespaces %s and %s both belong to project %s", ns.Name, t.followed[is.Project].ns.Name, is.Project)
 		default:
 			t.followed[is.Project] = followed{ns, is}
 		}
@@ -259,7 +262,7 @@ func (t *tenantPlan) remap(id string) bool {
 	if len(to.Roles) == len(f.is.Roles) || f.ns.DeletionTimestamp != nil {
 		return false
 	}
-	t.change(f, &to, "the settings no longer bind roles of project "+id)
+	t.change(f, &to, "sync.roles no longer lists roles of project "+id)
 	return true
 }
 
@@ -272,7 +275,11 @@ func (t *tenantPlan) remove(id string) {
 	case f.ns.DeletionTimestamp != nil:
 	case f.is.MissingSince == nil:
 		to.MissingSince = &t.now
-		t.change(f, &to, "Keystone no longer has project "+id+", its roles end after "+missingFor.String())
+		end := "Its RoleBindings end after "
+		if t.settings.DeleteNamespaces {
+			end = "The namespace is deleted after "
+		}
+		t.change(f, &to, "Keystone no longer has project "+id+". "+end+missingFor.String())
 	case over && t.settings.DeleteNamespaces:
 		t.add(Change{
 			Action:    DeleteNamespace,
@@ -299,10 +306,11 @@ func (t *tenantPlan) create(projects map[string]keystone.Project) {
 		case !tenants.IsKeystoneID(id):
 			t.problem("the ID of a project has unexpected characters")
 		case name == "":
-			t.problem("no namespace can be named after project %s, because the ID of the tenant is longer than 53 "+
-				"characters or is not a DNS label without \"--\"", id)
+			t.problem("no namespace can be named after project %s. The ID of the tenant must be a DNS label of at most 53 "+
+				"characters without \"--\", and the ID of the project must contain a letter or a digit", id)
 		case t.exists[name]:
-			t.problem("namespace %s exists, but it is not that of project %s. Delete or release it", name, id)
+			t.problem("namespace %s exists, but it does not belong to project %s. Delete the namespace, or rename the "+
+				"project", name, id)
 		case created == maxCreations:
 			t.plan.More = true
 		default:
@@ -333,7 +341,7 @@ func (t *tenantPlan) conclude(missing []string, most int) {
 			"their namespaces (%s)", len(missing), len(t.followed), strings.Join(names, ", "))
 	case t.holds:
 		c.Reason = v1alpha1.ReasonRolesMissing
-		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so their roles remain for %s",
+		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so the RoleBindings remain for %s",
 			missingFor)
 	case len(t.problems) > 0:
 		c.Reason = v1alpha1.ReasonProjectsSkipped

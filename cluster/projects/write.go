@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// write makes one change. It changes an object only as it was read.
+// write makes one change. It fails with a conflict if the object has changed since it was read.
 func (s *Syncer) write(ctx context.Context, plan *Plan, c *Change) error {
 	switch c.Action {
 	case CreateTenant:
@@ -64,8 +64,8 @@ func (s *Syncer) updateNamespace(ctx context.Context, c *Change) error {
 	return behind(err)
 }
 
-// behind returns a conflict for an object that exists already or no longer: the caches are behind, and
-// the next plan reports an object that belongs to something else.
+// behind returns a conflict if a created object already exists or a changed object no longer exists. In
+// both cases the caches are behind, and the next plan sees the object.
 func behind(err error) error {
 	if !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 		return err

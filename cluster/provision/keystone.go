@@ -29,8 +29,8 @@ func (g *given) giveDomain(id tenant.ID, t metav1.Object) error {
 	return nil
 }
 
-// bindingsIn returns the bindings of a namespace: those of all namespaces of the tenant and those of its
-// Keystone project. The roles of a project in another domain give no rights.
+// bindingsIn returns the bindings that all namespaces of the tenant have and the bindings of the
+// namespace's Keystone project. A project of another domain has no bindings.
 func (g *given) bindingsIn(ns *corev1.Namespace) []rbacv1.RoleBinding {
 	project, err := tenants.KeystoneOf(ns)
 	if err != nil || project == nil || project.Project == "" || project.Domain != g.domain {

@@ -23,11 +23,12 @@ type Keystone struct {
 	// Roles are the roles that the server binds: those of the project in its namespace, and those of the
 	// domain in each namespace of the Tenant. They are sorted by their IDs.
 	Roles []KeystoneRole `json:"roles,omitempty"`
-	// MissingSince is when Keystone first no longer had the project, or the roles of a Tenant's projects.
+	// MissingSince is the time of the first read that lacked the project. On a Tenant, it is the time of
+	// the first read that lacked too many roles of the tenant.
 	MissingSince *metav1.Time `json:"missingSince,omitempty"`
 }
 
-// KeystoneRole is a role of Keystone that a project or a domain has an assignment of.
+// KeystoneRole is a role that a user or a group has in a Keystone project or domain.
 type KeystoneRole struct {
 	// ID is the ID of the role in Keystone.
 	ID string `json:"id"`
@@ -41,7 +42,7 @@ type KeystoneRole struct {
 const maxKeystone = 64 << 10
 
 // IsKeystoneID reports whether a text can be the ID of a domain, a project or a role of Keystone. The
-// names of scopes in groups are none.
+// texts "domain" and "system" cannot, because groups contain them as scopes.
 func IsKeystoneID(id string) bool {
 	return keystoneID.MatchString(id) && id != "domain" && id != "system"
 }
@@ -50,8 +51,8 @@ var keystoneID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 var errKeystone = errors.New("the annotation " + tenant.KeystoneAnnotation + " is invalid")
 
-// KeystoneOf returns what the annotation of a Tenant or a Namespace specifies, or nil if it is missing
-// or empty. It fails if the annotation is not one that [Keystone.String] returns.
+// KeystoneOf decodes the annotation of a Tenant or a Namespace. It returns nil if the annotation is missing
+// or empty, and an error if [Keystone.String] cannot return its value.
 func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	text := object.GetAnnotations()[tenant.KeystoneAnnotation]
 	if text == "" {
@@ -75,7 +76,7 @@ func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	return out, nil
 }
 
-// check returns why an annotation is invalid.
+// check returns an error if an annotation is invalid.
 func (k *Keystone) check() error {
 	if !IsKeystoneID(k.Domain) || k.Project != "" && !IsKeystoneID(k.Project) {
 		return fmt.Errorf("%w: an ID is invalid", errKeystone)
@@ -88,8 +89,8 @@ func (k *Keystone) check() error {
 	return nil
 }
 
-// isGroup reports whether the group of a role has the form that the source gives it. The form is a
-// prefix that is not reserved, the project or the domain, and the role.
+// isGroup reports whether the group of a role has the form <prefix>role-id:<project>:<role>, or
+// <prefix>role-id:domain:<role> on a Tenant. The prefix must not be reserved.
 func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	scope := k.Project
 	if scope == "" {

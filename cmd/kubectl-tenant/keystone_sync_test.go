@@ -256,7 +256,7 @@ func TestKeystoneSyncFails(t *testing.T) {
 		"an incomplete list": {
 			change: func(_ *testing.T, f *syncFixture) { f.lists["domains"] = "[]" },
 			want: "incomplete lists from Keystone: domains: the list is empty: the leader would change nothing: check that " +
-				"the user of the cloud has the role reader with system scope",
+				"the service user has the role reader with system scope",
 			code: exitUnusual,
 		},
 		"no cloudsFile": {

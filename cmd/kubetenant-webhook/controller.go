@@ -83,8 +83,8 @@ func newControllerCommand() *cobra.Command {
 		"the section admission.publication of the configuration as JSON")
 	keystoneConfig := ""
 	cmd.Flags().StringVar(&keystoneConfig, "keystone-config", keystoneConfig,
-		"TenancyConfiguration whose keystone source has the section sync; the controller follows the projects of this "+
-			"Keystone, and reloads the file when it changes")
+		"path of the TenancyConfiguration. If one of its keystone sources has the section sync, the controller follows the "+
+			"projects of this Keystone. The controller reloads the file when it changes")
 	cmd.Flags().BoolVar(&quotas, "quotas", true, "count the resources that the objects of tenants use")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
@@ -128,8 +128,8 @@ func newControllerCommand() *cobra.Command {
 	return cmd
 }
 
-// followedSource returns a function that returns the source of a configuration whose projects the
-// cluster follows. It follows the file until ctx ends. Without a path, there is none.
+// followedSource returns a function that returns the source whose projects the cluster follows, or nil. It
+// reloads the configuration at path until ctx ends. If path is empty, the function returns nil.
 func followedSource(ctx context.Context, path string) (func() *configv1alpha1.Source, error) {
 	if path == "" {
 		return func() *configv1alpha1.Source { return nil }, nil

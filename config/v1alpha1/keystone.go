@@ -26,23 +26,23 @@ const (
 )
 
 // KeystoneSync specifies how the cluster follows the domains, projects and role assignments of
-// Keystone. The server only reads from Keystone. The user of cloud needs the role reader with system
-// scope.
+// Keystone. The server never writes to Keystone. The user in the entry cloud of cloudsFile needs a
+// password and the role reader with system scope.
 type KeystoneSync struct {
 	// roles specifies the ClusterRole that the server binds for each Keystone role, by the name of the
-	// Keystone role. Roles that are not listed have no effect, and neither do roles that belong to a
-	// domain. Required.
+	// Keystone role. Roles that are not listed have no effect. Domain-specific roles have no effect, even
+	// if a listed role has the same name. Required.
 	// +required
 	Roles map[string]string `json:"roles"`
 	// interval specifies the time between two reads of Keystone. Must be between 10s and 1h. Defaults
 	// to 5m.
 	// +optional
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// createTenants specifies whether the server creates a Tenant for each enabled domain that maps to a
-	// tenant without one. Defaults to false.
+	// createTenants specifies whether the server creates the Tenant of each enabled domain that maps to a
+	// tenant, if the Tenant does not exist. If false, such a domain has no effect. Defaults to false.
 	// +optional
 	CreateTenants bool `json:"createTenants,omitempty"`
-	// onProjectDeleted specifies the effect on the namespace when a project has been missing in Keystone
+	// onProjectDeleted specifies the effect on the namespace when a project has been missing from Keystone
 	// for 24 hours. Keep deletes the RoleBindings of the project and retains the namespace. Delete
 	// deletes the namespace and all objects in it. Defaults to Keep.
 	// +optional

@@ -124,7 +124,7 @@ type Keystone struct {
 	// +optional
 	Cache KeystoneCache `json:"cache,omitempty"`
 	// sync specifies that the cluster follows the projects and roles of this Keystone. At most one source
-	// may have it. If empty, the cluster follows none.
+	// may have it. If empty, projects have no effect on namespaces.
 	// +optional
 	Sync *KeystoneSync `json:"sync,omitempty"`
 }

@@ -282,8 +282,8 @@ const (
 	ReasonDomainAmbiguous = "DomainAmbiguous" // several domains map to the tenant
 	ReasonDomainChanged   = "DomainChanged"   // another domain maps to the tenant
 	ReasonDomainDisabled  = "DomainDisabled"
-	ReasonProjectsMissing = "ProjectsMissing" // too many to be believed
-	ReasonRolesMissing    = "RolesMissing"    // too many to be believed
+	ReasonProjectsMissing = "ProjectsMissing" // so many that the server removes none of them
+	ReasonRolesMissing    = "RolesMissing"    // so many that the server retains them for 24 hours
 	ReasonProjectsSkipped = "ProjectsSkipped" // some projects have no namespace
 	ReasonKeystoneNotRead = "NotRead"         // Keystone cannot be read
 	ReasonKeystoneFailed  = "WriteFailed"     // a write to the cluster failed

@@ -263,7 +263,7 @@ func (r reader) Read(ctx context.Context) (*keystone.Contents, error) { return r
 // TestRead requires that an error of Keystone names the remedy, and that an interrupt stays one.
 func TestRead(t *testing.T) {
 	for cause, want := range map[error]string{
-		keystone.ErrIncomplete:  "check that the user of the cloud has the role reader with system scope",
+		keystone.ErrIncomplete:  "check that the service user has the role reader with system scope",
 		keystone.ErrUnavailable: "check authURL, cloudsFile and the network",
 	} {
 		failed := fmt.Errorf("%w: domains", cause)
