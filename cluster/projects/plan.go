@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/authn/keystone"
@@ -85,7 +86,8 @@ type Plan struct {
 	// Object is the Tenant as it was read. It is nil if it is created.
 	Object  *v1alpha1.Tenant
 	Changes []Change
-	// Condition is [v1alpha1.ConditionKeystone] after the changes, if all of them succeed.
+	// Condition is [v1alpha1.ConditionKeystone] after the changes, if all of them succeed. It is empty if
+	// the Tenant should not have the condition.
 	Condition metav1.Condition
 	// More reports whether a further plan has more changes.
 	More bool
@@ -154,8 +156,11 @@ func (p *planner) plan(id tenant.ID) *Plan {
 		return p.planTenant(id, domains)
 	}
 	recorded, err := tenants.KeystoneOf(t)
-	if len(domains) == 0 && recorded == nil && err == nil {
-		return nil // Keystone has never had the tenant
+	if len(domains) == 0 && recorded == nil && err == nil { // the tenant has nothing to do with Keystone
+		if meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionKeystone) == nil {
+			return nil
+		}
+		return &Plan{Tenant: id, Object: t}
 	}
 	of := &tenantPlan{
 		planner:  p,

@@ -218,7 +218,9 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 		if plan.Object == nil {
 			continue
 		}
-		reasons[condition.Reason]++
+		if condition.Reason != "" {
+			reasons[condition.Reason]++
+		}
 		settled = s.report(ctx, plan.Object, condition) && settled
 	}
 	if settled {
@@ -264,15 +266,21 @@ func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (failed error) {
 	return failed
 }
 
-// report writes the condition of a Tenant if it has changed. It returns false if the Tenant has changed
-// since it was read.
+// report writes the condition of a Tenant if it has changed. It removes the condition if c is empty. It
+// returns false if the Tenant has changed since it was read.
 func (s *Syncer) report(ctx context.Context, t *v1alpha1.Tenant, c metav1.Condition) (current bool) {
 	status := t.Status.DeepCopy()
-	was := meta.FindStatusCondition(t.Status.Conditions, c.Type)
-	if !meta.SetStatusCondition(&status.Conditions, c) {
+	was := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionKeystone)
+	changed := false
+	if c.Type == "" {
+		changed = meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionKeystone)
+	} else {
+		changed = meta.SetStatusCondition(&status.Conditions, c)
+	}
+	if !changed {
 		return true
 	}
-	if (was == nil || was.Reason != c.Reason) && c.Status != metav1.ConditionTrue {
+	if c.Type != "" && (was == nil || was.Reason != c.Reason) && c.Status != metav1.ConditionTrue {
 		klog.FromContext(ctx).Info("A tenant does not follow Keystone", "tenant", t.Spec.ID, "reason", c.Reason,
 			"message", c.Message)
 	}

@@ -427,6 +427,29 @@ func TestSyncerTaken(t *testing.T) {
 	})
 }
 
+// TestSyncerForgotten checks that a Tenant without a domain loses the condition when an administrator
+// empties the annotation.
+func TestSyncerForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		s.run()
+		s.mu.Lock()
+		s.contents.Domains[0].Name = "renamed"
+		s.mu.Unlock()
+		s.later()
+		if reason, _ := s.condition("acme"); reason != v1alpha1.ReasonDomainMissing {
+			t.Fatalf("reason %q", reason)
+		}
+		_, err := s.dynamic.Resource(resource).Patch(t.Context(), "acme", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"kubetenant.dev/keystone":""}}}`), metav1.PatchOptions{})
+		s.must(err)
+		s.later()
+		if reason, message := s.condition("acme"); reason != "" {
+			t.Errorf("%s: %s", reason, message)
+		}
+	})
+}
+
 // TestSyncerQuota checks that a namespace which cannot be created stops the creations of its tenant
 // only, until the next read.
 func TestSyncerQuota(t *testing.T) {

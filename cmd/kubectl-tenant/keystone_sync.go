@@ -202,7 +202,7 @@ func printKeystoneSync(cmd *cobra.Command, r *keystonesync.Report, format *outpu
 	say := warnTo(cmd)
 	for i := range r.Plans {
 		plan := &r.Plans[i]
-		if plan.Object != nil && plan.Condition.Status != metav1.ConditionTrue {
+		if plan.Condition.Status == metav1.ConditionFalse {
 			say("tenant %s: %s: %s", plan.Tenant, plan.Condition.Reason, plan.Condition.Message)
 		}
 		if plan.More {
