@@ -23,6 +23,8 @@ type tenantPlan struct {
 	domain   keystone.Domain
 	// followed are the namespaces of projects, by the ID of the project.
 	followed map[string]followed
+	// younger are the other namespaces of the same projects. They have no rights.
+	younger []followed
 	// problems are about single projects. They do not stop the others.
 	problems []string
 	// holds reports whether roles that Keystone no longer has remain.
@@ -42,16 +44,11 @@ func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 	}
 	t.follow()
 	projects := t.found()
-	var missing []string
-	for id := range t.followed {
-		if _, is := projects[id]; !is {
-			missing = append(missing, id)
-		}
-	}
-	slices.Sort(missing)
+	missing, all := t.lacks(projects)
 	t.holdRoles(projects)
+	t.takeFromYounger()
 	t.update(projects)
-	most := most(len(t.followed))
+	most := most(all)
 	few := missing
 	if len(missing) > most {
 		few = nil
@@ -64,7 +61,28 @@ func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 	}
 	t.updateTenant() // after the roles that it held, so that a conflict does not hold them again
 	t.create(projects)
-	t.conclude(missing, most)
+	t.conclude(missing, most, all)
+}
+
+// lacks returns the IDs of the projects that Keystone no longer has, and the number that it should have.
+// Projects that have nothing left to remove are neither.
+func (t *tenantPlan) lacks(projects map[string]keystone.Project) (missing []string, all int) {
+	for id, f := range t.followed {
+		switch _, is := projects[id]; {
+		case is:
+			all++
+		case !t.hasEnded(f.is):
+			all++
+			missing = append(missing, id)
+		}
+	}
+	slices.Sort(missing)
+	return missing, all
+}
+
+// hasEnded reports whether a missing project has no rights left, and keeps its namespace.
+func (t *tenantPlan) hasEnded(is *tenants.Keystone) bool {
+	return !t.settings.DeleteNamespaces && len(is.Roles) == 0 && t.isPast(is.MissingSince)
 }
 
 // found returns the projects that Keystone has in the domain, by ID.
@@ -146,6 +164,7 @@ func (t *tenantPlan) follow() {
 		case is == nil || is.Project == "" || is.Domain != t.domain.ID:
 		case t.followed[is.Project].ns != nil:
 			t.problem("namespaces %s and %s are both of project %s", ns.Name, t.followed[is.Project].ns.Name, is.Project)
+			t.younger = append(t.younger, followed{ns, is})
 		default:
 			t.followed[is.Project] = followed{ns, is}
 		}
@@ -182,7 +201,20 @@ func (t *tenantPlan) holdRoles(projects map[string]keystone.Project) {
 
 // isOver reports whether something has been missing for long enough, and in enough reads.
 func (t *tenantPlan) isOver(since *metav1.Time, key string) bool {
-	return since != nil && t.now.Sub(since.Time) >= missingFor && t.confirmed(key)
+	return t.isPast(since) && t.confirmed(key)
+}
+
+func (t *tenantPlan) isPast(since *metav1.Time) bool {
+	return since != nil && t.now.Sub(since.Time) >= missingFor
+}
+
+// since returns the time from which something is missing: the recorded one, or now if there is none. A
+// recorded time in the future is that of a wrong clock.
+func (t *tenantPlan) since(recorded *metav1.Time) *metav1.Time {
+	if recorded == nil || recorded.After(t.now.Time) {
+		return &t.now
+	}
+	return recorded
 }
 
 // roles returns the roles to bind. It includes those that were bound before if the plan holds them.
@@ -200,8 +232,8 @@ func (t *tenantPlan) updateTenant() {
 	to := &tenants.Keystone{Domain: t.domain.ID, Roles: t.roles(t.recorded, t.ofDomain(t.domain.ID))}
 	if t.holds {
 		to.MissingSince = &t.now
-		if t.recorded != nil && t.recorded.MissingSince != nil {
-			to.MissingSince = t.recorded.MissingSince
+		if t.recorded != nil {
+			to.MissingSince = t.since(t.recorded.MissingSince)
 		}
 	}
 	if !to.Equal(t.recorded) {
@@ -224,6 +256,17 @@ func (t *tenantPlan) change(f followed, to *tenants.Keystone, why string) {
 		To:        to,
 		namespace: f.ns,
 	})
+}
+
+// takeFromYounger removes the roles of namespaces whose projects have an older one. Otherwise these roles
+// would never change.
+func (t *tenantPlan) takeFromYounger() {
+	for _, f := range t.younger {
+		to := &tenants.Keystone{Domain: f.is.Domain, Project: f.is.Project}
+		if f.ns.DeletionTimestamp == nil && !to.Equal(f.is) {
+			t.change(f, to, "project "+f.is.Project+" has an older namespace")
+		}
+	}
 }
 
 // update changes the roles of the namespaces whose projects Keystone has.
@@ -265,8 +308,8 @@ func (t *tenantPlan) remove(id string) {
 	to := *f.is
 	switch over := t.isOver(f.is.MissingSince, id); {
 	case f.ns.DeletionTimestamp != nil:
-	case f.is.MissingSince == nil:
-		to.MissingSince = &t.now
+	case t.since(f.is.MissingSince) != f.is.MissingSince:
+		to.MissingSince = t.since(nil)
 		t.change(f, &to, "Keystone no longer has project "+id+", its roles end after "+missingFor.String())
 	case over && t.settings.DeleteNamespaces:
 		t.add(Change{
@@ -314,7 +357,7 @@ func (t *tenantPlan) create(projects map[string]keystone.Project) {
 }
 
 // conclude sets the condition of a tenant whose projects are followed.
-func (t *tenantPlan) conclude(missing []string, most int) {
+func (t *tenantPlan) conclude(missing []string, most, all int) {
 	c := &t.plan.Condition
 	c.Status = metav1.ConditionFalse
 	switch {
@@ -325,7 +368,7 @@ func (t *tenantPlan) conclude(missing []string, most int) {
 		}
 		c.Reason = v1alpha1.ReasonProjectsMissing
 		c.Message = fmt.Sprintf("Keystone lacks %d of %d projects, so nothing was removed. If they were deleted, delete "+
-			"their namespaces (%s)", len(missing), len(t.followed), strings.Join(names, ", "))
+			"their namespaces (%s)", len(missing), all, strings.Join(names, ", "))
 	case t.holds:
 		c.Reason = v1alpha1.ReasonRolesMissing
 		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so their roles remain for %s",
