@@ -40,9 +40,9 @@ func TestKeystoneOf(t *testing.T) {
 		"missing":                  {`{"domain":"d1","project":"p1","missingSince":"2026-11-24T12:00:00Z"}`, true},
 		"role of a project":        {project(role("m", "role-id:p1:m")), true},
 		"roles of a project":       {project(role("m", "role-id:p1:m"), role("r", "role-id:p1:r")), true},
-		"role of a domain":         {domain(role("m", "role-id:domain:m")), true},
+		"role of a domain":         {domain(role("m", "role-id:domain:d1:m")), true},
 		"prefix":                   {project(role("m", "keystone:role-id:p1:m")), true},
-		"prefix of another source": {domain(role("m", "a/b role-id:domain:m")), true},
+		"prefix of another source": {domain(role("m", "a/b role-id:domain:d1:m")), true},
 
 		"empty object":  {`{}`, false},
 		"null":          {`null`, false},
@@ -83,10 +83,12 @@ func TestKeystoneOf(t *testing.T) {
 		"no group":                {project(role("m", "")), false},
 		"another group":           {project(role("m", "role-id:p1:r")), false},
 		"another project's group": {project(role("m", "role-id:p2:m")), false},
-		"the domain's group":      {project(role("m", "role-id:domain:m")), false},
+		"the domain's group":      {project(role("m", "role-id:domain:d1:m")), false},
 		"the system's group":      {project(role("m", "role-id:system:m")), false},
+		"another domain's group":  {domain(role("m", "role-id:domain:d2:m")), false},
+		"no domain's group":       {domain(role("m", "role-id:domain:m")), false},
 		"a project's group":       {domain(role("m", "role-id:p1:m")), false},
-		"of no domain":            {`{"domain":"","roles":[` + role("m", "role-id:domain:m") + `]}`, false},
+		"of no domain":            {`{"domain":"","roles":[` + role("m", "role-id:domain:d1:m") + `]}`, false},
 		"text after the group":    {project(role("m", "role-id:p1:mm")), false},
 		"system:masters":          {project(role("m", "system:masters")), false},
 		"system: as prefix":       {project(role("m", "system:role-id:p1:m")), false},
@@ -152,7 +154,7 @@ func TestKeystoneGroups(t *testing.T) {
 		of := &tenants.Keystone{Domain: "d1", Project: project, MissingSince: &since}
 		of.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.RoleGroup(project, role), ClusterRole: "edit"}}
 		domain := &tenants.Keystone{Domain: "d1"}
-		domain.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.DomainRoleGroup(role), ClusterRole: "edit"}}
+		domain.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.DomainRoleGroup("d1", role), ClusterRole: "edit"}}
 		for _, k := range []*tenants.Keystone{of, domain} {
 			if got, err := tenants.KeystoneOf(annotated(k.String())); err != nil || !got.Equal(k) || !k.Equal(got) {
 				t.Errorf("%s: %v", k, err)
