@@ -1,12 +1,20 @@
 package projects
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // TestProjectsDeletedOverTime checks that the namespaces that remain of deleted projects do not hold the
@@ -66,5 +74,57 @@ func TestMissingInTheFuture(t *testing.T) {
 	c.readsFor(missingReads, missingFor)
 	if c.bound() != 0 {
 		t.Errorf("%d roles after the end", c.bound())
+	}
+}
+
+// TestSyncerTurns checks that a tenant whose projects all change does not delay the others, also if a
+// write of it fails.
+func TestSyncerTurns(t *testing.T) {
+	const n = 4 * maxWrites
+	for name, broken := range map[string]string{"all succeed": "", "one fails": "acme--p000"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serve(t)
+				_, err := s.dynamic.Resource(resource).Create(t.Context(), tenantObject("globex"), metav1.CreateOptions{})
+				s.must(err)
+				add := func(ns, of, domain, project string) {
+					k := &tenants.Keystone{Domain: domain, Project: project}
+					_, err := s.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+						Name:        ns,
+						Labels:      map[string]string{tenant.Label: of},
+						Annotations: map[string]string{tenant.KeystoneAnnotation: k.String()},
+					}}, metav1.CreateOptions{})
+					s.must(err)
+				}
+				c := newCluster(t)
+				c.projects(n)
+				for _, p := range c.contents.Projects {
+					add("acme--"+p.ID, "acme", "d1", p.ID)
+				}
+				add("globex--g1", "globex", "d2", "g1")
+				s.contents = c.contents
+				s.contents.Domains = append(s.contents.Domains, keystone.Domain{ID: "d2", Name: "globex", Enabled: true})
+				s.contents.Projects = append(s.contents.Projects, keystone.Project{ID: "g1", DomainID: "d2", Enabled: true})
+				s.contents.Assignments = append(s.contents.Assignments, keystone.Assignment{RoleID: "m", ProjectID: "g1"})
+				s.fail("patch", "namespaces", func(name string) error {
+					if name == broken {
+						return apierrors.NewForbidden(corev1.Resource("namespaces"), name, errors.New("refused"))
+					}
+					return nil
+				})
+				s.writes()
+				s.run()
+				all := s.writes()
+				if at := slices.Index(all, "patch namespaces globex--g1"); at < 0 || at > maxWrites+10 {
+					t.Errorf("the other tenant's write is number %d of %d", at, len(all))
+				}
+				time.Sleep(s.settings.Interval / 2)
+				synctest.Wait()
+				all = append(all, s.writes()...)
+				if last := fmt.Sprintf("patch namespaces acme--p%03d", n-1); !slices.Contains(all, last) {
+					t.Errorf("%s is not in %d writes", last, len(all))
+				}
+			})
+		})
 	}
 }
