@@ -128,3 +128,31 @@ func TestSyncerTurns(t *testing.T) {
 		})
 	}
 }
+
+// TestSettingsChangeWithoutDomain checks that roles that the settings no longer bind end also while the
+// server does not follow the domain, but no others.
+func TestSettingsChangeWithoutDomain(t *testing.T) {
+	for name, change := range map[string]func(c *cluster){
+		"disabled":  func(c *cluster) { c.contents.Domains[0].Enabled = false },
+		"missing":   func(c *cluster) { c.contents.Domains, c.contents.Projects, c.contents.Assignments = nil, nil, nil },
+		"changed":   func(c *cluster) { c.contents.Domains[0].ID = "d2" },
+		"ambiguous": func(c *cluster) { c.contents.Domains = slices.Repeat(c.contents.Domains, 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.contents.Assignments = append(c.contents.Assignments, keystone.Assignment{RoleID: "r", ProjectID: "p1"},
+				keystone.Assignment{RoleID: "m", DomainID: "d1"}, keystone.Assignment{RoleID: "r", DomainID: "d1"})
+			c.synced()
+			change(c)
+			c.readsFor(2, time.Hour)
+			c.expectRoles("before", "acme--web-p1", "role-id:p1:m=edit role-id:p1:r=view")
+			c.expectRoles("before", "acme", "role-id:domain:d1:m=edit role-id:domain:d1:r=view")
+			delete(c.settings.Roles, "member")
+			if changes, _ := c.read(); len(changes) != 2 {
+				t.Errorf("changes %q", changes)
+			}
+			c.expectRoles("after", "acme--web-p1", "role-id:p1:r=view")
+			c.expectRoles("after", "acme", "role-id:domain:d1:r=view")
+		})
+	}
+}

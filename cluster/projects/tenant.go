@@ -94,8 +94,9 @@ func (t *tenantPlan) found() map[string]keystone.Project {
 	return projects
 }
 
-// keepFound records that Keystone has projects again, if the plan does nothing else. A project that goes
-// missing later then keeps its rights for all of missingFor.
+// keepFound records that Keystone has projects again, and removes roles that the settings no longer bind,
+// if the plan does nothing else. A project that goes missing later then keeps its rights for all of
+// missingFor.
 func (t *tenantPlan) keepFound() {
 	if t.recorded == nil {
 		return
@@ -105,12 +106,29 @@ func (t *tenantPlan) keepFound() {
 	projects := t.found()
 	for _, id := range slices.Sorted(maps.Keys(t.followed)) {
 		f := t.followed[id]
-		if _, is := projects[id]; is && f.is.MissingSince != nil && f.ns.DeletionTimestamp == nil {
+		if t.remap(id) || f.ns.DeletionTimestamp != nil {
+			continue
+		}
+		if _, is := projects[id]; is && f.is.MissingSince != nil {
 			to := *f.is
 			to.MissingSince = nil
 			t.change(f, &to, "Keystone has project "+id+" again")
 		}
 	}
+	if to := *t.recorded; len(t.mapped(to.Roles)) < len(to.Roles) {
+		to.Roles = t.mapped(to.Roles)
+		t.add(Change{
+			Action: UpdateTenant,
+			Name:   t.plan.Object.Name,
+			Why:    "the settings no longer bind roles of the domain",
+			To:     &to,
+		})
+	}
+}
+
+// mapped returns the roles that the settings still bind.
+func (t *tenantPlan) mapped(roles []tenants.KeystoneRole) []tenants.KeystoneRole {
+	return slices.DeleteFunc(slices.Clone(roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
 }
 
 // most returns the number of missing things that Keystone may have deleted on purpose.
@@ -288,12 +306,12 @@ func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	}
 }
 
-// remap removes the roles of a missing project that the settings no longer bind. It reports whether
+// remap removes the roles of a project that the settings no longer bind. It reports whether
 // there are any.
 func (t *tenantPlan) remap(id string) bool {
 	f := t.followed[id]
 	to := *f.is
-	to.Roles = slices.DeleteFunc(slices.Clone(to.Roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
+	to.Roles = t.mapped(to.Roles)
 	if len(to.Roles) == len(f.is.Roles) || f.ns.DeletionTimestamp != nil {
 		return false
 	}
