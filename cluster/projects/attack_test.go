@@ -156,3 +156,37 @@ func TestSettingsChangeWithoutDomain(t *testing.T) {
 		})
 	}
 }
+
+// TestSyncerBusyNamespace checks that a namespace that something else writes all the time does not stop
+// the changes of the tenant's other namespaces.
+func TestSyncerBusyNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		c := newCluster(t)
+		c.projects(3)
+		s.contents = c.contents
+		s.run()
+		s.expectReason("at first", "Synced")
+		s.fail("patch", "namespaces", func(name string) error {
+			if name == "acme--p000" {
+				return apierrors.NewConflict(corev1.Resource("namespaces"), name, errors.New("modified"))
+			}
+			return nil
+		})
+		s.writes()
+		s.keystone(func(s *server) {
+			s.contents.Assignments = []keystone.Assignment{{RoleID: "r", DomainID: "d1"}}
+			s.contents.Projects = append(s.contents.Projects, project("p009", ""))
+		})
+		s.later()
+		got := s.writes()
+		for _, want := range []string{"patch namespaces acme--p001", "patch namespaces acme--p002"} {
+			if !slices.Contains(got, want) {
+				t.Errorf("%s is not in %q", want, got[:min(len(got), 5)])
+			}
+		}
+		if slices.Contains(got, "patch tenants acme") {
+			t.Error("the Tenant was written before its namespaces")
+		}
+	})
+}

@@ -7,6 +7,7 @@
 package projects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,16 +233,19 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 }
 
 // applyPlan makes the changes of a plan, and reports whether it left some for a further plan. After a
-// namespace that cannot be created, it creates no other: the tenant may have reached its quota.
+// namespace that cannot be created, it creates no other: the tenant may have reached its quota. After a
+// conflict, it only changes other namespaces: the next plan may differ.
 func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed error) {
+	var conflict error
 	full, made := false, 0
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
-		if full && c.Action == CreateNamespace {
+		if full && c.Action == CreateNamespace ||
+			conflict != nil && c.Action != UpdateNamespace && c.Action != DeleteNamespace {
 			continue
 		}
 		if made == maxWrites {
-			return true, failed
+			return true, cmp.Or(conflict, failed)
 		}
 		if err := s.writes.Wait(ctx); err != nil {
 			return false, err
@@ -254,7 +258,7 @@ func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed e
 		s.Metrics.writes.WithLabelValues(result).Inc()
 		switch {
 		case apierrors.IsConflict(err):
-			return false, err
+			conflict = err
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "Failed to follow Keystone, will retry",
 				"tenant", plan.Tenant, "action", c.Action, "name", c.Name)
@@ -266,7 +270,7 @@ func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed e
 				"tenant", plan.Tenant, "action", c.Action, "name", c.Name, "why", c.Why)
 		}
 	}
-	return false, failed
+	return false, cmp.Or(conflict, failed)
 }
 
 // report writes the condition of a Tenant if it has changed. It returns false if the Tenant has changed
