@@ -284,6 +284,7 @@ func addNamed[T comparable](known map[string]T, all *[]T, id, name string, value
 func (c *collection) finish() (*Contents, error) {
 	for list, n := range map[string]int{
 		"domains":          len(c.Domains),
+		"projects":         len(c.Projects), // at least that of OpenStack's services
 		"roles":            len(c.Roles),
 		"role_assignments": c.scopes, // at least that of the service user
 	} {

@@ -242,6 +242,8 @@ func TestIncompleteLists(t *testing.T) {
 		},
 
 		"no domains":          {"domains", `{"domains":[]}`, "the list is empty"},
+		"no projects":         {"projects", `{"projects":[]}`, "the list is empty"},
+		"domains only":        {"projects", `{"projects":[{"id":"d1","is_domain":true}]}`, "the list is empty"},
 		"domain, no id":       {"domains", `{"domains":[{"name":"a","enabled":true}]}`, "no id"},
 		"domain, no name":     {"domains", `{"domains":[{"id":"a","enabled":true}]}`, "no name"},
 		"domain, no enabled":  {"domains", `{"domains":[{"id":"a","name":"a"}]}`, "no enabled"},

@@ -6,8 +6,8 @@
 // other token is accepted. [Options.Scopes] specifies which scopes are accepted.
 //
 // The groups of a project-scoped token are "project:<project>", "role:<project>:<role>" and
-// "role-id:<project ID>:<role ID>". Those of the other scopes are "role-id:domain:<role ID>" and
-// "role-id:system:<role ID>". In names and IDs, % and : are percent-escaped.
+// "role-id:<project ID>:<role ID>". Those of the other scopes are "role-id:domain:<domain ID>:<role ID>"
+// and "role-id:system:<role ID>". In names and IDs, % and : are percent-escaped.
 //
 // The token of a request is in one header of one request to Keystone, and never in the state of a
 // client. The cache has a keyed hash of the token.

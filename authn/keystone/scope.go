@@ -42,10 +42,16 @@ func RoleGroup(project, role string) string {
 	return roleGroup(project, role)
 }
 
-// DomainRoleGroup returns the group of callers with a role in the domain of the tenant,
-// "role-id:domain:<role>". The role is an ID of Keystone, in which % and : are percent-escaped. It
-// returns "" if the ID is empty.
-func DomainRoleGroup(role string) string { return roleGroup(domainPart, role) }
+// DomainRoleGroup returns the group of callers with a role in a domain,
+// "role-id:domain:<domain>:<role>". The domain and the role are IDs of Keystone, in which % and : are
+// percent-escaped. It returns "" if an ID is empty. The group names the domain, because another domain
+// may belong to the same tenant, or get the name of a deleted one.
+func DomainRoleGroup(domain, role string) string {
+	if domain == "" || role == "" {
+		return ""
+	}
+	return "role-id:" + domainPart + ":" + escape(domain) + ":" + escape(role)
+}
 
 func roleGroup(of, role string) string {
 	if of == "" || role == "" {
@@ -118,7 +124,7 @@ func (t *answer) groups(scope Scopes) (groups []string) {
 	switch scope {
 	case ScopeDomain:
 		for _, role := range t.Roles {
-			groups = append(groups, DomainRoleGroup(role.ID))
+			groups = append(groups, DomainRoleGroup(t.Domain.ID, role.ID))
 		}
 	case ScopeSystem:
 		for _, role := range t.Roles {

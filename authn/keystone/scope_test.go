@@ -51,7 +51,7 @@ func TestScopes(t *testing.T) {
 	inProject := identity{
 		"alice", "acme", "project:web role-id:p:r1 role-id:p:r2 role:web:admin role:web:member", "p",
 	}
-	inDomain := identity{"alice", "acme", "role-id:domain:r1 role-id:domain:r2", ""}
+	inDomain := identity{"alice", "acme", "role-id:domain:d:r1 role-id:domain:d:r2", ""}
 	inSystem := identity{"system/acme:alice", "system", "role-id:system:r1 role-id:system:r2", ""}
 	foreign := `"user":{"id":"u","name":"alice","domain":{"id":"e","name":"globex"}}`
 	for _, c := range []struct {
@@ -316,13 +316,16 @@ func TestNoDomainForgesASystemName(t *testing.T) {
 // TestRoleGroups checks that the groups of different IDs differ, and that none is another scope's.
 func TestRoleGroups(t *testing.T) {
 	seen := map[string]bool{
-		DomainRoleGroup("r"):              true,
-		DomainRoleGroup("r:s"):            true,
+		DomainRoleGroup("d", "r"):         true,
+		DomainRoleGroup("d", "r:s"):       true,
+		DomainRoleGroup("d:r", "s"):       true,
+		DomainRoleGroup("e", "r"):         true,
 		roleGroup(systemPart, "r"):        true,
-		DomainRoleGroup("%3A"):            true,
+		DomainRoleGroup("d", "%3A"):       true,
 		roleGroup(systemPart, "domain:r"): true,
 	}
-	if len(seen) != 5 || !seen["role-id:domain:r"] || !seen["role-id:domain:r%3As"] || !seen["role-id:domain:%253A"] {
+	if len(seen) != 7 || !seen["role-id:domain:d:r"] || !seen["role-id:domain:d:r%3As"] ||
+		!seen["role-id:domain:d%3Ar:s"] || !seen["role-id:domain:d:%253A"] {
 		t.Errorf("groups of domains %v", seen)
 	}
 	for _, c := range []struct{ project, role, want string }{
@@ -344,8 +347,8 @@ func TestRoleGroups(t *testing.T) {
 		}
 		seen[got] = got != ""
 	}
-	if got := DomainRoleGroup(""); got != "" {
-		t.Errorf("DomainRoleGroup of no role = %q", got)
+	if DomainRoleGroup("d", "") != "" || DomainRoleGroup("", "r") != "" {
+		t.Error("DomainRoleGroup of no domain or no role is not empty")
 	}
 }
 

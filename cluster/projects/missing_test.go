@@ -194,7 +194,7 @@ func TestMissingRolesReturn(t *testing.T) {
 	c.contents.Assignments = []keystone.Assignment{{RoleID: "r", ProjectID: "p000"}, {RoleID: "r", DomainID: "d1"}}
 	c.expect("missing", []string{"acme RolesMissing"}, "update namespace acme--p000", "update Tenant acme")
 	c.expectRoles("missing", "acme--p000", "role-id:p000:m=edit role-id:p000:r=view")
-	c.expectRoles("missing", "acme", "role-id:domain:r=view")
+	c.expectRoles("missing", "acme", "role-id:domain:d1:r=view")
 	c.contents.Assignments = all
 	c.readsFor(missingReads, missingFor)
 	c.expectRoles("again", "acme--p000", "role-id:p000:m=edit")

@@ -368,7 +368,7 @@ func TestDomainAccepted(t *testing.T) {
 	c.expect("another domain", []string{"acme DomainChanged"})
 	c.tenant("acme", "")
 	c.expect("accepted", synced, "update Tenant acme", "create namespace acme--web-q1")
-	c.expectRoles("accepted", "acme", "role-id:domain:r=view")
+	c.expectRoles("accepted", "acme", "role-id:domain:d2:r=view")
 	if c.namespaces["acme--web-p1"] != was {
 		t.Error("the namespace of the former domain has changed")
 	}

@@ -7,6 +7,7 @@
 package projects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,7 +200,7 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 	reasons := map[string]float64{}
 	for i := range plans {
 		plan := &plans[i]
-		err := s.applyPlan(ctx, plan)
+		more, err := s.applyPlan(ctx, plan)
 		if ctx.Err() != nil {
 			return true
 		}
@@ -211,6 +212,7 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 		case err != nil:
 			condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonKeystoneFailed
 			condition.Message = tenants.ConditionMessage(err.Error())
+			settled = settled && !more
 		case len(plan.Changes) > 0:
 			settled = false // a further plan finds what is left, and reports the condition
 			continue
@@ -232,17 +234,23 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 	return settled
 }
 
-// applyPlan makes the changes of a plan. After a namespace that cannot be created, it creates no other:
-// the tenant may have reached its quota.
-func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (failed error) {
-	full := false
+// applyPlan makes the changes of a plan, and reports whether it left some for a further plan. After a
+// namespace that cannot be created, it creates no other: the tenant may have reached its quota. After a
+// conflict, it only changes other namespaces: the next plan may differ.
+func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed error) {
+	var conflict error
+	full, made := false, 0
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
-		if full && c.Action == CreateNamespace {
+		if full && c.Action == CreateNamespace ||
+			conflict != nil && c.Action != UpdateNamespace && c.Action != DeleteNamespace {
 			continue
 		}
+		if made == maxWrites {
+			return true, cmp.Or(conflict, failed)
+		}
 		if err := s.writes.Wait(ctx); err != nil {
-			return err
+			return false, err
 		}
 		err := s.write(ctx, plan, c)
 		result := "success"
@@ -252,18 +260,19 @@ func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (failed error) {
 		s.Metrics.writes.WithLabelValues(result).Inc()
 		switch {
 		case apierrors.IsConflict(err):
-			return err
+			conflict = err
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "Failed to follow Keystone, will retry",
 				"tenant", plan.Tenant, "action", c.Action, "name", c.Name)
 			failed = errors.Join(failed, fmt.Errorf("%s %s: %w", c.Action, c.Name, err))
 			full = full || c.Action == CreateNamespace
 		default:
+			made++
 			klog.FromContext(ctx).Info("Followed Keystone",
 				"tenant", plan.Tenant, "action", c.Action, "name", c.Name, "why", c.Why)
 		}
 	}
-	return failed
+	return false, cmp.Or(conflict, failed)
 }
 
 // report writes the condition of a Tenant if it has changed. It removes the condition if c is empty. It

@@ -114,7 +114,7 @@ func (d *directory) ofProject(project string) []tenants.KeystoneRole {
 
 // ofDomain returns the roles that the server binds in each namespace of the tenant of a domain.
 func (d *directory) ofDomain(domain string) []tenants.KeystoneRole {
-	return d.bound(d.inDomain[domain], keystone.DomainRoleGroup)
+	return d.bound(d.inDomain[domain], func(role string) string { return keystone.DomainRoleGroup(domain, role) })
 }
 
 func (d *directory) bound(roles map[string]bool, group func(role string) string) (all []tenants.KeystoneRole) {

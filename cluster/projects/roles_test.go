@@ -53,7 +53,7 @@ func TestRoles(t *testing.T) {
 		"a domain": {
 			assignments{{RoleID: "m", DomainID: "d1"}},
 			nil,
-			map[string]string{"acme": "role-id:domain:m=edit"},
+			map[string]string{"acme": "role-id:domain:d1:m=edit"},
 		},
 		"inherited from the domain": {
 			assignments{{RoleID: "m", DomainID: "d1", Inherited: true}},
@@ -85,7 +85,7 @@ func TestRoles(t *testing.T) {
 			func(c *keystone.Contents) { c.Implied = []keystone.Implication{{RoleID: "m", ImpliedID: "r"}} },
 			map[string]string{
 				"acme--web-p1": "role-id:p1:m=edit role-id:p1:r=view",
-				"acme":         "role-id:domain:m=edit role-id:domain:r=view",
+				"acme":         "role-id:domain:d1:m=edit role-id:domain:d1:r=view",
 			},
 		},
 		"implied by a role that is not mapped": {
@@ -142,5 +142,5 @@ func TestGroupsPrefix(t *testing.T) {
 	c.contents.Assignments = append(c.contents.Assignments, keystone.Assignment{RoleID: "r", DomainID: "d1"})
 	c.synced()
 	c.expectRoles("prefix", "acme--web-p1", "keystone:role-id:p1:m=edit")
-	c.expectRoles("prefix", "acme", "keystone:role-id:domain:r=view")
+	c.expectRoles("prefix", "acme", "keystone:role-id:domain:d1:r=view")
 }

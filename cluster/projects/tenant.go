@@ -23,6 +23,8 @@ type tenantPlan struct {
 	domain   keystone.Domain
 	// followed are the namespaces of projects, by the ID of the project.
 	followed map[string]followed
+	// younger are the other namespaces of the same projects. They have no rights.
+	younger []followed
 	// problems are about single projects. They do not stop the others.
 	problems []string
 	// holds reports whether roles that Keystone no longer has remain.
@@ -43,16 +45,11 @@ func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 	}
 	t.follow()
 	projects := t.found()
-	var missing []string
-	for id := range t.followed {
-		if _, is := projects[id]; !is {
-			missing = append(missing, id)
-		}
-	}
-	slices.Sort(missing)
+	missing, all := t.lacks(projects)
 	t.holdRoles(projects)
+	t.takeFromYounger()
 	t.update(projects)
-	most := most(len(t.followed))
+	most := most(all)
 	few := missing
 	if len(missing) > most {
 		few = nil
@@ -65,7 +62,28 @@ func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 	}
 	t.updateTenant() // after the roles that it held, so that a conflict does not hold them again
 	t.create(projects)
-	t.conclude(missing, most)
+	t.conclude(missing, most, all)
+}
+
+// lacks returns the IDs of the projects that Keystone no longer has, and the number that it should have.
+// Projects that have nothing left to remove are neither.
+func (t *tenantPlan) lacks(projects map[string]keystone.Project) (missing []string, all int) {
+	for id, f := range t.followed {
+		switch _, is := projects[id]; {
+		case is:
+			all++
+		case !t.hasEnded(f.is):
+			all++
+			missing = append(missing, id)
+		}
+	}
+	slices.Sort(missing)
+	return missing, all
+}
+
+// hasEnded reports whether a missing project has no rights left, and keeps its namespace.
+func (t *tenantPlan) hasEnded(is *tenants.Keystone) bool {
+	return !t.settings.DeleteNamespaces && len(is.Roles) == 0 && t.isPast(is.MissingSince)
 }
 
 // found returns the projects that Keystone has in the domain, by ID.
@@ -77,8 +95,9 @@ func (t *tenantPlan) found() map[string]keystone.Project {
 	return projects
 }
 
-// keepFound records that Keystone has projects again, if the plan does nothing else. A project that goes
-// missing later then keeps its rights for all of missingFor.
+// keepFound records that Keystone has projects again, and removes roles that the settings no longer bind,
+// if the plan does nothing else. A project that goes missing later then keeps its rights for all of
+// missingFor.
 func (t *tenantPlan) keepFound() {
 	if t.recorded == nil {
 		return
@@ -88,12 +107,29 @@ func (t *tenantPlan) keepFound() {
 	projects := t.found()
 	for _, id := range slices.Sorted(maps.Keys(t.followed)) {
 		f := t.followed[id]
-		if _, is := projects[id]; is && f.is.MissingSince != nil && f.ns.DeletionTimestamp == nil {
+		if t.remap(id) || f.ns.DeletionTimestamp != nil {
+			continue
+		}
+		if _, is := projects[id]; is && f.is.MissingSince != nil {
 			to := *f.is
 			to.MissingSince = nil
 			t.change(f, &to, "Keystone has project "+id+" again")
 		}
 	}
+	if to := *t.recorded; len(t.mapped(to.Roles)) < len(to.Roles) {
+		to.Roles = t.mapped(to.Roles)
+		t.add(Change{
+			Action: UpdateTenant,
+			Name:   t.plan.Object.Name,
+			Why:    "the settings no longer bind roles of the domain",
+			To:     &to,
+		})
+	}
+}
+
+// mapped returns the roles that the settings still bind.
+func (t *tenantPlan) mapped(roles []tenants.KeystoneRole) []tenants.KeystoneRole {
+	return slices.DeleteFunc(slices.Clone(roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
 }
 
 // most returns how many of all projects or roles may be missing at once. If more are missing, Keystone may
@@ -149,6 +185,7 @@ func (t *tenantPlan) follow() {
 		case is == nil || is.Project == "" || is.Domain != t.domain.ID:
 		case t.followed[is.Project].ns != nil:
 			t.problem("namespaces %s and %s both belong to project %s", ns.Name, t.followed[is.Project].ns.Name, is.Project)
+			t.younger = append(t.younger, followed{ns, is})
 		default:
 			t.followed[is.Project] = followed{ns, is}
 		}
@@ -185,7 +222,20 @@ func (t *tenantPlan) holdRoles(projects map[string]keystone.Project) {
 
 // isOver reports whether something has been missing for long enough, and in enough reads.
 func (t *tenantPlan) isOver(since *metav1.Time, key string) bool {
-	return since != nil && t.now.Sub(since.Time) >= missingFor && t.confirmed(key)
+	return t.isPast(since) && t.confirmed(key)
+}
+
+func (t *tenantPlan) isPast(since *metav1.Time) bool {
+	return since != nil && t.now.Sub(since.Time) >= missingFor
+}
+
+// since returns the time from which something is missing: the recorded one, or now if there is none. A
+// recorded time in the future is that of a wrong clock.
+func (t *tenantPlan) since(recorded *metav1.Time) *metav1.Time {
+	if recorded == nil || recorded.After(t.now.Time) {
+		return &t.now
+	}
+	return recorded
 }
 
 // roles returns the roles to bind. It includes those that were bound before if the plan holds them.
@@ -203,8 +253,8 @@ func (t *tenantPlan) updateTenant() {
 	to := &tenants.Keystone{Domain: t.domain.ID, Roles: t.roles(t.recorded, t.ofDomain(t.domain.ID))}
 	if t.holds {
 		to.MissingSince = &t.now
-		if t.recorded != nil && t.recorded.MissingSince != nil {
-			to.MissingSince = t.recorded.MissingSince
+		if t.recorded != nil {
+			to.MissingSince = t.since(t.recorded.MissingSince)
 		}
 	}
 	if !to.Equal(t.recorded) {
@@ -234,6 +284,17 @@ func (t *tenantPlan) change(f followed, to *tenants.Keystone, why string) {
 	})
 }
 
+// takeFromYounger removes the roles of namespaces whose projects have an older one. Otherwise these roles
+// would never change.
+func (t *tenantPlan) takeFromYounger() {
+	for _, f := range t.younger {
+		to := &tenants.Keystone{Domain: f.is.Domain, Project: f.is.Project}
+		if f.ns.DeletionTimestamp == nil && !to.Equal(f.is) {
+			t.change(f, to, "project "+f.is.Project+" has an older namespace")
+		}
+	}
+}
+
 // update changes the roles of the namespaces whose projects Keystone has.
 func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	for _, id := range slices.Sorted(maps.Keys(t.followed)) {
@@ -253,12 +314,12 @@ func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	}
 }
 
-// remap removes the roles of a missing project that the settings no longer bind. It reports whether
+// remap removes the roles of a project that the settings no longer bind. It reports whether
 // there are any.
 func (t *tenantPlan) remap(id string) bool {
 	f := t.followed[id]
 	to := *f.is
-	to.Roles = slices.DeleteFunc(slices.Clone(to.Roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
+	to.Roles = t.mapped(to.Roles)
 	if len(to.Roles) == len(f.is.Roles) || f.ns.DeletionTimestamp != nil {
 		return false
 	}
@@ -273,8 +334,8 @@ func (t *tenantPlan) remove(id string) {
 	to := *f.is
 	switch over := t.isOver(f.is.MissingSince, id); {
 	case f.ns.DeletionTimestamp != nil:
-	case f.is.MissingSince == nil:
-		to.MissingSince = &t.now
+	case t.since(f.is.MissingSince) != f.is.MissingSince:
+		to.MissingSince = t.since(nil)
 		end := "Its RoleBindings end after "
 		if t.settings.DeleteNamespaces {
 			end = "The namespace is deleted after "
@@ -327,7 +388,7 @@ func (t *tenantPlan) create(projects map[string]keystone.Project) {
 }
 
 // conclude sets the condition of a tenant whose projects are followed.
-func (t *tenantPlan) conclude(missing []string, most int) {
+func (t *tenantPlan) conclude(missing []string, most, all int) {
 	c := &t.plan.Condition
 	c.Status = metav1.ConditionFalse
 	switch {
@@ -338,7 +399,7 @@ func (t *tenantPlan) conclude(missing []string, most int) {
 		}
 		c.Reason = v1alpha1.ReasonProjectsMissing
 		c.Message = fmt.Sprintf("Keystone lacks %d of %d projects, so nothing was removed. If they were deleted, delete "+
-			"their namespaces (%s)", len(missing), len(t.followed), strings.Join(names, ", "))
+			"their namespaces (%s)", len(missing), all, strings.Join(names, ", "))
 	case t.holds:
 		c.Reason = v1alpha1.ReasonRolesMissing
 		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so the RoleBindings remain for %s",

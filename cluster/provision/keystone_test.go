@@ -23,7 +23,7 @@ func keystone(domain, project string, roles ...string) string {
 	k := &tenants.Keystone{Domain: domain, Project: project}
 	scope := project
 	if scope == "" {
-		scope = "domain"
+		scope = "domain:" + domain
 	}
 	for _, role := range roles {
 		k.Roles = append(k.Roles, tenants.KeystoneRole{ID: role, Group: "role-id:" + scope + ":" + role, ClusterRole: role})
@@ -36,7 +36,9 @@ func ofProject(project, role string) string {
 	return fmt.Sprintf("kubetenant:keystone:project:%s %s: role-id:%s:%s", role, role, project, role)
 }
 
-const domainView = "kubetenant:keystone:domain:view view: role-id:domain:view"
+func ofDomain(domain, role string) string {
+	return fmt.Sprintf("kubetenant:keystone:domain:%s %s: role-id:domain:%s:%s", role, role, domain, role)
+}
 
 func annotation(text string) map[string]string {
 	return map[string]string{tenant.KeystoneAnnotation: text}
@@ -123,7 +125,7 @@ func TestInvalidProjects(t *testing.T) {
 		"another project's group":   {valid, strings.Replace(p1, "role-id:p1", "role-id:p2", 1)},
 		"system:masters":            {valid, strings.Replace(p1, "role-id:p1:edit", "system:masters", 1)},
 		"invalid Tenant":            {`{"domain":"d1"}}`, p1},
-		"forged domain":             {strings.Replace(keystone("d1", "", "edit"), "role-id:domain", "role-id:p1", 1), p1},
+		"forged domain":             {strings.Replace(keystone("d1", "", "edit"), "role-id:domain:d1", "role-id:p1", 1), p1},
 		"a project's of the Tenant": {p1, keystone("d2", "p1", "edit")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,12 +159,12 @@ func TestDomainRoles(t *testing.T) {
 		w.namespace("globex--web", "globex", annotation(keystone("d1", "p1", "edit")))
 		w.annotate("acme", keystone("d1", "", "view"))
 		project := []string{ofProject("p1", "edit"), ofProject("p1", "view")}
-		w.expect("at first", "acme--web", append([]string{domainView}, project...)...)
-		w.expect("of no project", "acme--own", domainView)
+		w.expect("at first", "acme--web", append([]string{ofDomain("d1", "view")}, project...)...)
+		w.expect("of no project", "acme--own", ofDomain("d1", "view"))
 		w.expect("another tenant's", "globex--web")
 		w.namespace("acme--new", "acme", nil)
 		w.settle()
-		w.expect("new", "acme--new", domainView)
+		w.expect("new", "acme--new", ofDomain("d1", "view"))
 		w.annotate("acme", keystone("d1", ""))
 		w.expect("no role", "acme--web", project...)
 		w.expect("no role", "acme--new")
@@ -178,7 +180,7 @@ func TestDomainAccepted(t *testing.T) {
 		w.expect("no domain", "acme--web")
 		w.expect("no domain", "acme--own")
 		w.annotate("acme", keystone("d2", "", "view"))
-		w.expect("another domain", "acme--web", domainView)
+		w.expect("another domain", "acme--web", ofDomain("d2", "view"))
 	})
 }
 

@@ -94,7 +94,7 @@ func (k *Keystone) check() error {
 func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	scope := k.Project
 	if scope == "" {
-		scope = "domain"
+		scope = "domain:" + k.Domain
 	}
 	prefix, is := strings.CutSuffix(role.Group, "role-id:"+scope+":"+role.ID)
 	return is && !strings.HasPrefix(prefix, "system:") && !strings.HasPrefix(prefix, tenant.GroupPrefix)

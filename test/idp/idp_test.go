@@ -273,7 +273,7 @@ authentication:
       keystone: { authURL: %q, cloud: kube, cloudsFile: %q, scopes: [%s] } }
 `, k.URL, clouds, scopes))
 	}
-	inDomain, inSystem := "keystone:role-id:domain:"+id, "keystone:role-id:system:"+id
+	inDomain, inSystem := "keystone:role-id:domain:"+domains["acme"].ID+":"+id, "keystone:role-id:system:"+id
 	all := with("project, domain, system")
 	accepted(t, all, "a project", project, "alice", "acme", inProject...)
 	accepted(t, all, "a domain", domain, "alice", "acme", inDomain)
