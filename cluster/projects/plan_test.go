@@ -277,12 +277,12 @@ func TestTenants(t *testing.T) {
 		"renamed domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains[0].Name = "acme2" },
 			[]string{"acme DomainMissing"},
-			"name it in tenantMap",
+			"add its new name to tenantMap",
 		},
 		"deleted domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains = nil },
 			[]string{"acme DomainMissing"},
-			"the domain d1 did",
+			"the domain d1 mapped to it",
 		},
 		"another domain": {
 			func(c *cluster) { c.tenant("acme", other) },
@@ -326,7 +326,7 @@ func TestTenants(t *testing.T) {
 		"forged annotation": {
 			func(c *cluster) { c.tenant("acme", `{"domain":"d1","roles":[{"id":"m","group":"system:masters"}]}`) },
 			[]string{"acme WriteFailed"},
-			`set it to ""`,
+			`Set it to ""`,
 		},
 		"no Tenant":         {change: func(c *cluster) { delete(c.tenants, acme) }},
 		"unknown Tenant":    {change: func(c *cluster) { c.unknown[acme] = true }},
