@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -444,9 +445,10 @@ func TestSyncerQuota(t *testing.T) {
 			project("p0", ""), project("p1", ""), project("p2", ""), {ID: "g1", DomainID: "d2", Enabled: true},
 		}
 		s.contents.Assignments = []keystone.Assignment{{RoleID: "m", ProjectID: "p0"}}
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		s.fail("create", "namespaces", func(name string) error {
-			if full && strings.HasPrefix(name, "acme--") {
+			if full.Load() && strings.HasPrefix(name, "acme--") {
 				return apierrors.NewForbidden(corev1.Resource("namespaces"), name, errors.New("exceeded quota"))
 			}
 			return nil
@@ -474,7 +476,7 @@ func TestSyncerQuota(t *testing.T) {
 		}
 		s.later()
 		s.expectWrites("still full", "create namespaces acme--p1")
-		full = false
+		full.Store(false)
 		s.later()
 		s.expectReason("larger quota", v1alpha1.ReasonSynced)
 	})
