@@ -188,5 +188,9 @@ func TestSyncerBusyNamespace(t *testing.T) {
 		if slices.Contains(got, "patch tenants acme") {
 			t.Error("the Tenant was written before its namespaces")
 		}
+		if len(got) > 2*maxConflicts {
+			t.Errorf("%d writes in one interval", len(got))
+		}
+		s.expectReason("busy", "WriteFailed")
 	})
 }

@@ -42,6 +42,9 @@ const (
 	reportedFailures = 3
 	// again is the time between two plans that use the same read.
 	again = time.Second
+	// maxConflicts is the number of successive plans of a tenant with a conflict after which the conflict
+	// is reported, and retried with the next read only.
+	maxConflicts = 30
 )
 
 // Reader reads Keystone. [keystone.Directory] implements it.
@@ -74,6 +77,8 @@ type Syncer struct {
 	now     func() time.Time
 	absent  map[string]int // successive reads that lack a project or the roles of a tenant
 	failed  int            // successive failed reads
+	// conflicts are the successive plans of a tenant that had a conflict.
+	conflicts map[tenant.ID]int
 }
 
 var errSync = errors.New("the caches of namespaces and Tenants did not sync")
@@ -88,6 +93,8 @@ func New(o Options) *Syncer {
 		writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
 		now:    time.Now,
 		absent: map[string]int{},
+
+		conflicts: map[tenant.ID]int{},
 	}
 }
 
@@ -205,8 +212,12 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 			return true
 		}
 		condition := plan.Condition
+		if !apierrors.IsConflict(err) {
+			delete(s.conflicts, plan.Tenant)
+		}
 		switch {
-		case apierrors.IsConflict(err): // the caches are behind
+		case apierrors.IsConflict(err) && s.conflicts[plan.Tenant] < maxConflicts: // the caches are behind
+			s.conflicts[plan.Tenant]++
 			settled = false
 			continue
 		case err != nil:
