@@ -21,6 +21,8 @@ const (
 	missingFor = 24 * time.Hour
 	// missingReads is the number of successive complete reads that must lack the project before that.
 	missingReads = 10
+	// missingWatched is the time in which one process must have made these reads.
+	missingWatched = time.Hour
 	// maxWrites is the number of successful changes of one tenant after which the other tenants follow.
 	maxWrites = 100
 	// maxCreations is the number of namespaces that one plan creates for a tenant at most, so that one

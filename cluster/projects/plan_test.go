@@ -163,7 +163,7 @@ func (c *cluster) read() (changes, conditions []string) {
 	c.tb.Helper()
 	plans := c.plans()
 	s := Syncer{absent: c.absent}
-	s.note(plans)
+	s.note(plans, c.now)
 	c.absent = s.absent
 	for range 20 {
 		plans = c.plans()

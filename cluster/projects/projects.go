@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -75,8 +76,9 @@ type Syncer struct {
 	lister  corelisters.NamespaceLister
 	writes  flowcontrol.RateLimiter
 	now     func() time.Time
-	absent  map[string]int // successive reads that lack a project or the roles of a tenant
-	failed  int            // successive failed reads
+	absent  map[string]int       // successive reads that lack a project or the roles of a tenant
+	since   map[string]time.Time // of the first of these reads
+	failed  int                  // successive failed reads
 	// conflicts are the successive plans of a tenant that had a conflict.
 	conflicts map[tenant.ID]int
 }
@@ -87,15 +89,18 @@ var errSync = errors.New("the caches of namespaces and Tenants did not sync")
 func New(o Options) *Syncer {
 	return &Syncer{
 		Options: o,
-		tenants: typed.NewClient[v1alpha1.Tenant](o.Dynamic,
-			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)),
-		lister: corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
-		writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
-		now:    time.Now,
-		absent: map[string]int{},
+		tenants: typed.NewClient[v1alpha1.Tenant](o.Dynamic, tenantsResource()),
+		lister:  corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
+		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
+		now:     time.Now,
+		absent:  map[string]int{},
 
 		conflicts: map[tenant.ID]int{},
 	}
+}
+
+func tenantsResource() schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 }
 
 // Run follows Keystone until ctx ends. It must be called only once. It fails if it cannot start.
@@ -126,7 +131,7 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 	s.failed = 0
 	s.Metrics.read(readSuccess, s.now())
 	until := s.now().Add(s.Interval)
-	s.note(s.plans(contents))
+	s.note(s.plans(contents), s.now())
 	for !s.apply(ctx, s.plans(contents)) && ctx.Err() == nil && s.now().Before(until) {
 		select { // until the caches contain the writes
 		case <-ctx.Done():
@@ -186,19 +191,25 @@ func (s *Syncer) plans(contents *keystone.Contents) []Plan {
 		Namespaces: all,
 		OwnerOf:    s.OwnerOf,
 	}
-	confirmed := func(key string) bool { return s.absent[key] >= missingReads }
+	// Unlike the time in an annotation, this time does not depend on the clock of the machine.
+	confirmed := func(key string) bool {
+		return s.absent[key] >= missingReads && s.now().Sub(s.since[key]) >= missingWatched
+	}
 	return Plans(&s.Settings, contents, state, confirmed, s.now())
 }
 
-// note records the number of successive reads that lack a project or the roles of a tenant.
-func (s *Syncer) note(plans []Plan) {
-	absent := map[string]int{}
+// note records that a read at a time lacks projects or the roles of tenants.
+func (s *Syncer) note(plans []Plan, now time.Time) {
+	absent, since := map[string]int{}, map[string]time.Time{}
 	for i := range plans {
 		for _, key := range plans[i].missing {
 			absent[key] = s.absent[key] + 1
+			if since[key] = now; absent[key] > 1 {
+				since[key] = s.since[key]
+			}
 		}
 	}
-	s.absent = absent
+	s.absent, s.since = absent, since
 }
 
 // apply makes the changes of all plans. It reports whether no further plan of the same read is needed.

@@ -631,6 +631,29 @@ func TestSyncerEnds(t *testing.T) {
 	})
 }
 
+// TestSyncerWatches checks that a wrong clock and 10 quick reads delete no namespace.
+func TestSyncerWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		s.settings.DeleteNamespaces, s.settings.Interval = true, 10*time.Second
+		s.run()
+		_, err := s.kube.CoreV1().Namespaces().Patch(t.Context(), "acme--web-p1", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"kubetenant.dev/keystone":"{\"domain\":\"d1\",\"project\":\"p1\",`+
+				`\"missingSince\":\"1999-01-01T00:00:00Z\"}"}}}`), metav1.PatchOptions{})
+		s.must(err)
+		s.keystone(func(s *server) { s.contents.Projects = nil })
+		s.writes()
+		time.Sleep(missingWatched - time.Minute)
+		synctest.Wait()
+		if got := countOf(s.writes(), "delete namespaces acme--web-p1"); got > 0 {
+			t.Error("the namespace was deleted too early")
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		s.expectWrites("over", "delete namespaces acme--web-p1")
+	})
+}
+
 // TestSyncerDeletes checks that a namespace is deleted only as it was read.
 func TestSyncerDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -716,6 +739,11 @@ func TestSyncerCreatesTenants(t *testing.T) {
 		s.later()
 		if reason, message := s.condition("globex"); reason != v1alpha1.ReasonSynced {
 			t.Errorf("%s: %s", reason, message)
+		}
+		u, err := s.dynamic.Resource(resource).Get(t.Context(), "globex", metav1.GetOptions{})
+		s.must(err)
+		if spec, _ := u.Object["spec"].(map[string]any); len(spec) != 1 || spec["id"] != "globex" {
+			t.Errorf("spec %v has more than the policy of the chart allows", u.Object["spec"])
 		}
 		if _, err := s.kube.CoreV1().Namespaces().Get(t.Context(), "globex--g1", metav1.GetOptions{}); err != nil {
 			t.Error(err)

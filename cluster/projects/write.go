@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -18,12 +19,7 @@ import (
 func (s *Syncer) write(ctx context.Context, plan *Plan, c *Change) error {
 	switch c.Action {
 	case CreateTenant:
-		_, err := s.tenants.Create(ctx, &v1alpha1.Tenant{
-			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant},
-			ObjectMeta: metav1.ObjectMeta{Name: c.Name},
-			Spec:       v1alpha1.TenantSpec{ID: plan.Tenant.String()},
-		})
-		return behind(err)
+		return s.createTenant(ctx, c.Name, plan.Tenant)
 	case UpdateTenant:
 		_, err := s.tenants.PatchRead(ctx, plan.Object, map[string]any{"metadata": map[string]any{
 			"annotations": map[string]any{tenant.KeystoneAnnotation: c.To.String()},
@@ -48,6 +44,18 @@ func (s *Syncer) write(ctx context.Context, plan *Plan, c *Change) error {
 		return err
 	}
 	return fmt.Errorf("unknown action %q", c.Action)
+}
+
+// createTenant creates a Tenant that has only an ID. The policy of the chart allows no other field, not
+// even an empty one as the Go type has.
+func (s *Syncer) createTenant(ctx context.Context, name string, id tenant.ID) error {
+	_, err := s.Dynamic.Resource(tenantsResource()).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindTenant,
+		"metadata":   map[string]any{"name": name},
+		"spec":       map[string]any{"id": id.String()},
+	}}, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	return behind(err)
 }
 
 func (s *Syncer) updateNamespace(ctx context.Context, c *Change) error {

@@ -90,7 +90,7 @@ func (k *Keystone) check() error {
 }
 
 // isGroup reports whether the group of a role has the form <prefix>role-id:<project>:<role>, or
-// <prefix>role-id:domain:<role> on a Tenant. The prefix must not be reserved.
+// <prefix>role-id:domain:<domain>:<role> on a Tenant. The prefix must not be reserved.
 func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	scope := k.Project
 	if scope == "" {
