@@ -77,7 +77,7 @@ type Syncer struct {
 	writes  flowcontrol.RateLimiter
 	now     func() time.Time
 	absent  map[string]int       // successive reads that lack a project or the roles of a tenant
-	since   map[string]time.Time // of the first of these reads
+	since   map[string]time.Time // the time of the first of these reads
 	failed  int                  // successive failed reads
 	// conflicts are the successive plans of a tenant that had a conflict.
 	conflicts map[tenant.ID]int
