@@ -38,7 +38,8 @@ func TestKeystoneGroups(t *testing.T) {
 		of := &tenants.Keystone{Domain: "d1", Project: project, MissingSince: &since}
 		of.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.RoleGroup(project, role), ClusterRole: "edit"}}
 		domain := &tenants.Keystone{Domain: "d1"}
-		domain.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.DomainRoleGroup("d1", role), ClusterRole: "edit"}}
+		group := prefix + keystone.DomainRoleGroup("d1", role)
+		domain.Roles = []tenants.KeystoneRole{{ID: role, Group: group, ClusterRole: "edit"}}
 		for _, k := range []*tenants.Keystone{of, domain} {
 			if got, err := read(k); err != nil || !got.Equal(k) || !k.Equal(got) {
 				t.Errorf("%s: %v", k, err)

@@ -36,8 +36,8 @@ func ofProject(project, role string) string {
 	return fmt.Sprintf("kubetenant:keystone:project:%s %s: role-id:%s:%s", role, role, project, role)
 }
 
-func ofDomain(domain, role string) string {
-	return fmt.Sprintf("kubetenant:keystone:domain:%s %s: role-id:domain:%s:%s", role, role, domain, role)
+func viewOfDomain(domain string) string {
+	return fmt.Sprintf("kubetenant:keystone:domain:view view: role-id:domain:%s:view", domain)
 }
 
 func annotation(text string) map[string]string {
@@ -159,12 +159,12 @@ func TestDomainRoles(t *testing.T) {
 		w.namespace("globex--web", "globex", annotation(keystone("d1", "p1", "edit")))
 		w.annotate("acme", keystone("d1", "", "view"))
 		project := []string{ofProject("p1", "edit"), ofProject("p1", "view")}
-		w.expect("at first", "acme--web", append([]string{ofDomain("d1", "view")}, project...)...)
-		w.expect("of no project", "acme--own", ofDomain("d1", "view"))
+		w.expect("at first", "acme--web", append([]string{viewOfDomain("d1")}, project...)...)
+		w.expect("of no project", "acme--own", viewOfDomain("d1"))
 		w.expect("another tenant's", "globex--web")
 		w.namespace("acme--new", "acme", nil)
 		w.settle()
-		w.expect("new", "acme--new", ofDomain("d1", "view"))
+		w.expect("new", "acme--new", viewOfDomain("d1"))
 		w.annotate("acme", keystone("d1", ""))
 		w.expect("no role", "acme--web", project...)
 		w.expect("no role", "acme--new")
@@ -180,7 +180,7 @@ func TestDomainAccepted(t *testing.T) {
 		w.expect("no domain", "acme--web")
 		w.expect("no domain", "acme--own")
 		w.annotate("acme", keystone("d2", "", "view"))
-		w.expect("another domain", "acme--web", ofDomain("d2", "view"))
+		w.expect("another domain", "acme--web", viewOfDomain("d2"))
 	})
 }
 

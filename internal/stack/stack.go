@@ -344,7 +344,9 @@ func (s *Stack) SharedClusterResources() []schema.GroupResource {
 
 // SyncedKeystone returns the source whose projects the cluster follows, or nil if there is none. The
 // caller MUST NOT change it.
-func (s *Stack) SyncedKeystone() *configv1alpha1.Source { return s.current.Load().config.SyncedKeystone() }
+func (s *Stack) SyncedKeystone() *configv1alpha1.Source {
+	return s.current.Load().config.SyncedKeystone()
+}
 
 // PublicationRules returns the rules of Publications.
 func (s *Stack) PublicationRules() *publication.Rules {
