@@ -31,7 +31,7 @@ func TestControllerIsRevived(t *testing.T) {
 		"it always fails": {code: 1, fails: 100, want: 1 + maxRevivals},
 		"it ends":         {code: 0, fails: 100, want: 1},
 	} {
-		s := &shape{cluster: &cluster{dir: t.TempDir()}, ended: make(chan ended, 9)}
+		s := &shape{cluster: &cluster{dir: t.TempDir()}, o: &Options{}, ended: make(chan ended, 9)}
 		starts := filepath.Join(s.dir, "starts")
 		script := fmt.Sprintf("#!/bin/sh\necho >> %[1]s\n[ $(wc -l < %[1]s) -gt %[2]d ] && exec sleep 600\nexit %[3]d\n",
 			starts, c.fails, c.code)
