@@ -36,13 +36,13 @@ func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func
 	web := "acme--web-" + domain.Project[:8]
 	return []keystoneStep{
 		{},
-		{turnOn, "get rolebindings -o name -n " + web, "keystone:project:"},
+		{turnOn, "get rolebindings -o name -n " + web, "keystone:project:", ""},
 		{
 			func() error {
 				_, err := k.Make(t.Context(), "/projects", "project", map[string]any{"name": "shop", "domain_id": domain.ID})
 				return err
 			},
-			namespaces, "acme--shop-",
+			namespaces, "acme--shop-", "",
 		},
 		{
 			func() error {
@@ -56,20 +56,22 @@ func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func
 				return k.Do(t.Context(), "", http.MethodDelete,
 					"/projects/"+domain.Project+"/users/"+domain.User+"/roles/"+role, nil, nil)
 			},
-			"get rolebindings -o jsonpath={.items[*].roleRef.name}. -n " + web, "view.",
+			"get rolebindings -o jsonpath={.items[*].roleRef.name} -n " + web, "view", "edit",
 		},
 		{
 			func() error {
 				return k.Do(t.Context(), "", http.MethodDelete, "/projects/"+domain.Project, nil, nil)
 			},
-			annotations, "missingSince",
+			annotations, "missingSince", "",
 		},
 	}
 }
 
+// keystoneStep is a change of Keystone. The server has followed it when the output of kubectl contains
+// want, and does not contain gone unless gone is empty.
 type keystoneStep struct {
-	change     func() error
-	args, want string
+	change           func() error
+	args, want, gone string
 }
 
 // startKeystone starts a real Keystone with the domain acme. It returns a source that follows it.
@@ -164,8 +166,9 @@ func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
 	}
 	// The server reads Keystone every 10 seconds, and the controller has to become the leader first.
 	waittest.Within(t, time.Minute, func() error {
-		if out, _ := kubectl(t, s, "admin", strings.Fields(step.args)...); !strings.Contains(out, step.want) {
-			return fmt.Errorf("kubectl %s prints %s, want %s", step.args, out, step.want)
+		out, _ := kubectl(t, s, "admin", strings.Fields(step.args)...)
+		if !strings.Contains(out, step.want) || step.gone != "" && strings.Contains(out, step.gone) {
+			return fmt.Errorf("kubectl %s prints %s, want %s without %q", step.args, out, step.want, step.gone)
 		}
 		return nil
 	})
