@@ -19,6 +19,8 @@ import (
 const (
 	// missingFor is the time after which the RoleBindings of a missing project are deleted.
 	missingFor = 24 * time.Hour
+	// missingText is missingFor in messages.
+	missingText = "24 hours"
 	// missingReads is the number of successive complete reads that must lack the project before that.
 	missingReads = 10
 	// missingWatched is the time in which one process must have made these reads.

@@ -88,13 +88,12 @@ var errSync = errors.New("the caches of namespaces and Tenants did not sync")
 // New returns a syncer that does nothing before [Syncer.Run].
 func New(o Options) *Syncer {
 	return &Syncer{
-		Options: o,
-		tenants: typed.NewClient[v1alpha1.Tenant](o.Dynamic, tenantsResource()),
-		lister:  corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
-		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
-		now:     time.Now,
-		absent:  map[string]int{},
-
+		Options:   o,
+		tenants:   typed.NewClient[v1alpha1.Tenant](o.Dynamic, tenantsResource()),
+		lister:    corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
+		writes:    flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
+		now:       time.Now,
+		absent:    map[string]int{},
 		conflicts: map[tenant.ID]int{},
 	}
 }

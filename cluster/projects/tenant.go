@@ -340,17 +340,17 @@ func (t *tenantPlan) remove(id string) {
 		if t.settings.DeleteNamespaces {
 			end = "The namespace is deleted after "
 		}
-		t.change(f, &to, "Keystone no longer has project "+id+". "+end+missingFor.String())
+		t.change(f, &to, "Keystone no longer has project "+id+". "+end+missingText)
 	case over && t.settings.DeleteNamespaces:
 		t.add(Change{
 			Action:    DeleteNamespace,
 			Name:      f.ns.Name,
-			Why:       "Keystone has not had project " + id + " for " + missingFor.String(),
+			Why:       "Keystone has not had project " + id + " for " + missingText,
 			namespace: f.ns,
 		})
 	case over && len(f.is.Roles) > 0:
 		to.Roles = nil
-		t.change(f, &to, "Keystone has not had project "+id+" for "+missingFor.String())
+		t.change(f, &to, "Keystone has not had project "+id+" for "+missingText)
 	}
 }
 
@@ -403,7 +403,7 @@ func (t *tenantPlan) conclude(missing []string, most, all int) {
 	case t.holds:
 		c.Reason = v1alpha1.ReasonRolesMissing
 		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so the RoleBindings remain for %s",
-			missingFor)
+			missingText)
 	case len(t.problems) > 0:
 		c.Reason = v1alpha1.ReasonProjectsSkipped
 		c.Message = strings.Join(t.problems[:min(named, len(t.problems))], "; ")
