@@ -126,12 +126,13 @@ func (f *fakeKeystone) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+const testCloud = "clouds: { kube: { auth: { username: u, password: CANARY-password, user_domain_name: Default, " +
+	"system_scope: all } } }\n"
+
 func directory(t testing.TB, authURL string) *Directory {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clouds.yaml")
-	const clouds = "clouds: { kube: { auth: { username: u, password: CANARY-password, user_domain_name: Default, " +
-		"system_scope: all } } }\n"
-	if err := os.WriteFile(path, []byte(clouds), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(testCloud), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	old := time.Now().Add(-time.Hour) // the file is not being written

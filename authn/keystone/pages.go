@@ -139,7 +139,7 @@ func (p *pass) get(ctx context.Context, list, query string) ([]byte, error) {
 	case err == nil:
 		return data, nil
 	case errors.Is(err, outbound.ErrTooLarge):
-		return nil, incomplete(list, "a page has more than %d bytes", maxPageBytes)
+		return nil, incomplete(list, "a page has more than %d bytes", p.service.bounds.bytes)
 	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
 		return nil, p.unavailable(ctx, list, "the time limit is reached", err)
 	}
@@ -156,7 +156,7 @@ func (p *pass) refused(ctx context.Context, list string, err error) error {
 	case errors.Is(err, outbound.ErrRedirect):
 		return incomplete(list, "the response is a redirect: set the URL to which Keystone redirects")
 	case errors.Is(err, outbound.ErrTooLarge):
-		return incomplete(list, "a page has more than %d bytes", maxPageBytes)
+		return incomplete(list, "a page has more than %d bytes", p.service.bounds.bytes)
 	case !errors.As(err, &status):
 		return p.unavailable(ctx, list, "no response", err)
 	case status.Actual == http.StatusTooManyRequests, status.Actual >= http.StatusInternalServerError:

@@ -59,6 +59,7 @@ func Open(
 // service is the client of the service user. Its own token is its only state.
 type service struct {
 	client *gophercloud.ServiceClient
+	bounds bounds // of the client
 	// fresh opens a connection for each request: a login is a POST, which nobody repeats where the
 	// server closes a kept connection at that moment.
 	fresh http.Client
@@ -113,6 +114,7 @@ func newBoundedService(data []byte, cloud, authURL string, b bounds) (*service, 
 	provider.HTTPClient = httpClient(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: atOnce}, b)
 	s := &service{
 		client: &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint(authURL)},
+		bounds: b,
 		fresh: httpClient(&http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true},
 			bounds{outbound.MaxBytes, timeout}),
 		login:  options,
