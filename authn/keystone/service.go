@@ -59,7 +59,7 @@ func Open(
 // service is the client of the service user. Its own token is its only state.
 type service struct {
 	client *gophercloud.ServiceClient
-	bounds bounds // of the client
+	bounds bounds // the limits of client
 	// fresh opens a connection for each request: a login is a POST, which nobody repeats where the
 	// server closes a kept connection at that moment.
 	fresh http.Client
