@@ -110,4 +110,7 @@ const (
 
 	// GroupPrefix is the prefix of the group of all callers of a tenant, see [ID.Group].
 	GroupPrefix = "tenant:"
+	// LevelGroupPrefix is the prefix of the group that determines the priority level of a tenant's
+	// requests. Only API Priority and Fairness sees this group.
+	LevelGroupPrefix = "kubetenant:level:"
 )

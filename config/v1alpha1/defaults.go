@@ -48,6 +48,8 @@ func Default(s *Settings) {
 	mode := GateOff
 	if s.Gateway != nil {
 		mode = GateShadow
+		defaultValue(&s.FairUse.InFlight, 64)
+		defaultValue(&s.FairUse.Watches, 200)
 	}
 	defaultText(&s.Admission.Gate.Mode, mode)
 }

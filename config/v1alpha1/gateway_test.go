@@ -181,8 +181,6 @@ func TestGatewaySection(t *testing.T) {
 		"another view": {
 			"  clusters:", "  views: { nodes: { enabled: true } }\n  clusters:", `unknown field "gateway.views.nodes"`,
 		},
-		"no requests": {"  clusters:", "  limits: { perTenantRequests: 0 }\n  clusters:", "gateway.limits.perTenantRequests"},
-		"no streams":  {"  clusters:", "  limits: { perTenantStreams: -1 }\n  clusters:", "gateway.limits.perTenantStreams"},
 		"no bodies":   {"  clusters:", "  limits: { bodyBytes: 0 }\n  clusters:", "gateway.limits.bodyBytes"},
 		"no time":     {"  clusters:", "  limits: { timeout: 0s }\n  clusters:", "gateway.limits.timeout"},
 		"too many goaways": {

@@ -59,7 +59,8 @@ admission:
     defaults: { nodeSelector: { "a b": x, "b c": x, "c d": x, "d e": x } }
   policy: { storageClasses: { policy: Nothing }, ingressClasses: { policy: Nothing } }
   quota: { default: { a: -1, b: -1, c: -1, d: -1 } }
-gateway: { clusters: [], limits: { perTenantRequests: -1, perTenantStreams: -1, bodyBytes: -1 } }
+gateway: { clusters: [], limits: { bodyBytes: -1 } }
+fairUse: { requestsPerSecond: 0, inFlight: -1, watches: 0 }
 `)
 	_, first := v1alpha1.Decode(text)
 	var all utilerrors.Aggregate

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/tenant"
+	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // KindTenancyConfiguration is the kind of the configuration file of a server.
@@ -31,6 +32,10 @@ type Settings struct {
 	// admission specifies the settings of the admission plugins.
 	// +optional
 	Admission Admission `json:"admission,omitempty"`
+	// fairUse specifies the limits of each tenant's requests and their priority level. The field
+	// fairUse of a Tenant overrides them. It has no effect in kubetenant-webhook.
+	// +optional
+	FairUse tenantv1alpha1.FairUse `json:"fairUse,omitzero"`
 	// service specifies the settings of kubetenant-webhook.
 	// +optional
 	Service Service `json:"service,omitempty"`

@@ -271,17 +271,9 @@ const (
 	GatewayAdmissionUnchecked GatewayAdmission = "Unchecked"
 )
 
-// GatewayLimits specifies how many requests and streams the callers of one tenant may have at one
-// replica. The system tenant has no limits.
+// GatewayLimits specifies limits of requests at one replica. The field fairUse of the configuration
+// specifies how many requests and streams each tenant may have.
 type GatewayLimits struct {
-	// perTenantRequests specifies the maximum number of concurrent requests of a tenant. More get
-	// status 429. Must be at least 1. Defaults to 64.
-	// +optional
-	PerTenantRequests *int `json:"perTenantRequests,omitempty"`
-	// perTenantStreams specifies the maximum number of concurrent watches, followed logs and upgraded
-	// connections of a tenant. More get status 429. Must be at least 1. Defaults to 200.
-	// +optional
-	PerTenantStreams *int `json:"perTenantStreams,omitempty"`
 	// bodyBytes specifies the maximum length, in bytes, of the body of a request. Must be at least 1.
 	// Defaults to 16777216.
 	// +optional

@@ -20,6 +20,7 @@ func Validate(s *Settings, path *field.Path) field.ErrorList {
 	errs := validateAuthentication(&s.Authentication, path.Child("authentication"))
 	errs = append(errs, validateAuthorization(&s.Authorization, path.Child("authorization"))...)
 	errs = append(errs, validateAdmission(&s.Admission, path.Child("admission"))...)
+	errs = append(errs, validateFairUse(&s.FairUse, path.Child("fairUse"))...)
 	errs = append(errs, validateService(&s.Service, path.Child("service"))...)
 	if s.Gateway != nil {
 		errs = append(errs, validateGateway(s.Gateway, path.Child("gateway"))...)

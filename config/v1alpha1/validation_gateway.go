@@ -25,8 +25,6 @@ func defaultGateway(g *Gateway) {
 	if g == nil {
 		return
 	}
-	defaultValue(&g.Limits.PerTenantRequests, 64)
-	defaultValue(&g.Limits.PerTenantStreams, 200)
 	defaultValue(&g.Limits.BodyBytes, 16<<20)
 	defaultDuration(&g.Limits.Timeout, time.Minute)
 	defaultValue(&g.Limits.GoawayPerMillion, 1000)
@@ -99,8 +97,6 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 		name string
 		n    int64
 	}{
-		{"perTenantRequests", int64(*g.Limits.PerTenantRequests)},
-		{"perTenantStreams", int64(*g.Limits.PerTenantStreams)},
 		{"bodyBytes", *g.Limits.BodyBytes},
 	} {
 		if limit.n < 1 {

@@ -113,6 +113,10 @@ type TenantSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int || !self[k].startsWith('-'))",message="a limit must not be negative"
 	// +optional
 	Quota corev1.ResourceList `json:"quota,omitempty"`
+	// fairUse specifies limits of the requests of the tenant's callers, and their priority level. A
+	// field that is unset has the value of fairUse in the configuration.
+	// +optional
+	FairUse FairUse `json:"fairUse,omitzero"`
 	// deletionPolicy specifies the effect of the deletion of the Tenant; defaults to Protect. Protect
 	// refuses the deletion. Delete deletes the tenant's namespaces and all objects in them. Orphan
 	// retains the namespaces and their label. Delete and Orphan both delete the tenant's bindings and

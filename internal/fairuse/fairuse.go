@@ -1,0 +1,213 @@
+// Package fairuse limits the requests of each tenant at one server: how many it sends in a second,
+// and how many requests and streams it has at the same time.
+package fairuse
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Limit is a limit that a request exceeds.
+type Limit string
+
+// The limits.
+const (
+	LimitRate     Limit = "rate"
+	LimitInFlight Limit = "in-flight"
+	LimitWatches  Limit = "watches"
+)
+
+// Limits are the limits of one tenant. A zero number is no limit.
+type Limits struct {
+	RequestsPerSecond, Burst, InFlight, Watches int
+	// Level is the priority level of the requests. It is empty if they have none.
+	Level string
+}
+
+// burstOfRate is the factor between the rate and the burst that is not specified.
+const burstOfRate = 4
+
+// LimitsOf returns the limits that a Tenant specifies. A field that it leaves out has the value of the
+// configuration. A stored number below 1 is 1, because the definition of the kind refuses it.
+func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
+	number := func(values ...*int32) int {
+		for _, v := range values {
+			if v != nil {
+				return int(max(*v, 1))
+			}
+		}
+		return 0
+	}
+	l := Limits{
+		RequestsPerSecond: number(spec.RequestsPerSecond, configured.RequestsPerSecond),
+		Burst:             number(spec.Burst, configured.Burst),
+		InFlight:          number(spec.InFlight, configured.InFlight),
+		Watches:           number(spec.Watches, configured.Watches),
+		Level:             spec.Level,
+	}
+	if l.Level == "" {
+		l.Level = configured.Level
+	}
+	if l.Burst == 0 {
+		l.Burst = burstOfRate * l.RequestsPerSecond
+	}
+	return l
+}
+
+// Refusal is the reason why a request is refused, and the time after which the client may try again,
+// in whole seconds.
+type Refusal struct {
+	Limit      Limit
+	RetryAfter time.Duration
+}
+
+// Use is what a tenant uses at a server now.
+type Use struct {
+	// InFlight is the number of requests, and Watches the number of watches and other streams.
+	InFlight, Watches int
+}
+
+// Meter counts the requests of tenants and refuses those above a limit. It retains nothing of a
+// tenant that uses none, so its memory depends only on the present requests. It is safe for concurrent use.
+type Meter struct {
+	limits func(tenant.ID) Limits
+	now    func() time.Time
+
+	mu    sync.Mutex
+	used  map[tenant.ID]*used
+	sweep int // the number of tenants at which those without use are removed
+}
+
+// used is what one tenant uses.
+type used struct {
+	Use
+	bucket *rate.Limiter // nil if the rate has no limit
+	retry  time.Time     // when the last refused client tries again
+}
+
+const (
+	sweepFirst = 1024
+	// longestRetry is the longest RetryAfter.
+	longestRetry = 30 * time.Second
+)
+
+// New returns a meter. limits returns the limits of a tenant. It MUST be quick and safe for concurrent
+// use. now is the clock.
+func New(limits func(tenant.ID) Limits, now func() time.Time) *Meter {
+	return &Meter{
+		limits: limits,
+		now:    now,
+		used:   map[tenant.ID]*used{},
+		sweep:  sweepFirst,
+	}
+}
+
+// Request counts a request until leave is called. If refused is not nil, the request exceeds a limit
+// and is not counted.
+func (m *Meter) Request(id tenant.ID) (leave func(), refused *Refusal) {
+	l := m.limits(id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.of(id)
+	switch {
+	case l.InFlight > 0 && u.InFlight >= l.InFlight:
+		return nil, &Refusal{LimitInFlight, time.Second}
+	case !u.take(&l, m.now()):
+		return nil, &Refusal{LimitRate, u.retryAfter(&l, m.now())}
+	}
+	u.InFlight++
+	return func() { m.leave(&u.InFlight) }, nil
+}
+
+// Stream counts a watch or another stream until leave is called. If refused is not nil, the stream
+// exceeds a limit and is not counted. The beginning of a watch is a request too, see [Meter.Request].
+func (m *Meter) Stream(id tenant.ID) (leave func(), refused *Refusal) {
+	l := m.limits(id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.of(id)
+	if l.Watches > 0 && u.Watches >= l.Watches {
+		return nil, &Refusal{LimitWatches, time.Second}
+	}
+	u.Watches++
+	return func() { m.leave(&u.Watches) }, nil
+}
+
+// Now returns what a tenant uses, and its limits.
+func (m *Meter) Now(id tenant.ID) (Use, Limits) {
+	l := m.limits(id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u, found := m.used[id]; found {
+		return u.Use, l
+	}
+	return Use{}, l
+}
+
+// LimitsOf returns the limits of a tenant.
+func (m *Meter) LimitsOf(id tenant.ID) Limits { return m.limits(id) }
+
+func (m *Meter) leave(n *int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*n--
+}
+
+// of returns what a tenant uses. It removes the tenants without use before there are too many. The
+// caller holds mu.
+func (m *Meter) of(id tenant.ID) *used {
+	if u, found := m.used[id]; found {
+		return u
+	}
+	if len(m.used) >= m.sweep {
+		now := m.now()
+		for other, u := range m.used {
+			if u.isIdle(now) {
+				delete(m.used, other)
+			}
+		}
+		m.sweep = max(sweepFirst, 2*len(m.used))
+	}
+	u := &used{}
+	m.used[id] = u
+	return u
+}
+
+// isIdle reports whether nothing is lost if the tenant is removed: it uses nothing, and its bucket is full.
+func (u *used) isIdle(now time.Time) bool {
+	return u.InFlight == 0 && u.Watches == 0 && !u.retry.After(now) &&
+		(u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst()))
+}
+
+// take takes a token from the bucket, which it adapts to the present limits. It reports whether the
+// bucket had one.
+func (u *used) take(l *Limits, now time.Time) bool {
+	switch {
+	case l.RequestsPerSecond == 0:
+		u.bucket = nil
+		return true
+	case u.bucket == nil:
+		u.bucket = rate.NewLimiter(rate.Limit(l.RequestsPerSecond), l.Burst)
+	case u.bucket.Limit() != rate.Limit(l.RequestsPerSecond) || u.bucket.Burst() != l.Burst:
+		u.bucket.SetLimitAt(now, rate.Limit(l.RequestsPerSecond))
+		u.bucket.SetBurstAt(now, l.Burst)
+	}
+	return u.bucket.AllowN(now, 1)
+}
+
+// retryAfter spreads the clients that were refused at the rate of the bucket. Otherwise, all of them
+// would come again at the same moment.
+func (u *used) retryAfter(l *Limits, now time.Time) time.Duration {
+	if u.retry.Before(now) || u.retry.After(now.Add(longestRetry)) {
+		u.retry = now
+	}
+	u.retry = u.retry.Add(time.Second / time.Duration(l.RequestsPerSecond))
+	seconds := math.Ceil(u.retry.Sub(now).Seconds())
+	return min(max(time.Duration(seconds)*time.Second, time.Second), longestRetry)
+}

@@ -1,0 +1,45 @@
+package v1alpha1
+
+// FairUse specifies limits of the requests of one tenant's callers, and their priority level. Each
+// server has its own limits. Requests above a limit get status 429 with the header Retry-After.
+// Callers of the system tenant have no limits. Behind an unmodified kube-apiserver, only the level
+// applies.
+type FairUse struct {
+	// level specifies the priority level of the tenant's requests. API Priority and Fairness sees the
+	// tenant's callers in the group kubetenant:level:<level>. A FlowSchema for this group assigns the
+	// requests to a PriorityLevelConfiguration. The server kubetenant-gateway ignores the level.
+	// Defaults to no such group.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +optional
+	Level string `json:"level,omitempty"`
+	// requestsPerSecond specifies the number of requests that a server accepts for the tenant in each
+	// second on average. Must be between 1 and 100000. If unset, the rate has no limit.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	RequestsPerSecond *int32 `json:"requestsPerSecond,omitempty"`
+	// burst specifies the number of requests that a server accepts for the tenant at once, above
+	// requestsPerSecond. It has no effect without requestsPerSecond. Must be between 1 and 1000000.
+	// Defaults to four times requestsPerSecond.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	Burst *int32 `json:"burst,omitempty"`
+	// inFlight specifies the number of requests that the tenant may have at a server at the same time.
+	// Requests that wait for API Priority and Fairness are included. Watches and other streams are not.
+	// Must be between 1 and 100000. If unset, the number has no limit, but defaults to 64 in the
+	// configuration of kubetenant-gateway.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	InFlight *int32 `json:"inFlight,omitempty"`
+	// watches specifies the number of watches and other streams that the tenant may have open at a
+	// server. Other streams are logs, exec, attach, port-forward and proxies. Must be between 1 and
+	// 1000000. If unset, the number has no limit, but defaults to 200 in the configuration of
+	// kubetenant-gateway.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	Watches *int32 `json:"watches,omitempty"`
+}
