@@ -151,9 +151,10 @@ func underlyingVerb(verb string) (string, bool) {
 	return verb, found && known && !strings.HasPrefix(verb, "impersonate")
 }
 
-// decidePath leaves discovery and the schemas to the delegate, and what is open to everybody.
+// decidePath delegates discovery, the schemas, the report about the caller's own tenant, and the paths
+// that are open to all callers.
 func (b *Boundary) decidePath(p string) verdict {
-	if slices.Contains(b.UnboundPaths, p) {
+	if p == tenant.FairUsePath || slices.Contains(b.UnboundPaths, p) {
 		return verdict{delegate: true, rule: RulePath}
 	}
 	// A path that is not in its shortest form might be read as another one further on.

@@ -178,6 +178,9 @@ const mostFairUse = 20
 func fairUseText(r *status.Report) string {
 	switch len(r.FairUse) {
 	case 0:
+		if r.FairUse == nil {
+			return "not reported by the server"
+		}
 		return "no tenant has a request at this server"
 	case 1:
 		return "1 tenant has requests at this server"

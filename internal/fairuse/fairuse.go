@@ -72,11 +72,7 @@ type Refusal struct {
 	RetryAfter time.Duration
 }
 
-// Path is the path at which a server answers with [Reports]: with that of the caller's own tenant, or
-// with those of all tenants to callers of the system tenant.
-const Path = "/kubetenant/fair-use"
-
-// Reports are reports of several tenants, in the order of their names.
+// Reports is the response at [tenant.FairUsePath]. The reports are in the order of the tenants' names.
 type Reports struct {
 	Items []*Report `json:"items"`
 }

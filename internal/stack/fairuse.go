@@ -127,7 +127,7 @@ func (s *Stack) Flow(ctx context.Context, u user.Info) user.Info {
 	return &user.DefaultInfo{Name: id.Group(), Groups: groups}
 }
 
-// withFairUse applies the limits that a request has not passed yet. At [fairuse.Path], it answers with
+// withFairUse applies the limits that a request has not passed yet. At [tenant.FairUsePath], it answers with
 // the limits and the use of the caller's own tenant at this server.
 func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +157,7 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	})
 }
 
-// WithFairUseOfAll answers callers of the system tenant with the use of all tenants at [fairuse.Path].
+// WithFairUseOfAll answers callers of the system tenant with the use of all tenants at [tenant.FairUsePath].
 // It is a filter within [Stack.WithTenant]. The server MUST have authorized the request.
 func (s *Stack) WithFairUseOfAll(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -172,7 +172,7 @@ func (s *Stack) WithFairUseOfAll(next http.Handler) http.Handler {
 	})
 }
 
-func isFairUse(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == fairuse.Path }
+func isFairUse(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == tenant.FairUsePath }
 
 func writeReports(w http.ResponseWriter, all ...*fairuse.Report) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)

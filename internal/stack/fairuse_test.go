@@ -309,8 +309,8 @@ func TestFairUseReport(t *testing.T) {
 	}))
 	ask := func(method string, caller, as user.Info) (int, []*fairuse.Report) {
 		resp := during(s, caller, as, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
-			r.Method, r.URL.Path = method, fairuse.Path
-			info := &request.RequestInfo{Verb: "get", Path: fairuse.Path}
+			r.Method, r.URL.Path = method, tenant.FairUsePath
+			info := &request.RequestInfo{Verb: "get", Path: tenant.FairUsePath}
 			s.WithTenant(other).ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 		})
 		var reports fairuse.Reports

@@ -51,6 +51,7 @@ func WriterRules() map[string]map[string]WriterRule {
 			"spec.suspension":             because(reasonNoWrite),
 			"spec.replaces":               because(reasonNoWrite),
 			"spec.acceptUndated":          because(reasonNoWrite),
+			"spec.fairUse":                because(reasonNoWrite),
 			"spec.admins":                 because(reasonBind),
 			"spec.bindings":               because(reasonBind),
 			"spec.memberRoles":            because(reasonBind),

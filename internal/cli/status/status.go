@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // mostTenants is the maximum number of Tenants that a report names as not ready.
@@ -44,7 +46,7 @@ type Report struct {
 	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
 	NotReadyTotal int      `json:"tenantsNotReadyTotal"`
 	// FairUse is what tenants use at the server that answered, and their limits. Callers of a tenant see
-	// their own tenant. It is empty if the server does not limit requests.
+	// their own tenant. It is nil if the server does not report it.
 	FairUse []*fairuse.Report `json:"fairUse,omitempty"`
 	// Problems are the problems that were found, each in one sentence.
 	Problems []string `json:"problems,omitempty"`
@@ -131,9 +133,12 @@ func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 // addFairUse adds what tenants use. An unmodified server has no such path, and a gateway answers only
 // callers of tenants.
 func (r *Report) addFairUse(ctx context.Context, k kubernetes.Interface) {
-	text, err := k.Discovery().RESTClient().Get().AbsPath(fairuse.Path).DoRaw(ctx)
-	var reports fairuse.Reports
-	if err == nil {
+	text, err := k.Discovery().RESTClient().Get().AbsPath(tenant.FairUsePath).DoRaw(ctx)
+	reports := fairuse.Reports{Items: []*fairuse.Report{}}
+	switch {
+	case apierrors.IsNotFound(err):
+		return
+	case err == nil:
 		err = json.Unmarshal(text, &reports)
 	}
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/internal/fairuse"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -41,8 +42,8 @@ func plainly(ctx context.Context, t *testing.T, s *localserver.Server, name, pat
 	return resp
 }
 
-// status is plainly for the status of the response.
-func status(t *testing.T, s *localserver.Server, name, path string) (code int, retryAfter string) {
+// codeOf is plainly for the status of the response.
+func codeOf(t *testing.T, s *localserver.Server, name, path string) (code int, retryAfter string) {
 	t.Helper()
 	resp := plainly(t.Context(), t, s, name, path)
 	_ = resp.Body.Close()
@@ -77,7 +78,7 @@ func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 // reportOf returns what a caller sees of the use, or nothing if the server refuses the request.
 func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
 	t.Helper()
-	resp := plainly(t.Context(), t, s, name, fairuse.Path)
+	resp := plainly(t.Context(), t, s, name, tenant.FairUsePath)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -133,10 +134,10 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 			t.Fatalf("watch %d: %s", i, resp.Status)
 		}
 	}
-	if code, after := status(t, s, "acme", acmePods+"?watch=1"); code != http.StatusTooManyRequests || after != "1" {
+	if code, after := codeOf(t, s, "acme", acmePods+"?watch=1"); code != http.StatusTooManyRequests || after != "1" {
 		t.Errorf("a third watch: %d, Retry-After %q", code, after)
 	}
-	if code, _ := status(t, s, "acme", acmePods); code != http.StatusOK {
+	if code, _ := codeOf(t, s, "acme", acmePods); code != http.StatusOK {
 		t.Errorf("a request beside the watches: %d", code)
 	}
 	if got := reportOf(t, s, "acme"); len(got) != 1 || got[0].Use.Watches != 2 {
@@ -166,7 +167,7 @@ func rateIsLimited(t *testing.T, s *localserver.Server) {
 	answers := make(chan answer, many)
 	for range many {
 		go func() {
-			code, after := status(t, s, "acme", acmePods)
+			code, after := codeOf(t, s, "acme", acmePods)
 			answers <- answer{code, after}
 		}()
 	}
@@ -187,10 +188,10 @@ func rateIsLimited(t *testing.T, s *localserver.Server) {
 		t.Error("no request was refused")
 	}
 	for range many {
-		if code, _ := status(t, s, "globex", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
+		if code, _ := codeOf(t, s, "globex", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 			t.Errorf("another tenant: %d", code)
 		}
-		if code, _ := status(t, s, "admin", acmePods); code != http.StatusOK {
+		if code, _ := codeOf(t, s, "admin", acmePods); code != http.StatusOK {
 			t.Errorf("the system tenant: %d", code)
 		}
 	}
