@@ -151,6 +151,14 @@ func (s *Store) Gives(
 	return false, nil
 }
 
+// FairUse returns the limits that the Tenant of a tenant specifies.
+func (s *Store) FairUse(id tenant.ID) v1alpha1.FairUse {
+	if is := s.of(id); is != nil {
+		return is.fairUse
+	}
+	return v1alpha1.FairUse{}
+}
+
 // MemberRoles returns the ClusterRoles that a tenant itself may bind. Callers MUST NOT change them.
 func (s *Store) MemberRoles(id tenant.ID) []string {
 	if is := s.of(id); is != nil {

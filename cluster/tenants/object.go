@@ -78,6 +78,7 @@ type live struct {
 	memberRoles []string
 	labels      map[string]string // the Tenant's own, not to be changed
 	admins      []rbacv1.Subject  // not to be changed
+	fairUse     v1alpha1.FairUse
 }
 
 // effective returns the access of the tenant's callers. They may only read while the Tenant is
@@ -116,6 +117,7 @@ func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
 		memberRoles: t.Spec.MemberRoles,
 		labels:      t.Labels,
 		admins:      Subjects(t.Spec.Admins),
+		fairUse:     t.Spec.FairUse,
 	}
 }
 
@@ -136,6 +138,7 @@ func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *live) {
 	id, was := s.entry(t.Name)
 	if was != nil && was.uid == now.uid {
 		now.spaces, now.replaces, now.labels = was.spaces, was.replaces, was.labels
+		now.fairUse = was.fairUse
 	}
 	if id.IsZero() {
 		id = IDNamed(t.Name)

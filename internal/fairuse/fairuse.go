@@ -25,9 +25,12 @@ const (
 
 // Limits are the limits of one tenant. A zero number is no limit.
 type Limits struct {
-	RequestsPerSecond, Burst, InFlight, Watches int
+	RequestsPerSecond int `json:"requestsPerSecond,omitempty"`
+	Burst             int `json:"burst,omitempty"`
+	InFlight          int `json:"inFlight,omitempty"`
+	Watches           int `json:"watches,omitempty"`
 	// Level is the priority level of the requests. It is empty if they have none.
-	Level string
+	Level string `json:"level,omitempty"`
 }
 
 // burstOfRate is the factor between the rate and the burst that is not specified.
@@ -67,10 +70,21 @@ type Refusal struct {
 	RetryAfter time.Duration
 }
 
+// Path is the path at which a server answers with the [Report] of the caller's tenant.
+const Path = "/kubetenant/fair-use"
+
+// Report is what a tenant uses at one server now, and its limits.
+type Report struct {
+	Tenant string `json:"tenant"`
+	Use    Use    `json:"use"`
+	Limits Limits `json:"limits"`
+}
+
 // Use is what a tenant uses at a server now.
 type Use struct {
 	// InFlight is the number of requests, and Watches the number of watches and other streams.
-	InFlight, Watches int
+	InFlight int `json:"inFlight"`
+	Watches  int `json:"watches"`
 }
 
 // Meter counts the requests of tenants and refuses those above a limit. It retains nothing of a
@@ -139,19 +153,16 @@ func (m *Meter) Stream(id tenant.ID) (leave func(), refused *Refusal) {
 	return func() { m.leave(&u.Watches) }, nil
 }
 
-// Now returns what a tenant uses, and its limits.
-func (m *Meter) Now(id tenant.ID) (Use, Limits) {
-	l := m.limits(id)
+// Report returns what a tenant uses now, and its limits.
+func (m *Meter) Report(id tenant.ID) *Report {
+	r := &Report{Tenant: id.String(), Limits: m.limits(id)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if u, found := m.used[id]; found {
-		return u.Use, l
+		r.Use = u.Use
 	}
-	return Use{}, l
+	return r
 }
-
-// LimitsOf returns the limits of a tenant.
-func (m *Meter) LimitsOf(id tenant.ID) Limits { return m.limits(id) }
 
 func (m *Meter) leave(n *int) {
 	m.mu.Lock()

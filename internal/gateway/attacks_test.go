@@ -163,8 +163,8 @@ func standStill(t *testing.T, streams int64) (open *atomic.Int64, w *world, f *f
 	t.Helper()
 	c := newStandIn(t, spaces())
 	w = newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
-	w.write("tenancy.yaml", strings.Replace(header, "perTenantStreams: 4",
-		fmt.Sprintf("perTenantStreams: %d", streams), 1)+entry("eu1", ", root: true"))
+	w.write("tenancy.yaml", strings.Replace(header, "watches: 4",
+		fmt.Sprintf("watches: %d", streams), 1)+entry("eu1", ", root: true"))
 	w.until(http.StatusOK, "alice-token", podsPath)
 	open = &atomic.Int64{}
 	c.become(func() {

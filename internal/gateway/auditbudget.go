@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kubetenant/kubetenant/internal/budget"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -54,7 +55,7 @@ func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
 		u, _ := request.UserFrom(r.Context())
 		name, bounded := c.auditedTenant(r, u)
 		if !bounded {
-			filters.WithAudit(next, a.sink, a.policy, isStream).ServeHTTP(w, r)
+			filters.WithAudit(next, a.sink, a.policy, fairuse.IsStream).ServeHTTP(w, r)
 			return
 		}
 		if !a.budgets.Has(name) && a.records(r) {
@@ -63,7 +64,7 @@ func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
 			respond(w, r, errAuditBudget())
 			return
 		}
-		filters.WithAudit(next, &tenantSink{a.sink, a.budgets, name}, a.policy, isStream).ServeHTTP(w, r)
+		filters.WithAudit(next, &tenantSink{a.sink, a.budgets, name}, a.policy, fairuse.IsStream).ServeHTTP(w, r)
 	})
 }
 

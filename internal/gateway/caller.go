@@ -56,18 +56,16 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 			respond(w, r, forbidden(errAdmission))
 			return
 		}
-		room, most := &c.gateway.requests, *c.shared.Limits.PerTenantRequests
+		admit := c.cluster.stack.AdmitRequest
 		if x.stream {
-			room, most = &c.gateway.streams, *c.shared.Limits.PerTenantStreams
+			admit = c.cluster.stack.AdmitStream
 		}
-		if !id.IsSystem() {
-			leave, ok := room.acquire(id, most)
-			if !ok {
-				respond(w, r, errTooMany())
-				return
-			}
-			defer leave()
+		leave, refused := admit(ctx, there)
+		if refused != nil {
+			respond(w, r, refused)
+			return
 		}
+		defer leave()
 		if err := c.own.check(ctx, there.GetName()); err != nil {
 			respond(w, r, statusOf(ctx, err))
 			return

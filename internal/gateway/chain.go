@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -78,7 +79,7 @@ func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a 
 	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.events(), a.policy)
 	h = filters.WithAuthentication(h, who, failed, nil, nil)
 	h = c.gateway.traced(h)
-	h = filters.WithRequestDeadline(h, a.events(), a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
+	h = filters.WithRequestDeadline(h, a.events(), a.policy, fairuse.IsStream, codecs(), c.shared.Limits.Timeout.Duration)
 	h = described(h)
 	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
@@ -195,7 +196,7 @@ func described(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, known := request.RequestInfoFrom(r.Context())
 		x := proxyStateFrom(r.Context())
-		x.stream = isStream(r, info)
+		x.stream = fairuse.IsStream(r, info)
 		x.prefix = prefixOf(x, r.URL.EscapedPath())
 		if !x.stream && !isPlainTimeout(r) { // the timeout of a stream is for the cluster or for what is proxied
 			respond(w, r, apierrors.NewBadRequest(errTimeout.Error()))

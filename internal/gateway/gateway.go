@@ -36,7 +36,7 @@ type Gateway struct {
 	// has one of its own, which has the boundary and what callers have open there.
 	stack             *stack.Stack
 	metrics           *gatewayMetrics
-	requests, streams inFlight
+	views             inFlight // of the clusters, by tenant
 	writers           writers
 	unknownCallers    *unknownCallers
 	omissions         omissions

@@ -1,39 +1,12 @@
 package gateway
 
 import (
-	"net/http"
-	"slices"
-	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
-
-// isUpgrade reports whether a request asks for another protocol, and says which.
-func isUpgrade(r *http.Request) bool {
-	return r.Header.Get("Upgrade") != "" && httpstream.IsUpgradeRequest(r)
-}
-
-// isStream reports whether a request is answered for as long as its caller likes: as kube-apiserver
-// has it (k8s.io/apiserver pkg/server/filters BasicLongRunningRequestCheck, and
-// pkg/server/config.go, v0.37.1), and whatever is upgraded.
-func isStream(r *http.Request, info *request.RequestInfo) bool {
-	if isUpgrade(r) {
-		return true
-	}
-	if info == nil {
-		return false
-	}
-	if !info.IsResourceRequest {
-		return strings.HasPrefix(info.Path, "/debug/pprof/")
-	}
-	return info.Verb == "watch" || info.Verb == "proxy" ||
-		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
-}
 
 // inFlight count what is open of each tenant. The zero value has none open.
 // Safe for concurrent use.

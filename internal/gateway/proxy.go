@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 )
 
 // proxyState is what the steps of one request tell each other. One goroutine uses it at a time.
@@ -84,7 +85,7 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Host = c.server.Host
 	p.Out.Header = sent(p.In)
 	p.Out.Trailer = nil
-	if isUpgrade(p.In) {
+	if fairuse.IsUpgrade(p.In) {
 		p.Out.Header.Set("Connection", "Upgrade")
 		p.Out.Header.Set("Upgrade", p.In.Header.Get("Upgrade"))
 		if origin := p.In.Header.Get("Origin"); origin != "" { // watches by websocket need it

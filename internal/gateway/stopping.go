@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 )
 
 const (
@@ -43,7 +45,7 @@ func newStopping() *stopping {
 // stream returns the context of a stream that is to be opened, and what is called at its end; false
 // where none is opened any more.
 func (s *stopping) stream(ctx context.Context, r *http.Request) (_ context.Context, done func(), ok bool) {
-	if isUpgrade(r) {
+	if fairuse.IsUpgrade(r) {
 		s.upgrades.Add(1)
 		done = func() { s.upgrades.Add(-1) }
 	} else {

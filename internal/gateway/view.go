@@ -29,7 +29,7 @@ func (c *route) view(g *generation) http.Handler {
 			if err != nil {
 				return nil, forbidden(errSomebody)
 			}
-			leave, ok := c.gateway.requests.acquire(id, *c.shared.Limits.PerTenantRequests)
+			leave, ok := c.gateway.views.acquire(id, viewsAtOnce)
 			if !ok {
 				return nil, errTooMany()
 			}
@@ -60,6 +60,8 @@ func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Clust
 }
 
 const (
+	// viewsAtOnce is how many requests for the view of the clusters a tenant may have at the same time.
+	viewsAtOnce = 64
 	// versionEvery is how often a cluster is asked for its version.
 	versionEvery = time.Minute
 	// versionBytes is the longest that is kept of it.

@@ -487,8 +487,9 @@ authentication:
   revocation: { path: revoked.yaml }
   sources:
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+fairUse: { watches: 4 }
 gateway:
-  limits: { timeout: 5s, perTenantStreams: 4 }
+  limits: { timeout: 5s }
   clusters:
 `
 

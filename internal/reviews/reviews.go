@@ -56,18 +56,18 @@ func With(next http.Handler, of func(r *http.Request, resource schema.GroupResou
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
 		if err != nil {
-			respond(w, r, unread(err))
+			Respond(w, r, unread(err))
 			return
 		}
 		object, _, err := codecs().UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
-			respond(w, r, errRead)
+			Respond(w, r, errRead)
 			return
 		}
 		answer, refused := review(r, object)
 		switch {
 		case refused != nil:
-			respond(w, r, refused)
+			Respond(w, r, refused)
 			return
 		case answer != nil:
 			responsewriters.WriteObjectNegotiated(codecs(), negotiation.DefaultEndpointRestrictions,
@@ -76,7 +76,7 @@ func With(next http.Handler, of func(r *http.Request, resource schema.GroupResou
 		}
 		again, err := json.Marshal(object)
 		if err != nil {
-			respond(w, r, errRead)
+			Respond(w, r, errRead)
 			return
 		}
 		r = r.Clone(r.Context())
@@ -98,7 +98,8 @@ func unread(err error) *apierrors.StatusError {
 	return errRead
 }
 
-func respond(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
+// Respond writes an error in the form that the client asks for.
+func Respond(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
 	responsewriters.ErrorNegotiated(err, codecs(), schema.GroupVersion{Version: "v1"}, w, r)
 }
 

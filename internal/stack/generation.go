@@ -23,6 +23,7 @@ import (
 	authnx509 "github.com/kubetenant/kubetenant/authn/x509"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/plugins/workload"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -59,6 +60,7 @@ type shared struct {
 	clientCAs *clientCAs
 	compiler  func() authenticationcel.Compiler
 	sessions  *authz.Sessions
+	fairUse   *fairuse.Meter
 	// required is that of the generation in force. Generations come one after the other.
 	required configv1alpha1.RequireTenant
 	// acceptsAdmins is that of the generation in force, too.
@@ -91,6 +93,11 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 		grantors:  server.Authorization.Grantors,
 		isInForce: func(g *generation) bool { return stack.current.Load() == g },
 	}
+	now := server.Now
+	if now == nil {
+		now = time.Now
+	}
+	of.fairUse = fairuse.New(stack.limitsOf, now)
 	if of.grantors == nil {
 		of.grantors = (*stackAuthorizer)(stack)
 	}

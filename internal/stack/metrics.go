@@ -9,12 +9,13 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // decisionMetrics count what the boundary decides. Safe for concurrent use.
 type decisionMetrics struct {
-	decisions, requests, denials, gates *metrics.CounterVec
+	decisions, requests, denials, gates, overLimits *metrics.CounterVec
 
 	byOutcome sync.Map // of outcome to metrics.CounterMetric
 	byTenant  sync.Map // of tenant.ID to *tenantCounters
@@ -32,7 +33,10 @@ type outcome struct {
 	reason  authz.Reason
 }
 
-type tenantCounters struct{ requests, denials metrics.CounterMetric }
+type tenantCounters struct {
+	label             string
+	requests, denials metrics.CounterMetric
+}
 
 // Labels of callers that are not counted by name. No tenant is named so: a name holds no blank.
 const (
@@ -56,6 +60,9 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 		denials: counters("tenant", "denials_total",
 			"Number of requests and reviews that the tenant boundary denied, or would have denied without Shadow mode, "+
 				"by the caller's tenant.", "tenant"),
+		overLimits: counters("tenant", "limited_total",
+			"Number of requests that were refused with status 429 because the caller's tenant had reached a limit of fair "+
+				"use, by the limit: rate, in-flight or watches. The system tenant has no limits.", "tenant", "limit"),
 		gates: counters("gate", "refused_total",
 			"Number of writes that TenantGate refused, or would have refused without Shadow mode, by its mode.",
 			"mode"),
@@ -73,7 +80,7 @@ func counters(subsystem, name, help string, labels ...string) *metrics.CounterVe
 }
 
 func (m *decisionMetrics) registerables() []metrics.Registerable {
-	return []metrics.Registerable{m.decisions, m.requests, m.denials, m.gates}
+	return []metrics.Registerable{m.decisions, m.requests, m.denials, m.gates, m.overLimits}
 }
 
 // limit sets how many tenants are counted by name. Those that are already go on being.
@@ -96,6 +103,11 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	if o.Verdict == authz.Denied || o.Verdict == authz.ShadowDenied {
 		of.denials.Inc()
 	}
+}
+
+// limited counts a request that was refused because of a limit of fair use.
+func (m *decisionMetrics) limited(id tenant.ID, limit fairuse.Limit) {
+	m.overLimits.WithLabelValues(m.tenant(id).label, string(limit)).Inc()
 }
 
 // tenant returns the counters of a tenant. A tenant that does not exist is not counted by name,
@@ -123,7 +135,7 @@ func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
 }
 
 func (m *decisionMetrics) countersOf(label string) *tenantCounters {
-	return &tenantCounters{m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
+	return &tenantCounters{label, m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
 }
 
 // namespaceEvents calls forget after the last namespace of a tenant may be gone.
@@ -160,8 +172,10 @@ func (m *decisionMetrics) forget() {
 		}
 		delete(m.named, id)
 		m.byTenant.Delete(id)
+		of := map[string]string{"tenant": id.String()}
 		for _, series := range []*metrics.CounterVec{m.requests, m.denials} {
-			series.Delete(map[string]string{"tenant": id.String()})
+			series.Delete(of)
 		}
+		m.overLimits.DeletePartialMatch(of)
 	}
 }

@@ -300,16 +300,17 @@ func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID
 
 // WithRequestState is the outermost filter, see [authz.WithRequestState].
 func (s *Stack) WithRequestState(next http.Handler) http.Handler {
-	return authz.WithRequestState(next, func(r schema.GroupResource) bool {
+	return authz.WithRequestState(withFairUseNote(next), func(r schema.GroupResource) bool {
 		g := s.current.Load()
 		return g.olderPaths && g.boundary.Scopes.Of(r) != authz.ScopeUnknown &&
 			g.boundary.Scopes.Of(schema.GroupResource{Group: r.Group, Resource: "tenants"}) == authz.ScopeUnknown
 	})
 }
 
-// WithTenant is the innermost filter, see [authz.WithTenant].
+// WithTenant is the innermost filter, see [authz.WithTenant]. It also applies the limits of fair use
+// that [Stack.AdmitRequest] has not applied to a request.
 func (s *Stack) WithTenant(next http.Handler) http.Handler {
-	return authz.WithTenant(s.withPlugins(s.withReviews(next)), s.shared.sessions)
+	return s.withFairUse(authz.WithTenant(s.withPlugins(s.withReviews(next)), s.shared.sessions))
 }
 
 // FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants

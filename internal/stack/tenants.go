@@ -57,6 +57,8 @@ type Tenants interface {
 	MemberRoles(id tenant.ID) []string
 	// Admins returns the subjects that the Tenant of a tenant names as its admins.
 	Admins(id tenant.ID) []rbacv1.Subject
+	// FairUse returns the limits that the Tenant of a tenant specifies.
+	FairUse(id tenant.ID) v1alpha1.FairUse
 }
 
 // exists reports whether a tenant has a Tenant or a namespace. It returns true if this is unknown.

@@ -72,6 +72,8 @@ func (o tenantsOf) PublicationsFrom(string, string) ([]*publication.Publication,
 
 func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
 
+func (o tenantsOf) FairUse(tenant.ID) v1alpha1.FairUse { return v1alpha1.FairUse{} }
+
 // Admins implements [stack.Tenants].
 func (o tenantsOf) Admins(tenant.ID) []rbacv1.Subject { return nil }
 

@@ -275,6 +275,7 @@ func replace(generic *genericapiserver.Config, stack *kubetenant.Stack) {
 	generic.Authentication.Authenticator = stack.Authenticator
 	generic.Authorization.Authorizer = stack.Authorizer
 	generic.RuleResolver = stack.RuleResolver
+	generic.FlowControl = FlowByTenant(generic.FlowControl, stack)
 	advertise(generic.SecureServing, stack.ClientCA)
 	build := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {

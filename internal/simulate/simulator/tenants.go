@@ -51,6 +51,7 @@ type TenantObject struct {
 	Spaces      v1alpha1.TenantNamespacesSpec
 	MemberRoles []string
 	Admins      []rbacv1.Subject
+	FairUse     v1alpha1.FairUse
 	// Object is the Tenant itself. Callers MUST NOT change it.
 	Object *unstructured.Unstructured
 }
@@ -69,7 +70,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 		id, is.Access = tenants.AccessOf(t)
 		is.Replaces = t.Spec.Replaces
 		is.AcceptUndated, is.Spaces, is.MemberRoles = t.Spec.AcceptUndated, t.Spec.Namespaces, t.Spec.MemberRoles
-		is.Admins = tenants.Subjects(t.Spec.Admins)
+		is.Admins, is.FairUse = tenants.Subjects(t.Spec.Admins), t.Spec.FairUse
 	}
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
 		is.Access = min(is.Access, authz.AccessReadOnly)
@@ -121,6 +122,9 @@ func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
 
 // Spaces implements [stack.Tenants].
 func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec { return t.live[id].Spaces }
+
+// FairUse implements [stack.Tenants].
+func (t tenantObjects) FairUse(id tenant.ID) v1alpha1.FairUse { return t.live[id].FairUse }
 
 // Holds implements [stack.Tenants].
 func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {

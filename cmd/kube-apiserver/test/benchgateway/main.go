@@ -198,8 +198,8 @@ func (b *bench) beside(
 const tenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication: { sources: [ { name: tokens, tokenFile: { path: bench-tokens.csv, defaultTenant: "" } } ] }
+fairUse: { inFlight: 10000, watches: 100000 }
 gateway:
-  limits: { perTenantRequests: 10000, perTenantStreams: 100000 }
   audit: { policyFile: %s, logPath: bench-audit.log, maxBackups: 100 }
   clusters:
   - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig },

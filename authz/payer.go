@@ -1,0 +1,29 @@
+package authz
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Payer returns the tenant whose limits of fair use apply to a request with user u. It is the tenant
+// of the authenticated caller. If that is the system tenant, it is the tenant of the impersonated
+// user. A gateway or a controller acts for that user. Payer returns the zero ID if there is no tenant.
+//
+// Security: the server MUST have checked that the caller may impersonate u.
+func (b *Boundary) Payer(ctx context.Context, u user.Info) tenant.ID {
+	if u == nil {
+		return tenant.ID{}
+	}
+	state := requestStateFrom(ctx)
+	id, err := b.Subjects.Of(ctx, state.realOr(u))
+	if err == nil && id.IsSystem() && !state.isReal(u) {
+		id, err = b.Subjects.impersonated(ctx, id, u)
+	}
+	if err != nil {
+		return tenant.ID{}
+	}
+	return id
+}

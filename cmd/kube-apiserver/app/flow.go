@@ -1,0 +1,56 @@
+package app
+
+import (
+	"context"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"github.com/kubetenant/kubetenant"
+)
+
+// limitedName is the name under which requests above a limit of fair use are in the metrics of API
+// Priority and Fairness.
+const limitedName = "kubetenant-fair-use"
+
+// flowByTenant gives API Priority and Fairness one flow for each tenant, and refuses the requests
+// above the limits of the tenant before they wait for a seat.
+type flowByTenant struct {
+	flowcontrol.Interface
+
+	stack *kubetenant.Stack
+}
+
+// FlowByTenant returns next with one flow for each tenant. It returns nil if next is nil, which is a
+// server without API Priority and Fairness.
+func FlowByTenant(next flowcontrol.Interface, stack *kubetenant.Stack) flowcontrol.Interface {
+	if next == nil {
+		return nil
+	}
+	return &flowByTenant{next, stack}
+}
+
+// Handle implements [flowcontrol.Interface]. If it does not execute a request, upstream's filter
+// answers with status 429 and a time to wait that grows with the number of such requests
+// (k8s.io/apiserver pkg/server/filters/priority-and-fairness.go, v0.37.1).
+func (f *flowByTenant) Handle(
+	ctx context.Context,
+	digest flowcontrol.RequestDigest,
+	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+	estimate func() flowcontrolrequest.WorkEstimate,
+	queued fairqueuing.QueueNoteFn,
+	execute func(),
+) {
+	leave, refused := f.stack.AdmitRequest(ctx, digest.User)
+	if refused != nil {
+		meta := metav1.ObjectMeta{Name: limitedName}
+		note(&flowcontrolv1.FlowSchema{ObjectMeta: meta}, &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: meta}, "")
+		return
+	}
+	defer leave()
+	digest.User = f.stack.Flow(ctx, digest.User)
+	f.Interface.Handle(ctx, digest, note, estimate, queued, execute)
+}

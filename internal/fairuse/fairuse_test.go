@@ -1,0 +1,295 @@
+package fairuse_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/kubetenant/kubetenant/internal/fairuse"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// clock is a time that tests set.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+func fixed(l fairuse.Limits) func(tenant.ID) fairuse.Limits {
+	return func(tenant.ID) fairuse.Limits { return l }
+}
+
+func TestLimitsOf(t *testing.T) {
+	n := ptr.To[int32]
+	for name, c := range map[string]struct {
+		spec, configured v1alpha1.FairUse
+		want             fairuse.Limits
+	}{
+		"nothing is set": {},
+		"the configuration": {
+			configured: v1alpha1.FairUse{
+				Level:             "low",
+				RequestsPerSecond: n(5),
+				Burst:             n(7),
+				InFlight:          n(8),
+				Watches:           n(9),
+			},
+			want: fairuse.Limits{
+				RequestsPerSecond: 5,
+				Burst:             7,
+				InFlight:          8,
+				Watches:           9,
+				Level:             "low",
+			},
+		},
+		"the Tenant overrides each field": {
+			spec:       v1alpha1.FairUse{Level: "high", InFlight: n(1)},
+			configured: v1alpha1.FairUse{Level: "low", InFlight: n(8), Watches: n(9)},
+			want:       fairuse.Limits{InFlight: 1, Watches: 9, Level: "high"},
+		},
+		"a rate without a burst": {
+			spec: v1alpha1.FairUse{RequestsPerSecond: n(50)},
+			want: fairuse.Limits{RequestsPerSecond: 50, Burst: 200},
+		},
+		"a burst without a rate": {
+			spec: v1alpha1.FairUse{Burst: n(50)},
+			want: fairuse.Limits{Burst: 50},
+		},
+		"stored numbers that the definition refuses": {
+			spec: v1alpha1.FairUse{
+				RequestsPerSecond: n(0),
+				Burst:             n(-1),
+				InFlight:          n(math.MinInt32),
+				Watches:           n(0),
+			},
+			want: fairuse.Limits{
+				RequestsPerSecond: 1,
+				Burst:             1,
+				InFlight:          1,
+				Watches:           1,
+			},
+		},
+	} {
+		if got := fairuse.LimitsOf(c.spec, c.configured); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestRate checks that exactly the burst and the rate pass, also if the clock jumps.
+func TestRate(t *testing.T) {
+	c := &clock{time.Unix(1_000_000, 0)}
+	m := fairuse.New(fixed(fairuse.Limits{RequestsPerSecond: 2, Burst: 4}), c.now)
+	id := tenanttest.ID(t, "acme")
+	passed := func() (n int) {
+		for range 20 {
+			if leave, refused := m.Request(id); refused == nil {
+				leave()
+				n++
+			}
+		}
+		return n
+	}
+	for i, step := range []struct {
+		after time.Duration
+		want  int
+	}{
+		{0, 4},
+		{0, 0},
+		{time.Second, 2},
+		{-time.Hour, 0}, // back
+		{time.Hour + time.Second, 2},
+		{1000 * time.Hour, 4}, // not more than the burst
+	} {
+		c.at = c.at.Add(step.after)
+		if got := passed(); got != step.want {
+			t.Errorf("step %d: %d requests passed, want %d", i, got, step.want)
+		}
+	}
+	if _, refused := m.Request(tenanttest.ID(t, "globex")); refused != nil {
+		t.Errorf("another tenant: %+v", refused)
+	}
+}
+
+// TestRetryAfter checks that refused clients come again at the rate of the bucket. A clock that went
+// back leaves no long wait.
+func TestRetryAfter(t *testing.T) {
+	c := &clock{time.Unix(1_000_000, 0)}
+	m := fairuse.New(fixed(fairuse.Limits{RequestsPerSecond: 10, Burst: 1}), c.now)
+	id := tenanttest.ID(t, "acme")
+	if _, refused := m.Request(id); refused != nil {
+		t.Fatal(refused)
+	}
+	at := map[time.Duration]int{}
+	for range 100 {
+		_, refused := m.Request(id)
+		if refused == nil || refused.Limit != fairuse.LimitRate {
+			t.Fatalf("%+v, want %s", refused, fairuse.LimitRate)
+		}
+		at[refused.RetryAfter]++
+	}
+	for second := range 10 {
+		if n := at[time.Duration(second+1)*time.Second]; n != 10 {
+			t.Errorf("%d clients come again after %d s, want 10", n, second+1)
+		}
+	}
+	c.at = c.at.Add(-time.Hour)
+	if _, refused := m.Request(id); refused == nil || refused.RetryAfter != time.Second {
+		t.Errorf("after the clock went back: %+v", refused)
+	}
+	for range 10_000 {
+		_, refused := m.Request(id)
+		if refused.RetryAfter < time.Second || refused.RetryAfter > 30*time.Second {
+			t.Fatalf("RetryAfter = %s", refused.RetryAfter)
+		}
+	}
+}
+
+func TestAtTheSameTime(t *testing.T) {
+	m := fairuse.New(fixed(fairuse.Limits{InFlight: 2, Watches: 1}), time.Now)
+	id := tenanttest.ID(t, "acme")
+	first, refused := m.Request(id)
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	if _, refused = m.Request(id); refused != nil {
+		t.Fatal(refused)
+	}
+	if _, refused = m.Request(id); refused == nil || refused.Limit != fairuse.LimitInFlight ||
+		refused.RetryAfter != time.Second {
+		t.Errorf("a third request: %+v", refused)
+	}
+	end, refused := m.Stream(id)
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	if _, refused = m.Stream(id); refused == nil || refused.Limit != fairuse.LimitWatches {
+		t.Errorf("a second watch: %+v", refused)
+	}
+	if got := m.Report(id).Use; got != (fairuse.Use{InFlight: 2, Watches: 1}) {
+		t.Errorf("Report() = %+v", got)
+	}
+	first()
+	end()
+	if _, refused = m.Request(id); refused != nil {
+		t.Errorf("after one has ended: %+v", refused)
+	}
+	if _, refused = m.Stream(id); refused != nil {
+		t.Errorf("a watch after the other has ended: %+v", refused)
+	}
+}
+
+// TestChangedLimits checks that new limits apply at once, and that a lower burst takes tokens away.
+func TestChangedLimits(t *testing.T) {
+	c := &clock{time.Unix(1_000_000, 0)}
+	l := fairuse.Limits{RequestsPerSecond: 1, Burst: 100}
+	m := fairuse.New(func(tenant.ID) fairuse.Limits { return l }, c.now)
+	id := tenanttest.ID(t, "acme")
+	passed := func() (n int) {
+		for range 200 {
+			if _, refused := m.Request(id); refused == nil {
+				n++
+			}
+		}
+		return n
+	}
+	if _, refused := m.Request(id); refused != nil {
+		t.Fatal(refused)
+	}
+	l.Burst = 3
+	if got := passed(); got != 3 {
+		t.Errorf("%d requests passed with a burst of 3", got)
+	}
+	l = fairuse.Limits{}
+	if got := passed(); got != 200 {
+		t.Errorf("%d of 200 requests passed without a limit", got)
+	}
+	l = fairuse.Limits{RequestsPerSecond: 5, Burst: 5}
+	if got := passed(); got != 5 {
+		t.Errorf("%d requests passed with a burst of 5", got)
+	}
+}
+
+// TestManyTenants checks that tenants which appear once take no memory, and that nobody gets a full
+// bucket because of them.
+func TestManyTenants(t *testing.T) {
+	c := &clock{time.Unix(1_000_000, 0)}
+	m := fairuse.New(fixed(fairuse.Limits{RequestsPerSecond: 1, Burst: 2}), c.now)
+	acme := tenanttest.ID(t, "acme")
+	for range 2 {
+		if _, refused := m.Request(acme); refused != nil {
+			t.Fatal(refused)
+		}
+	}
+	for i := range 100_000 {
+		c.at = c.at.Add(time.Microsecond)
+		leave, refused := m.Request(tenanttest.ID(t, fmt.Sprintf("t%d", i)))
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		leave()
+	}
+	if _, refused := m.Request(acme); refused == nil {
+		t.Error("the bucket of a tenant was filled because of other tenants")
+	}
+	c.at = c.at.Add(time.Minute)
+	for i := range 400_000 {
+		c.at = c.at.Add(time.Millisecond)
+		if leave, refused := m.Request(tenanttest.ID(t, fmt.Sprintf("u%d", i))); refused == nil {
+			leave()
+		}
+	}
+	if n := m.Tenants(); n > 20_000 {
+		t.Errorf("the meter retains %d tenants", n)
+	}
+	if got := m.Report(acme).Use.InFlight; got != 2 {
+		t.Errorf("%d requests in flight, want 2", got)
+	}
+}
+
+// TestConcurrentUse checks that nothing is lost between many goroutines.
+func TestConcurrentUse(t *testing.T) {
+	m := fairuse.New(fixed(fairuse.Limits{InFlight: 3, Watches: 3}), time.Now)
+	ids := []tenant.ID{tenanttest.ID(t, "a"), tenanttest.ID(t, "b")}
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 500 {
+				begin := m.Request
+				if rand.IntN(2) == 0 {
+					begin = m.Stream
+				}
+				id := ids[rand.IntN(len(ids))]
+				leave, refused := begin(id)
+				if use := m.Report(id).Use; use.InFlight > 3 || use.Watches > 3 {
+					t.Errorf("%+v", use)
+				}
+				if refused == nil {
+					leave()
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, id := range ids {
+		if use := m.Report(id).Use; use != (fairuse.Use{}) {
+			t.Errorf("%s: %+v", id, use)
+		}
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	m := fairuse.New(fixed(fairuse.Limits{RequestsPerSecond: 100_000, Burst: 1_000_000, InFlight: 10}), time.Now)
+	id := tenanttest.ID(b, "acme")
+	for b.Loop() {
+		if leave, refused := m.Request(id); refused == nil {
+			leave()
+		}
+	}
+}

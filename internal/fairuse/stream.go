@@ -1,0 +1,32 @@
+package fairuse
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// IsUpgrade reports whether a request changes the protocol of its connection.
+func IsUpgrade(r *http.Request) bool {
+	return r.Header.Get("Upgrade") != "" && httpstream.IsUpgradeRequest(r)
+}
+
+// IsStream reports whether the client determines the duration of the response. These are the long
+// running requests of kube-apiserver (k8s.io/apiserver pkg/server/filters
+// BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1) and all upgrades. info may be nil.
+func IsStream(r *http.Request, info *request.RequestInfo) bool {
+	if IsUpgrade(r) {
+		return true
+	}
+	if info == nil {
+		return false
+	}
+	if !info.IsResourceRequest {
+		return strings.HasPrefix(info.Path, "/debug/pprof/")
+	}
+	return info.Verb == "watch" || info.Verb == "proxy" ||
+		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
+}

@@ -1,0 +1,168 @@
+package stack
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/internal/fairuse"
+	"github.com/kubetenant/kubetenant/internal/reviews"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// fairUseNote records which limits a request has passed before [Stack.WithTenant].
+type fairUseNote struct {
+	request bool // those of a request
+	stream  bool // those of a stream
+}
+
+type fairUseKey struct{}
+
+func withFairUseNote(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), fairUseKey{}, &fairUseNote{})))
+	})
+}
+
+func fairUseNoteOf(ctx context.Context) *fairUseNote {
+	if note, found := ctx.Value(fairUseKey{}).(*fairUseNote); found {
+		return note
+	}
+	return &fairUseNote{}
+}
+
+// limitsOf returns the limits of a tenant.
+func (s *Stack) limitsOf(id tenant.ID) fairuse.Limits {
+	var spec v1alpha1.FairUse
+	if of := s.shared.Cluster.Tenants; of != nil {
+		spec = of.FairUse(id)
+	}
+	return fairuse.LimitsOf(spec, s.current.Load().config.FairUse)
+}
+
+// payer returns the tenant that has limits for a request, or the zero ID.
+func (s *Stack) payer(ctx context.Context, u user.Info) tenant.ID {
+	if id := s.current.Load().boundary.Payer(ctx, u); !id.IsSystem() {
+		return id
+	}
+	return tenant.ID{}
+}
+
+func noLeave() {}
+
+// AdmitRequest counts a request against the limits of the tenant of u until leave is called. A server
+// calls it before a request waits for other resources. Otherwise, [Stack.WithTenant] does. The request
+// MUST have passed [Stack.WithRequestState]. The error is nil, or has status 429 and the time after
+// which the client may try again.
+func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), refused *apierrors.StatusError) {
+	id := s.payer(ctx, u)
+	if id.IsZero() {
+		return noLeave, nil
+	}
+	leave, over := s.shared.fairUse.Request(id)
+	if over != nil {
+		return nil, s.refuse(id, over)
+	}
+	fairUseNoteOf(ctx).request = true
+	return leave, nil
+}
+
+// AdmitStream is [Stack.AdmitRequest] for a watch or another stream.
+func (s *Stack) AdmitStream(ctx context.Context, u user.Info) (leave func(), refused *apierrors.StatusError) {
+	id := s.payer(ctx, u)
+	if id.IsZero() {
+		return noLeave, nil
+	}
+	note := fairUseNoteOf(ctx)
+	if !note.request {
+		began, over := s.shared.fairUse.Request(id)
+		if over != nil {
+			return nil, s.refuse(id, over)
+		}
+		began()
+	}
+	leave, over := s.shared.fairUse.Stream(id)
+	if over != nil {
+		return nil, s.refuse(id, over)
+	}
+	note.request, note.stream = true, true
+	return leave, nil
+}
+
+// refuse counts a refused request and returns its response.
+func (s *Stack) refuse(id tenant.ID, over *fairuse.Refusal) *apierrors.StatusError {
+	s.shared.decisions.limited(id, over.Limit)
+	const message = "the tenant has reached its limit of "
+	text := map[fairuse.Limit]string{
+		fairuse.LimitRate:     "requests per second",
+		fairuse.LimitInFlight: "requests at the same time",
+		fairuse.LimitWatches:  "watches and other streams",
+	}[over.Limit]
+	return apierrors.NewTooManyRequests(message+text, int(over.RetryAfter.Seconds()))
+}
+
+// Flow returns the user by whom API Priority and Fairness classifies a request of u. All callers of a
+// tenant are one flow: they have the name tenant:<id>, the groups of the caller, and the group of the
+// tenant's level. Callers of the system tenant and callers without a tenant are unchanged. No caller of
+// a tenant can choose a level by a group of its own.
+func (s *Stack) Flow(ctx context.Context, u user.Info) user.Info {
+	id := s.payer(ctx, u)
+	if id.IsZero() {
+		return u
+	}
+	groups := slices.DeleteFunc(slices.Clone(u.GetGroups()), func(group string) bool {
+		return strings.HasPrefix(group, tenant.LevelGroupPrefix)
+	})
+	if level := s.limitsOf(id).Level; level != "" {
+		groups = append(groups, tenant.LevelGroupPrefix+level)
+	}
+	return &user.DefaultInfo{Name: id.Group(), Groups: groups}
+}
+
+// withFairUse applies the limits that a request has not passed yet, and answers for the use of the
+// caller's tenant.
+func (s *Stack) withFairUse(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		u, _ := request.UserFrom(ctx)
+		info, _ := request.RequestInfoFrom(ctx)
+		note, leave := fairUseNoteOf(ctx), noLeave
+		var refused *apierrors.StatusError
+		switch stream := fairuse.IsStream(r, info); {
+		case stream && !note.stream:
+			leave, refused = s.AdmitStream(ctx, u)
+		case !stream && !note.request:
+			leave, refused = s.AdmitRequest(ctx, u)
+		}
+		if refused != nil {
+			reviews.Respond(w, r, refused)
+			return
+		}
+		defer leave()
+		if r.Method == http.MethodGet && r.URL.Path == fairuse.Path {
+			s.answerFairUse(w, r, u)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// answerFairUse writes the limits and the use of the caller's own tenant at this server.
+func (s *Stack) answerFairUse(w http.ResponseWriter, r *http.Request, u user.Info) {
+	id := s.payer(r.Context(), u)
+	if id.IsZero() {
+		reviews.Respond(w, r, apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenants), ""))
+		return
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(s.shared.fairUse.Report(id)) // otherwise, the client is gone
+}
