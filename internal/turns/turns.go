@@ -28,8 +28,16 @@ type Flow struct {
 	Exempt bool
 }
 
-// Of returns the flow of a tenant. The flow of the system tenant is exempt.
-func Of(id tenant.ID) Flow { return Flow{Name: id.String(), Exempt: id.IsSystem()} }
+// Of returns the flow of a caller of a tenant. Each caller of the system tenant has a flow of its own,
+// which is exempt. Otherwise, all of them would share one turn with each tenant.
+//
+// Security: the caller and its tenant MUST be authenticated.
+func Of(id tenant.ID, caller string) Flow {
+	if id.IsSystem() {
+		return Flow{Name: caller, Exempt: true}
+	}
+	return Flow{Name: id.String()}
+}
 
 // Queue lets requests in up to a number and up to an amount of memory. Other requests wait.
 //
@@ -100,6 +108,13 @@ func (q *Queue) Resize(concurrent, queued int) {
 	q.free += concurrent - q.places // below zero until enough requests leave
 	q.places, q.queued = concurrent, queued
 	q.dispatch()
+}
+
+// Waiting returns the number of requests that wait.
+func (q *Queue) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
 }
 
 // Enter waits for a place for a request and for the memory that it may use. A request that may use more

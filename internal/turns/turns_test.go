@@ -213,8 +213,8 @@ func TestExempt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		system := Of(tenant.System())
-		if !system.Exempt || Of(acme).Exempt {
+		system := Of(tenant.System(), "system")
+		if !system.Exempt || Of(acme, "system").Exempt {
 			t.Fatal("only the system tenant is exempt")
 		}
 		c.sendAs(system, 20)
@@ -626,10 +626,8 @@ func BenchmarkEnterFull(b *testing.B) {
 	for i := range 10000 {
 		go func() { _, _ = q.Enter(ctx, 1, of(fmt.Sprint(i))) }()
 	}
-	for waiting := 0; waiting < 10000; {
-		q.mu.Lock()
-		waiting = q.waiting
-		q.mu.Unlock()
+	for q.Waiting() < 10000 {
+		time.Sleep(time.Millisecond)
 	}
 	b.ReportAllocs()
 	whose := of("acme")
