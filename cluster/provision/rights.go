@@ -3,6 +3,7 @@ package provision
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -14,6 +15,7 @@ import (
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -50,7 +52,12 @@ func MemberRole(shared []schema.GroupResource) *rbacv1.ClusterRole {
 			Verbs:     []string{"get", "list", "watch"},
 		})
 	}
-	return clusterRole(v1alpha1.MemberRole, rules...)
+	return clusterRole(v1alpha1.MemberRole, append(rules, fairUseRule())...)
+}
+
+// fairUseRule allows the callers of a tenant to read the limits and the use of their own tenant.
+func fairUseRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{NonResourceURLs: []string{fairuse.Path}, Verbs: []string{"get"}}
 }
 
 func memberRules(more ...string) []rbacv1.PolicyRule {
@@ -68,14 +75,19 @@ func memberRules(more ...string) []rbacv1.PolicyRule {
 	}
 }
 
-// isEarlier reports whether a role has exactly the rules with which an earlier release created it.
-func isEarlier(role *rbacv1.ClusterRole) bool {
-	earlier := map[string][]rbacv1.PolicyRule{
-		v1alpha1.NamespacesRole: namespacesRules(),
-		v1alpha1.MemberRole:     memberRules(),
+// isEarlier reports whether a role has exactly the rules with which an earlier release created the
+// role that is now.
+func isEarlier(role, now *rbacv1.ClusterRole) bool {
+	withoutPaths := slices.DeleteFunc(slices.Clone(now.Rules), func(r rbacv1.PolicyRule) bool {
+		return len(r.NonResourceURLs) > 0
+	})
+	earlier := map[string][][]rbacv1.PolicyRule{
+		v1alpha1.NamespacesRole: {namespacesRules()},
+		v1alpha1.MemberRole:     {memberRules(), withoutPaths},
 	}
-	rules, known := earlier[role.Name]
-	return known && role.AggregationRule == nil && equality.Semantic.DeepEqual(role.Rules, rules)
+	return role.AggregationRule == nil && slices.ContainsFunc(earlier[role.Name], func(rules []rbacv1.PolicyRule) bool {
+		return equality.Semantic.DeepEqual(role.Rules, rules)
+	})
 }
 
 // WriteRole creates a ClusterRole of tenants. If the role exists with the rules of an earlier release,
@@ -89,7 +101,7 @@ func WriteRole(
 		return "created", err
 	}
 	stored, err := roles.Get(ctx, role.Name, metav1.GetOptions{})
-	if err != nil || !isEarlier(stored) {
+	if err != nil || !isEarlier(stored, role) {
 		return "", err
 	}
 	stored.Rules = role.Rules

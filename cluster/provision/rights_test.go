@@ -117,6 +117,10 @@ func TestEarlierRoles(t *testing.T) {
 		earlier.Rules = earlier.Rules[:2]
 		earlier.Rules[1].Verbs = slices.DeleteFunc(earlier.Rules[1].Verbs, func(v string) bool { return v == "watch" })
 		less, more, aggregated := earlier.DeepCopy(), earlier.DeepCopy(), earlier.DeepCopy()
+		previous, done := current.DeepCopy(), ""
+		if current.Name == v1alpha1.MemberRole { // the rule of fair use is new
+			previous.Rules, done = previous.Rules[:len(previous.Rules)-1], "updated"
+		}
 		less.Rules = less.Rules[:1]
 		more.Rules[1].Verbs = append(more.Rules[1].Verbs, "deletecollection")
 		aggregated.AggregationRule = &rbacv1.AggregationRule{}
@@ -126,6 +130,7 @@ func TestEarlierRoles(t *testing.T) {
 		}{
 			"missing":    {nil, "created"},
 			"earlier":    {earlier, "updated"},
+			"previous":   {previous, done},
 			"current":    {current, ""},
 			"less":       {less, ""},
 			"more":       {more, ""},

@@ -12,6 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/status"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 )
 
 func newStatusCommand(flags *client.Flags) *cobra.Command {
@@ -23,6 +24,9 @@ func newStatusCommand(flags *client.Flags) *cobra.Command {
 versions, the hash and mode of the configuration, and the replicas. It also
 lists problems: replicas with different configurations, missing
 CustomResourceDefinitions, and Tenants that are not ready.
+
+It also shows the requests and watches that tenants have at the server that
+answers, and their limits. Callers of a tenant see only their own tenant.
 
 The deployment mode is detected from the server's behavior. Objects that an
 earlier installation left behind have no influence. Parts that you may not read
@@ -89,7 +93,8 @@ func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) er
 			},
 			[2]string{"Replicas", replicaNames(r)},
 			[2]string{"Definitions", part(r, status.PartDefinitions, orAll(r.MissingDefinitions))},
-			[2]string{"Tenants", part(r, status.PartTenants, tenantsText(r))})
+			[2]string{"Tenants", part(r, status.PartTenants, tenantsText(r))},
+			[2]string{"Fair use", part(r, status.PartFairUse, fairUseText(r))})
 	}
 	screen := output.NewScreen(out)
 	if err := screen.Fields(fields); err != nil {
@@ -102,6 +107,16 @@ func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) er
 		}
 	}
 	if more := r.NotReadyTotal - len(r.NotReady); more > 0 {
+		if _, err := fmt.Fprintf(screen, "  ... and %d more\n", more); err != nil {
+			return err
+		}
+	}
+	for _, u := range r.FairUse[:min(len(r.FairUse), mostFairUse)] {
+		if _, err := fmt.Fprintf(screen, "  tenant %s: %s\n", output.Safe(u.Tenant), useText(u)); err != nil {
+			return err
+		}
+	}
+	if more := len(r.FairUse) - mostFairUse; more > 0 {
 		if _, err := fmt.Fprintf(screen, "  ... and %d more\n", more); err != nil {
 			return err
 		}
@@ -155,4 +170,38 @@ func replicaNames(r *status.Report) string {
 		names = append(names, name)
 	}
 	return cmp.Or(strings.Join(names, ", "), unknown)
+}
+
+// mostFairUse is the maximum number of tenants whose use is shown.
+const mostFairUse = 20
+
+func fairUseText(r *status.Report) string {
+	switch len(r.FairUse) {
+	case 0:
+		return "no tenant has a request at this server"
+	case 1:
+		return "1 tenant has requests at this server"
+	}
+	return strconv.Itoa(len(r.FairUse)) + " tenants have requests at this server"
+}
+
+// useText describes what a tenant uses and its limits.
+func useText(u *fairuse.Report) string {
+	of := func(limit int) string {
+		if limit == 0 {
+			return "(no limit)"
+		}
+		return fmt.Sprintf("of %d", limit)
+	}
+	rate := "no limit of requests per second"
+	if u.Limits.RequestsPerSecond > 0 {
+		rate = fmt.Sprintf("at most %d requests per second with a burst of %d",
+			u.Limits.RequestsPerSecond, u.Limits.Burst)
+	}
+	text := fmt.Sprintf("%d %s requests in flight, %d %s watches, %s",
+		u.Use.InFlight, of(u.Limits.InFlight), u.Use.Watches, of(u.Limits.Watches), rate)
+	if u.Limits.Level != "" {
+		text += ", level " + output.Safe(u.Limits.Level)
+	}
+	return text
 }

@@ -4,6 +4,8 @@ package fairuse
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,8 +72,14 @@ type Refusal struct {
 	RetryAfter time.Duration
 }
 
-// Path is the path at which a server answers with the [Report] of the caller's tenant.
+// Path is the path at which a server answers with [Reports]: with that of the caller's own tenant, or
+// with those of all tenants to callers of the system tenant.
 const Path = "/kubetenant/fair-use"
+
+// Reports are reports of several tenants, in the order of their names.
+type Reports struct {
+	Items []*Report `json:"items"`
+}
 
 // Report is what a tenant uses at one server now, and its limits.
 type Report struct {
@@ -162,6 +170,20 @@ func (m *Meter) Report(id tenant.ID) *Report {
 		r.Use = u.Use
 	}
 	return r
+}
+
+// Reports returns the reports of all tenants that have requests or streams now.
+func (m *Meter) Reports() []*Report {
+	m.mu.Lock()
+	all := []*Report{}
+	for id, u := range m.used {
+		if u.Use != (Use{}) {
+			all = append(all, &Report{Tenant: id.String(), Use: u.Use, Limits: m.limits(id)})
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(all, func(a, b *Report) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return all
 }
 
 func (m *Meter) leave(n *int) {

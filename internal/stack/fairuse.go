@@ -127,8 +127,8 @@ func (s *Stack) Flow(ctx context.Context, u user.Info) user.Info {
 	return &user.DefaultInfo{Name: id.Group(), Groups: groups}
 }
 
-// withFairUse applies the limits that a request has not passed yet, and answers for the use of the
-// caller's tenant.
+// withFairUse applies the limits that a request has not passed yet. At [fairuse.Path], it answers with
+// the limits and the use of the caller's own tenant at this server.
 func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -147,22 +147,35 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 			return
 		}
 		defer leave()
-		if r.Method == http.MethodGet && r.URL.Path == fairuse.Path {
-			s.answerFairUse(w, r, u)
-			return
+		if isFairUse(r) {
+			if id := s.payer(ctx, u); !id.IsZero() {
+				writeReports(w, s.shared.fairUse.Report(id))
+				return
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// answerFairUse writes the limits and the use of the caller's own tenant at this server.
-func (s *Stack) answerFairUse(w http.ResponseWriter, r *http.Request, u user.Info) {
-	id := s.payer(r.Context(), u)
-	if id.IsZero() {
-		reviews.Respond(w, r, apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenants), ""))
-		return
-	}
+// WithFairUseOfAll answers callers of the system tenant with the use of all tenants at [fairuse.Path].
+// It is a filter within [Stack.WithTenant]. The server MUST have authorized the request.
+func (s *Stack) WithFairUseOfAll(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, _ := request.UserFrom(r.Context())
+		if isFairUse(r) {
+			if id, _, err := s.Subject(r.Context(), u); err == nil && id.IsSystem() {
+				writeReports(w, s.shared.fairUse.Reports()...)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isFairUse(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == fairuse.Path }
+
+func writeReports(w http.ResponseWriter, all ...*fairuse.Report) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(s.shared.fairUse.Report(id)) // otherwise, the client is gone
+	_ = json.NewEncoder(w).Encode(fairuse.Reports{Items: all}) // otherwise, the client is gone
 }

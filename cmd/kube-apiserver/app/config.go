@@ -279,7 +279,7 @@ func replace(generic *genericapiserver.Config, stack *kubetenant.Stack) {
 	advertise(generic.SecureServing, stack.ClientCA)
 	build := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return stack.WithRequestState(build(stack.WithTenant(api), c))
+		return stack.WithRequestState(build(stack.WithTenant(stack.WithFairUseOfAll(api)), c))
 	}
 }
 

@@ -4,6 +4,7 @@ package status
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 )
 
 // mostTenants is the maximum number of Tenants that a report names as not ready.
@@ -41,6 +43,9 @@ type Report struct {
 	// NotReady names the first Tenants that are not ready. NotReadyTotal counts all of them.
 	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
 	NotReadyTotal int      `json:"tenantsNotReadyTotal"`
+	// FairUse is what tenants use at the server that answered, and their limits. Callers of a tenant see
+	// their own tenant. It is empty if the server does not limit requests.
+	FairUse []*fairuse.Report `json:"fairUse,omitempty"`
 	// Problems are the problems that were found, each in one sentence.
 	Problems []string `json:"problems,omitempty"`
 	// Unknown are the parts of the report that the caller may not read or that
@@ -84,6 +89,7 @@ const (
 	PartReplicas      = "the replicas"
 	PartDefinitions   = "the CustomResourceDefinitions"
 	PartTenants       = "the Tenants"
+	PartFairUse       = "fair use"
 )
 
 // Collect returns the status of a cluster. It reports what it cannot read instead of
@@ -118,7 +124,23 @@ func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	r.addConfiguration(ctx, k, found)
 	r.addDefinitions(ctx, d)
 	r.addTenants(ctx, c, d)
+	r.addFairUse(ctx, k)
 	return r, nil
+}
+
+// addFairUse adds what tenants use. An unmodified server has no such path, and a gateway answers only
+// callers of tenants.
+func (r *Report) addFairUse(ctx context.Context, k kubernetes.Interface) {
+	text, err := k.Discovery().RESTClient().Get().AbsPath(fairuse.Path).DoRaw(ctx)
+	var reports fairuse.Reports
+	if err == nil {
+		err = json.Unmarshal(text, &reports)
+	}
+	if err != nil {
+		r.unknown(PartFairUse)
+		return
+	}
+	r.FairUse = reports.Items
 }
 
 func (r *Report) unknown(part string) { r.Unknown = append(r.Unknown, part) }

@@ -26,7 +26,8 @@ func stories() map[string][]string {
 		"tasks": {
 			"docs/tasks/give-a-tenant.md", "docs/tasks/templates.md", "docs/tasks/publish.md", "docs/tasks/log-in.md",
 			"docs/tasks/give-ci-access.md", "docs/tasks/share.md", "docs/tasks/find-out-why.md", "docs/tasks/use-your-tenant.md",
-			"docs/tasks/revoke-access.md", "docs/tasks/suspend.md", "docs/tasks/end-a-tenant.md", "docs/tasks/uninstall.md",
+			"docs/tasks/revoke-access.md", "docs/tasks/suspend.md", "docs/tasks/fair-use.md", "docs/tasks/end-a-tenant.md",
+			"docs/tasks/uninstall.md",
 		},
 	}
 }

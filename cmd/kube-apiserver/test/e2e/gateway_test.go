@@ -21,6 +21,7 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/isolation"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -96,6 +97,7 @@ func TestGateway(t *testing.T) {
 	t.Run("without the webhooks", func(t *testing.T) { labelsAreNotBelieved(t, s) })
 	t.Run("grants", func(t *testing.T) { grantsOpen(t, s) })
 	t.Run("constrained impersonation", func(t *testing.T) { constrained(t, s, write) })
+	t.Run("fair use", func(t *testing.T) { fairUseHolds(t, s, fairuse.Limits{InFlight: 64, Watches: 200}) })
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
 }
 

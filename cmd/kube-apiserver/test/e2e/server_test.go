@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -129,6 +130,7 @@ func TestOneServer(t *testing.T) {
 		delegateReviews(t, s)
 		reviewsAreDelegated(t, s)
 	})
+	t.Run("fair use", func(t *testing.T) { fairUseHolds(t, s, fairuse.Limits{}) })
 	t.Run("no secret is told", func(t *testing.T) { noSecretIsTold(t, s, audit) })
 }
 

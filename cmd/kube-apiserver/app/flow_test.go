@@ -1,0 +1,109 @@
+package app_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// recordedFlows executes every request and records by whom it was classified.
+type recordedFlows struct {
+	flowcontrol.Interface
+
+	users []user.Info
+}
+
+func (f *recordedFlows) Handle(
+	_ context.Context,
+	digest flowcontrol.RequestDigest,
+	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+	_ func() flowcontrolrequest.WorkEstimate,
+	_ fairqueuing.QueueNoteFn,
+	execute func(),
+) {
+	f.users = append(f.users, digest.User)
+	note(&flowcontrolv1.FlowSchema{}, &flowcontrolv1.PriorityLevelConfiguration{}, "")
+	execute()
+}
+
+// TestFlowByTenant sends requests through upstream's filter. It checks that those above the limit of
+// a tenant do not wait for a seat, and get a status that clients obey.
+func TestFlowByTenant(t *testing.T) {
+	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}, nil)
+	settings := &configv1alpha1.Settings{FairUse: v1alpha1.FairUse{
+		RequestsPerSecond: ptr.To[int32](1),
+		Burst:             ptr.To[int32](2),
+		Level:             "gold",
+	}}
+	stack, err := kubetenant.New(t.Context(), settings, kubetenant.Server{
+		Cluster: kubetenant.Cluster{Owners: owners},
+		Now:     func() time.Time { return time.Unix(1_000_000, 0) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if app.FlowByTenant(nil, stack) != nil {
+		t.Error("a server without API Priority and Fairness has it now")
+	}
+	next := &recordedFlows{}
+	noWork := func(*http.Request, string, string) flowcontrolrequest.WorkEstimate { return flowcontrolrequest.WorkEstimate{} }
+	served := 0
+	handler := filters.WithPriorityAndFairness(stack.WithTenant(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		served++
+	})), nil, app.FlowByTenant(next, stack), noWork, time.Second)
+	send := func(name, id string) *http.Response {
+		w := httptest.NewRecorder()
+		stack.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			u := authz.NoteCaller(r.Context(),
+				&user.DefaultInfo{Name: name, Groups: []string{"dev"}, Extra: map[string][]string{tenant.ExtraKey: {id}}})
+			ctx := request.WithUser(r.Context(), u)
+			ctx = request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "list", Resource: "pods"})
+			handler.ServeHTTP(w, r.WithContext(ctx))
+		})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
+		return w.Result()
+	}
+	for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
+		resp := send([]string{"alice", "bob", "alice"}[i], "acme")
+		if resp.StatusCode != want || want == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "" {
+			t.Errorf("request %d: %d, Retry-After %q; want %d", i, resp.StatusCode, resp.Header.Get("Retry-After"), want)
+		}
+	}
+	if resp := send("root", "system"); resp.StatusCode != http.StatusOK {
+		t.Errorf("the system tenant: %d", resp.StatusCode)
+	}
+	if served != 3 || len(next.users) != 3 {
+		t.Fatalf("%d requests were served and %d had a seat, want 3", served, len(next.users))
+	}
+	for i, want := range []user.DefaultInfo{
+		{Name: "tenant:acme", Groups: []string{"dev", "kubetenant:level:gold"}},
+		{Name: "tenant:acme", Groups: []string{"dev", "kubetenant:level:gold"}},
+		{Name: "root", Groups: []string{"dev"}},
+	} {
+		if u := next.users[i]; u.GetName() != want.Name || !slices.Equal(u.GetGroups(), want.Groups) {
+			t.Errorf("request %d is of %s %q, want %s %q", i, u.GetName(), u.GetGroups(), want.Name, want.Groups)
+		}
+	}
+}

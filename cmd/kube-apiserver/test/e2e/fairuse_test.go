@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/fairuse"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const acmePods = "/api/v1/namespaces/acme--web/pods"
+
+// plainly sends one request without the retries of client-go. The caller closes the body.
+func plainly(ctx context.Context, t *testing.T, s *localserver.Server, name, path string) *http.Response {
+	t.Helper()
+	c := config(t, s, name)
+	connection, err := rest.HTTPClientFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := connection.Do(req)
+	if err != nil {
+		t.Error(err)
+		return &http.Response{Body: http.NoBody}
+	}
+	return resp
+}
+
+// status is plainly for the status of the response.
+func status(t *testing.T, s *localserver.Server, name, path string) (code int, retryAfter string) {
+	t.Helper()
+	resp := plainly(t.Context(), t, s, name, path)
+	_ = resp.Body.Close()
+	return resp.StatusCode, resp.Header.Get("Retry-After")
+}
+
+// setFairUse writes the limits of acme into its Tenant.
+func setFairUse(t *testing.T, s *localserver.Server, limits string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "acme.yaml")
+	text := "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme, fairUse: " +
+		limits + " }\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := kubectl(t, s, "admin", "apply", "-f", path); err != nil {
+		t.Fatal(out)
+	}
+}
+
+// awaitLimits waits until the server that answers acme has limits.
+func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		if got := reportOf(t, s, "acme"); len(got) != 1 || got[0].Tenant != "acme" || got[0].Limits != want {
+			return fmt.Errorf("the server reports %+v", got)
+		}
+		return nil
+	})
+}
+
+// reportOf returns what a caller sees of the use, or nothing if the server refuses the request.
+func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
+	t.Helper()
+	resp := plainly(t.Context(), t, s, name, fairuse.Path)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reports fairuse.Reports
+	if resp.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(text, &reports); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	return reports.Items
+}
+
+// fairUseHolds checks the limits of a tenant with real clients. defaults are those of the server.
+func fairUseHolds(t *testing.T, s *localserver.Server, defaults fairuse.Limits) {
+	for _, wrong := range []string{
+		"{ requestsPerSecond: 0 }", "{ requestsPerSecond: -1 }", "{ requestsPerSecond: 100001 }", "{ burst: 0 }",
+		"{ inFlight: 0 }", "{ watches: 1000001 }", "{ level: Gold }", "{ requestsPerSecond: 1.5 }",
+	} {
+		text := "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme, fairUse: " +
+			wrong + " }\n"
+		path := filepath.Join(t.TempDir(), "acme.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err == nil {
+			t.Errorf("%s was accepted: %s", wrong, out)
+		}
+	}
+	setFairUse(t, s, "{ watches: 2 }")
+	limits := defaults
+	limits.Watches = 2
+	awaitLimits(t, s, limits)
+	watchesAreLimited(t, s)
+	setFairUse(t, s, "{ requestsPerSecond: 1, burst: 3 }")
+	limits = defaults
+	limits.RequestsPerSecond, limits.Burst = 1, 3
+	awaitLimits(t, s, limits)
+	rateIsLimited(t, s)
+	setFairUse(t, s, "{}")
+	awaitLimits(t, s, defaults)
+}
+
+func watchesAreLimited(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range 2 {
+		resp := plainly(ctx, t, s, "acme", acmePods+"?watch=1")
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("watch %d: %s", i, resp.Status)
+		}
+	}
+	if code, after := status(t, s, "acme", acmePods+"?watch=1"); code != http.StatusTooManyRequests || after != "1" {
+		t.Errorf("a third watch: %d, Retry-After %q", code, after)
+	}
+	if code, _ := status(t, s, "acme", acmePods); code != http.StatusOK {
+		t.Errorf("a request beside the watches: %d", code)
+	}
+	if got := reportOf(t, s, "acme"); len(got) != 1 || got[0].Use.Watches != 2 {
+		t.Errorf("the server reports %+v", got)
+	}
+	cancel()
+	waittest.Until(t, func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		resp := plainly(ctx, t, s, "acme", acmePods+"?watch=1")
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("a watch after the others have ended: %s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// rateIsLimited sends many requests of a tenant at the same time. It allows one of them per second.
+func rateIsLimited(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	const many = 30
+	type answer struct {
+		code  int
+		after string
+	}
+	answers := make(chan answer, many)
+	for range many {
+		go func() {
+			code, after := status(t, s, "acme", acmePods)
+			answers <- answer{code, after}
+		}()
+	}
+	refused := 0
+	for range many {
+		switch got := <-answers; got.code {
+		case http.StatusOK:
+		case http.StatusTooManyRequests:
+			refused++
+			if seconds, err := strconv.Atoi(got.after); err != nil || seconds < 1 {
+				t.Errorf("Retry-After is %q", got.after)
+			}
+		default:
+			t.Errorf("status %d", got.code)
+		}
+	}
+	if refused == 0 {
+		t.Error("no request was refused")
+	}
+	for range many {
+		if code, _ := status(t, s, "globex", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
+			t.Errorf("another tenant: %d", code)
+		}
+		if code, _ := status(t, s, "admin", acmePods); code != http.StatusOK {
+			t.Errorf("the system tenant: %d", code)
+		}
+	}
+	if out, err := kubectl(t, s, "acme", "get", "configmaps,secrets", "-n", "acme--web"); err != nil {
+		t.Errorf("kubectl does not obey Retry-After: %s", out)
+	}
+	out, err := kubectl(t, s, "acme", "patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"fairUse":null}}`)
+	if err == nil || !strings.Contains(out, "orbidden") {
+		t.Errorf("a caller of the tenant changes its limits: %s", out)
+	}
+}
