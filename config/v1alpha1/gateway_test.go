@@ -181,8 +181,15 @@ func TestGatewaySection(t *testing.T) {
 		"another view": {
 			"  clusters:", "  views: { nodes: { enabled: true } }\n  clusters:", `unknown field "gateway.views.nodes"`,
 		},
-		"no bodies":   {"  clusters:", "  limits: { bodyBytes: 0 }\n  clusters:", "gateway.limits.bodyBytes"},
-		"no time":     {"  clusters:", "  limits: { timeout: 0s }\n  clusters:", "gateway.limits.timeout"},
+		"no bodies":              {"  clusters:", "  limits: { bodyBytes: 0 }\n  clusters:", "gateway.limits.bodyBytes"},
+		"no time":                {"  clusters:", "  limits: { timeout: 0s }\n  clusters:", "gateway.limits.timeout"},
+		"no concurrent requests": {"  clusters:", "  limits: { concurrent: 0 }\n  clusters:", "gateway.limits.concurrent"},
+		"too many concurrent requests": {
+			"  clusters:", "  limits: { concurrent: 10001 }\n  clusters:", "gateway.limits.concurrent",
+		},
+		"fewer than none wait": {"  clusters:", "  limits: { queued: -1 }\n  clusters:", "gateway.limits.queued"},
+		"too many wait":        {"  clusters:", "  limits: { queued: 100001 }\n  clusters:", "gateway.limits.queued"},
+		"no request waits":     {"  clusters:", "  limits: { concurrent: 10000, queued: 0 }\n  clusters:", ""},
 		"too many goaways": {
 			"  clusters:", "  limits: { goawayPerMillion: 20001 }\n  clusters:", "gateway.limits.goawayPerMillion",
 		},

@@ -282,6 +282,15 @@ type GatewayLimits struct {
 	// duration. Defaults to 60s.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	// concurrent specifies the maximum number of requests that a replica sends to one cluster at the
+	// same time. Streams are excluded. Must be from 1 to 10000. Defaults to 200.
+	// +optional
+	Concurrent *int `json:"concurrent,omitempty"`
+	// queued specifies the maximum number of requests that wait at a replica for one cluster. Tenants take
+	// turns. While others wait, each tenant has at most an eighth of the concurrent requests; the system
+	// tenant is excluded. More requests get status 429. Must be from 0 to 100000. Defaults to 1000.
+	// +optional
+	Queued *int `json:"queued,omitempty"`
 	// goawayPerMillion specifies how many of a million HTTP/2 requests make the client open a new
 	// connection, possibly to another replica. Active requests continue. Connections younger than a
 	// minute are excluded. It is like --goaway-chance of kube-apiserver. Must be from 0 to 20000; 0

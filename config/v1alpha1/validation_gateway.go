@@ -21,12 +21,22 @@ import (
 // pkg/server/options/server_run_options.go, v0.37.1).
 const mostGoaways = 20_000
 
+// mostConcurrent and mostQueued are the largest limits of the requests to a cluster. A kube-apiserver
+// handles 600 requests at the same time by default (k8s.io/apiserver pkg/server/config.go, v0.37.1:
+// MaxRequestsInFlight, MaxMutatingRequestsInFlight).
+const (
+	mostConcurrent = 10_000
+	mostQueued     = 100_000
+)
+
 func defaultGateway(g *Gateway) {
 	if g == nil {
 		return
 	}
 	defaultValue(&g.Limits.BodyBytes, 16<<20)
 	defaultDuration(&g.Limits.Timeout, time.Minute)
+	defaultValue(&g.Limits.Concurrent, 200)
+	defaultValue(&g.Limits.Queued, 1000)
 	defaultValue(&g.Limits.GoawayPerMillion, 1000)
 	defaultAudit(g.Audit)
 	for i := range g.Clusters {
@@ -93,21 +103,25 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateObjectViews(g.Views.Objects, path.Child("views", "objects"))...)
 	limits := path.Child("limits")
-	for _, limit := range []struct {
-		name string
-		n    int64
-	}{
-		{"bodyBytes", *g.Limits.BodyBytes},
-	} {
-		if limit.n < 1 {
-			errs = append(errs, field.Invalid(limits.Child(limit.name), limit.n, "must be 1 or more"))
-		}
+	if n := *g.Limits.BodyBytes; n < 1 {
+		errs = append(errs, field.Invalid(limits.Child("bodyBytes"), n, "must be 1 or more"))
 	}
 	if g.Limits.Timeout.Duration <= 0 {
 		errs = append(errs, field.Invalid(limits.Child("timeout"), g.Limits.Timeout.Duration.String(), "must be positive"))
 	}
-	if n := *g.Limits.GoawayPerMillion; n < 0 || n > mostGoaways {
-		errs = append(errs, field.Invalid(limits.Child("goawayPerMillion"), n, "must be between 0 and 20000"))
+	for _, limit := range []struct {
+		name        string
+		n           int
+		least, most int
+	}{
+		{"concurrent", *g.Limits.Concurrent, 1, mostConcurrent},
+		{"queued", *g.Limits.Queued, 0, mostQueued},
+		{"goawayPerMillion", *g.Limits.GoawayPerMillion, 0, mostGoaways},
+	} {
+		if limit.n < limit.least || limit.n > limit.most {
+			errs = append(errs, field.Invalid(limits.Child(limit.name), limit.n,
+				fmt.Sprintf("must be between %d and %d", limit.least, limit.most)))
+		}
 	}
 	return append(errs, g.Audit.validate(path.Child("audit"))...)
 }

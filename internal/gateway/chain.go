@@ -59,14 +59,14 @@ func (c *route) build(a *auditing) error {
 		}
 	}
 	stack := c.cluster.stack
-	h := stack.WithTenant(c.whileCurrent(last))
+	h := stack.WithTenant(c.whileCurrent(c.inTurn(last)))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
 	if c.decisions, err = c.newDecisions(h); err != nil {
 		return err
 	}
-	h = c.withCaller(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h = c.withCaller(c.reviewsInTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.decisions.impersonation(r).ServeHTTP(w, r)
-	}))
+	})))
 	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told
 	// before it is known who asks.
 	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))

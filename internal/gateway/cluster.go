@@ -18,6 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/turns"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -36,6 +37,9 @@ type cluster struct {
 	held       *views.Budget // of these lists
 	// changes are the namespaces whose stored decisions are not used.
 	changes changes
+	// turns limits the requests that are sent to the cluster at the same time. It remains when the
+	// configuration changes.
+	turns *turns.Queue
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -73,6 +77,7 @@ func newCluster(
 		limits: newReviewLimits(),
 		reader: reader,
 		held:   views.NewBudget(viewBytes, viewBytesEach),
+		turns:  turns.New(*settings.Gateway.Limits.Concurrent, *settings.Gateway.Limits.Queued, 0),
 	}
 	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded

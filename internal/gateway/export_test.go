@@ -6,3 +6,8 @@ func (g *Gateway) Strangers() int {
 	defer g.strangers.mu.Unlock()
 	return g.strangers.all
 }
+
+// Waiting returns the number of requests that wait for a cluster.
+func (g *Gateway) Waiting(name string) int {
+	return g.current.Load().routes[name].cluster.turns.Waiting()
+}

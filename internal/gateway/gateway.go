@@ -34,23 +34,23 @@ import (
 type Gateway struct {
 	// stack is the one that authenticates for all clusters and follows what is revoked. Each cluster
 	// has one of its own, which has the boundary and what callers have open there.
-	stack             *stack.Stack
-	metrics           *gatewayMetrics
-	views             inFlight // of the clusters, by tenant
-	writers           writers
-	unknownCallers    *unknownCallers
-	omissions         omissions
-	strangers         *counts // requests whose caller is being authenticated
-	refusals          *counts // answers to callers that were not authenticated
-	path              string  // of the configuration
-	register          func(metrics.Registerable) error
-	tracer            trace.TracerProvider // nil for none
-	stopping          *stopping
-	opened            time.Time
-	known             atomic.Bool // all clusters have been, once
-	following         sync.Mutex  // held while a generation is made
-	committing        atomic.Bool // while parts of the next count already: what begins meanwhile is asked for again
-	current           atomic.Pointer[generation]
+	stack          *stack.Stack
+	metrics        *gatewayMetrics
+	views          inFlight // of the clusters, by tenant
+	writers        writers
+	unknownCallers *unknownCallers
+	omissions      omissions
+	strangers      *counts // requests whose caller is being authenticated
+	refusals       *counts // answers to callers that were not authenticated
+	path           string  // of the configuration
+	register       func(metrics.Registerable) error
+	tracer         trace.TracerProvider // nil for none
+	stopping       *stopping
+	opened         time.Time
+	known          atomic.Bool // all clusters have been, once
+	following      sync.Mutex  // held while a generation is made
+	committing     atomic.Bool // while parts of the next count already: what begins meanwhile is asked for again
+	current        atomic.Pointer[generation]
 }
 
 // generation is all that comes of one version of the configuration.
@@ -333,7 +333,12 @@ func (g *Gateway) newRoute(
 		drop()
 		return nil, nil, nil, err
 	}
-	return c, func() { c.cluster.route.Store(c); keep() }, func() { drop(); c.close() }, nil
+	commit = func() {
+		c.cluster.route.Store(c)
+		c.cluster.turns.Resize(*c.shared.Limits.Concurrent, *c.shared.Limits.Queued)
+		keep()
+	}
+	return c, commit, func() { drop(); c.close() }, nil
 }
 
 // reach makes the transports to the cluster, by the impersonator's address of it.

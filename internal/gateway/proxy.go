@@ -39,6 +39,8 @@ type proxyState struct {
 	// tokenIsSent reports that the cluster receives and checks the token of a service account that
 	// sends the request. If it is false, a stored result of a TokenReview must not be used.
 	tokenIsSent bool
+	// hasPlace reports whether the request has a place among those that are sent to the cluster.
+	hasPlace bool
 	// authenticated is called when the caller is known, and known reports that it was.
 	authenticated func()
 	known         bool

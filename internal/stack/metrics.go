@@ -176,6 +176,8 @@ func (m *decisionMetrics) forget() {
 		for _, series := range []*metrics.CounterVec{m.requests, m.denials} {
 			series.Delete(of)
 		}
-		m.overLimits.DeletePartialMatch(of)
+		if m.overLimits.IsCreated() { // a cluster of a gateway does not register its metrics
+			m.overLimits.DeletePartialMatch(of)
+		}
 	}
 }

@@ -103,7 +103,7 @@ type layer struct {
 func layers() []layer {
 	shared := []string{
 		"internal/bearer", "internal/budget", "internal/listinformer", "internal/projection", "internal/reload",
-		"internal/reviews", "internal/typed", "internal/yamlfile",
+		"internal/reviews", "internal/turns", "internal/typed", "internal/yamlfile",
 	}
 	kinds := []string{"tenant.", "tenant/v1alpha1"}
 	library := slices.Concat([]string{"authn", "authz", "plugins", "cluster", "config/v1alpha1"}, kinds, shared)
@@ -123,6 +123,7 @@ func layers() []layer {
 		{"internal/projection", nil},
 		{"internal/reload", nil},
 		{"internal/reviews", []string{"tenant.", "internal/bearer"}},
+		{"internal/turns", []string{"tenant."}},
 		{"internal/typed", []string{"internal/listinformer", "tenant/v1alpha1"}},
 		{"internal/yamlfile", nil},
 		// authn, authz and plugins do not know each other, the kinds or the configuration. A source or

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
@@ -345,13 +346,13 @@ func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 
 var errNotSynced = errors.New("the initial list is not complete")
 
-// OwnerOf names the tenant of a namespace as far as the cache knows it.
+// OwnerOf returns the name of the tenant that owns a namespace, or "" if the cache does not know it.
 func (s *State) OwnerOf(namespace string) string {
 	ns, err := s.known.Namespaces.Get(namespace)
 	if err != nil {
 		return ""
 	}
-	return ns.Labels[tenant.Label]
+	return authz.OwnerOf(ns).String()
 }
 
 // CachedNamespace returns a Namespace from the watch cache. The caller MUST NOT change it.

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
 // Anonymous says who may ask a service that authenticates nobody: kube-apiservers that show no
@@ -39,26 +40,28 @@ func addressOf(r *http.Request) netip.Addr {
 	return from.Addr().Unmap().WithZone("")
 }
 
-// arrivals bound the bodies that have not been let in yet: all together, and those of one
-// address to half of that, in which tenants come by turns. Who sends slowly, or nothing, keeps
-// none of the others out; several addresses together make them wait, for arrivalTime at a time.
-// Safe for concurrent use.
-type arrivals struct {
-	queued int
-	most   int64
-	all    *semaphore.Weighted
-	mu     sync.Mutex
-	from   map[netip.Addr]*sender
+// senders limits the clients of a service that authenticates no client. The requests of one address
+// have at most half of the places and of the memory for bodies that are still being read. In that half,
+// the tenants that the bodies name take turns. A client can forge a body, but it does not get the turns
+// of another address. A client that sends slowly keeps no other client out. Clients at several
+// addresses can make the others wait, for arrivalTime at a time. Safe for concurrent use.
+type senders struct {
+	places, queued int
+	most           int64
+	all            *semaphore.Weighted
+	mu             sync.Mutex
+	from           map[netip.Addr]*sender
 }
 
-// sender is an address that bodies come from.
+// sender is the requests of one address.
 type sender struct {
-	*queue
+	*turns.Queue
 	open int
 }
 
-func newArrivals(queued int, most int64) *arrivals {
-	return &arrivals{
+func newSenders(places, queued int, most int64) *senders {
+	return &senders{
+		places: places,
 		queued: queued,
 		most:   most,
 		all:    semaphore.NewWeighted(most),
@@ -66,57 +69,71 @@ func newArrivals(queued int, most int64) *arrivals {
 	}
 }
 
-// enter waits for room for a body, and returns what gives it back.
-func (a *arrivals) enter(
-	ctx context.Context, from netip.Addr, size int64, whose func() string,
+// enter waits for a place for a request, and for the memory for its body. It returns the function that
+// releases both.
+func (s *senders) enter(
+	ctx context.Context, from netip.Addr, size int64, whose func() turns.Flow,
 ) (leave func(), err error) {
-	size = min(size, a.most/2) // one alone always fits
-	s := a.open(from)
-	left, err := s.enter(ctx, size, whose)
+	size = min(size, s.most/2) // one alone always fits
+	of := s.open(from)
+	left, err := of.Enter(ctx, size, whose)
 	if err != nil {
-		a.close(from, s)
+		s.close(from, of)
 		return nil, err
 	}
-	if err := a.all.Acquire(ctx, size); err != nil {
-		left()
-		a.close(from, s)
-		return nil, err
+	if size > 0 {
+		if err := s.all.Acquire(ctx, size); err != nil {
+			left()
+			s.close(from, of)
+			return nil, err
+		}
 	}
 	return func() {
-		a.all.Release(size)
+		if size > 0 {
+			s.all.Release(size)
+		}
 		left()
-		a.close(from, s)
+		s.close(from, of)
 	}, nil
 }
 
-func (a *arrivals) open(from netip.Addr) *sender {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.from[from]
-	if s == nil {
-		s = &sender{queue: newQueue(math.MaxInt, a.queued, a.most/2)}
-		a.from[from] = s
+func (s *senders) open(from netip.Addr) *sender {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.from[from]
+	if of == nil {
+		of = &sender{Queue: turns.New(s.places, s.queued, s.most/2)}
+		s.from[from] = of
 	}
-	s.open++
-	return s
+	of.open++
+	return of
 }
 
-func (a *arrivals) close(from netip.Addr, s *sender) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s.open--; s.open == 0 {
-		delete(a.from, from)
+func (s *senders) close(from netip.Addr, of *sender) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if of.open--; of.open == 0 {
+		delete(s.from, from)
 	}
 }
 
-// read reads the rest of a body into it, and returns what gives its room back; or answers why not.
-func (a *arrivals) read(
-	ctx context.Context, w http.ResponseWriter, r *http.Request, body *content, whose func() string,
+// admit waits for the turn of a request among those of its address, and reads the rest of its body. It
+// returns the function that releases the place. If ok is false, it has answered the request.
+func (s *senders) admit(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, body *content, whose func() turns.Flow,
 ) (leave func(), ok bool) {
-	leave, err := a.enter(ctx, addressOf(r), body.size, whose)
+	size := body.size
+	isWhole := size <= int64(len(body.head))
+	if isWhole {
+		size = 0
+	}
+	leave, err := s.enter(ctx, addressOf(r), size, whose)
 	if err != nil {
 		busy(w)
 		return nil, false
+	}
+	if isWhole {
+		return leave, true
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(arrivalTime)) // of its own connections a server can

@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kubetenant/kubetenant/internal/turns"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -43,21 +44,28 @@ type Limits struct {
 // busy says that there was no room in time.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
-	http.Error(w, errBusy.Error(), http.StatusTooManyRequests)
+	http.Error(w, turns.ErrBusy.Error(), http.StatusTooManyRequests)
 }
 
-// limited lets through what the limits and a queue allow. Each kind of requests has its own queue,
-// so that those that wait for a slow identity provider take no room from decisions. Where bodies
-// are bounded until they are let in, nil for not, they are read before.
-func limited(
-	l Limits, queue *queue, bodies *arrivals, ownerOf func(namespace string) string, answer answerer,
-) http.Handler {
+// admitter lets requests of one kind in. Each kind has its own queue, so that requests that wait for a
+// slow identity provider do not delay decisions.
+type admitter struct {
+	limits Limits
+	queue  *turns.Queue
+	// senders limits the clients that are not authenticated. It is nil if all are.
+	senders *senders
+	flowOf  func(head []byte) turns.Flow
+}
+
+// limited returns a handler that answers the requests that the limits and the queue let in.
+func limited(a *admitter, answer answerer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
 			http.Error(w, "only POST is supported", http.StatusMethodNotAllowed)
 			return
 		}
+		l := &a.limits
 		size := r.ContentLength
 		if size < 0 {
 			size = l.BodyBytes // kube-apiserver says how long it is
@@ -75,16 +83,17 @@ func limited(
 			http.Error(w, "the body could not be read", http.StatusBadRequest)
 			return
 		}
-		whose := func() string { return flowOf(head, ownerOf) }
+		whose := func() turns.Flow { return a.flowOf(head) }
 		body := &content{head, size, l.BodyBytes}
-		if bodies != nil && size > int64(len(head)) {
-			leave, ok := bodies.read(ctx, w, r, body, whose)
+		if a.senders != nil {
+			leave, ok := a.senders.admit(ctx, w, r, body, whose)
 			if !ok {
 				return
 			}
 			defer leave()
+			whose = func() turns.Flow { return turns.Flow{Name: addressOf(r).String()} }
 		}
-		leave, err := queue.enter(ctx, size*expansion, whose)
+		leave, err := a.queue.Enter(ctx, size*expansion, whose)
 		if err != nil {
 			busy(w)
 			return
@@ -94,24 +103,54 @@ func limited(
 	})
 }
 
-// flowOf names whose request a body is, by what is there of it: of the tenant that the user names
-// or that owns its service account's namespace, or of the user. It decides about nothing but turns.
-func flowOf(body []byte, ownerOf func(namespace string) string) string {
-	user := userOf(body)
-	if user.tenant != "" {
-		return user.tenant
+// flowOf returns the flow of a review, by the part of its body that is present. It is the flow of the
+// user's tenant. An admission review whose user belongs to the system tenant is in the flow of the
+// tenant that owns the namespace, because a controller works for that tenant. A user without a tenant
+// has a flow of its own. The flow decides only about turns.
+//
+// Security: an exempt flow is correct only if kube-apiserver wrote the body, see [forgeable].
+func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
+	by := userOf(body)
+	name, system := by.tenant, tenant.System().String()
+	if name == "" {
+		if namespace, is := tenant.ServiceAccountNamespace(by.name); is {
+			name = ownerOf(namespace)
+		} else if isControlPlane(by.name) {
+			name = system
+		}
 	}
-	if namespace, _, err := serviceaccount.SplitUsername(user.name); err == nil {
-		return ownerOf(namespace)
+	if name == system && by.namespace != "" {
+		if owner := ownerOf(by.namespace); owner != "" {
+			name = owner
+		}
 	}
-	return "user " + user.name
+	switch name {
+	case "":
+		return turns.Flow{Name: "user " + by.name}
+	case system:
+		return turns.Of(tenant.System(), "user "+by.name)
+	}
+	return turns.Flow{Name: name}
 }
 
-// reviewed is the user of a review.
-type reviewed struct{ name, tenant string }
+// isControlPlane reports whether kube-apiserver reserves a user name for the control plane. The name of
+// requests that are not authenticated is reserved too, and any client can send them.
+func isControlPlane(name string) bool {
+	return strings.HasPrefix(name, "system:") && !tenant.IsServiceAccountName(name) && name != user.Anonymous
+}
 
-// userOf returns the user of an AdmissionReview or a SubjectAccessReview, of
-// which the end may be missing.
+// forgeable is [flowOf] for a body that any client can write. No flow is exempt.
+func forgeable(body []byte, ownerOf func(namespace string) string) turns.Flow {
+	flow := flowOf(body, ownerOf)
+	flow.Exempt = false
+	return flow
+}
+
+// reviewed is the user of a review, and the namespace of an admission review.
+type reviewed struct{ name, tenant, namespace string }
+
+// userOf returns the user of an AdmissionReview or a SubjectAccessReview. The end of the body may be
+// missing.
 func userOf(body []byte) (u reviewed) {
 	extra := "/extra/" + strings.ReplaceAll(tenant.ExtraKey, "/", "~1") + "/0"
 	d := jsontext.NewDecoder(bytes.NewReader(body))
@@ -130,6 +169,8 @@ func userOf(body []byte) (u reviewed) {
 			continue
 		}
 		switch at := string(d.StackPointer()); {
+		case at == "/request/namespace":
+			u.namespace = token.String()
 		case at == "/request/userInfo/username", at == "/spec/user":
 			u.name = token.String()
 		case at == "/request/userInfo"+extra, at == "/spec"+extra:

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
 // treeExpansion is how many times its text a tree of small maps takes of memory.
@@ -52,7 +54,7 @@ func (o *objects) read(
 		}
 		weight = min(weight, o.share)
 		if err := o.trees.Acquire(ctx, weight); err != nil {
-			return nil, done, errBusy
+			return nil, done, turns.ErrBusy
 		}
 		done = func() { o.trees.Release(weight) }
 	}

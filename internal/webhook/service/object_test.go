@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
 // TestEveryKind: what is read of an object of any of Kubernetes' kinds is what was written, as
@@ -208,7 +210,7 @@ func TestUnstructured(t *testing.T) {
 	}
 	waits, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
-	if _, _, err := o.read(waits, kind, []byte(text)); !errors.Is(err, errBusy) {
+	if _, _, err := o.read(waits, kind, []byte(text)); !errors.Is(err, turns.ErrBusy) {
 		t.Errorf("with no memory left: %v", err)
 	}
 	o.trees.Release(1 << 10)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
+	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
 // errReview says that a body is none of the reviews that a path answers. What it holds stays out of
@@ -161,7 +162,7 @@ func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *
 	}
 	out, err := by(ctx, body)
 	switch {
-	case errors.Is(err, errBusy):
+	case errors.Is(err, turns.ErrBusy):
 		busy(w)
 		return
 	case errors.Is(err, errTooLarge):

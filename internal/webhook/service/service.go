@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
 // Paths of the reviews.
@@ -76,10 +77,12 @@ func New(o Options) (http.Handler, error) {
 		kinds[ConfigurationPath] = reviewKind{configure(o.CheckConfiguration), sixteenth}
 	}
 	protected := func(next http.Handler) http.Handler { return next }
-	var bodies *arrivals // bounded where somebody has to be
+	flow := flowOf
+	var limit *senders // nil if each client is authenticated
 	if o.Anonymous != nil {
-		// which are not needed then
-		bodies = newArrivals(o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory)
+		flow = forgeable
+		limit = newSenders(o.Limits.Concurrent, // half of the places of both kinds of admission
+			o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // which are not needed then
 		delete(kinds, AuthenticatePath)
 		delete(kinds, AuthorizePath)
 		protected = o.Anonymous.fromKnown
@@ -89,8 +92,12 @@ func New(o Options) (http.Handler, error) {
 		if path == ConfigurationPath {
 			concurrent = 1 // it can use a processor for seconds
 		}
-		queue := newQueue(concurrent, o.Limits.Queued, kind.memory)
-		answer := limited(o.Limits, queue, bodies, o.OwnerOf, kind.answer)
+		answer := limited(&admitter{
+			limits:  o.Limits,
+			queue:   turns.New(concurrent, o.Limits.Queued, kind.memory),
+			senders: limit,
+			flowOf:  func(head []byte) turns.Flow { return flow(head, o.OwnerOf) },
+		}, kind.answer)
 		reviews[path] = m.measured(path, serving.Recovered(protected(answer)))
 		mux.Handle(path, reviews[path]) // in another spelling, too
 	}

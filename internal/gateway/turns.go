@@ -1,0 +1,67 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/internal/turns"
+)
+
+const errQueue = "too many requests wait for the cluster: try again"
+
+// inTurn is the step at which a request waits until the gateway may send it to the cluster. The tenants
+// of a cluster take turns, and each cluster has its own places. Streams do not wait. A session that ends
+// while its request waits ends the request.
+func (c *route) inTurn(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := proxyStateFrom(r.Context())
+		if x.stream || x.hasPlace {
+			next.ServeHTTP(w, r)
+			return
+		}
+		flow := c.flow(r)
+		leave, err := c.cluster.turns.Enter(r.Context(), 0, func() turns.Flow { return flow })
+		switch {
+		case errors.Is(err, turns.ErrBusy), errors.Is(err, context.DeadlineExceeded): // nothing was sent
+			respond(w, r, apierrors.NewTooManyRequests(errQueue, 1))
+			return
+		case err != nil:
+			c.answerError(w, r, err)
+			return
+		}
+		defer leave()
+		x.hasPlace = true
+		next.ServeHTTP(w, r)
+	})
+}
+
+// reviewsInTurn is [route.inTurn] for requests of tenants that make the gateway send reviews to the
+// cluster before it forwards anything: those with an impersonated user, and reviews of other users. The
+// cluster allows a tenant to impersonate only its own users, so the tenant is known here. For a caller of
+// the system tenant it is not, and the request waits after the impersonation.
+func (c *route) reviewsInTurn(next http.Handler) http.Handler {
+	inTurn := c.inTurn(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, known := request.RequestInfoFrom(r.Context())
+		sendsReviews := proxyStateFrom(r.Context()).asOther || known && answersReview(info)
+		if sendsReviews && !c.flow(r).Exempt {
+			inTurn.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// flow returns the flow of the caller in the cluster. A caller whose tenant is unknown is not exempt.
+func (c *route) flow(r *http.Request) turns.Flow {
+	id, err := c.viewer(r)
+	if err != nil {
+		return turns.Flow{}
+	}
+	u, _ := request.UserFrom(r.Context())
+	return turns.Of(id, u.GetName())
+}

@@ -1,0 +1,374 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const globexPods = "/api/v1/namespaces/globex--shop/pods"
+
+// slow makes a cluster hold the requests whose query contains hold, until they are released.
+type slow struct {
+	cluster *standIn
+	release chan struct{}
+	mu      sync.Mutex
+	held    []string // the values of hold
+}
+
+func newSlow(c *standIn) *slow {
+	s := &slow{cluster: c, release: make(chan struct{})}
+	c.become(func() {
+		c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+			name := r.URL.Query().Get("hold")
+			if name == "" || r.URL.Query().Has("watch") {
+				return false
+			}
+			s.mu.Lock()
+			s.held = append(s.held, name)
+			s.mu.Unlock()
+			select {
+			case <-s.release:
+			case <-r.Context().Done():
+			}
+			return false
+		}
+	})
+	return s
+}
+
+// names returns the requests that the cluster has received, by their order.
+func (s *slow) names() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.held, " ")
+}
+
+// until waits until the cluster has received requests.
+func (s *slow) until(t *testing.T, want string) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		if got := s.names(); got != want {
+			return fmt.Errorf("the cluster has received %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// limitedTo is the header of a configuration with limits of the requests to a cluster.
+func limitedTo(concurrent, queued int) string {
+	return strings.Replace(header, "timeout: 5s",
+		fmt.Sprintf("timeout: 60s, concurrent: %d, queued: %d", concurrent, queued), 1)
+}
+
+// newLimitedWorld returns the gateway of two clusters with limits, and both clusters.
+func newLimitedWorld(t *testing.T, concurrent, queued int) (w *world, eu, us *standIn) {
+	t.Helper()
+	eu, us = newStandIn(t, spaces()), newStandIn(t, spaces())
+	w = newWorld(t, entry("eu1", ", root: true")+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
+	w.limit(concurrent, queued)
+	return w, eu, us
+}
+
+// limit changes the limits, and waits until they are in force.
+func (w *world) limit(concurrent, queued int) {
+	w.t.Helper()
+	before := w.reloads()
+	w.write("tenancy.yaml", limitedTo(concurrent, queued)+entry("eu1", ", root: true")+entry("us1", ""))
+	waittest.Until(w.t, func() error {
+		if w.reloads() == before {
+			return errors.New("the configuration was not read")
+		}
+		return nil
+	})
+}
+
+// reloads returns how many versions of the configuration were in force.
+func (w *world) reloads() (total float64) {
+	w.t.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		if !strings.Contains(f.GetName(), "reload") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == "success" && m.GetCounter() != nil {
+					total += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return total
+}
+
+// untilWaiting waits until a number of requests wait for the first cluster.
+func (w *world) untilWaiting(number int) {
+	w.t.Helper()
+	waittest.Until(w.t, func() error {
+		if got := w.gateway.Waiting("eu1"); got != number {
+			return fmt.Errorf("%d requests wait, want %d", got, number)
+		}
+		return nil
+	})
+}
+
+// call is a request that runs.
+type call struct {
+	code  chan int
+	close context.CancelFunc
+}
+
+// start sends a request, whose answer comes later.
+func (w *world) start(token, path string, headers ...string) *call {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	c := &call{code: make(chan int, 1), close: cancel}
+	go func() {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.server.URL+path, http.NoBody)
+		if err != nil {
+			c.code <- 0
+			return
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Add(headers[i], headers[i+1])
+		}
+		resp, err := w.server.Client().Do(req)
+		if err != nil {
+			c.code <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		c.code <- resp.StatusCode
+	}()
+	return c
+}
+
+// want waits for the status of a request.
+func (c *call) want(t *testing.T, code int) {
+	t.Helper()
+	select {
+	case got := <-c.code:
+		if got != code {
+			t.Errorf("status %d, want %d", got, code)
+		}
+	case <-time.After(soon):
+		t.Errorf("there is no answer, want %d", code)
+	}
+}
+
+// TestQuietTenantAtTheGateway checks that a noisy tenant does not delay a quiet one behind a slow cluster, nor any
+// tenant at another cluster, and that watches do not wait.
+func TestQuietTenantAtTheGateway(t *testing.T) {
+	t.Parallel()
+	w, eu, _ := newLimitedWorld(t, 2, 20)
+	held := newSlow(eu)
+	noisy := []*call{w.start("alice-token", podsPath+"?hold=noisy")}
+	held.until(t, "noisy")
+	noisy = append(noisy, w.start("alice-token", podsPath+"?hold=noisy"))
+	held.until(t, "noisy noisy")
+	for range 10 {
+		noisy = append(noisy, w.start("alice-token", podsPath+"?hold=noisy"))
+	}
+	w.untilWaiting(10)
+	quiet := w.start("bob-token", globexPods+"?hold=quiet")
+	w.untilWaiting(11)
+	if code, text := w.get("bob-token", "/clusters/us1"+globexPods); code != http.StatusOK {
+		t.Errorf("at the other cluster: %d: %s", code, text)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	watch := w.open(ctx, "bob-token", http.MethodGet, globexPods+"?watch=1", "")
+	if watch.StatusCode != http.StatusOK {
+		t.Errorf("a watch: %s", watch.Status)
+	}
+	cancel()
+	_ = watch.Body.Close()
+	held.release <- struct{}{}
+	held.until(t, "noisy noisy quiet")
+	close(held.release)
+	quiet.want(t, http.StatusOK)
+	for _, c := range noisy {
+		c.want(t, http.StatusOK)
+	}
+}
+
+// TestFullQueue checks the response to a request beyond the queue, and that a quiet tenant still finds
+// room in it.
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	w, eu, _ := newLimitedWorld(t, 1, 2)
+	held := newSlow(eu)
+	first := w.start("alice-token", podsPath+"?hold=first")
+	held.until(t, "first")
+	waits := []*call{w.start("alice-token", podsPath+"?hold=a"), w.start("alice-token", podsPath+"?hold=a")}
+	w.untilWaiting(2)
+	resp := w.open(t.Context(), "alice-token", http.MethodPost, podsPath, "{}")
+	code, text := w.read(resp, nil)
+	var status metav1.Status
+	if err := json.Unmarshal([]byte(text), &status); err != nil || code != http.StatusTooManyRequests ||
+		resp.Header.Get("Retry-After") != "1" || status.Reason != metav1.StatusReasonTooManyRequests ||
+		status.Kind != "Status" || status.Code != http.StatusTooManyRequests {
+		t.Errorf("%d, Retry-After %q, %v: %s", code, resp.Header.Get("Retry-After"), err, text)
+	}
+	quiet := w.start("bob-token", globexPods+"?hold=quiet")
+	codes := map[int]int{}
+	waittest.Until(t, func() error { // it replaces a request of the noisy tenant
+		for _, c := range waits {
+			select {
+			case code := <-c.code:
+				codes[code]++
+				return nil
+			default:
+			}
+		}
+		return errors.New("no request was refused")
+	})
+	close(held.release)
+	first.want(t, http.StatusOK)
+	quiet.want(t, http.StatusOK)
+	select {
+	case code := <-waits[0].code:
+		codes[code]++
+	case code := <-waits[1].code:
+		codes[code]++
+	case <-time.After(soon):
+	}
+	if codes[http.StatusOK] != 1 || codes[http.StatusTooManyRequests] != 1 {
+		t.Errorf("of two requests that waited: %v, want one that gave its place to the quiet tenant", codes)
+	}
+}
+
+// TestWaitingEnds checks that a request that waits ends with its client and with the rights of its
+// caller, is not sent, and holds nothing up.
+func TestWaitingEnds(t *testing.T) {
+	t.Parallel()
+	w, eu, _ := newLimitedWorld(t, 1, 10)
+	held := newSlow(eu)
+	first := w.start("alice-token", podsPath+"?hold=first")
+	held.until(t, "first")
+	left := w.start("alice-token", podsPath+"?hold=left")
+	revoked := w.start("bob-token", globexPods+"?hold=revoked")
+	w.untilWaiting(2)
+	left.close()
+	left.want(t, 0)
+	w.write("revoked.yaml", noRevocations+"tenants: [ { name: globex } ]\n")
+	select {
+	case code := <-revoked.code:
+		if code == http.StatusOK {
+			t.Error("the request of a revoked tenant was answered")
+		}
+	case <-time.After(soon):
+		t.Error("the request of a revoked tenant still waits")
+	}
+	close(held.release)
+	first.want(t, http.StatusOK)
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+		t.Errorf("afterwards: %d: %s", code, text)
+	}
+	if got := held.names(); got != "first" {
+		t.Errorf("the cluster received %q", got)
+	}
+}
+
+// TestDeadlineInTheQueue checks that a request whose deadline passes while it waits may be sent again.
+func TestDeadlineInTheQueue(t *testing.T) {
+	t.Parallel()
+	w, eu, _ := newLimitedWorld(t, 1, 10)
+	held := newSlow(eu)
+	first := w.start("alice-token", podsPath+"?hold=first")
+	held.until(t, "first")
+	resp := w.open(t.Context(), "bob-token", http.MethodGet, globexPods+"?timeout=1s", "")
+	if code, text := w.read(resp, nil); code != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("%d: %s", code, text)
+	}
+	close(held.release)
+	first.want(t, http.StatusOK)
+}
+
+// TestLimitsChange checks that new limits keep the requests that run and those that wait, and neither
+// lose nor double a place.
+func TestLimitsChange(t *testing.T) {
+	t.Parallel()
+	w, eu, _ := newLimitedWorld(t, 2, 20)
+	held := newSlow(eu)
+	var calls []*call
+	for i := range 2 {
+		calls = append(calls, w.start("alice-token", podsPath+"?hold=a"))
+		held.until(t, strings.TrimSpace(strings.Repeat("a ", i+1)))
+	}
+	for range 6 {
+		calls = append(calls, w.start("alice-token", podsPath+"?hold=a"))
+	}
+	w.untilWaiting(6)
+	w.limit(3, 20)
+	held.until(t, "a a a")
+	w.limit(1, 20)
+	held.release <- struct{}{}
+	held.release <- struct{}{}
+	time.Sleep(200 * time.Millisecond)
+	if got := held.names(); got != "a a a" {
+		t.Errorf("the cluster has received %q while it has as many requests as the new limit", got)
+	}
+	held.release <- struct{}{}
+	held.until(t, "a a a a")
+	w.limit(5, 20)
+	held.until(t, "a a a a a a a a")
+	close(held.release)
+	for _, c := range calls {
+		c.want(t, http.StatusOK)
+	}
+}
+
+// TestImpersonationWaits checks that the reviews that a tenant's impersonation causes at a cluster wait
+// for its turn too, and that a request takes one place, not one for each review.
+func TestImpersonationWaits(t *testing.T) {
+	t.Parallel()
+	w, eu, _ := newLimitedWorld(t, 1, 10)
+	var mu sync.Mutex
+	reviewed := 0
+	eu.become(func() {
+		eu.allow = func(authorizationv1.SubjectAccessReviewSpec) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			reviewed++
+			return true
+		}
+	})
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return reviewed
+	}
+	if code, text := w.get("alice-token", podsPath, "Impersonate-User", "carol"); code != http.StatusOK {
+		t.Fatalf("%d: %s", code, text)
+	}
+	before := count()
+	held := newSlow(eu)
+	first := w.start("alice-token", podsPath+"?hold=first")
+	held.until(t, "first")
+	second := w.start("alice-token", podsPath, "Impersonate-User", "dave")
+	w.untilWaiting(1)
+	if got := count(); got != before {
+		t.Errorf("%d reviews were sent while the request waits", got-before)
+	}
+	close(held.release)
+	first.want(t, http.StatusOK)
+	second.want(t, http.StatusOK)
+	if count() == before {
+		t.Error("the impersonation was not reviewed, so this test shows nothing")
+	}
+}

@@ -1,0 +1,338 @@
+// Package turns limits how many requests a server handles at the same time. The other requests wait,
+// and the tenants that wait take turns.
+package turns
+
+import (
+	"container/heap"
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// ErrBusy is the error for a request that finds no place in the queue.
+var ErrBusy = errors.New("too many requests")
+
+// shareOf is the number of shares of the places. While requests of other flows wait, a flow has at most
+// one share.
+const shareOf = 8
+
+// Flow is the requests that take turns together, for example those of one tenant.
+type Flow struct {
+	Name string
+	// Exempt specifies that the flow may have more than its share of the places while others wait. It
+	// MUST NOT depend on data that a client can forge. An exempt flow differs from another flow with
+	// the same name.
+	Exempt bool
+}
+
+// Of returns the flow of a caller of a tenant. Each caller of the system tenant has a flow of its own,
+// which is exempt. Otherwise, all of them would share one turn with each tenant.
+//
+// Security: the caller and its tenant MUST be authenticated.
+func Of(id tenant.ID, caller string) Flow {
+	if id.IsSystem() {
+		return Flow{Name: caller, Exempt: true}
+	}
+	return Flow{Name: id.String()}
+}
+
+// Queue lets requests in up to a number and up to an amount of memory. Other requests wait.
+//
+// Flows take turns. The requests of one flow keep their order. A flow with less than its share of the
+// places goes before the other flows. The share is an eighth of the places, and at least one. If no flow
+// with less than its share waits, the other flows take turns. No place is empty while a request waits.
+//
+// The queue retains nothing of a flow without requests. It is safe for concurrent use.
+type Queue struct {
+	mu           sync.Mutex
+	places, free int
+	queued       int
+	memory       int64
+	freeMemory   int64
+
+	flows   map[Flow]*flow
+	turns   list.List // of *flow: those that wait, the next one first
+	longest longest   // the same flows
+	waiting int
+	// unknown contains the requests that were let in before a request waited. Their flows are found
+	// when a request waits.
+	unknown list.List // of *place
+}
+
+// flow is the requests of one flow.
+type flow struct {
+	Flow
+	running int
+	waiters list.List     // of *waiter
+	turn    *list.Element // in Queue.turns; nil if no request waits
+	rank    int           // in Queue.longest
+}
+
+// waiter is a request that waits.
+type waiter struct {
+	flow   *flow
+	memory int64
+	at     *list.Element // in flow.waiters; nil if it does not wait
+	result chan error    // nil: it was let in
+}
+
+// place is what a request that was let in uses.
+type place struct {
+	memory int64
+	flow   *flow // nil if it is unknown
+	whose  func() Flow
+	at     *list.Element // in Queue.unknown; nil if the flow is known
+}
+
+// New returns a queue for a number of concurrent requests, a number of requests that wait, and an
+// amount of memory in bytes.
+func New(concurrent, queued int, memory int64) *Queue {
+	return &Queue{
+		places:     concurrent,
+		free:       concurrent,
+		queued:     queued,
+		memory:     memory,
+		freeMemory: memory,
+		flows:      map[Flow]*flow{},
+	}
+}
+
+// Resize changes the number of concurrent requests and of requests that wait. Requests that were let in
+// continue, and requests that wait continue to wait.
+func (q *Queue) Resize(concurrent, queued int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.free += concurrent - q.places // below zero until enough requests leave
+	q.places, q.queued = concurrent, queued
+	q.dispatch()
+}
+
+// Waiting returns the number of requests that wait.
+func (q *Queue) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}
+
+// Enter waits for a place for a request and for the memory that it may use. A request that may use more
+// than all memory needs all of it. The caller MUST call leave once if err is nil. If the queue is full,
+// the error is [ErrBusy]. If ctx ends, the error is its cause.
+//
+// whose returns the flow of the request. The queue calls it at most once, and only if a request waits.
+// It MUST be quick, and another goroutine may call it until leave returns.
+func (q *Queue) Enter(ctx context.Context, memory int64, whose func() Flow) (leave func(), err error) {
+	q.mu.Lock()
+	memory = min(memory, q.memory)
+	if q.waiting == 0 && q.take(memory) {
+		p := &place{memory: memory, whose: whose}
+		p.at = q.unknown.PushBack(p)
+		q.mu.Unlock()
+		return func() { q.leave(p) }, nil
+	}
+	q.mu.Unlock()
+	name := whose()
+	q.mu.Lock()
+	if q.waiting == 0 && q.take(memory) {
+		p := q.occupy(q.flowOf(name), memory)
+		q.mu.Unlock()
+		return func() { q.leave(p) }, nil
+	}
+	q.identify()
+	w := q.add(name, memory)
+	q.mu.Unlock()
+	if w == nil {
+		return nil, ErrBusy
+	}
+	return q.wait(ctx, w)
+}
+
+// wait waits until a request is let in.
+func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
+	select {
+	case err = <-w.result:
+	case <-ctx.Done():
+		q.mu.Lock()
+		if w.at != nil {
+			q.remove(w)
+			q.dispatch() // the request may have needed more memory than others
+			q.mu.Unlock()
+			return nil, context.Cause(ctx)
+		}
+		q.mu.Unlock()
+		err = <-w.result // it was let in or refused at the same time
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &place{memory: w.memory, flow: w.flow}
+	leave = func() { q.leave(p) }
+	if ctx.Err() != nil {
+		leave()
+		return nil, context.Cause(ctx)
+	}
+	return leave, nil
+}
+
+// take takes a place and memory if there is enough of both.
+func (q *Queue) take(memory int64) bool {
+	if q.free <= 0 || q.freeMemory < memory {
+		return false
+	}
+	q.free--
+	q.freeMemory -= memory
+	return true
+}
+
+// leave returns a place to the requests that wait.
+func (q *Queue) leave(p *place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.flow == nil {
+		q.unknown.Remove(p.at)
+	} else {
+		p.flow.running--
+		q.forget(p.flow)
+	}
+	q.free++
+	q.freeMemory += p.memory
+	q.dispatch()
+}
+
+// identify finds the flows of the requests that were let in before a request waited.
+func (q *Queue) identify() {
+	for e := q.unknown.Front(); e != nil; e = q.unknown.Front() {
+		p := q.unknown.Remove(e).(*place)
+		p.flow, p.at = q.flowOf(p.whose()), nil
+		p.flow.running++
+		p.whose = nil
+	}
+}
+
+func (q *Queue) occupy(f *flow, memory int64) *place {
+	f.running++
+	return &place{memory: memory, flow: f}
+}
+
+func (q *Queue) flowOf(name Flow) *flow {
+	f := q.flows[name]
+	if f == nil {
+		f = &flow{Flow: name}
+		q.flows[name] = f
+	}
+	return f
+}
+
+// forget removes a flow without requests.
+func (q *Queue) forget(f *flow) {
+	if f.running == 0 && f.waiters.Len() == 0 {
+		delete(q.flows, f.Flow)
+	}
+}
+
+// dispatch lets in as many requests as there is room for. If the next request needs more memory than is
+// free, the others wait too. Otherwise, it might never get a turn.
+func (q *Queue) dispatch() {
+	for q.waiting > 0 && q.free > 0 {
+		f := q.next()
+		w := f.waiters.Front().Value.(*waiter)
+		if !q.take(w.memory) {
+			return
+		}
+		f.running++
+		q.remove(w)
+		if f.turn != nil {
+			q.turns.MoveToBack(f.turn)
+		}
+		w.result <- nil
+	}
+}
+
+// next returns the first flow with less than its share of the places, or else the first flow. Few flows
+// can have their share at the same time, so the loop is short.
+func (q *Queue) next() *flow {
+	share := max(1, q.places/shareOf)
+	for e := q.turns.Front(); e != nil; e = e.Next() {
+		if f := e.Value.(*flow); f.Exempt || f.running < share {
+			return f
+		}
+	}
+	return q.turns.Front().Value.(*flow)
+}
+
+// add appends a request to those that wait. If too many wait, it refuses the last one of the flow with
+// the most of them. It returns nil if that is the new one.
+func (q *Queue) add(name Flow, memory int64) *waiter {
+	if q.waiting >= q.queued {
+		own := 0
+		if f := q.flows[name]; f != nil {
+			own = f.waiters.Len()
+		}
+		if q.waiting == 0 || q.longest[0].waiters.Len() <= max(own, 1) {
+			return nil
+		}
+		last := q.longest[0].waiters.Back().Value.(*waiter)
+		q.remove(last)
+		last.result <- ErrBusy
+	}
+	f := q.flowOf(name)
+	w := &waiter{flow: f, memory: memory, result: make(chan error, 1)}
+	w.at = f.waiters.PushBack(w)
+	q.waiting++
+	if f.turn == nil {
+		f.turn = q.turns.PushBack(f)
+		heap.Push(&q.longest, f)
+	} else {
+		heap.Fix(&q.longest, f.rank)
+	}
+	q.dispatch()
+	return w
+}
+
+// remove removes a request from those that wait.
+func (q *Queue) remove(w *waiter) {
+	f := w.flow
+	f.waiters.Remove(w.at)
+	w.at = nil
+	q.waiting--
+	if f.waiters.Len() > 0 {
+		heap.Fix(&q.longest, f.rank)
+		return
+	}
+	q.turns.Remove(f.turn)
+	f.turn = nil
+	heap.Remove(&q.longest, f.rank)
+	q.forget(f)
+}
+
+// longest is a heap of the flows that wait. The first one has the most requests that wait.
+type longest []*flow
+
+// Len implements [heap.Interface].
+func (l longest) Len() int { return len(l) }
+
+// Less implements [heap.Interface].
+func (l longest) Less(i, j int) bool { return l[i].waiters.Len() > l[j].waiters.Len() }
+
+// Swap implements [heap.Interface].
+func (l longest) Swap(i, j int) {
+	l[i], l[j] = l[j], l[i]
+	l[i].rank, l[j].rank = i, j
+}
+
+// Push implements [heap.Interface].
+func (l *longest) Push(f any) {
+	f.(*flow).rank = len(*l)
+	*l = append(*l, f.(*flow))
+}
+
+// Pop implements [heap.Interface].
+func (l *longest) Pop() any {
+	last := len(*l) - 1
+	f := (*l)[last]
+	(*l)[last] = nil
+	*l = (*l)[:last]
+	return f
+}

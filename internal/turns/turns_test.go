@@ -1,0 +1,639 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func of(name string) func() Flow { return func() Flow { return Flow{Name: name} } }
+
+// checkIdle checks that nothing is left in a queue.
+func checkIdle(t *testing.T, q *Queue) {
+	t.Helper()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.free != q.places || q.freeMemory != q.memory || q.waiting != 0 || len(q.flows) != 0 || q.turns.Len() != 0 ||
+		len(q.longest) != 0 || q.unknown.Len() != 0 {
+		t.Errorf("%d of %d places and %d of %d bytes are free, %d requests wait, %d flows, %d turns, %d unknown",
+			q.free, q.places, q.freeMemory, q.memory, q.waiting, len(q.flows), q.turns.Len(), q.unknown.Len())
+	}
+}
+
+// crowd sends requests to a queue and records which flow is let in. A request leaves when its test
+// releases it.
+type crowd struct {
+	t *testing.T
+	q *Queue
+
+	mu      sync.Mutex
+	came    []string // flows in the order in which they were let in
+	leaves  map[string][]func()
+	refused map[string]int
+}
+
+func newCrowd(t *testing.T, q *Queue) *crowd {
+	t.Helper()
+	return &crowd{
+		t:       t,
+		q:       q,
+		leaves:  map[string][]func(){},
+		refused: map[string]int{},
+	}
+}
+
+// send sends requests of a flow, one after the other.
+func (c *crowd) send(name string, number int) {
+	c.sendAs(Flow{Name: name}, number)
+}
+
+func (c *crowd) sendAs(f Flow, number int) {
+	for range number {
+		go func() {
+			leave, err := c.q.Enter(c.t.Context(), 1, func() Flow { return f })
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if err != nil {
+				c.refused[f.Name]++
+				return
+			}
+			c.came = append(c.came, f.Name)
+			c.leaves[f.Name] = append(c.leaves[f.Name], leave)
+		}()
+		synctest.Wait()
+	}
+}
+
+// release ends requests of a flow, and returns the flows that are let in.
+func (c *crowd) release(name string, number int) string {
+	c.mu.Lock()
+	before := len(c.came)
+	leaves := c.leaves[name][:number]
+	c.leaves[name] = c.leaves[name][number:]
+	c.mu.Unlock()
+	for _, leave := range leaves {
+		leave()
+		synctest.Wait()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(c.came[before:], " ")
+}
+
+// drain ends requests until none is left.
+func (c *crowd) drain() {
+	for {
+		c.mu.Lock()
+		var leaves []func()
+		for name := range c.leaves {
+			leaves = append(leaves, c.leaves[name]...)
+			delete(c.leaves, name)
+		}
+		c.mu.Unlock()
+		if len(leaves) == 0 {
+			checkIdle(c.t, c.q)
+			return
+		}
+		for _, leave := range leaves {
+			leave()
+		}
+		synctest.Wait()
+	}
+}
+
+func (c *crowd) running(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.leaves[name])
+}
+
+// TestTurns checks that flows take turns, that a flow keeps its order, and that a flow with very many
+// requests loses its own if the queue is full.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(1, 10, 100)
+		c := newCrowd(t, q)
+		c.send("first", 1)
+		c.send("flood", 100)
+		c.send("other", 3)
+		if c.refused["flood"] != 93 || c.refused["other"] != 0 {
+			t.Errorf("refused: %v, want 93 of the flood: ten wait, and three of them are the other's", c.refused)
+		}
+		for _, name := range strings.Fields("first flood other flood other flood other flood flood flood") {
+			c.release(name, 1)
+		}
+		if got := strings.Join(c.came, " "); got != "first flood other flood other flood other flood flood flood flood" {
+			t.Errorf("let in: %s", got)
+		}
+		c.drain()
+	})
+}
+
+// TestQuietTenant checks that a tenant that sends one request waits for at most one release, whatever
+// another tenant sends, also if that tenant has all places and more tenants wait.
+func TestQuietTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(22, 1000, 100)
+		c := newCrowd(t, q)
+		c.send("noisy", 522)
+		c.send("quiet", 1)
+		if got := c.release("noisy", 1); got != "quiet" {
+			t.Errorf("after one release: %q is let in", got)
+		}
+		c.send("b", 10)
+		c.send("c", 10)
+		c.send("d", 10)
+		c.send("quiet", 1) // it has one place, and its share is two
+		if got := c.release("noisy", 4); got != "b c d quiet" {
+			t.Errorf("let in after four releases: %q", got)
+		}
+		c.drain()
+	})
+}
+
+// TestShare checks the share of a flow: while others with less than theirs wait, no flow gets more than
+// an eighth of the places. If all that wait have their share, they take turns.
+func TestShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(16, 1000, 100)
+		c := newCrowd(t, q)
+		c.send("noisy", 100)
+		if c.running("noisy") != 16 {
+			t.Errorf("%d run while no other request waits, want all 16", c.running("noisy"))
+		}
+		for i := range 7 {
+			c.send(fmt.Sprint("t", i), 5)
+		}
+		c.release("noisy", 16)
+		if got := c.running("noisy"); got != 2 {
+			t.Errorf("the noisy tenant has %d places, want its share of 2", got)
+		}
+		for i := range 7 {
+			if got := c.running(fmt.Sprint("t", i)); got != 2 {
+				t.Errorf("t%d has %d places, want its share of 2", i, got)
+			}
+		}
+		if got := c.release("t0", 2); got != "t0 t0" {
+			t.Errorf("let in after two releases of t0: %q, want the only flow with less than its share", got)
+		}
+		c.drain()
+	})
+}
+
+// TestWorkConserving checks that a flow above its share uses the places that no other flow needs, and
+// that flows at their share take turns.
+func TestWorkConserving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, New(8, 100, 100))
+		c.send("a", 20)
+		c.send("b", 20)
+		c.release("a", 8)
+		if a, b := c.running("a"), c.running("b"); a+b != 8 || a != 4 || b != 4 {
+			t.Errorf("a has %d places, b %d, want 4 each", a, b)
+		}
+		c.drain()
+	})
+}
+
+// TestExempt checks that an exempt flow has more than its share while others wait, takes turns with
+// them, and that a flow of the same name that is not exempt is another one.
+func TestExempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, New(8, 1000, 100))
+		c.send("noisy", 50)
+		acme, err := tenant.Parse("acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		system := Of(tenant.System(), "system")
+		if !system.Exempt || Of(acme, "system").Exempt {
+			t.Fatal("only the system tenant is exempt")
+		}
+		c.sendAs(system, 20)
+		c.send("quiet", 3)
+		if got := c.release("noisy", 4); got != "system quiet system system" {
+			t.Errorf("let in: %q", got)
+		}
+		if got := c.release("noisy", 4); got != "system system system noisy" {
+			t.Errorf("let in: %q", got)
+		}
+		c.drain()
+
+		c = newCrowd(t, New(8, 1000, 100))
+		c.send("noisy", 50)
+		c.send("system", 20) // a client forged the name
+		c.send("quiet", 3)
+		if got := c.release("noisy", 3); got != "system quiet noisy" && got != "system quiet system" {
+			t.Errorf("let in with a forged name: %q", got)
+		}
+		c.drain()
+	})
+}
+
+// TestFull checks that a full queue refuses requests of the flow with the most that wait, and that a
+// queue without room to wait lets in as many as there are places.
+func TestFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, New(1, 4, 100))
+		c.send("a", 1)
+		c.send("a", 4)
+		for i := range 3 {
+			c.send(fmt.Sprint("t", i), 1)
+		}
+		c.send("late", 1) // each flow that waits has one request
+		if c.refused["a"] != 3 || c.refused["late"] != 1 || len(c.refused) != 2 {
+			t.Errorf("refused: %v", c.refused)
+		}
+		c.drain()
+		none := newCrowd(t, New(2, 0, 100))
+		none.send("a", 3)
+		if none.running("a") != 2 || none.refused["a"] != 1 {
+			t.Errorf("%d run, %v are refused", none.running("a"), none.refused)
+		}
+		none.drain()
+	})
+}
+
+// TestResize checks that a change of the limits loses and doubles no place.
+func TestResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(10, 100, 100)
+		c := newCrowd(t, q)
+		c.send("a", 10)
+		c.send("b", 10)
+		q.Resize(4, 5)
+		c.send("b", 1) // more wait than the new limit
+		if got := c.release("a", 6); got != "" || c.refused["b"] != 1 {
+			t.Errorf("let in while more run than the new limit: %q, refused: %v", got, c.refused)
+		}
+		if got := c.release("a", 1); got != "b" {
+			t.Errorf("let in after the next release: %q", got)
+		}
+		q.Resize(6, 100)
+		synctest.Wait()
+		if a, b := c.running("a"), c.running("b"); a != 3 || b != 3 {
+			t.Errorf("%d and %d run after the limit was raised, want 3 and 3", a, b)
+		}
+		c.drain()
+	})
+}
+
+// TestWeight checks that the requests together never use more than the memory, and that a request that
+// needs more than all memory gets all of it.
+func TestWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(100, 100, 100)
+		var in, most atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 50 {
+			weight := []int64{10, 60, 1000}[i%3]
+			wg.Go(func() {
+				leave, err := q.Enter(t.Context(), weight, of(fmt.Sprint(i%5)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				now := in.Add(min(weight, 100))
+				for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+				}
+				time.Sleep(time.Second)
+				in.Add(-min(weight, 100))
+				leave()
+			})
+		}
+		wg.Wait()
+		if most.Load() > 100 {
+			t.Errorf("%d bytes were in use at once", most.Load())
+		}
+		checkIdle(t, q)
+	})
+}
+
+// TestLargeRequest checks that a request that needs all memory gets a turn, although small requests come
+// all the time.
+func TestLargeRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(100, 1000, 100)
+		var over atomic.Bool
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				for !over.Load() {
+					leave, err := q.Enter(t.Context(), 10, of("small"))
+					if err != nil {
+						return
+					}
+					time.Sleep(time.Second)
+					leave()
+				}
+			})
+		}
+		time.Sleep(1500 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		leave, err := q.Enter(ctx, 100, of("large"))
+		if err != nil {
+			t.Error("the large request gets no turn")
+		} else {
+			leave()
+		}
+		over.Store(true)
+		wg.Wait()
+		checkIdle(t, q)
+	})
+}
+
+// TestCancel checks that a request that ends while it waits uses nothing, whether its context ends
+// before, while or after it is let in.
+func TestCancel(t *testing.T) {
+	q := New(2, 100, 100)
+	var wg sync.WaitGroup
+	for i := range 2000 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%7)*10*time.Microsecond)
+			defer cancel()
+			leave, err := q.Enter(ctx, int64(i%90), of(fmt.Sprint(i%3)))
+			if err != nil {
+				if !errors.Is(err, ErrBusy) && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				return
+			}
+			time.Sleep(time.Duration(i%5) * time.Microsecond)
+			leave()
+		})
+	}
+	wg.Wait()
+	checkIdle(t, q)
+}
+
+// TestCancelAndLetIn checks a request that is let in at the moment at which its context ends: the place
+// is not lost, and the next request gets it.
+func TestCancelAndLetIn(t *testing.T) {
+	for range 500 {
+		q := New(1, 10, 100)
+		leave, err := q.Enter(t.Context(), 1, of("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if leave, err := q.Enter(ctx, 1, of("b")); err == nil {
+				leave()
+			} else if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			leave, err := q.Enter(t.Context(), 1, of("c"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			leave()
+		})
+		wg.Go(cancel)
+		wg.Go(leave)
+		wg.Wait()
+		checkIdle(t, q)
+	}
+}
+
+// TestCause checks that the error says why a request ended.
+func TestCause(t *testing.T) {
+	q := New(1, 10, 100)
+	leave, err := q.Enter(t.Context(), 1, of("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	revoked := errors.New("revoked")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(revoked)
+	if _, err := q.Enter(ctx, 1, of("a")); !errors.Is(err, revoked) {
+		t.Errorf("got %v, want the cause", err)
+	}
+}
+
+// TestManyFlows checks that the memory of the queue depends on the present requests only.
+func TestManyFlows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(4, 2000, 100)
+		c := newCrowd(t, q)
+		c.send("a", 4)
+		for i := range 1000 {
+			c.send(fmt.Sprint("tenant-", i), 1)
+		}
+		c.drain()
+	})
+}
+
+// FuzzQueue sends, ends and cancels requests in any order, and checks after each step: no place is
+// empty while a request waits, no more requests run than there are places, and no flow with its share
+// is let in before a flow with less.
+func FuzzQueue(f *testing.F) {
+	f.Add([]byte{7, 5, 0, 0, 0, 1, 2, 64, 64, 128, 128, 3, 64})
+	f.Add([]byte{0, 0, 0, 1, 64, 128, 2, 192, 3})
+	f.Add([]byte{31, 60, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 64, 65, 66, 193, 210, 67, 130, 131})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		if len(steps) < 3 || len(steps) > 300 {
+			return
+		}
+		synctest.Test(t, func(t *testing.T) { newModel(t, steps).run(steps[2:]) })
+	})
+}
+
+// model is a queue and what its requests observe.
+type model struct {
+	t      *testing.T
+	q      *Queue
+	places int
+	ask    []*asked
+}
+
+// asked is a request of the model.
+type asked struct {
+	flow    int
+	cancel  context.CancelFunc
+	leave   func()
+	err     error
+	done    chan struct{}
+	over    bool
+	started bool
+}
+
+func newModel(t *testing.T, steps []byte) *model {
+	t.Helper()
+	places := 1 + int(steps[0])%40
+	return &model{t: t, q: New(places, int(steps[1]), 1<<40), places: places}
+}
+
+func (m *model) run(steps []byte) {
+	for _, step := range steps {
+		waiting := m.waiting()
+		m.step(step)
+		synctest.Wait()
+		m.collect()
+		m.check(waiting)
+	}
+	for _, a := range m.ask {
+		a.cancel()
+	}
+	synctest.Wait()
+	m.collect()
+	for _, a := range m.ask {
+		if a.leave != nil && !a.over {
+			a.leave()
+			a.over = true
+		}
+	}
+	synctest.Wait()
+	m.collect()
+	checkIdle(m.t, m.q)
+}
+
+func (m *model) step(step byte) {
+	n := int(step & 63)
+	switch step >> 6 {
+	case 0:
+		ctx, cancel := context.WithCancel(m.t.Context())
+		a := &asked{flow: n % 12, cancel: cancel, done: make(chan struct{})}
+		m.ask = append(m.ask, a)
+		go func() {
+			defer close(a.done)
+			a.leave, a.err = m.q.Enter(ctx, 1, func() Flow { return Flow{fmt.Sprint(a.flow), a.flow == 0} })
+		}()
+	case 1, 2: // the nth request that runs ends
+		for _, a := range m.ask {
+			if a.leave != nil && !a.over {
+				if n--; n < 0 {
+					a.over = true
+					a.leave()
+					return
+				}
+			}
+		}
+	case 3: // the nth request that waits is canceled
+		for _, a := range m.ask {
+			if !a.started {
+				if n--; n < 0 {
+					a.cancel()
+					return
+				}
+			}
+		}
+	}
+}
+
+// collect notes which requests were answered.
+func (m *model) collect() {
+	for _, a := range m.ask {
+		select {
+		case <-a.done:
+			a.started = true
+			if a.leave == nil {
+				a.over = true
+			}
+		default:
+		}
+	}
+}
+
+// running returns how many requests of each flow run.
+func (m *model) running() map[int]int {
+	out := map[int]int{}
+	for _, a := range m.ask {
+		if a.leave != nil && !a.over {
+			out[a.flow]++
+		}
+	}
+	return out
+}
+
+// waiting returns the requests that wait.
+func (m *model) waiting() []*asked {
+	var out []*asked
+	for _, a := range m.ask {
+		if !a.started {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (m *model) check(waited []*asked) {
+	m.t.Helper()
+	total := 0
+	now := m.running()
+	for _, n := range now {
+		total += n
+	}
+	waiting := m.waiting()
+	if total > m.places || total < m.places && len(waiting) > 0 {
+		m.t.Fatalf("%d of %d places are used while %d requests wait", total, m.places, len(waiting))
+	}
+	if m.q.waiting != len(waiting) {
+		m.t.Fatalf("the queue has %d requests that wait, want %d", m.q.waiting, len(waiting))
+	}
+	share := max(1, m.places/8)
+	below := func(flow int) bool { return flow == 0 || now[flow] < share }
+	for _, a := range waited {
+		letIn := a.leave != nil
+		if !letIn || a.flow == 0 || now[a.flow] <= share {
+			continue // no more than one is let in by a step
+		}
+		for _, other := range waiting {
+			if below(other.flow) {
+				m.t.Fatalf("flow %d has %d places of a share of %d while flow %d with %d waits",
+					a.flow, now[a.flow], share, other.flow, now[other.flow])
+			}
+		}
+	}
+}
+
+// BenchmarkEnter is a request that does not wait.
+func BenchmarkEnter(b *testing.B) {
+	q := New(100, 100, 100)
+	whose := of("acme")
+	b.ReportAllocs()
+	for b.Loop() {
+		leave, err := q.Enter(b.Context(), 1, whose)
+		if err != nil {
+			b.Fatal(err)
+		}
+		leave()
+	}
+}
+
+// BenchmarkEnterFull is a request to a full queue with very many flows.
+func BenchmarkEnterFull(b *testing.B) {
+	q := New(1, 10000, 100)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	if _, err := q.Enter(b.Context(), 1, of("first")); err != nil {
+		b.Fatal(err)
+	}
+	for i := range 10000 {
+		go func() { _, _ = q.Enter(ctx, 1, of(fmt.Sprint(i))) }()
+	}
+	for q.Waiting() < 10000 {
+		time.Sleep(time.Millisecond)
+	}
+	b.ReportAllocs()
+	whose := of("acme")
+	for b.Loop() {
+		if _, err := q.Enter(b.Context(), 1, whose); !errors.Is(err, ErrBusy) {
+			b.Fatal(err)
+		}
+	}
+}

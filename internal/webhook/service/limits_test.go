@@ -1,0 +1,198 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubetenant/kubetenant/internal/turns"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func ownerOf(namespace string) string {
+	return map[string]string{"acme--web": "acme", "kube-system": "system"}[namespace]
+}
+
+// TestFlow checks which flow a review belongs to, also if the end of its body is missing.
+func TestFlow(t *testing.T) {
+	system := func(user string) turns.Flow { return turns.Of(tenant.System(), "user "+user) }
+	named := func(name string) turns.Flow { return turns.Flow{Name: name} }
+	const extra = `"extra":{"kubetenant.dev/tenant":["system"]}`
+	for body, want := range map[string]turns.Flow{
+		`{"request":{"uid":"u","userInfo":{"username":"a","groups":["g"],` +
+			`"extra":{"kubetenant.dev/tenant":["acme"]}},"object":{"metadata":{"na`: named("acme"),
+		`{"request":{"userInfo":{"username":"a","groups":["g","tenant:acme"]},"object":{`:               named("acme"),
+		`{"request":{"userInfo":{"username":"system:serviceaccount:acme--web:default"},"object":{"x":1`: named("acme"),
+		`{"spec":{"resourceAttributes":{"verb":"get"},"user":"a","groups":["g"],` +
+			`"extra":{"kubetenant.dev/tenant":["acme"]}}}`: named("acme"),
+		`{"request":{"userInfo":{"username":"a"},` +
+			`"object":{"metadata":{"extra":{"kubetenant.dev/tenant":["globex"]}}}}}`: named("user a"),
+		`{"request":{"object":{"userInfo":{"username":"a"}},"userInfo":{"username":"b"}}}`: named("user "),
+		`{"request":{"username":`: named("user "),
+		`garbage`:                 named("user "),
+		// The system tenant's callers have a flow each.
+		`{"spec":{"user":"root",` + extra + `}}`:                                                        system("root"),
+		`{"spec":{"user":"system:node:n1"}}`:                                                            system("system:node:n1"),
+		`{"spec":{"user":"system:serviceaccount:kube-system:a"}}`:                                       system("system:serviceaccount:kube-system:a"),
+		`{"request":{"userInfo":{"username":"root",` + extra + `},"object":{`:                           system("root"),
+		`{"request":{"namespace":"kube-system","userInfo":{"username":"root",` + extra + `},"object":{`: system("root"),
+		// A controller works for the tenant that owns the namespace.
+		`{"request":{"namespace":"acme--web","userInfo":{"username":"root",` + extra + `},"object":{`: named("acme"),
+		`{"request":{"namespace":"acme--web","userInfo":{"username":"system:serviceaccount:kube-system:a"},` +
+			`"object":{`: named("acme"),
+		// Any client can be anonymous, and a tenant's user remains in its own flow.
+		`{"spec":{"user":"system:anonymous"}}`: named("user system:anonymous"),
+		`{"request":{"namespace":"acme--web","userInfo":{"username":"system:anonymous"},` +
+			`"object":{`: named("user system:anonymous"),
+		`{"request":{"namespace":"acme--web","userInfo":{"username":"b",` +
+			`"extra":{"kubetenant.dev/tenant":["globex"]}},"object":{`: named("globex"),
+		// An object cannot name another namespace.
+		`{"request":{"userInfo":{"username":"root",` + extra +
+			`},"object":{"namespace":"acme--web"},"namespace":"acme--web"}}`: system("root"),
+	} {
+		if got := flowOf([]byte(body), ownerOf); got != want {
+			t.Errorf("%s: %+v, want %+v", body, got, want)
+		}
+		if got := forgeable([]byte(body), ownerOf); got.Exempt || got.Name != want.Name {
+			t.Errorf("%s without authentication: %+v, want %+v, not exempt", body, got, want)
+		}
+	}
+}
+
+// nothing is the answer of a test.
+type nothing struct{}
+
+func (nothing) encode() ([]byte, error) { return []byte("{}"), nil }
+
+// hall answers admission reviews that it holds until they are released.
+type hall struct {
+	t       *testing.T
+	handler http.Handler
+	mu      sync.Mutex
+	in      []string // the users of the requests that were let in
+	release chan struct{}
+	codes   map[string]map[int]int
+}
+
+func newHall(t *testing.T, a *admitter) *hall {
+	t.Helper()
+	h := &hall{t: t, release: make(chan struct{}), codes: map[string]map[int]int{}}
+	h.handler = limited(a, func(_ context.Context, body []byte) (answer, error) {
+		h.mu.Lock()
+		h.in = append(h.in, userOf(body).name)
+		h.mu.Unlock()
+		<-h.release
+		return nothing{}, nil
+	})
+	return h
+}
+
+// send sends a review from an address.
+func (h *hall) send(address, user, id string) {
+	go func() {
+		body := fmt.Sprintf(`{"request":{"userInfo":{"username":%q,"extra":{"kubetenant.dev/tenant":[%q]}}}}`, user, id)
+		r := httptest.NewRequestWithContext(h.t.Context(), http.MethodPost, MutatePath, strings.NewReader(body))
+		r.RemoteAddr = address + ":1"
+		w := httptest.NewRecorder()
+		h.handler.ServeHTTP(w, r)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.codes[user] == nil {
+			h.codes[user] = map[int]int{}
+		}
+		h.codes[user][w.Code]++
+	}()
+	synctest.Wait()
+}
+
+// next releases one request and returns the user of the request that is let in.
+func (h *hall) next() string {
+	h.mu.Lock()
+	before := len(h.in)
+	h.mu.Unlock()
+	h.release <- struct{}{}
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.in[before:], " ")
+}
+
+func limitsOfTest() Limits {
+	return Limits{
+		Concurrent: 8,
+		Queued:     100,
+		Timeout:    time.Hour,
+		BodyBytes:  1 << 20,
+		Memory:     1 << 30,
+	}
+}
+
+// TestForgedSystem attacks a service that authenticates no client: a Pod sends reviews that name the
+// system tenant, and as many tenants as it likes. It gets neither the exemption nor the turns of the
+// tenants behind kube-apiserver, and it cannot fill the queue.
+func TestForgedSystem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limitsOfTest()
+		h := newHall(t, &admitter{
+			limits:  l,
+			queue:   turns.New(l.Concurrent, l.Queued, 1<<20),
+			senders: newSenders(l.Concurrent, l.Queued, 1<<20),
+			flowOf:  func(head []byte) turns.Flow { return forgeable(head, ownerOf) },
+		})
+		for range 150 {
+			h.send("10.0.0.9", "forger", "system")
+		}
+		for i := range 50 {
+			h.send("10.0.0.9", "forger", fmt.Sprint("tenant-", i))
+		}
+		for _, user := range []string{"alice", "bob"} {
+			h.send("10.0.0.1", user, map[string]string{"alice": "acme", "bob": "globex"}[user])
+		}
+		if got := h.next(); got != "alice" {
+			t.Errorf("after one request of the forger: %q is let in, want alice", got)
+		}
+		h.send("10.0.0.1", "carol", "initech")
+		if got := h.next(); got != "bob" && got != "forger" {
+			t.Errorf("after two requests: %q is let in", got)
+		}
+		close(h.release)
+		synctest.Wait()
+		if bad := h.codes["alice"][429] + h.codes["bob"][429] + h.codes["carol"][429]; bad != 0 {
+			t.Errorf("the forger causes %d refusals of requests from kube-apiserver", bad)
+		}
+		if h.codes["forger"][429] == 0 {
+			t.Error("no request of the forger is refused, so this test does not fill the queue")
+		}
+	})
+}
+
+// TestSystemIsExempt checks that the control plane has its turn while tenants wait, and more than an
+// eighth of the places.
+func TestSystemIsExempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limitsOfTest()
+		h := newHall(t, &admitter{
+			limits: l,
+			queue:  turns.New(l.Concurrent, l.Queued, 1<<20),
+			flowOf: func(head []byte) turns.Flow { return flowOf(head, ownerOf) },
+		})
+		for range 90 {
+			h.send("10.0.0.1", "noisy", "acme")
+		}
+		for range 3 {
+			h.send("10.0.0.1", "root", "system")
+		}
+		for range 3 {
+			if got := h.next(); got != "root" {
+				t.Errorf("%q is let in, want the system tenant", got)
+			}
+		}
+		close(h.release)
+	})
+}
