@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/flowschemas"
 	"github.com/kubetenant/kubetenant/cluster/projects"
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/publication"
@@ -245,6 +246,19 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 		References: func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
 			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenants)
 		},
+	}).Run(ctx)
+}
+
+// MaintainFlowSchemas maintains the FlowSchemas of tenants until ctx ends. Only one process at a time may
+// run it. c.Tenants must be running.
+func (c *Cluster) MaintainFlowSchemas(ctx context.Context, m *flowschemas.Metrics) error {
+	return flowschemas.New(flowschemas.Options{
+		Client:     c.Typed,
+		Tenants:    c.Tenants,
+		Namespaces: c.namespaces,
+		Owned:      c.byTenant.Of,
+		OwnerOf:    c.Owners.OwnerOf,
+		Metrics:    m,
 	}).Run(ctx)
 }
 

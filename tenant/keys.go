@@ -53,7 +53,8 @@ const (
 
 	// ManagedLabel specifies the source of an object that the server maintains in a tenant's namespaces
 	// or for its quota. "tenant" means a Tenant, "template" means a NamespaceTemplate, and
-	// "publication" means a Publication. Only [ManagerUser] may write such an object.
+	// "publication" means a Publication. Only [ManagerUser] may write such an object. "fair-use" means a
+	// FlowSchema or PriorityLevelConfiguration of the controller, which administrators may change too.
 	ManagedLabel = Domain + "/managed"
 	// PreparedAnnotation confirms that a Namespace has all objects that its Tenant specifies. The value
 	// is a hash of these objects and of the UID of the Namespace. Only [ManagerUser] may write it.

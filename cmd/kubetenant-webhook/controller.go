@@ -67,7 +67,7 @@ func (f *follower) run(
 
 func newControllerCommand() *cobra.Command {
 	f := follower{name: "kubetenant-controller"}
-	var quotas bool
+	var quotas, flowSchemas bool
 	system := []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault}
 	cmd := &cobra.Command{
 		Use:   "controller",
@@ -86,6 +86,9 @@ func newControllerCommand() *cobra.Command {
 		"path of the TenancyConfiguration. If one of its keystone sources has the section sync, the controller follows the "+
 			"projects of this Keystone. The controller reloads the file when it changes")
 	cmd.Flags().BoolVar(&quotas, "quotas", true, "count the resources that the objects of tenants use")
+	cmd.Flags().BoolVar(&flowSchemas, "flow-schemas", false,
+		"maintain FlowSchemas, so that API Priority and Fairness is fair to tenants. Each Tenant with spec.fairUse.level is "+
+			"one flow, and other requests are one flow for each namespace")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
 		if err != nil {
@@ -109,6 +112,9 @@ func newControllerCommand() *cobra.Command {
 		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire, work.Report, work.Projects}
 		if quotas {
 			tasks = append(tasks, work.Quotas)
+		}
+		if flowSchemas {
+			tasks = append(tasks, work.FlowSchemas)
 		}
 		lacking := controller.LackingMetric()
 		tasks = append(tasks, func(ctx context.Context) error {

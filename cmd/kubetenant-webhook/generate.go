@@ -48,6 +48,8 @@ settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 	f.BoolVar(&o.SelfManaged, "self-managed-certificates", false,
 		"install the controller that creates and renews the certificates of the service")
 	f.BoolVar(&o.Monitoring, "monitoring", false, "add ServiceMonitors and alert rules")
+	f.BoolVar(&o.FlowSchemas, "flow-schemas", false,
+		"let the controller maintain FlowSchemas, so that API Priority and Fairness is fair to tenants")
 	f.StringSliceVar(&o.SweepGroups, "sweep-groups", nil,
 		"API groups of custom resources whose older objects the controller may label")
 	f.StringVar(&o.Directory, "directory", "/etc/kubernetes/kubetenant",

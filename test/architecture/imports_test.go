@@ -139,6 +139,7 @@ func layers() []layer {
 			slices.Concat([]string{"authz", "cluster/publication", "cluster/template", "cluster/tenants", "plugins"}, kinds,
 				shared),
 		},
+		{"cluster/flowschemas", slices.Concat([]string{"cluster/tenants"}, kinds, shared)},
 		{
 			"cluster/projects",
 			slices.Concat([]string{"authn/keystone", "cluster/tenants", "config/v1alpha1"}, kinds, shared),

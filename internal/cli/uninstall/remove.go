@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kubetenant/kubetenant/cluster/flowschemas"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -168,10 +169,12 @@ func (r *run) clusterObjects(ctx context.Context) error {
 			return err
 		}
 	}
+	ours = func(u *unstructured.Unstructured) bool {
+		return u.GetName() == product || u.GetLabels()[tenant.ManagedLabel] == flowschemas.Source
+	}
 	for _, name := range []string{"flowschemas", "prioritylevelconfigurations"} {
 		resource := schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: name}
-		if err := r.deleteAll(ctx, resource,
-			func(u *unstructured.Unstructured) bool { return u.GetName() == product }); err != nil {
+		if err := r.deleteAll(ctx, resource, ours); err != nil {
 			return err
 		}
 	}

@@ -69,6 +69,13 @@ func installed() string {
 		"{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: " +
 			"kubetenant.dev.example.com}}",
 		"{apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: FlowSchema, metadata: {name: kubetenant}}",
+		"{apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: FlowSchema, metadata: {name: kubetenant-tenant-acme, labels: " +
+			"{kubetenant.dev/managed: fair-use}}}",
+		"{apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: FlowSchema, metadata: {name: kubetenant-tenant-foreign}}",
+		"{apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: PriorityLevelConfiguration, metadata: {name: " +
+			"kubetenant-tenants, labels: {kubetenant.dev/managed: fair-use}}}",
+		"{apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: PriorityLevelConfiguration, metadata: {name: " +
+			"kubetenant-gold}}",
 		"{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com}}",
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: {name: acme, finalizers: [kubetenant.dev/tenant]}, " +
 			"spec: {id: acme, deletionPolicy: Delete}}",
@@ -181,6 +188,8 @@ func TestRemovesEverything(t *testing.T) {
 		"ValidatingAdmissionPolicies":   {"kubetenant.dev.example.com"},
 		"CustomResourceDefinitions":     {"widgets.example.com"},
 		"Leases":                        {"kube-system/kube-scheduler"},
+		"FlowSchemas":                   {"kubetenant-tenant-foreign"},
+		"PriorityLevelConfigurations":   {"kubetenant-gold"},
 		"ClusterRoles":                  {"view"},
 		"Namespaces": {
 			"acme--web",

@@ -16,6 +16,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -56,6 +57,7 @@ type checker struct {
 	namespace   string
 	made        map[string]map[string]any // by generate, by kind and name
 	selfManaged bool                      // the set makes the service's certificates itself
+	flowSchemas bool                      // the controller of the set maintains FlowSchemas
 	conditions  []any                     // of the authorizer, by generate
 	findings    []Finding
 
@@ -101,8 +103,8 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 		return nil, err
 	}
 	c := newChecker(loaded, namespace)
-	c.selfManaged = isSelfManaged(set)
-	if c.made, c.conditions, err = generated(config, namespace, c.servingCA(config)); err != nil {
+	c.selfManaged, c.flowSchemas = isSelfManaged(set), hasFlowSchemas(set)
+	if c.made, c.conditions, err = c.generated(config); err != nil {
 		return nil, err
 	}
 	for i := range set {
@@ -114,17 +116,18 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 
 // CheckFile checks one file of a set, whose name ends with .yaml, as [Check] does. It does not
 // report what other files of the set lack. The file does not say whether the set makes the
-// certificates of the service itself, so the findings are those of the case with fewer.
+// certificates of the service itself, or whether it maintains FlowSchemas. The findings are those of
+// the case with fewer.
 func CheckFile(name string, data []byte, config, namespace string) ([]Finding, error) {
 	loaded, err := configv1alpha1.Load(config)
 	if err != nil {
 		return nil, err
 	}
 	var fewest []Finding
-	for i, selfManaged := range []bool{true, false} {
+	for i, is := range []struct{ selfManaged, flowSchemas bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
 		c := newChecker(loaded, namespace)
-		c.selfManaged = selfManaged
-		if c.made, c.conditions, err = generated(config, namespace, c.servingCA(config)); err != nil {
+		c.selfManaged, c.flowSchemas = is.selfManaged, is.flowSchemas
+		if c.made, c.conditions, err = c.generated(config); err != nil {
 			return nil, err
 		}
 		c.checkFile(&setFile{name: name, items: items(data)})
@@ -198,6 +201,25 @@ func isSelfManaged(set []setFile) bool {
 	})
 }
 
+// hasFlowSchemas reports whether the controller of an installed set may write FlowSchemas, or the set has
+// the policy for them. It then needs both.
+func hasFlowSchemas(set []setFile) bool {
+	return slices.ContainsFunc(set, func(f setFile) bool {
+		return slices.ContainsFunc(f.items, func(doc item) bool {
+			var is rbacv1.ClusterRole
+			if json.Unmarshal(doc.json, &is) != nil {
+				return false
+			}
+			return is.Kind == "ValidatingAdmissionPolicy" &&
+				strings.Replace(is.Name, staticSuffix, ownSuffix, 1) == "flowschemas"+ownSuffix ||
+				is.Kind == "ClusterRole" && is.Name == "kubetenant-controller" &&
+					slices.ContainsFunc(is.Rules, func(r rbacv1.PolicyRule) bool {
+						return slices.Contains(r.APIGroups, flowcontrolv1.GroupName)
+					})
+		})
+	})
+}
+
 // servingCA returns a file for the authorities of the service's certificate, where it does not make
 // them itself. Any does: they are not looked at.
 func (c *checker) servingCA(file string) string {
@@ -209,14 +231,15 @@ func (c *checker) servingCA(file string) string {
 
 // generated returns what the chart makes of the configuration, by kind and name, and the match
 // conditions of the authorizer.
-func generated(config, namespace, servingCA string) (map[string]map[string]any, []any, error) {
+func (c *checker) generated(config string) (map[string]map[string]any, []any, error) {
 	made, err := Generate(Options{
 		Config:      config,
 		ClientCA:    config,
-		Namespace:   namespace,
+		Namespace:   c.namespace,
 		External:    true,
-		SelfManaged: servingCA == "",
-		ServingCA:   servingCA,
+		SelfManaged: c.selfManaged,
+		ServingCA:   c.servingCA(config),
+		FlowSchemas: c.flowSchemas,
 		URL:         "https://none",
 		Authorizers: []string{"RBAC"},
 	})

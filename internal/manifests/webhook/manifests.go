@@ -65,6 +65,8 @@ type Options struct {
 	Monitoring bool
 	// SweepGroups are groups of custom resources whose older objects the controller may label.
 	SweepGroups []string
+	// FlowSchemas lets the controller maintain the FlowSchemas of tenants.
+	FlowSchemas bool
 	// Directory on the control plane's machines in which its files will stand.
 	Directory string
 	// ClientCertificate and ClientKey are the files, there, of the certificate
@@ -240,6 +242,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	}
 	v["image"], v["clientCA"] = o.Image, string(clientCA)
 	v["monitoring"], v["admissionOnly"] = o.Monitoring, o.AdmissionOnly
+	v["flowSchemas"] = map[string]bool{"enabled": o.FlowSchemas}
 	networks := []string{}
 	for i := range o.AdmissionClients {
 		networks = append(networks, o.AdmissionClients[i].String())

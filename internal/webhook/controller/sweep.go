@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/flowschemas"
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/serving/leader"
@@ -43,13 +44,14 @@ const fieldManager = "kubetenant-controller"
 // tenants use; Provision gives tenants' namespaces what their Tenants say, while Sweep runs, and
 // Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
 // CustomResourceDefinitions of the project that cannot be used, while Sweep runs. Projects follows the
-// projects of a Keystone while Provision runs.
+// projects of a Keystone while Provision runs. FlowSchemas maintains the FlowSchemas of tenants while
+// Sweep and Provision run.
 type Tasks struct {
-	Sweep, Quotas, Provision, Retire, Report, Projects leader.Task
+	Sweep, Quotas, Provision, Retire, Report, Projects, FlowSchemas leader.Task
 	// Definitions is a readiness check. It returns an error that names the definitions that the leader
 	// cannot use. It returns nil if this process does not lead.
 	Definitions func() error
-	// Metrics are those of Report.
+	// Metrics are those of Report, Provision, Projects and FlowSchemas.
 	Metrics []metrics.Registerable
 	// Lacking returns of how many resources something is left to label.
 	Lacking func() int
@@ -79,6 +81,7 @@ func NewTasks(
 	rules := publication.RulesOf(published, func(r schema.GroupResource) bool {
 		return authz.Scopes{Custom: known.CRDs.Of}.Of(r) == authz.ScopeNamespaced
 	})
+	flows := flowschemas.NewMetrics()
 	return &Tasks{
 		Lacking: func() (n int) {
 			for _, lacking := range known.Sweep.Swept() {
@@ -104,7 +107,9 @@ func NewTasks(
 		Retire:      func(ctx context.Context) error { return known.Retire(ctx, manager) },
 		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
 		Projects:    func(ctx context.Context) error { return known.FollowProjects(ctx, manager, followed) },
-		Metrics:     slices.Concat(known.Definitions.Metrics(), known.Published.Metrics(), known.Projects.Metrics()),
+		FlowSchemas: func(ctx context.Context) error { return known.MaintainFlowSchemas(ctx, flows) },
+		Metrics: slices.Concat(known.Definitions.Metrics(), known.Published.Metrics(), known.Projects.Metrics(),
+			flows.Metrics()),
 		Definitions: func() error { return definitionsError(known.CRDs) },
 	}, nil
 }

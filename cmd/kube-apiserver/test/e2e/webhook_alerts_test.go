@@ -161,6 +161,18 @@ func alertCases() []alertCase {
 			},
 		},
 		{
+			"KubetenantFlowSchemasIncomplete",
+			"1h",
+			map[string]string{
+				`kubetenant_flow_schema_problems{reason="Foreign",pod="a"}`:     day("1"),
+				`kubetenant_flow_schema_problems{reason="WriteFailed",pod="a"}`: day("0"),
+			},
+			map[string]string{
+				`kubetenant_flow_schema_problems{reason="Foreign",pod="a"}`:     day("0"),
+				`kubetenant_flow_schema_problems{reason="Unavailable",pod="a"}`: "1x20 0x10000",
+			},
+		},
+		{
 			"KubetenantKeystoneNotSynced",
 			"2h",
 			map[string]string{

@@ -1,0 +1,106 @@
+package flowschemas
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+)
+
+// The reasons of the metric. Each is a problem of a FlowSchema.
+const (
+	// ReasonTenantLimit means that more than [MaxTenants] tenants are chosen. The tenant has no FlowSchema.
+	ReasonTenantLimit = "TenantLimit"
+	// ReasonNamespaceLimit means that the tenant has more than [MaxNamespaces] namespaces. The service
+	// accounts of the others are not in its flow.
+	ReasonNamespaceLimit = "NamespaceLimit"
+	// ReasonLevelMissing means that the level of the Tenant does not exist. The tenant has [Level].
+	ReasonLevelMissing = "LevelMissing"
+	// ReasonForeign means that an object with the name of the FlowSchema lacks the label.
+	ReasonForeign = "Foreign"
+	// ReasonWriteFailed means that the FlowSchema could not be written.
+	ReasonWriteFailed = "WriteFailed"
+	// ReasonUnavailable means that the server does not serve FlowSchemas, or that they were not read.
+	ReasonUnavailable = "Unavailable"
+)
+
+// Metrics are the metrics of a [Syncer]. Only the process that leads sets them.
+type Metrics struct{ problems *metrics.GaugeVec }
+
+// NewMetrics returns the metrics.
+func NewMetrics() *Metrics {
+	return &Metrics{problems: metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name: "kubetenant_flow_schema_problems",
+		Help: "Number of FlowSchemas of tenants that do not apply as configured by reason: TenantLimit, NamespaceLimit, " +
+			"LevelMissing, Foreign, WriteFailed or Unavailable.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"reason"})}
+}
+
+// Metrics returns the metrics to register.
+func (m *Metrics) Metrics() []metrics.Registerable { return []metrics.Registerable{m.problems} }
+
+func (m *Metrics) reset() { m.problems.Reset() }
+
+func (m *Metrics) set(counts map[string]int) {
+	for _, reason := range []string{
+		ReasonTenantLimit, ReasonNamespaceLimit, ReasonLevelMissing, ReasonForeign, ReasonWriteFailed, ReasonUnavailable,
+	} {
+		m.problems.WithLabelValues(reason).Set(float64(counts[reason]))
+	}
+}
+
+// problem is a problem of the FlowSchema with a name.
+type problem struct{ reason, name string }
+
+// findings are the problems of one pass, with their details.
+type findings struct{ problems map[problem]string }
+
+func newFindings() *findings { return &findings{problems: map[problem]string{}} }
+
+func (f *findings) add(reason, name, detail string) { f.problems[problem{reason, name}] = detail }
+
+// remedy returns the next step of an administrator.
+func remedy(reason string) string {
+	switch reason {
+	case ReasonTenantLimit:
+		return "remove spec.fairUse.level from other Tenants"
+	case ReasonNamespaceLimit:
+		return "reduce the number of the tenant's namespaces, or accept that the others are not in its flow"
+	case ReasonLevelMissing:
+		return "create the PriorityLevelConfiguration, or change spec.fairUse.level of the Tenant"
+	case ReasonForeign:
+		return "delete or rename this FlowSchema, so that the controller can create its own"
+	}
+	return "check the rights of the controller and the log of kube-apiserver"
+}
+
+// errProblem is the error of a problem whose details contain the cause.
+var errProblem = errors.New("the FlowSchemas do not apply as configured")
+
+// named is the number of FlowSchemas that a message names.
+const named = 5
+
+// report sets the metric, and logs the problems that the last pass did not have.
+func (s *Syncer) report(ctx context.Context, found *findings) {
+	counts := map[string]int{}
+	now := make(map[problem]bool, len(found.problems))
+	fresh := map[string][]string{}
+	for p := range found.problems {
+		counts[p.reason]++
+		now[p] = true
+		if !s.reported[p] {
+			fresh[p.reason] = append(fresh[p.reason], p.name)
+		}
+	}
+	for reason, names := range fresh {
+		slices.Sort(names)
+		klog.FromContext(ctx).Error(errProblem, "Failed to maintain the FlowSchemas of tenants", "reason", reason,
+			"count", len(names), "flowSchemas", names[:min(named, len(names))],
+			"detail", found.problems[problem{reason, names[0]}], "remedy", remedy(reason))
+	}
+	s.reported = now
+	s.Metrics.set(counts)
+}

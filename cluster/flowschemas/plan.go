@@ -1,0 +1,267 @@
+package flowschemas
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// Source is the value of [tenant.ManagedLabel] on the objects of this package.
+	Source = "fair-use"
+	// Level is the name of the PriorityLevelConfiguration that all FlowSchemas use by default.
+	Level = "kubetenant-tenants"
+	// DefaultLevel is the value of spec.fairUse.level that selects [Level].
+	DefaultLevel = "default"
+	// NamespacesName is the name of the FlowSchema with one flow for each namespace.
+	NamespacesName = "kubetenant-namespaces"
+	// TenantPrefix begins the name of the FlowSchema of a tenant. The name of its Tenant follows.
+	TenantPrefix = "kubetenant-tenant-"
+	// levelPrefix begins the name of the PriorityLevelConfiguration that spec.fairUse.level selects.
+	levelPrefix = "kubetenant-"
+
+	// MaxTenants is the number of tenants that have a FlowSchema. The server compares each request with
+	// the FlowSchemas one after another.
+	MaxTenants = 500
+	// MaxNamespaces is the number of namespaces in one FlowSchema, for the same reason.
+	MaxNamespaces = 1000
+
+	// tenantPrecedence and namespacesPrecedence are after the FlowSchemas of system components and before
+	// service-accounts, which has 9000 (k8s.io/apiserver pkg/apis/flowcontrol/bootstrap, v0.37.1).
+	tenantPrecedence     = 8000
+	namespacesPrecedence = 8500
+)
+
+// newLevel returns the PriorityLevelConfiguration [Level] as it is created. The numbers are those of
+// workload-low (k8s.io/apiserver pkg/apis/flowcontrol/bootstrap, v0.37.1), whose requests it takes over.
+func newLevel() *flowcontrolv1.PriorityLevelConfiguration {
+	return &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: Level, Labels: ownLabels()},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: new(int32(100)),
+				LendablePercent:          new(int32(90)),
+				LimitResponse: flowcontrolv1.LimitResponse{
+					Type: flowcontrolv1.LimitResponseTypeQueue,
+					Queuing: &flowcontrolv1.QueuingConfiguration{
+						Queues:           128,
+						HandSize:         6,
+						QueueLengthLimit: 50,
+					},
+				},
+			},
+		},
+	}
+}
+
+func ownLabels() map[string]string { return map[string]string{tenant.ManagedLabel: Source} }
+
+// isOurs reports whether this package may write a FlowSchema.
+func isOurs(f *flowcontrolv1.FlowSchema) bool { return f.Labels[tenant.ManagedLabel] == Source }
+
+// newSchema returns a FlowSchema with one rule.
+func newSchema(name string, precedence int32, level string, rule *flowcontrolv1.PolicyRulesWithSubjects,
+) *flowcontrolv1.FlowSchema {
+	return &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: ownLabels()},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: level},
+			MatchingPrecedence:         precedence,
+			Rules:                      []flowcontrolv1.PolicyRulesWithSubjects{*rule},
+		},
+	}
+}
+
+func groupSubject(name string) flowcontrolv1.Subject {
+	return flowcontrolv1.Subject{
+		Kind:  flowcontrolv1.SubjectKindGroup,
+		Group: &flowcontrolv1.GroupSubject{Name: name},
+	}
+}
+
+// namespacedRule returns a rule for the requests of all namespaces.
+func namespacedRule() flowcontrolv1.ResourcePolicyRule {
+	return flowcontrolv1.ResourcePolicyRule{
+		Verbs:      []string{flowcontrolv1.VerbAll},
+		APIGroups:  []string{flowcontrolv1.APIGroupAll},
+		Resources:  []string{flowcontrolv1.ResourceAll},
+		Namespaces: []string{flowcontrolv1.NamespaceEvery},
+	}
+}
+
+// tenantSchema returns the FlowSchema of a tenant. All its requests are one flow.
+func tenantSchema(id tenant.ID, level string, namespaces []string) *flowcontrolv1.FlowSchema {
+	subjects := []flowcontrolv1.Subject{groupSubject(id.Group())}
+	for _, namespace := range namespaces {
+		subjects = append(subjects, flowcontrolv1.Subject{
+			Kind: flowcontrolv1.SubjectKindServiceAccount,
+			ServiceAccount: &flowcontrolv1.ServiceAccountSubject{
+				Namespace: namespace,
+				Name:      flowcontrolv1.NameAll,
+			},
+		})
+	}
+	all := namespacedRule()
+	all.ClusterScope = true
+	return newSchema(TenantPrefix+id.ObjectName(), tenantPrecedence, level, &flowcontrolv1.PolicyRulesWithSubjects{
+		Subjects:      subjects,
+		ResourceRules: []flowcontrolv1.ResourcePolicyRule{all},
+		NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{
+			Verbs:           []string{flowcontrolv1.VerbAll},
+			NonResourceURLs: []string{flowcontrolv1.NonResourceAll},
+		}},
+	})
+}
+
+// namespacesSchema returns the FlowSchema of all other callers.
+func namespacesSchema() *flowcontrolv1.FlowSchema {
+	f := newSchema(NamespacesName, namespacesPrecedence, Level, &flowcontrolv1.PolicyRulesWithSubjects{
+		Subjects: []flowcontrolv1.Subject{
+			groupSubject(serviceaccount.AllServiceAccountsGroup), groupSubject(user.AllAuthenticated),
+		},
+		ResourceRules: []flowcontrolv1.ResourcePolicyRule{namespacedRule()},
+	})
+	f.Spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{
+		Type: flowcontrolv1.FlowDistinguisherMethodByNamespaceType,
+	}
+	return f
+}
+
+// chosen is a tenant that has a FlowSchema.
+type chosen struct {
+	id    tenant.ID
+	level string // the name of a PriorityLevelConfiguration that exists
+}
+
+// choose returns the chosen tenants in the order of the names of their Tenants. If a Tenant cannot be
+// read, its FlowSchema retains its level.
+func (s *Syncer) choose(existing map[string]*flowcontrolv1.FlowSchema, found *findings) (all []chosen) {
+	for _, id := range s.Tenants.IDs() {
+		name := TenantPrefix + id.ObjectName()
+		t, known := s.Tenants.Tenant(id)
+		switch was := existing[name]; {
+		case !known && was != nil && isOurs(was):
+			all = append(all, chosen{id, s.existingLevel(was.Spec.PriorityLevelConfiguration.Name)})
+		case known && t != nil && t.Spec.FairUse.Level != "":
+			all = append(all, chosen{id, s.levelOf(t, name, found)})
+		}
+	}
+	slices.SortFunc(all, func(a, b chosen) int { return cmp.Compare(a.id.ObjectName(), b.id.ObjectName()) })
+	if len(all) > MaxTenants {
+		for _, c := range all[MaxTenants:] {
+			found.add(ReasonTenantLimit, TenantPrefix+c.id.ObjectName(), "")
+		}
+		all = all[:MaxTenants]
+	}
+	return all
+}
+
+// levelOf returns the name of the PriorityLevelConfiguration of a Tenant. It is [Level] if the one that
+// the Tenant selects does not exist, because the server ignores a FlowSchema without its level.
+func (s *Syncer) levelOf(t *v1alpha1.Tenant, schema string, found *findings) string {
+	if t.Spec.FairUse.Level == DefaultLevel {
+		return Level
+	}
+	name := levelPrefix + t.Spec.FairUse.Level
+	level := s.existingLevel(name)
+	if level != name {
+		found.add(ReasonLevelMissing, schema, "the PriorityLevelConfiguration "+name+" does not exist")
+	}
+	return level
+}
+
+// existingLevel returns the name of a PriorityLevelConfiguration, or [Level] if it does not exist.
+func (s *Syncer) existingLevel(name string) string {
+	if _, err := s.levels.Get(name); err != nil || !strings.HasPrefix(name, levelPrefix) {
+		return Level
+	}
+	return name
+}
+
+// namespacesOf returns the first [MaxNamespaces] names of the namespaces that a tenant owns. It fails if
+// they are not known.
+func (s *Syncer) namespacesOf(id tenant.ID) (owned []string, omitted int, err error) {
+	labelled, err := s.Owned(id.String())
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, name := range labelled {
+		// The label of a namespace of the system tenant has no effect.
+		if ns, err := s.namespaces.Get(name); err == nil && s.OwnerOf(ns) == id {
+			owned = append(owned, name)
+		}
+	}
+	slices.Sort(owned)
+	n := min(len(owned), MaxNamespaces)
+	return owned[:n], len(owned) - n, nil
+}
+
+// wanted returns the FlowSchemas that must exist. It returns a FlowSchema unchanged if the namespaces of
+// its tenant are not known.
+func (s *Syncer) wanted(existing map[string]*flowcontrolv1.FlowSchema, found *findings) []*flowcontrolv1.FlowSchema {
+	all := []*flowcontrolv1.FlowSchema{namespacesSchema()}
+	for _, c := range s.choose(existing, found) {
+		name := TenantPrefix + c.id.ObjectName()
+		namespaces, omitted, err := s.namespacesOf(c.id)
+		if err != nil {
+			found.add(ReasonUnavailable, name, err.Error())
+			if was := existing[name]; was != nil {
+				all = append(all, was)
+			}
+			continue
+		}
+		if omitted > 0 {
+			found.add(ReasonNamespaceLimit, name, "")
+		}
+		all = append(all, tenantSchema(c.id, c.level, namespaces))
+	}
+	return all
+}
+
+// A change is a write of one FlowSchema. One of its fields may be nil: was if the FlowSchema does not
+// exist, and is if it must not exist.
+type change struct{ was, is *flowcontrolv1.FlowSchema }
+
+func (c *change) name() string {
+	if c.is != nil {
+		return c.is.Name
+	}
+	return c.was.Name
+}
+
+// changes returns the writes after which the wanted FlowSchemas exist and no other one of a tenant does.
+// It never writes an object without the label.
+func (s *Syncer) changes(
+	wanted, existing []*flowcontrolv1.FlowSchema, byName map[string]*flowcontrolv1.FlowSchema, found *findings,
+) (all []change) {
+	keep := make(map[string]bool, len(wanted))
+	for _, is := range wanted {
+		keep[is.Name] = true
+		switch was := byName[is.Name]; {
+		case was == nil:
+			all = append(all, change{nil, is})
+		case !isOurs(was):
+			found.add(ReasonForeign, is.Name, "the object does not have the label "+tenant.ManagedLabel+": "+Source)
+		case !equality.Semantic.DeepEqual(was.Spec, is.Spec):
+			next := was.DeepCopy()
+			next.Spec = is.Spec
+			all = append(all, change{was, next})
+		}
+	}
+	for _, was := range existing {
+		if isOurs(was) && strings.HasPrefix(was.Name, TenantPrefix) && !keep[was.Name] {
+			all = append(all, change{was, nil})
+		}
+	}
+	return all
+}

@@ -1,0 +1,124 @@
+package flowschemas
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// writeEvery is the time between two writes of one FlowSchema, so that another controller that changes
+	// it does not cause a write in each pass. After each failure, the time doubles up to retryAtLast.
+	writeEvery  = 5 * time.Second
+	retryAtLast = 5 * time.Minute
+)
+
+// attempt is the last write of a FlowSchema.
+type attempt struct {
+	next  time.Time // the time before which the FlowSchema is not written again
+	delay time.Duration
+	err   error
+}
+
+// ensureLevel creates the PriorityLevelConfiguration if it does not exist.
+func (s *Syncer) ensureLevel(ctx context.Context) error {
+	if _, err := s.levels.Get(Level); !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err := s.writes.Wait(ctx); err != nil {
+		return err
+	}
+	_, err := s.Client.FlowcontrolV1().PriorityLevelConfigurations().Create(ctx, newLevel(),
+		metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if err == nil {
+		klog.FromContext(ctx).Info("Created the priority level of tenants", "priorityLevelConfiguration", Level)
+	}
+	if apierrors.IsAlreadyExists(err) { // the cache is behind
+		return nil
+	}
+	return err
+}
+
+// write makes at most [maxWrites] changes, and reports whether it left some for a further pass. It skips
+// FlowSchemas that were written shortly before.
+func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (more bool) {
+	now := time.Now()
+	for name, a := range s.attempts {
+		if now.Sub(a.next) > retryAtLast {
+			delete(s.attempts, name)
+		}
+	}
+	made := 0
+	differ := make(map[string]bool, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		a := s.attempts[c.name()]
+		if a == nil {
+			a = &attempt{}
+			s.attempts[c.name()] = a
+		}
+		differ[c.name()] = true
+		switch {
+		case now.Before(a.next):
+		case made == maxWrites:
+			more = true
+		default:
+			made++
+			if err := s.writes.Wait(ctx); err != nil {
+				return false
+			}
+			a.note(s.writeOne(ctx, c))
+		}
+		if a.err != nil {
+			found.add(ReasonWriteFailed, c.name(), a.err.Error())
+		}
+	}
+	for name, a := range s.attempts {
+		if !differ[name] {
+			a.err = nil
+		}
+	}
+	return more && ctx.Err() == nil
+}
+
+// note records the result of a write.
+func (a *attempt) note(err error) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		err = nil // the cache is behind
+	}
+	if err == nil {
+		a.delay = writeEvery
+	} else {
+		a.delay = min(max(writeEvery, 2*a.delay), retryAtLast)
+	}
+	a.err, a.next = err, time.Now().Add(a.delay)
+}
+
+// writeOne makes one change. It fails with a conflict if the object has changed since it was read, also
+// if it has lost the label.
+func (s *Syncer) writeOne(ctx context.Context, c *change) (err error) {
+	objects := s.Client.FlowcontrolV1().FlowSchemas()
+	did := ""
+	switch {
+	case c.was == nil:
+		did = "Created a FlowSchema"
+		_, err = objects.Create(ctx, c.is, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	case c.is != nil:
+		did = "Updated a FlowSchema"
+		_, err = objects.Update(ctx, c.is, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	default:
+		did = "Deleted a FlowSchema"
+		err = objects.Delete(ctx, c.was.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &c.was.UID, ResourceVersion: &c.was.ResourceVersion},
+		})
+	}
+	if err == nil {
+		klog.FromContext(ctx).Info(did, "flowSchema", c.name())
+	}
+	return err
+}
