@@ -49,7 +49,6 @@ demo: build ## a control plane with two tenants, and a walk through requests
 	@go run ./hack/demo --bin $(BIN) --dir $(DEMO_DIR) $(if $(DEMO_EXIT),--exit)
 demo-keystone: build keystone ## the same control plane with callers of a real Keystone
 	@go run ./hack/demo --bin $(BIN) --dir $(DEMO_DIR) --keystone
-
 GENERATORS := $(addprefix $(BIN)/,controller-gen client-gen lister-gen informer-gen crd-ref-docs config-schema)
 generate: $(GENERATORS) ## code, definitions, the schema and reference pages from the Go types and comments
 	@hack/generate.sh $(BIN)
@@ -91,7 +90,6 @@ test-browser: $(CACHE)/browser/package.json ## the access map and the diagrams o
 	@command -v chromium >/dev/null || hack/install-apt.sh chromium
 	KUBETENANT_BROWSER=$(CACHE)/browser $(SCRATCH) go test -race -count=1 -timeout 10m ./internal/cli/accessmap \
 	  ./test/browser
-
 RACE := $(BIN)/race
 test-race: build ## the scenarios on servers that have the race detector
 	@echo 'building the servers with the race detector (about 15 minutes the first time) ...'
@@ -113,6 +111,8 @@ bench-webhook: build ## the webhook service under load, next to an empty TLS ser
 	go build -o $(BIN)/benchwebhook ./test/benchwebhook && $(BIN)/benchwebhook --bin $(BIN)
 bench-gateway: build ## the gateway under load, next to httputil.ReverseProxy and a server without a gateway
 	cd $(SERVER) && go build -o $(BIN)/benchgateway ./test/benchgateway && $(BIN)/benchgateway --bin $(BIN)
+bench-fairness: ## a quiet tenant next to a noisy one, in upstream's queues and in the queues of tenants
+	cd $(SERVER) && go build -o $(BIN)/benchfairness ./test/benchfairness && $(BIN)/benchfairness
 bench-cli: build ## kubectl tenant on a large cluster, next to kubectl
 	go test -run '^$$' -bench . -cpu 1,2 ./internal/simulate/replay
 	go run ./test/benchcli --bin $(BIN)

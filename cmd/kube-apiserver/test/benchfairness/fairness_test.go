@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	fq "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+	flowrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// testSeats is the number of seats, and testExecution the duration of a request.
+	testSeats, testExecution = 2, time.Millisecond
+	// testNoisy is the number of requests of the noisy tenant. The seats and the queues of one flow hold
+	// fewer: 6 queues of 50 requests.
+	testNoisy = 350
+	// testQuiet is the number of requests of the quiet tenant, one after the other.
+	testQuiet = 5
+)
+
+// position measures how many requests of the noisy tenant are executed before a request of the quiet tenant,
+// which arrived earlier.
+type position struct {
+	flowcontrol.Interface
+
+	executed *atomic.Int64 // of the noisy tenant
+	waited   *atomic.Int64 // of the noisy tenant, for the last request of the quiet tenant
+}
+
+func (p position) Handle(ctx context.Context, d flowcontrol.RequestDigest,
+	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+	estimate func() flowrequest.WorkEstimate, queueNote fq.QueueNoteFn, execute func(),
+) {
+	id, err := tenant.Of(d.User)
+	if err != nil || id.String() != quietTenant {
+		p.Interface.Handle(ctx, d, note, estimate, queueNote, func() {
+			p.executed.Add(1)
+			execute()
+		})
+		return
+	}
+	began := p.executed.Load()
+	ended := began
+	p.Interface.Handle(ctx, d, note, estimate, queueNote, func() {
+		ended = p.executed.Load()
+		execute()
+	})
+	if ended == began {
+		ended = p.executed.Load() // the request waited too long and was refused
+	}
+	p.waited.Store(ended - began)
+}
+
+// outcome is what happened to the requests of both tenants.
+type outcome struct {
+	// waited is the number of requests of the noisy tenant that were executed before a request of the quiet
+	// tenant. It is the median of some requests.
+	waited int64
+	// quietRefused and noisyRefused are the numbers of requests that got status 429.
+	quietRefused, noisyRefused int64
+}
+
+func compete(t *testing.T, m mode) (o outcome) {
+	t.Helper()
+	p := position{executed: &atomic.Int64{}, waited: &atomic.Int64{}}
+	wrap := m.wrap
+	m.wrap = func(next flowcontrol.Interface) flowcontrol.Interface {
+		p.Interface = wrap(next)
+		return p
+	}
+	s, err := newServer(t.Context(), testSeats, m, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		time.Sleep(testExecution)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := s.startFlood(t.Context(), testNoisy)
+	defer f.stop()
+	for p.executed.Load() < testNoisy/2 {
+		time.Sleep(testExecution)
+	}
+	var all []int64
+	for range testQuiet {
+		if s.send(get(t.Context(), quietTenant, "robot")) == http.StatusTooManyRequests {
+			o.quietRefused++
+		}
+		all = append(all, p.waited.Load())
+	}
+	slices.Sort(all)
+	o.waited, o.noisyRefused = all[len(all)/2], f.refused.Load()
+	t.Logf("%s: %+v", m.name, o)
+	return o
+}
+
+// TestNoisyTenant compares how long a quiet tenant waits for a noisy tenant that has many service accounts. It
+// counts requests instead of time, so it does not depend on the speed of the machine. Upstream has a flow for
+// each service account. The wrapper makes one flow of each tenant.
+func TestNoisyTenant(t *testing.T) {
+	upstream, compiledIn, err := newModes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, fair := compete(t, upstream), compete(t, compiledIn)
+	if 3*fair.waited > plain.waited {
+		t.Errorf("compiled in: a request waits for %d requests of the noisy tenant, want at most a third of upstream's %d",
+			fair.waited, plain.waited)
+	}
+	if fair.quietRefused > 0 {
+		t.Errorf("compiled in: %d requests of the quiet tenant are refused, want none", fair.quietRefused)
+	}
+	if fair.noisyRefused == 0 {
+		t.Error("compiled in: no request of the noisy tenant is refused, want those that exceed the queues of one flow")
+	}
+}
