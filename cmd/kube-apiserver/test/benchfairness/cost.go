@@ -11,13 +11,13 @@ import (
 const (
 	// rounds is the number of runs of each server, in turn.
 	rounds = 9
-	// parts is the number of parts of a run, and part the number of requests of each. The servers take turns
-	// with each part, so that other programs affect them equally.
+	// parts is the number of parts of a run, and part the number of requests of each. The servers take
+	// turns with each part, so that other programs affect them equally.
 	parts, part = 50, 2_000
 )
 
-// cost prints the processor time that the wrapper adds to a request. It also compares upstream with itself,
-// because a smaller difference than that is noise.
+// cost prints the processor time that the wrapper adds to a request. It also compares upstream with
+// itself, because a smaller difference than that is noise.
 func cost(ctx context.Context, upstream, compiledIn mode) error {
 	var servers [3]*server // upstream, upstream again, and with the wrapper
 	for i, m := range []mode{upstream, upstream, compiledIn} {

@@ -19,20 +19,20 @@ import (
 const (
 	// testSeats is the number of seats, and testExecution the duration of a request.
 	testSeats, testExecution = 2, time.Millisecond
-	// testNoisy is the number of requests of the noisy tenant. The seats and the queues of one flow hold
-	// fewer: 6 queues of 50 requests.
+	// testNoisy is the number of requests of the noisy tenant. The seats and the queues of one flow
+	// hold fewer: 6 queues of 50 requests.
 	testNoisy = 350
 	// testQuiet is the number of requests of the quiet tenant, one after the other.
 	testQuiet = 5
 )
 
-// position measures how many requests of the noisy tenant are executed before a request of the quiet tenant,
-// which arrived earlier.
+// position measures how many requests of the noisy tenant are executed before a request of the
+// quiet tenant, which arrived earlier.
 type position struct {
 	flowcontrol.Interface
 
-	executed *atomic.Int64 // of the noisy tenant
-	waited   *atomic.Int64 // of the noisy tenant, for the last request of the quiet tenant
+	executed *atomic.Int64 // requests of the noisy tenant
+	waited   *atomic.Int64 // requests of the noisy tenant before the last request of the quiet tenant
 }
 
 func (p position) Handle(ctx context.Context, d flowcontrol.RequestDigest,
@@ -61,8 +61,8 @@ func (p position) Handle(ctx context.Context, d flowcontrol.RequestDigest,
 
 // outcome is what happened to the requests of both tenants.
 type outcome struct {
-	// waited is the number of requests of the noisy tenant that were executed before a request of the quiet
-	// tenant. It is the median of some requests.
+	// waited is the number of requests of the noisy tenant that were executed before a request of the
+	// quiet tenant. It is the median of some requests.
 	waited int64
 	// quietRefused and noisyRefused are the numbers of requests that got status 429.
 	quietRefused, noisyRefused int64
@@ -100,9 +100,9 @@ func compete(t *testing.T, m mode) (o outcome) {
 	return o
 }
 
-// TestNoisyTenant compares how long a quiet tenant waits for a noisy tenant that has many service accounts. It
-// counts requests instead of time, so it does not depend on the speed of the machine. Upstream has a flow for
-// each service account. The wrapper makes one flow of each tenant.
+// TestNoisyTenant compares how long a quiet tenant waits for a noisy tenant that has many service
+// accounts. It measures requests instead of time, so it does not depend on the speed of the machine.
+// Upstream has a flow for each service account. The wrapper makes one flow of each tenant.
 func TestNoisyTenant(t *testing.T) {
 	upstream, compiledIn, err := newModes(t.Context())
 	if err != nil {

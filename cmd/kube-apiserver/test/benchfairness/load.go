@@ -21,16 +21,17 @@ const (
 	quietRate = 50
 	// accounts is the number of service accounts of the noisy tenant.
 	accounts = 500
-	// pause is the time after which a refused caller of the noisy tenant tries again. The header Retry-After
-	// says a second or more.
+	// pause is the time after which a refused caller of the noisy tenant tries again. The header
+	// Retry-After specifies a second or more.
 	pause = 100 * time.Millisecond
-	// settling is the time between the start of the noisy tenant and the first request of the quiet one.
+	// settling is the time between the start of the noisy tenant and the first request of the quiet
+	// one.
 	settling = 2 * time.Second
 )
 
 // result is the result of one measurement.
 type result struct {
-	took    []time.Duration // of the quiet tenant's requests, in ascending order
+	took    []time.Duration // times of the quiet tenant's requests, in ascending order
 	refused int             // requests of the quiet tenant that got status 429
 	noisy   float64         // requests of the noisy tenant that a second executes
 	// noisyRefused is the number of requests of the noisy tenant that got status 429, in a second.
@@ -69,9 +70,9 @@ func measure(ctx context.Context, m mode, requests, inFlight int) (*result, erro
 	return r, ctx.Err()
 }
 
-// quiet sends requests of the quiet tenant at times that are fixed in advance, and returns how long each took
-// from that time. The times have a Poisson distribution. At regular times, the requests could be in step with
-// the handler.
+// quiet sends requests of the quiet tenant at times that are fixed in advance, and returns how long
+// each took from that time. The times have a Poisson distribution. At regular times, the requests
+// could be in step with the handler.
 func (s *server) quiet(ctx context.Context, requests int) (took []time.Duration, refused int) {
 	random := rand.New(rand.NewPCG(50, 22)) // #nosec G404 -- the times of a load are not secret
 	took = make([]time.Duration, requests)
@@ -100,8 +101,8 @@ type flood struct {
 	callers           sync.WaitGroup
 }
 
-// startFlood starts so many callers of the noisy tenant. Each sends one request after the other. The service
-// accounts take turns.
+// startFlood starts so many callers of the noisy tenant. Each sends one request after the other.
+// The service accounts take turns.
 func (s *server) startFlood(ctx context.Context, inFlight int) *flood {
 	f := &flood{}
 	for i := range inFlight {

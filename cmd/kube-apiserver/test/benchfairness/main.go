@@ -1,9 +1,9 @@
-// Command benchfairness measures how long a quiet tenant waits while a noisy tenant has many requests in
-// flight. It compares upstream's API Priority and Fairness with the same behind the wrapper of the
-// compiled-in server. docs/design/benchmarks.md has its results.
+// Command benchfairness measures how long a quiet tenant waits while a noisy tenant has many
+// requests in flight. It compares upstream's API Priority and Fairness with the same behind the
+// wrapper of the compiled-in server. docs/design/benchmarks.md has its results.
 //
-// The requests call upstream's filter directly, without a network. HTTP would use more processor time than
-// the filter, so that the processors and not the seats would be the limit.
+// The requests call upstream's filter directly, without a network. HTTP would use more processor
+// time than the filter, so that the processors and not the seats would be the limit.
 package main
 
 import (

@@ -100,9 +100,10 @@ func levelOf(ctx context.Context, dispatcher flowcontrol.Interface) string {
 	return level
 }
 
-// objects are upstream's FlowSchemas and levels, and the level of the tenants. That level is a copy of
-// workload-low, which service accounts have by default. Its FlowSchema is upstream's service-accounts. It
-// also selects the group of the level, so that both modes match the same FlowSchema at the same position.
+// objects are upstream's FlowSchemas and levels, and the level of the tenants. That level is a copy
+// of workload-low, which service accounts have by default. Its FlowSchema is upstream's
+// service-accounts. It also selects the group of the level, so that both modes match the same
+// FlowSchema at the same position.
 func objects() []runtime.Object {
 	var all []runtime.Object
 	for _, pl := range bootstrap.MandatoryPriorityLevelConfigurations {
@@ -137,8 +138,8 @@ func objects() []runtime.Object {
 
 func namespaceOf(id string) string { return id + "--web" }
 
-// get returns a request of a service account of a tenant, with the context that the filter requires. Both
-// are the result of authentication. The request may be sent many times.
+// get returns a request of a service account of a tenant, with the context that the filter
+// requires. Both are the result of authentication. The request may be sent many times.
 func get(ctx context.Context, of, name string) *http.Request {
 	id, err := tenant.Parse(of)
 	if err != nil {

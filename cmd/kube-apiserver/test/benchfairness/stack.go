@@ -34,8 +34,9 @@ type mode struct {
 	around func(http.Handler) http.Handler
 }
 
-// newModes returns upstream's dispatcher without and with the wrapper of the compiled-in server. Both have the
-// outermost filter of that server, so that they differ in the wrapper only. The tenants have no limits.
+// newModes returns upstream's dispatcher without and with the wrapper of the compiled-in server.
+// Both have the outermost filter of that server, so that they differ in the wrapper only. The
+// tenants have no limits.
 func newModes(ctx context.Context) (upstream, compiledIn mode, err error) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for _, id := range []string{quietTenant, noisyTenant} {
