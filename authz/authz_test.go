@@ -254,7 +254,7 @@ func FuzzBoundary(f *testing.F) {
 		case !isResource:
 			discovery := path == "/api" || path == "/apis" || path == "/openapi" || strings.HasPrefix(path, "/api/") ||
 				strings.HasPrefix(path, "/apis/") || strings.HasPrefix(path, "/openapi/")
-			discovery = discovery || path == tenant.FairUsePath
+			discovery = discovery || path == authz.FairUsePath
 			if path != "/healthz" && path != "/readyz" &&
 				(caller.IsZero() || !discovery || slices.Contains(strings.Split(path, "/"), "..")) {
 				t.Fatalf("path %q reached the delegate", path)

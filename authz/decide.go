@@ -154,7 +154,7 @@ func underlyingVerb(verb string) (string, bool) {
 // decidePath delegates discovery, the schemas, the report about the caller's own tenant, and the paths
 // that are open to all callers.
 func (b *Boundary) decidePath(p string) verdict {
-	if p == tenant.FairUsePath || slices.Contains(b.UnboundPaths, p) {
+	if p == FairUsePath || slices.Contains(b.UnboundPaths, p) {
 		return verdict{delegate: true, rule: RulePath}
 	}
 	// A path that is not in its shortest form might be read as another one further on.

@@ -8,6 +8,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
+// FairUsePath is the path at which a server reports to callers what their own tenant uses. Callers of the
+// system tenant see all tenants.
+const FairUsePath = "/kubetenant/fair-use"
+
 // Payer returns the tenant whose limits of fair use apply to a request with user u. It is the tenant
 // of the authenticated caller. If that is the system tenant, it is the tenant of the impersonated
 // user. A gateway or a controller acts for that user. Payer returns the zero ID if there is no tenant.

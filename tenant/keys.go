@@ -114,7 +114,4 @@ const (
 	// LevelGroupPrefix is the prefix of the group that determines the priority level of a tenant's
 	// requests. Only API Priority and Fairness sees this group.
 	LevelGroupPrefix = "kubetenant:level:"
-	// FairUsePath is the path at which a server reports to callers what their own tenant uses. Callers of
-	// the system tenant see all tenants.
-	FairUsePath = "/kubetenant/fair-use"
 )

@@ -15,6 +15,7 @@ import (
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -56,7 +57,7 @@ func MemberRole(shared []schema.GroupResource) *rbacv1.ClusterRole {
 
 // fairUseRule allows the callers of a tenant to read the limits and the use of their own tenant.
 func fairUseRule() rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{NonResourceURLs: []string{tenant.FairUsePath}, Verbs: []string{"get"}}
+	return rbacv1.PolicyRule{NonResourceURLs: []string{authz.FairUsePath}, Verbs: []string{"get"}}
 }
 
 func memberRules(more ...string) []rbacv1.PolicyRule {

@@ -1,7 +1,7 @@
 package fairuse
 
-// Tenants returns the number of tenants that the meter retains.
-func (m *Meter) Tenants() int {
+// Retained returns the number of tenants that the meter retains.
+func (m *Meter) Retained() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.used)

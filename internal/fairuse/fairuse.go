@@ -72,7 +72,7 @@ type Refusal struct {
 	RetryAfter time.Duration
 }
 
-// Reports is the response at [tenant.FairUsePath]. The reports are in the order of the tenants' names.
+// Reports is the response at [authz.FairUsePath]. The reports are in the order of the tenants' names.
 type Reports struct {
 	Items []*Report `json:"items"`
 }
@@ -94,8 +94,7 @@ type Use struct {
 // Meter counts the requests of tenants and refuses those above a limit. It retains nothing of a
 // tenant that uses none, so its memory depends only on the present requests. It is safe for concurrent use.
 type Meter struct {
-	limits func(tenant.ID) Limits
-	now    func() time.Time
+	now func() time.Time
 
 	mu    sync.Mutex
 	used  map[tenant.ID]*used
@@ -115,29 +114,22 @@ const (
 	longestRetry = 30 * time.Second
 )
 
-// New returns a meter. limits returns the limits of a tenant. It MUST be quick and safe for concurrent
-// use. now is the clock.
-func New(limits func(tenant.ID) Limits, now func() time.Time) *Meter {
-	return &Meter{
-		limits: limits,
-		now:    now,
-		used:   map[tenant.ID]*used{},
-		sweep:  sweepFirst,
-	}
+// New returns a meter. now is the clock.
+func New(now func() time.Time) *Meter {
+	return &Meter{now: now, used: map[tenant.ID]*used{}, sweep: sweepFirst}
 }
 
-// Request counts a request until leave is called. If refused is not nil, the request exceeds a limit
-// and is not counted.
-func (m *Meter) Request(id tenant.ID) (leave func(), refused *Refusal) {
-	l := m.limits(id)
+// Request counts a request until leave is called. If refused is not nil, the request exceeds one of the
+// tenant's limits and is not counted.
+func (m *Meter) Request(id tenant.ID, l *Limits) (leave func(), refused *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	u := m.of(id)
 	switch {
 	case l.InFlight > 0 && u.InFlight >= l.InFlight:
 		return nil, &Refusal{LimitInFlight, time.Second}
-	case !u.take(&l, m.now()):
-		return nil, &Refusal{LimitRate, u.retryAfter(&l, m.now())}
+	case !u.take(l, m.now()):
+		return nil, &Refusal{LimitRate, u.retryAfter(l, m.now())}
 	}
 	u.InFlight++
 	return func() { m.leave(&u.InFlight) }, nil
@@ -145,8 +137,7 @@ func (m *Meter) Request(id tenant.ID) (leave func(), refused *Refusal) {
 
 // Stream counts a watch or another stream until leave is called. If refused is not nil, the stream
 // exceeds a limit and is not counted. The beginning of a watch is a request too, see [Meter.Request].
-func (m *Meter) Stream(id tenant.ID) (leave func(), refused *Refusal) {
-	l := m.limits(id)
+func (m *Meter) Stream(id tenant.ID, l *Limits) (leave func(), refused *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	u := m.of(id)
@@ -157,28 +148,27 @@ func (m *Meter) Stream(id tenant.ID) (leave func(), refused *Refusal) {
 	return func() { m.leave(&u.Watches) }, nil
 }
 
-// Report returns what a tenant uses now, and its limits.
-func (m *Meter) Report(id tenant.ID) *Report {
-	r := &Report{Tenant: id.String(), Limits: m.limits(id)}
+// Use returns what a tenant uses now.
+func (m *Meter) Use(id tenant.ID) Use {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if u, found := m.used[id]; found {
-		r.Use = u.Use
+		return u.Use
 	}
-	return r
+	return Use{}
 }
 
-// Reports returns the reports of all tenants that have requests or streams now.
-func (m *Meter) Reports() []*Report {
+// Tenants returns the tenants that have requests or streams now, in the order of their names.
+func (m *Meter) Tenants() []tenant.ID {
 	m.mu.Lock()
-	all := []*Report{}
+	var all []tenant.ID
 	for id, u := range m.used {
 		if u.Use != (Use{}) {
-			all = append(all, &Report{Tenant: id.String(), Use: u.Use, Limits: m.limits(id)})
+			all = append(all, id)
 		}
 	}
 	m.mu.Unlock()
-	slices.SortFunc(all, func(a, b *Report) int { return strings.Compare(a.Tenant, b.Tenant) })
+	slices.SortFunc(all, func(a, b tenant.ID) int { return strings.Compare(a.String(), b.String()) })
 	return all
 }
 

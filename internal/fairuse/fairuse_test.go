@@ -21,10 +21,6 @@ type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
-func fixed(l fairuse.Limits) func(tenant.ID) fairuse.Limits {
-	return func(tenant.ID) fairuse.Limits { return l }
-}
-
 func TestLimitsOf(t *testing.T) {
 	n := ptr.To[int32]
 	for name, c := range map[string]struct {
@@ -85,11 +81,11 @@ func TestLimitsOf(t *testing.T) {
 // TestRate checks that exactly the burst and the rate pass, also if the clock jumps.
 func TestRate(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
-	m := fairuse.New(fixed(fairuse.Limits{RequestsPerSecond: 2, Burst: 4}), c.now)
+	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 2, Burst: 4}
 	id := tenanttest.ID(t, "acme")
 	passed := func() (n int) {
 		for range 20 {
-			if leave, refused := m.Request(id); refused == nil {
+			if leave, refused := m.Request(id, l); refused == nil {
 				leave()
 				n++
 			}
@@ -112,7 +108,7 @@ func TestRate(t *testing.T) {
 			t.Errorf("step %d: %d requests passed, want %d", i, got, step.want)
 		}
 	}
-	if _, refused := m.Request(tenanttest.ID(t, "globex")); refused != nil {
+	if _, refused := m.Request(tenanttest.ID(t, "globex"), l); refused != nil {
 		t.Errorf("another tenant: %+v", refused)
 	}
 }
@@ -121,14 +117,14 @@ func TestRate(t *testing.T) {
 // back leaves no long wait.
 func TestRetryAfter(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
-	m := fairuse.New(fixed(fairuse.Limits{RequestsPerSecond: 10, Burst: 1}), c.now)
+	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 10, Burst: 1}
 	id := tenanttest.ID(t, "acme")
-	if _, refused := m.Request(id); refused != nil {
+	if _, refused := m.Request(id, l); refused != nil {
 		t.Fatal(refused)
 	}
 	at := map[time.Duration]int{}
 	for range 100 {
-		_, refused := m.Request(id)
+		_, refused := m.Request(id, l)
 		if refused == nil || refused.Limit != fairuse.LimitRate {
 			t.Fatalf("%+v, want %s", refused, fairuse.LimitRate)
 		}
@@ -140,11 +136,11 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 	c.at = c.at.Add(-time.Hour)
-	if _, refused := m.Request(id); refused == nil || refused.RetryAfter != time.Second {
+	if _, refused := m.Request(id, l); refused == nil || refused.RetryAfter != time.Second {
 		t.Errorf("after the clock went back: %+v", refused)
 	}
 	for range 10_000 {
-		_, refused := m.Request(id)
+		_, refused := m.Request(id, l)
 		if refused.RetryAfter < time.Second || refused.RetryAfter > 30*time.Second {
 			t.Fatalf("RetryAfter = %s", refused.RetryAfter)
 		}
@@ -152,35 +148,35 @@ func TestRetryAfter(t *testing.T) {
 }
 
 func TestAtTheSameTime(t *testing.T) {
-	m := fairuse.New(fixed(fairuse.Limits{InFlight: 2, Watches: 1}), time.Now)
+	m, l := fairuse.New(time.Now), &fairuse.Limits{InFlight: 2, Watches: 1}
 	id := tenanttest.ID(t, "acme")
-	first, refused := m.Request(id)
+	first, refused := m.Request(id, l)
 	if refused != nil {
 		t.Fatal(refused)
 	}
-	if _, refused = m.Request(id); refused != nil {
+	if _, refused = m.Request(id, l); refused != nil {
 		t.Fatal(refused)
 	}
-	if _, refused = m.Request(id); refused == nil || refused.Limit != fairuse.LimitInFlight ||
+	if _, refused = m.Request(id, l); refused == nil || refused.Limit != fairuse.LimitInFlight ||
 		refused.RetryAfter != time.Second {
 		t.Errorf("a third request: %+v", refused)
 	}
-	end, refused := m.Stream(id)
+	end, refused := m.Stream(id, l)
 	if refused != nil {
 		t.Fatal(refused)
 	}
-	if _, refused = m.Stream(id); refused == nil || refused.Limit != fairuse.LimitWatches {
+	if _, refused = m.Stream(id, l); refused == nil || refused.Limit != fairuse.LimitWatches {
 		t.Errorf("a second watch: %+v", refused)
 	}
-	if got := m.Report(id).Use; got != (fairuse.Use{InFlight: 2, Watches: 1}) {
-		t.Errorf("Report() = %+v", got)
+	if got := m.Use(id); got != (fairuse.Use{InFlight: 2, Watches: 1}) {
+		t.Errorf("Use() = %+v", got)
 	}
 	first()
 	end()
-	if _, refused = m.Request(id); refused != nil {
+	if _, refused = m.Request(id, l); refused != nil {
 		t.Errorf("after one has ended: %+v", refused)
 	}
-	if _, refused = m.Stream(id); refused != nil {
+	if _, refused = m.Stream(id, l); refused != nil {
 		t.Errorf("a watch after the other has ended: %+v", refused)
 	}
 }
@@ -188,29 +184,28 @@ func TestAtTheSameTime(t *testing.T) {
 // TestChangedLimits checks that new limits apply at once, and that a lower burst takes tokens away.
 func TestChangedLimits(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
-	l := fairuse.Limits{RequestsPerSecond: 1, Burst: 100}
-	m := fairuse.New(func(tenant.ID) fairuse.Limits { return l }, c.now)
+	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 1, Burst: 100}
 	id := tenanttest.ID(t, "acme")
 	passed := func() (n int) {
 		for range 200 {
-			if _, refused := m.Request(id); refused == nil {
+			if _, refused := m.Request(id, l); refused == nil {
 				n++
 			}
 		}
 		return n
 	}
-	if _, refused := m.Request(id); refused != nil {
+	if _, refused := m.Request(id, l); refused != nil {
 		t.Fatal(refused)
 	}
 	l.Burst = 3
 	if got := passed(); got != 3 {
 		t.Errorf("%d requests passed with a burst of 3", got)
 	}
-	l = fairuse.Limits{}
+	l = &fairuse.Limits{}
 	if got := passed(); got != 200 {
 		t.Errorf("%d of 200 requests passed without a limit", got)
 	}
-	l = fairuse.Limits{RequestsPerSecond: 5, Burst: 5}
+	l = &fairuse.Limits{RequestsPerSecond: 5, Burst: 5}
 	if got := passed(); got != 5 {
 		t.Errorf("%d requests passed with a burst of 5", got)
 	}
@@ -220,42 +215,42 @@ func TestChangedLimits(t *testing.T) {
 // bucket because of them.
 func TestManyTenants(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
-	m := fairuse.New(fixed(fairuse.Limits{RequestsPerSecond: 1, Burst: 2}), c.now)
+	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 1, Burst: 2}
 	acme := tenanttest.ID(t, "acme")
 	for range 2 {
-		if _, refused := m.Request(acme); refused != nil {
+		if _, refused := m.Request(acme, l); refused != nil {
 			t.Fatal(refused)
 		}
 	}
 	for i := range 100_000 {
 		c.at = c.at.Add(time.Microsecond)
-		leave, refused := m.Request(tenanttest.ID(t, fmt.Sprintf("t%d", i)))
+		leave, refused := m.Request(tenanttest.ID(t, fmt.Sprintf("t%d", i)), l)
 		if refused != nil {
 			t.Fatal(refused)
 		}
 		leave()
 	}
-	if _, refused := m.Request(acme); refused == nil {
+	if _, refused := m.Request(acme, l); refused == nil {
 		t.Error("the bucket of a tenant was filled because of other tenants")
 	}
 	c.at = c.at.Add(time.Minute)
 	for i := range 400_000 {
 		c.at = c.at.Add(time.Millisecond)
-		if leave, refused := m.Request(tenanttest.ID(t, fmt.Sprintf("u%d", i))); refused == nil {
+		if leave, refused := m.Request(tenanttest.ID(t, fmt.Sprintf("u%d", i)), l); refused == nil {
 			leave()
 		}
 	}
-	if n := m.Tenants(); n > 20_000 {
+	if n := m.Retained(); n > 20_000 {
 		t.Errorf("the meter retains %d tenants", n)
 	}
-	if got := m.Report(acme).Use.InFlight; got != 2 {
+	if got := m.Use(acme).InFlight; got != 2 {
 		t.Errorf("%d requests in flight, want 2", got)
 	}
 }
 
 // TestConcurrentUse checks that nothing is lost between many goroutines.
 func TestConcurrentUse(t *testing.T) {
-	m := fairuse.New(fixed(fairuse.Limits{InFlight: 3, Watches: 3}), time.Now)
+	m, l := fairuse.New(time.Now), &fairuse.Limits{InFlight: 3, Watches: 3}
 	ids := []tenant.ID{tenanttest.ID(t, "a"), tenanttest.ID(t, "b")}
 	var all sync.WaitGroup
 	for range 16 {
@@ -266,8 +261,8 @@ func TestConcurrentUse(t *testing.T) {
 					begin = m.Stream
 				}
 				id := ids[rand.IntN(len(ids))]
-				leave, refused := begin(id)
-				if use := m.Report(id).Use; use.InFlight > 3 || use.Watches > 3 {
+				leave, refused := begin(id, l)
+				if use := m.Use(id); use.InFlight > 3 || use.Watches > 3 {
 					t.Errorf("%+v", use)
 				}
 				if refused == nil {
@@ -278,17 +273,17 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	all.Wait()
 	for _, id := range ids {
-		if use := m.Report(id).Use; use != (fairuse.Use{}) {
+		if use := m.Use(id); use != (fairuse.Use{}) {
 			t.Errorf("%s: %+v", id, use)
 		}
 	}
 }
 
 func BenchmarkRequest(b *testing.B) {
-	m := fairuse.New(fixed(fairuse.Limits{RequestsPerSecond: 100_000, Burst: 1_000_000, InFlight: 10}), time.Now)
+	m, l := fairuse.New(time.Now), &fairuse.Limits{RequestsPerSecond: 100_000, Burst: 1_000_000, InFlight: 10}
 	id := tenanttest.ID(b, "acme")
 	for b.Loop() {
-		if leave, refused := m.Request(id); refused == nil {
+		if leave, refused := m.Request(id, l); refused == nil {
 			leave()
 		}
 	}

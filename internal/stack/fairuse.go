@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/internal/reviews"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -63,16 +63,43 @@ func noLeave() {}
 // MUST have passed [Stack.WithRequestState]. The error is nil, or has status 429 and the time after
 // which the client may try again.
 func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), refused *apierrors.StatusError) {
+	_, leave, refused = s.AdmitFlow(ctx, u)
+	return leave, refused
+}
+
+// AdmitFlow is [Stack.AdmitRequest] for a server with API Priority and Fairness. It also returns the user
+// by whom the request is classified. All callers of a tenant are one flow: they have the name
+// tenant:<id>, the groups of the caller, and the group of the tenant's level. Callers of the system
+// tenant and callers without a tenant are unchanged. No caller of a tenant can choose a level by a group
+// of its own.
+func (s *Stack) AdmitFlow(
+	ctx context.Context, u user.Info,
+) (flow user.Info, leave func(), refused *apierrors.StatusError) {
 	id := s.payer(ctx, u)
 	if id.IsZero() {
-		return noLeave, nil
+		return u, noLeave, nil
 	}
-	leave, over := s.shared.fairUse.Request(id)
+	limits := s.limitsOf(id)
+	leave, over := s.shared.fairUse.Request(id, &limits)
 	if over != nil {
-		return nil, s.refuse(id, over)
+		return nil, nil, s.refuse(id, over)
 	}
 	fairUseNoteOf(ctx).request = true
-	return leave, nil
+	return flowOf(u, id, limits.Level), leave, nil
+}
+
+// flowOf returns the user by whom a request of a caller of a tenant is classified.
+func flowOf(u user.Info, id tenant.ID, level string) user.Info {
+	groups := make([]string, 0, len(u.GetGroups())+1)
+	for _, group := range u.GetGroups() {
+		if !strings.HasPrefix(group, tenant.LevelGroupPrefix) {
+			groups = append(groups, group)
+		}
+	}
+	if level != "" {
+		groups = append(groups, tenant.LevelGroupPrefix+level)
+	}
+	return &user.DefaultInfo{Name: id.Group(), Groups: groups}
 }
 
 // AdmitStream is [Stack.AdmitRequest] for a watch or another stream.
@@ -81,20 +108,25 @@ func (s *Stack) AdmitStream(ctx context.Context, u user.Info) (leave func(), ref
 	if id.IsZero() {
 		return noLeave, nil
 	}
-	note := fairUseNoteOf(ctx)
+	note, limits := fairUseNoteOf(ctx), s.limitsOf(id)
 	if !note.request {
-		began, over := s.shared.fairUse.Request(id)
+		began, over := s.shared.fairUse.Request(id, &limits)
 		if over != nil {
 			return nil, s.refuse(id, over)
 		}
 		began()
 	}
-	leave, over := s.shared.fairUse.Stream(id)
+	leave, over := s.shared.fairUse.Stream(id, &limits)
 	if over != nil {
 		return nil, s.refuse(id, over)
 	}
 	note.request, note.stream = true, true
 	return leave, nil
+}
+
+// report returns the limits and the use of a tenant.
+func (s *Stack) report(id tenant.ID) *fairuse.Report {
+	return &fairuse.Report{Tenant: id.String(), Use: s.shared.fairUse.Use(id), Limits: s.limitsOf(id)}
 }
 
 // refuse counts a refused request and returns its response.
@@ -109,25 +141,7 @@ func (s *Stack) refuse(id tenant.ID, over *fairuse.Refusal) *apierrors.StatusErr
 	return apierrors.NewTooManyRequests(message+text, int(over.RetryAfter.Seconds()))
 }
 
-// Flow returns the user by whom API Priority and Fairness classifies a request of u. All callers of a
-// tenant are one flow: they have the name tenant:<id>, the groups of the caller, and the group of the
-// tenant's level. Callers of the system tenant and callers without a tenant are unchanged. No caller of
-// a tenant can choose a level by a group of its own.
-func (s *Stack) Flow(ctx context.Context, u user.Info) user.Info {
-	id := s.payer(ctx, u)
-	if id.IsZero() {
-		return u
-	}
-	groups := slices.DeleteFunc(slices.Clone(u.GetGroups()), func(group string) bool {
-		return strings.HasPrefix(group, tenant.LevelGroupPrefix)
-	})
-	if level := s.limitsOf(id).Level; level != "" {
-		groups = append(groups, tenant.LevelGroupPrefix+level)
-	}
-	return &user.DefaultInfo{Name: id.Group(), Groups: groups}
-}
-
-// withFairUse applies the limits that a request has not passed yet. At [tenant.FairUsePath], it answers with
+// withFairUse applies the limits that a request has not passed yet. At [authz.FairUsePath], it answers with
 // the limits and the use of the caller's own tenant at this server.
 func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -149,7 +163,7 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 		defer leave()
 		if isFairUse(r) {
 			if id := s.payer(ctx, u); !id.IsZero() {
-				writeReports(w, s.shared.fairUse.Report(id))
+				writeReports(w, s.report(id))
 				return
 			}
 		}
@@ -157,14 +171,18 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	})
 }
 
-// WithFairUseOfAll answers callers of the system tenant with the use of all tenants at [tenant.FairUsePath].
+// WithFairUseOfAll answers callers of the system tenant with the use of all tenants at [authz.FairUsePath].
 // It is a filter within [Stack.WithTenant]. The server MUST have authorized the request.
 func (s *Stack) WithFairUseOfAll(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, _ := request.UserFrom(r.Context())
 		if isFairUse(r) {
 			if id, _, err := s.Subject(r.Context(), u); err == nil && id.IsSystem() {
-				writeReports(w, s.shared.fairUse.Reports()...)
+				all := []*fairuse.Report{}
+				for _, using := range s.shared.fairUse.Tenants() {
+					all = append(all, s.report(using))
+				}
+				writeReports(w, all...)
 				return
 			}
 		}
@@ -172,7 +190,9 @@ func (s *Stack) WithFairUseOfAll(next http.Handler) http.Handler {
 	})
 }
 
-func isFairUse(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == tenant.FairUsePath }
+func isFairUse(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.URL.Path == authz.FairUsePath
+}
 
 func writeReports(w http.ResponseWriter, all ...*fairuse.Report) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)

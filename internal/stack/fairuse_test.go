@@ -161,7 +161,11 @@ func TestFlow(t *testing.T) {
 	} {
 		during(s, c.caller, c.as, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 			before := slices.Clone(u.GetGroups())
-			flow := s.Flow(r.Context(), u)
+			flow, leave, refused := s.AdmitFlow(r.Context(), u)
+			if refused != nil {
+				t.Fatalf("%s: %v", name, refused)
+			}
+			leave()
 			if flow.GetName() != c.name || !slices.Equal(flow.GetGroups(), c.groups) {
 				t.Errorf("%s: %s %q, want %s %q", name, flow.GetName(), flow.GetGroups(), c.name, c.groups)
 			}
@@ -170,8 +174,8 @@ func TestFlow(t *testing.T) {
 			}
 		})
 	}
-	if flow := s.Flow(t.Context(), nil); flow != nil {
-		t.Errorf("no user: %v", flow)
+	if flow, _, refused := s.AdmitFlow(t.Context(), nil); flow != nil || refused != nil {
+		t.Errorf("no user: %v, %v", flow, refused)
 	}
 }
 
@@ -309,8 +313,8 @@ func TestFairUseReport(t *testing.T) {
 	}))
 	ask := func(method string, caller, as user.Info) (int, []*fairuse.Report) {
 		resp := during(s, caller, as, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
-			r.Method, r.URL.Path = method, tenant.FairUsePath
-			info := &request.RequestInfo{Verb: "get", Path: tenant.FairUsePath}
+			r.Method, r.URL.Path = method, authz.FairUsePath
+			info := &request.RequestInfo{Verb: "get", Path: authz.FairUsePath}
 			s.WithTenant(other).ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 		})
 		var reports fairuse.Reports

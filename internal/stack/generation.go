@@ -97,7 +97,7 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	if now == nil {
 		now = time.Now
 	}
-	of.fairUse = fairuse.New(stack.limitsOf, now)
+	of.fairUse = fairuse.New(now)
 	if of.grantors == nil {
 		of.grantors = (*stackAuthorizer)(stack)
 	}

@@ -44,13 +44,13 @@ func (f *flowByTenant) Handle(
 	queued fairqueuing.QueueNoteFn,
 	execute func(),
 ) {
-	leave, refused := f.stack.AdmitRequest(ctx, digest.User)
+	flow, leave, refused := f.stack.AdmitFlow(ctx, digest.User)
 	if refused != nil {
 		meta := metav1.ObjectMeta{Name: limitedName}
 		note(&flowcontrolv1.FlowSchema{ObjectMeta: meta}, &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: meta}, "")
 		return
 	}
 	defer leave()
-	digest.User = f.stack.Flow(ctx, digest.User)
+	digest.User = flow
 	f.Interface.Handle(ctx, digest, note, estimate, queued, execute)
 }

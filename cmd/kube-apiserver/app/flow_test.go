@@ -69,7 +69,9 @@ func TestFlowByTenant(t *testing.T) {
 		t.Error("a server without API Priority and Fairness has it now")
 	}
 	next := &recordedFlows{}
-	noWork := func(*http.Request, string, string) flowcontrolrequest.WorkEstimate { return flowcontrolrequest.WorkEstimate{} }
+	noWork := func(*http.Request, string, string) flowcontrolrequest.WorkEstimate {
+		return flowcontrolrequest.WorkEstimate{}
+	}
 	served := 0
 	handler := filters.WithPriorityAndFairness(stack.WithTenant(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		served++

@@ -15,12 +15,12 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
-	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // mostTenants is the maximum number of Tenants that a report names as not ready.
@@ -133,7 +133,7 @@ func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 // addFairUse adds what tenants use. An unmodified server has no such path, and a gateway answers only
 // callers of tenants.
 func (r *Report) addFairUse(ctx context.Context, k kubernetes.Interface) {
-	text, err := k.Discovery().RESTClient().Get().AbsPath(tenant.FairUsePath).DoRaw(ctx)
+	text, err := k.Discovery().RESTClient().Get().AbsPath(authz.FairUsePath).DoRaw(ctx)
 	reports := fairuse.Reports{Items: []*fairuse.Report{}}
 	switch {
 	case apierrors.IsNotFound(err):

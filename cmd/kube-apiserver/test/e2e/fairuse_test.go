@@ -14,8 +14,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -78,7 +78,7 @@ func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 // reportOf returns what a caller sees of the use, or nothing if the server refuses the request.
 func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
 	t.Helper()
-	resp := plainly(t.Context(), t, s, name, tenant.FairUsePath)
+	resp := plainly(t.Context(), t, s, name, authz.FairUsePath)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
