@@ -490,8 +490,8 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	w.write("passwords.csv", "secret,carol,u9,dev,acme\n")
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
-		"  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\ngateway:\n",
+	w.write("tenancy.yaml", strings.Replace(header, "fairUse:",
+		"  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\nfairUse:",
 		1)+entry("eu1", ", root: true"))
 	basic := []string{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("carol:secret"))}
 	const path = "/api/v1/namespaces/acme--web/pods"
