@@ -267,15 +267,16 @@ func (s *server) wantSubjects(name, schema string, want ...string) {
 func (s *server) wantProblems(name string, want map[string]int) {
 	s.t.Helper()
 	var text strings.Builder
-	text.WriteString("# HELP kubetenant_flow_schema_problems [ALPHA] Number of FlowSchemas of tenants that do not apply as " +
-		"configured by reason: TenantLimit, NamespaceLimit, LevelMissing, Foreign, WriteFailed or Unavailable.\n" +
+	text.WriteString("# HELP kubetenant_flow_schema_problems [ALPHA] Number of FlowSchemas of tenants that do not " +
+		"apply as configured by reason: TenantLimit, NamespaceLimit, LevelMissing, Foreign, WriteFailed or Unavailable.\n" +
 		"# TYPE kubetenant_flow_schema_problems gauge\n")
 	for _, reason := range []string{
 		ReasonForeign, ReasonLevelMissing, ReasonNamespaceLimit, ReasonTenantLimit, ReasonUnavailable, ReasonWriteFailed,
 	} {
 		fmt.Fprintf(&text, "kubetenant_flow_schema_problems{reason=%q} %d\n", reason, want[reason])
 	}
-	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(text.String()), "kubetenant_flow_schema_problems"); err != nil {
+	err := testutil.GatherAndCompare(s.registry, strings.NewReader(text.String()), "kubetenant_flow_schema_problems")
+	if err != nil {
 		s.t.Errorf("%s: %v", name, err)
 	}
 }

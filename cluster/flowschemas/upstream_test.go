@@ -115,7 +115,8 @@ func TestUpstream(t *testing.T) {
 	lease := resourceRequest("update", "coordination.k8s.io", "leases", "kube-system")
 	system := resourceRequest("list", "", "secrets", "kube-system")
 	node := resourceRequest("update", "", "nodes", "")
-	healthz, version := &request.RequestInfo{Verb: "get", Path: "/healthz"}, &request.RequestInfo{Verb: "get", Path: "/version"}
+	healthz := &request.RequestInfo{Verb: "get", Path: "/healthz"}
+	version := &request.RequestInfo{Verb: "get", Path: "/version"}
 	kubelet := caller("system:node:a", user.NodesGroup)
 	const gold, acme = "kubetenant-gold", TenantPrefix + "acme"
 	for name, c := range map[string]struct {
@@ -127,15 +128,35 @@ func TestUpstream(t *testing.T) {
 		"an administrator with a tenant": {
 			caller("root", "tenant:acme", user.SystemPrivilegedGroup), pods, classified{"exempt", "exempt", ""},
 		},
-		"the server itself":    {caller(user.APIServerUser, user.SystemPrivilegedGroup), all, classified{"exempt", "exempt", ""}},
-		"a probe":              {caller("acme", "tenant:acme"), healthz, classified{"probes", "exempt", ""}},
-		"a kubelet's Node":     {kubelet, node, classified{"system-node-high", "node-high", "system:node:a"}},
-		"a kubelet's Lease":    {kubelet, lease, classified{"system-node-high", "node-high", "system:node:a"}},
-		"a kubelet's Pods":     {kubelet, pods, classified{"system-nodes", "system", "system:node:a"}},
-		"the controllers":      {caller(user.KubeControllerManager), pods, classified{"kube-controller-manager", "workload-high", "acme--web"}},
-		"the scheduler":        {caller(user.KubeScheduler), pods, classified{"kube-scheduler", "workload-high", "acme--web"}},
-		"leaders":              {caller(user.KubeScheduler), lease, classified{"system-leader-election", "leader-election", user.KubeScheduler}},
-		"an account of system": {serviceAccount("kube-system", "dns"), system, classified{"kube-system-service-accounts", "workload-high", "kube-system"}},
+		"the server itself": {
+			caller(user.APIServerUser, user.SystemPrivilegedGroup),
+			all,
+			classified{"exempt", "exempt", ""},
+		},
+		"a probe":           {caller("acme", "tenant:acme"), healthz, classified{"probes", "exempt", ""}},
+		"a kubelet's Node":  {kubelet, node, classified{"system-node-high", "node-high", "system:node:a"}},
+		"a kubelet's Lease": {kubelet, lease, classified{"system-node-high", "node-high", "system:node:a"}},
+		"a kubelet's Pods":  {kubelet, pods, classified{"system-nodes", "system", "system:node:a"}},
+		"the controllers": {
+			caller(user.KubeControllerManager),
+			pods,
+			classified{"kube-controller-manager", "workload-high", "acme--web"},
+		},
+		"the scheduler": {
+			caller(user.KubeScheduler),
+			pods,
+			classified{"kube-scheduler", "workload-high", "acme--web"},
+		},
+		"leaders": {
+			caller(user.KubeScheduler),
+			lease,
+			classified{"system-leader-election", "leader-election", user.KubeScheduler},
+		},
+		"an account of system": {
+			serviceAccount("kube-system", "dns"),
+			system,
+			classified{"kube-system-service-accounts", "workload-high", "kube-system"},
+		},
 		"a leader in system": {
 			serviceAccount("kube-system", "dns"), lease,
 			classified{"system-leader-election", "leader-election", "system:serviceaccount:kube-system:dns"},
@@ -147,12 +168,32 @@ func TestUpstream(t *testing.T) {
 		"in another namespace":               {caller("bob", "tenant:acme"), system, classified{acme, Level, ""}},
 		"a tenant's account":                 {serviceAccount("acme--web", "ci"), pods, classified{acme, Level, ""}},
 		"a tenant's account, in the cluster": {serviceAccount("shop", "ci"), all, classified{acme, Level, ""}},
-		"a tenant with a level":              {caller("eve", "tenant:initech"), pods, classified{TenantPrefix + "initech", gold, ""}},
-		"a namespace with the same prefix":   {serviceAccount("shop2", "ci"), pods, classified{NamespacesName, Level, "acme--web"}},
-		"an account of no chosen tenant":     {serviceAccount("other", "ci"), pods, classified{NamespacesName, Level, "acme--web"}},
-		"a user of no chosen tenant":         {caller("eve", "tenant:other"), system, classified{NamespacesName, Level, "kube-system"}},
+		"a tenant with a level": {
+			caller("eve", "tenant:initech"),
+			pods,
+			classified{TenantPrefix + "initech", gold, ""},
+		},
+		"a namespace with the same prefix": {
+			serviceAccount("shop2", "ci"),
+			pods,
+			classified{NamespacesName, Level, "acme--web"},
+		},
+		"an account of no chosen tenant": {
+			serviceAccount("other", "ci"),
+			pods,
+			classified{NamespacesName, Level, "acme--web"},
+		},
+		"a user of no chosen tenant": {
+			caller("eve", "tenant:other"),
+			system,
+			classified{NamespacesName, Level, "kube-system"},
+		},
 
-		"an account, in the cluster":  {serviceAccount("other", "ci"), all, classified{"service-accounts", "workload-low", "system:serviceaccount:other:ci"}},
+		"an account, in the cluster": {
+			serviceAccount("other", "ci"),
+			all,
+			classified{"service-accounts", "workload-low", "system:serviceaccount:other:ci"},
+		},
 		"a user, in the cluster":      {caller("eve"), all, classified{"global-default", "global-default", "eve"}},
 		"a user outside of resources": {caller("eve"), version, classified{"global-default", "global-default", "eve"}},
 		"an anonymous caller": {
