@@ -112,6 +112,7 @@ func newCluster(
 		o.Caller = k.source(o.Caller)
 		gateway.Decided(ctx, o)
 	}
+	lent.Refused = func(id tenant.ID, limit string) { gateway.RefusedBy(k.source(id), limit) }
 	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
 	lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.reviewSubject)
 	labelled := lent.Cluster.Labelled

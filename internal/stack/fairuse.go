@@ -131,7 +131,11 @@ func (s *Stack) report(id tenant.ID) *fairuse.Report {
 
 // refuse counts a refused request and returns its response.
 func (s *Stack) refuse(id tenant.ID, over *fairuse.Refusal) *apierrors.StatusError {
-	s.shared.decisions.limited(id, over.Limit)
+	count := s.RefusedBy
+	if s.shared.Refused != nil {
+		count = s.shared.Refused
+	}
+	count(id, string(over.Limit))
 	const message = "the tenant has reached its limit of "
 	text := map[fairuse.Limit]string{
 		fairuse.LimitRate:     "requests per second",

@@ -9,7 +9,6 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -106,8 +105,8 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 }
 
 // limited counts a request that was refused because of a limit of fair use.
-func (m *decisionMetrics) limited(id tenant.ID, limit fairuse.Limit) {
-	m.overLimits.WithLabelValues(m.tenant(id).label, string(limit)).Inc()
+func (m *decisionMetrics) limited(id tenant.ID, limit string) {
+	m.overLimits.WithLabelValues(m.tenant(id).label, limit).Inc()
 }
 
 // tenant returns the counters of a tenant. A tenant that does not exist is not counted by name,

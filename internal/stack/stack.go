@@ -47,6 +47,9 @@ type Server struct {
 
 	// Observe is told of each decision of the boundary, see [authz.Options]. Nil for nobody.
 	Observe func(context.Context, authz.Outcome)
+	// Refused is told of each request that exceeds a limit of its tenant, by the name of the limit. If
+	// nil, the metrics of the Stack count it. Set it with Decided.
+	Refused func(id tenant.ID, limit string)
 	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, the Tenants
 	// and namespaces of Cluster decide. Set it with Decided.
 	Exists func(tenant.ID) bool
@@ -360,6 +363,10 @@ func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().def
 // Decided records, in the metrics of this Stack, a decision of another Stack. The outcome MUST have
 // the caller's tenant by its name in the configuration of this Stack.
 func (s *Stack) Decided(ctx context.Context, o authz.Outcome) { s.shared.decisions.observe(ctx, o) }
+
+// RefusedBy counts, in the metrics of this Stack, a request that another Stack refused because of a limit.
+// The tenant MUST have its name in the configuration of this Stack.
+func (s *Stack) RefusedBy(id tenant.ID, limit string) { s.shared.decisions.limited(id, limit) }
 
 // HasTenant reports whether a tenant has a Tenant or a namespace. It returns true if this is unknown.
 func (s *Stack) HasTenant(id tenant.ID) bool { return s.shared.Cluster.exists(id) }

@@ -102,8 +102,8 @@ type layer struct {
 // layers returns the layers from the bottom to the top. The first that holds a package applies.
 func layers() []layer {
 	shared := []string{
-		"internal/bearer", "internal/budget", "internal/listinformer", "internal/projection", "internal/reload",
-		"internal/reviews", "internal/turns", "internal/typed", "internal/yamlfile",
+		"internal/bearer", "internal/budget", "internal/fairuse", "internal/listinformer", "internal/projection",
+		"internal/reload", "internal/reviews", "internal/turns", "internal/typed", "internal/yamlfile",
 	}
 	kinds := []string{"tenant.", "tenant/v1alpha1"}
 	library := slices.Concat([]string{"authn", "authz", "plugins", "cluster", "config/v1alpha1"}, kinds, shared)
@@ -119,6 +119,7 @@ func layers() []layer {
 		{"config/v1alpha1", append([]string{"internal/projection", "internal/yamlfile"}, kinds...)},
 		{"internal/bearer", nil},
 		{"internal/budget", nil},
+		{"internal/fairuse", kinds},
 		{"internal/listinformer", nil},
 		{"internal/projection", nil},
 		{"internal/reload", nil},

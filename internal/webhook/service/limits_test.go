@@ -39,7 +39,7 @@ func TestFlow(t *testing.T) {
 		// The system tenant's callers have a flow each.
 		`{"spec":{"user":"root",` + extra + `}}`:                                                        system("root"),
 		`{"spec":{"user":"system:node:n1"}}`:                                                            system("system:node:n1"),
-		`{"spec":{"user":"system:serviceaccount:kube-system:a"}}`:                                       system("system:serviceaccount:kube-system:a"),
+		`{"spec":{"user":"` + account + `"}}`:                                                           system(account),
 		`{"request":{"userInfo":{"username":"root",` + extra + `},"object":{`:                           system("root"),
 		`{"request":{"namespace":"kube-system","userInfo":{"username":"root",` + extra + `},"object":{`: system("root"),
 		// A controller works for the tenant that owns the namespace.
