@@ -209,10 +209,10 @@ func (s *server) schema(name string) *flowcontrolv1.FlowSchema {
 	return f
 }
 
-// change changes a FlowSchema as an administrator.
-func (s *server) change(name string, change func(*flowcontrolv1.FlowSchema)) {
+// changeAcme changes the FlowSchema of acme as an administrator.
+func (s *server) changeAcme(change func(*flowcontrolv1.FlowSchema)) {
 	s.t.Helper()
-	f := s.schema(name)
+	f := s.schema(TenantPrefix + "acme")
 	change(f)
 	_, err := s.kube.FlowcontrolV1().FlowSchemas().Update(s.t.Context(), f, metav1.UpdateOptions{})
 	s.must(err)
@@ -287,8 +287,8 @@ func TestMaintained(t *testing.T) {
 		acme, initech, umbrella := tenanttest.ID(t, "acme"), tenanttest.ID(t, "initech"), tenanttest.ID(t, "Umbrella_1")
 		const ofAcme, ofInitech = TenantPrefix + "acme", TenantPrefix + "initech"
 		s := serve(t, tenantObject(acme, "default"), tenantObject(initech, ""), tenantObject(umbrella, "default"),
-			namespaceObject("acme--web", "acme"), namespaceObject("acme--db", "acme"), namespaceObject("initech--web", "initech"),
-			namespaceObject("kube-system", "acme"), namespaceObject("plain", ""), namespaceObject("odd", "a b"))
+			namespaceObject("acme--web", "acme"), namespaceObject("acme--db", "acme"),
+			namespaceObject("initech--web", "initech"), namespaceObject("kube-system", "acme"), namespaceObject("plain", ""), namespaceObject("odd", "a b"))
 		s.run()
 		ofUmbrella := TenantPrefix + umbrella.ObjectName()
 		s.wantWrites("at first", "create "+NamespacesName, "create "+ofAcme, "create "+ofUmbrella, "create "+Level)
@@ -386,7 +386,7 @@ func TestDrift(t *testing.T) {
 				}
 			},
 		} {
-			s.change(name, change)
+			s.changeAcme(change)
 			s.settle(10 * time.Second)
 			s.wantWrites(what, "update "+name)
 			if got := s.schema(name); fmt.Sprint(got.Spec) != fmt.Sprint(want.Spec) {
@@ -399,7 +399,7 @@ func TestDrift(t *testing.T) {
 			s.settle(10 * time.Second)
 			s.wantWrites("deleted", "create "+deleted)
 		}
-		s.change(name, func(f *flowcontrolv1.FlowSchema) { f.Annotations = map[string]string{"example.com/owner": "x"} })
+		s.changeAcme(func(f *flowcontrolv1.FlowSchema) { f.Annotations = map[string]string{"example.com/owner": "x"} })
 		s.settle(time.Minute)
 		s.wantWrites("an annotation")
 
@@ -462,7 +462,7 @@ func TestForeign(t *testing.T) {
 		s.settle(20 * time.Second)
 		s.wantWrites("deleted", "create "+name)
 		s.wantProblems("deleted", map[string]int{ReasonForeign: 1})
-		s.change(name, func(f *flowcontrolv1.FlowSchema) { f.Labels, f.Spec.Rules = nil, nil })
+		s.changeAcme(func(f *flowcontrolv1.FlowSchema) { f.Labels, f.Spec.Rules = nil, nil })
 		s.putTenant(tenanttest.ID(t, "acme"), "")
 		s.settle(time.Minute)
 		s.wantWrites("without its label")
@@ -642,7 +642,7 @@ func TestConflict(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		s.change(name, func(f *flowcontrolv1.FlowSchema) {
+		s.changeAcme(func(f *flowcontrolv1.FlowSchema) {
 			f.Spec.MatchingPrecedence, f.ResourceVersion = 1, "41"
 		})
 		s.settle(time.Minute)

@@ -16,8 +16,8 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
-	limits := strings.NewReplacer("timeout: 5s", "timeout: 30s, bodyBytes: 1000", "watches: 4", "inFlight: 2").Replace(header)
-	w.write("tenancy.yaml", limits+entry("eu1", ", root: true"))
+	limits := strings.NewReplacer("timeout: 5s", "timeout: 30s, bodyBytes: 1000", "watches: 4", "inFlight: 2")
+	w.write("tenancy.yaml", limits.Replace(header)+entry("eu1", ", root: true"))
 	post := func(token, namespace string, size int) (int, string) {
 		return w.do(token, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", strings.Repeat("x", size))
 	}

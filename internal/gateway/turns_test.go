@@ -72,13 +72,14 @@ func limitedTo(concurrent, queued int) string {
 		fmt.Sprintf("timeout: 60s, concurrent: %d, queued: %d", concurrent, queued), 1)
 }
 
-// newLimitedWorld returns the gateway of two clusters with limits, and both clusters.
-func newLimitedWorld(t *testing.T, concurrent, queued int) (w *world, eu, us *standIn) {
+// newLimitedWorld returns the gateway of two clusters with limits, and the first cluster.
+func newLimitedWorld(t *testing.T, concurrent, queued int) (w *world, eu *standIn) {
 	t.Helper()
-	eu, us = newStandIn(t, spaces()), newStandIn(t, spaces())
-	w = newWorld(t, entry("eu1", ", root: true")+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
+	eu = newStandIn(t, spaces())
+	w = newWorld(t, entry("eu1", ", root: true")+entry("us1", ""),
+		map[string]*standIn{"eu1": eu, "us1": newStandIn(t, spaces())})
 	w.limit(concurrent, queued)
-	return w, eu, us
+	return w, eu
 }
 
 // limit changes the limits, and waits until they are in force.
@@ -175,7 +176,7 @@ func (c *call) want(t *testing.T, code int) {
 // tenant at another cluster, and that watches do not wait.
 func TestQuietTenantAtTheGateway(t *testing.T) {
 	t.Parallel()
-	w, eu, _ := newLimitedWorld(t, 2, 20)
+	w, eu := newLimitedWorld(t, 2, 20)
 	held := newSlow(eu)
 	noisy := []*call{w.start("alice-token", podsPath+"?hold=noisy")}
 	held.until(t, "noisy")
@@ -210,7 +211,7 @@ func TestQuietTenantAtTheGateway(t *testing.T) {
 // room in it.
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
-	w, eu, _ := newLimitedWorld(t, 1, 2)
+	w, eu := newLimitedWorld(t, 1, 2)
 	held := newSlow(eu)
 	first := w.start("alice-token", podsPath+"?hold=first")
 	held.until(t, "first")
@@ -256,7 +257,7 @@ func TestFullQueue(t *testing.T) {
 // caller, is not sent, and holds nothing up.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
-	w, eu, _ := newLimitedWorld(t, 1, 10)
+	w, eu := newLimitedWorld(t, 1, 10)
 	held := newSlow(eu)
 	first := w.start("alice-token", podsPath+"?hold=first")
 	held.until(t, "first")
@@ -287,7 +288,7 @@ func TestWaitingEnds(t *testing.T) {
 // TestDeadlineInTheQueue checks that a request whose deadline passes while it waits may be sent again.
 func TestDeadlineInTheQueue(t *testing.T) {
 	t.Parallel()
-	w, eu, _ := newLimitedWorld(t, 1, 10)
+	w, eu := newLimitedWorld(t, 1, 10)
 	held := newSlow(eu)
 	first := w.start("alice-token", podsPath+"?hold=first")
 	held.until(t, "first")
@@ -303,7 +304,7 @@ func TestDeadlineInTheQueue(t *testing.T) {
 // lose nor double a place.
 func TestLimitsChange(t *testing.T) {
 	t.Parallel()
-	w, eu, _ := newLimitedWorld(t, 2, 20)
+	w, eu := newLimitedWorld(t, 2, 20)
 	held := newSlow(eu)
 	var calls []*call
 	for i := range 2 {
@@ -337,7 +338,7 @@ func TestLimitsChange(t *testing.T) {
 // for its turn too, and that a request takes one place, not one for each review.
 func TestImpersonationWaits(t *testing.T) {
 	t.Parallel()
-	w, eu, _ := newLimitedWorld(t, 1, 10)
+	w, eu := newLimitedWorld(t, 1, 10)
 	var mu sync.Mutex
 	reviewed := 0
 	eu.become(func() {

@@ -62,7 +62,9 @@ func callerOf(name, id string, groups ...string) *user.DefaultInfo {
 
 // during runs do within a request that caller sends, and that continues as another user if as is not
 // nil.
-func during(s *stack.Stack, caller, as user.Info, do func(w http.ResponseWriter, r *http.Request, u user.Info)) *http.Response {
+func during(
+	s *stack.Stack, caller, as user.Info, do func(w http.ResponseWriter, r *http.Request, u user.Info),
+) *http.Response {
 	w := httptest.NewRecorder()
 	s.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := authz.NoteCaller(r.Context(), caller)
@@ -182,7 +184,9 @@ func TestFlow(t *testing.T) {
 // kinds of requests, by their RequestInfo.
 func kindsOfRequests() map[string]*request.RequestInfo {
 	all := map[string]*request.RequestInfo{}
-	for _, verb := range []string{"get", "list", "create", "update", "patch", "delete", "deletecollection", "watch", "proxy"} {
+	for _, verb := range []string{
+		"get", "list", "create", "update", "patch", "delete", "deletecollection", "watch", "proxy",
+	} {
 		all[verb] = &request.RequestInfo{IsResourceRequest: true, Verb: verb, Resource: "pods"}
 	}
 	for _, sub := range []string{"exec", "attach", "portforward", "log", "proxy"} {

@@ -5,10 +5,11 @@ package v1alpha1
 // Callers of the system tenant have no limits. Behind an unmodified kube-apiserver, only the level
 // applies.
 type FairUse struct {
-	// level specifies the priority level of the tenant's requests. API Priority and Fairness sees the
-	// tenant's callers in the group kubetenant:level:<level>. A FlowSchema for this group assigns the
-	// requests to a PriorityLevelConfiguration. The server kubetenant-gateway ignores the level.
-	// Defaults to no such group.
+	// level specifies the priority level of the tenant's requests. In a kube-apiserver with kubetenant,
+	// API Priority and Fairness sees the tenant's callers in the group kubetenant:level:<level>. A
+	// FlowSchema for this group assigns the requests to a PriorityLevelConfiguration. On an unmodified
+	// kube-apiserver, the level selects the PriorityLevelConfiguration kubetenant-<level> if the
+	// controller maintains FlowSchemas. kubetenant-gateway ignores the level. Defaults to no level.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	// +optional

@@ -124,7 +124,9 @@ func CheckFile(name string, data []byte, config, namespace string) ([]Finding, e
 		return nil, err
 	}
 	var fewest []Finding
-	for i, is := range []struct{ selfManaged, flowSchemas bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
+	for i, is := range []struct{ selfManaged, flowSchemas bool }{
+		{true, false}, {false, false}, {true, true}, {false, true},
+	} {
 		c := newChecker(loaded, namespace)
 		c.selfManaged, c.flowSchemas = is.selfManaged, is.flowSchemas
 		if c.made, c.conditions, err = c.generated(config); err != nil {

@@ -23,6 +23,7 @@ func ownerOf(namespace string) string {
 func TestFlow(t *testing.T) {
 	system := func(user string) turns.Flow { return turns.Of(tenant.System(), "user "+user) }
 	named := func(name string) turns.Flow { return turns.Flow{Name: name} }
+	const account = "system:serviceaccount:kube-system:a"
 	const extra = `"extra":{"kubetenant.dev/tenant":["system"]}`
 	for body, want := range map[string]turns.Flow{
 		`{"request":{"uid":"u","userInfo":{"username":"a","groups":["g"],` +
