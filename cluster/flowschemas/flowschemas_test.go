@@ -288,7 +288,8 @@ func TestMaintained(t *testing.T) {
 		const ofAcme, ofInitech = TenantPrefix + "acme", TenantPrefix + "initech"
 		s := serve(t, tenantObject(acme, "default"), tenantObject(initech, ""), tenantObject(umbrella, "default"),
 			namespaceObject("acme--web", "acme"), namespaceObject("acme--db", "acme"),
-			namespaceObject("initech--web", "initech"), namespaceObject("kube-system", "acme"), namespaceObject("plain", ""), namespaceObject("odd", "a b"))
+			namespaceObject("initech--web", "initech"), namespaceObject("kube-system", "acme"),
+			namespaceObject("plain", ""), namespaceObject("odd", "a b"))
 		s.run()
 		ofUmbrella := TenantPrefix + umbrella.ObjectName()
 		s.wantWrites("at first", "create "+NamespacesName, "create "+ofAcme, "create "+ofUmbrella, "create "+Level)

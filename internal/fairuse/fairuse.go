@@ -91,7 +91,7 @@ type Use struct {
 	Watches  int `json:"watches"`
 }
 
-// Meter counts the requests of tenants and refuses those above a limit. It retains nothing of a
+// Meter measures the requests of tenants and refuses those above a limit. It retains nothing of a
 // tenant that uses none, so its memory depends only on the present requests. It is safe for concurrent use.
 type Meter struct {
 	now func() time.Time
@@ -119,12 +119,12 @@ func New(now func() time.Time) *Meter {
 	return &Meter{now: now, used: map[tenant.ID]*used{}, sweep: sweepFirst}
 }
 
-// Request counts a request until leave is called. If refused is not nil, the request exceeds one of the
-// tenant's limits and is not counted.
+// Request adds a request until leave is called. If refused is not nil, the request exceeds one of the
+// tenant's limits and is not added.
 func (m *Meter) Request(id tenant.ID, l *Limits) (leave func(), refused *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u := m.of(id)
+	u := m.entry(id)
 	switch {
 	case l.InFlight > 0 && u.InFlight >= l.InFlight:
 		return nil, &Refusal{LimitInFlight, time.Second}
@@ -135,12 +135,12 @@ func (m *Meter) Request(id tenant.ID, l *Limits) (leave func(), refused *Refusal
 	return func() { m.leave(&u.InFlight) }, nil
 }
 
-// Stream counts a watch or another stream until leave is called. If refused is not nil, the stream
-// exceeds a limit and is not counted. The beginning of a watch is a request too, see [Meter.Request].
+// Stream adds a watch or another stream until leave is called. If refused is not nil, the stream
+// exceeds a limit and is not added. The beginning of a watch is a request too, see [Meter.Request].
 func (m *Meter) Stream(id tenant.ID, l *Limits) (leave func(), refused *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u := m.of(id)
+	u := m.entry(id)
 	if l.Watches > 0 && u.Watches >= l.Watches {
 		return nil, &Refusal{LimitWatches, time.Second}
 	}
@@ -178,9 +178,9 @@ func (m *Meter) leave(n *int) {
 	*n--
 }
 
-// of returns what a tenant uses. It removes the tenants without use before there are too many. The
+// entry returns what a tenant uses. It removes the tenants without use before there are too many. The
 // caller holds mu.
-func (m *Meter) of(id tenant.ID) *used {
+func (m *Meter) entry(id tenant.ID) *used {
 	if u, found := m.used[id]; found {
 		return u
 	}

@@ -211,8 +211,8 @@ func TestChangedLimits(t *testing.T) {
 	}
 }
 
-// TestManyTenants checks that tenants which appear once take no memory, and that nobody gets a full
-// bucket because of them.
+// TestManyTenants checks that tenants which appear once take no memory, and that no tenant
+// gets a full bucket because of them.
 func TestManyTenants(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 1, Burst: 2}

@@ -63,5 +63,5 @@ func (c *route) flow(r *http.Request) turns.Flow {
 		return turns.Flow{}
 	}
 	u, _ := request.UserFrom(r.Context())
-	return turns.Of(id, u.GetName())
+	return turns.FlowOf(id, u.GetName())
 }

@@ -98,7 +98,7 @@ func unread(err error) *apierrors.StatusError {
 	return errRead
 }
 
-// Respond writes an error in the form that the client asks for.
+// Respond writes an error in the form that the client accepts.
 func Respond(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
 	responsewriters.ErrorNegotiated(err, codecs(), schema.GroupVersion{Version: "v1"}, w, r)
 }

@@ -58,7 +58,7 @@ func (s *Stack) payer(ctx context.Context, u user.Info) tenant.ID {
 
 func noLeave() {}
 
-// AdmitRequest counts a request against the limits of the tenant of u until leave is called. A server
+// AdmitRequest adds a request to what the tenant of u uses, within its limits, until leave is called. A server
 // calls it before a request waits for other resources. Otherwise, [Stack.WithTenant] does. The request
 // MUST have passed [Stack.WithRequestState]. The error is nil, or has status 429 and the time after
 // which the client may try again.
@@ -68,7 +68,7 @@ func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), re
 }
 
 // AdmitFlow is [Stack.AdmitRequest] for a server with API Priority and Fairness. It also returns the user
-// by whom the request is classified. All callers of a tenant are one flow: they have the name
+// that classifies the request. All callers of a tenant are one flow: they have the name
 // tenant:<id>, the groups of the caller, and the group of the tenant's level. Callers of the system
 // tenant and callers without a tenant are unchanged. No caller of a tenant can choose a level by a group
 // of its own.
@@ -88,7 +88,7 @@ func (s *Stack) AdmitFlow(
 	return flowOf(u, id, limits.Level), leave, nil
 }
 
-// flowOf returns the user by whom a request of a caller of a tenant is classified.
+// flowOf returns the user that classifies a request of a caller of a tenant.
 func flowOf(u user.Info, id tenant.ID, level string) user.Info {
 	groups := make([]string, 0, len(u.GetGroups())+1)
 	for _, group := range u.GetGroups() {
@@ -129,7 +129,7 @@ func (s *Stack) report(id tenant.ID) *fairuse.Report {
 	return &fairuse.Report{Tenant: id.String(), Use: s.shared.fairUse.Use(id), Limits: s.limitsOf(id)}
 }
 
-// refuse counts a refused request and returns its response.
+// refuse records a refused request and returns its response.
 func (s *Stack) refuse(id tenant.ID, over *fairuse.Refusal) *apierrors.StatusError {
 	count := s.RefusedBy
 	if s.shared.Refused != nil {

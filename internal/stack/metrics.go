@@ -104,7 +104,7 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	}
 }
 
-// limited counts a request that was refused because of a limit of fair use.
+// limited records a request that was refused because of a limit of fair use.
 func (m *decisionMetrics) limited(id tenant.ID, limit string) {
 	m.overLimits.WithLabelValues(m.tenant(id).label, limit).Inc()
 }

@@ -47,8 +47,8 @@ type Server struct {
 
 	// Observe is told of each decision of the boundary, see [authz.Options]. Nil for nobody.
 	Observe func(context.Context, authz.Outcome)
-	// Refused is told of each request that exceeds a limit of its tenant, by the name of the limit. If
-	// nil, the metrics of the Stack count it. Set it with Decided.
+	// Refused receives the tenant of each request that exceeds a limit, and the name of the limit. If nil,
+	// the metrics of the Stack contain the request.
 	Refused func(id tenant.ID, limit string)
 	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, the Tenants
 	// and namespaces of Cluster decide. Set it with Decided.
@@ -364,7 +364,7 @@ func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().def
 // the caller's tenant by its name in the configuration of this Stack.
 func (s *Stack) Decided(ctx context.Context, o authz.Outcome) { s.shared.decisions.observe(ctx, o) }
 
-// RefusedBy counts, in the metrics of this Stack, a request that another Stack refused because of a limit.
+// RefusedBy records, in the metrics of this Stack, a request that another Stack refused because of a limit.
 // The tenant MUST have its name in the configuration of this Stack.
 func (s *Stack) RefusedBy(id tenant.ID, limit string) { s.shared.decisions.limited(id, limit) }
 

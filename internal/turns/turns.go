@@ -28,11 +28,11 @@ type Flow struct {
 	Exempt bool
 }
 
-// Of returns the flow of a caller of a tenant. Each caller of the system tenant has a flow of its own,
+// FlowOf returns the flow of a caller of a tenant. Each caller of the system tenant has a flow of its own,
 // which is exempt. Otherwise, all of them would share one turn with each tenant.
 //
 // Security: the caller and its tenant MUST be authenticated.
-func Of(id tenant.ID, caller string) Flow {
+func FlowOf(id tenant.ID, caller string) Flow {
 	if id.IsSystem() {
 		return Flow{Name: caller, Exempt: true}
 	}
@@ -54,19 +54,19 @@ type Queue struct {
 	freeMemory   int64
 
 	flows   map[Flow]*flow
-	turns   list.List // of *flow: those that wait, the next one first
+	turns   list.List // the flows that wait (*flow), the next one first
 	longest longest   // the same flows
 	waiting int
 	// unknown contains the requests that were let in before a request waited. Their flows are found
 	// when a request waits.
-	unknown list.List // of *place
+	unknown list.List // its elements are *place
 }
 
 // flow is the requests of one flow.
 type flow struct {
 	Flow
 	running int
-	waiters list.List     // of *waiter
+	waiters list.List     // its elements are *waiter
 	turn    *list.Element // in Queue.turns; nil if no request waits
 	rank    int           // in Queue.longest
 }
@@ -121,8 +121,8 @@ func (q *Queue) Waiting() int {
 // than all memory needs all of it. The caller MUST call leave once if err is nil. If the queue is full,
 // the error is [ErrBusy]. If ctx ends, the error is its cause.
 //
-// whose returns the flow of the request. The queue calls it at most once, and only if a request waits.
-// It MUST be quick, and another goroutine may call it until leave returns.
+// The function whose returns the flow of the request. The queue calls it at most once, and only if a
+// request waits. It MUST be quick, and another goroutine may call it until leave returns.
 func (q *Queue) Enter(ctx context.Context, memory int64, whose func() Flow) (leave func(), err error) {
 	q.mu.Lock()
 	memory = min(memory, q.memory)

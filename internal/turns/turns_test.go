@@ -203,8 +203,8 @@ func TestWorkConserving(t *testing.T) {
 	})
 }
 
-// TestExempt checks that an exempt flow has more than its share while others wait, takes turns with
-// them, and that a flow of the same name that is not exempt is another one.
+// TestExempt checks that an exempt flow has more than its share while others wait, and takes turns with
+// them. A flow of the same name that is not exempt is another flow.
 func TestExempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, New(8, 1000, 100))
@@ -213,8 +213,8 @@ func TestExempt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		system := Of(tenant.System(), "system")
-		if !system.Exempt || Of(acme, "system").Exempt {
+		system := FlowOf(tenant.System(), "system")
+		if !system.Exempt || FlowOf(acme, "system").Exempt {
 			t.Fatal("only the system tenant is exempt")
 		}
 		c.sendAs(system, 20)
@@ -238,8 +238,8 @@ func TestExempt(t *testing.T) {
 	})
 }
 
-// TestFull checks that a full queue refuses requests of the flow with the most that wait, and that a
-// queue without room to wait lets in as many as there are places.
+// TestFull checks that a full queue refuses requests of the flow with the most that wait. A queue
+// without room to wait lets in as many as there are places.
 func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, New(1, 4, 100))
@@ -409,7 +409,7 @@ func TestCancelAndLetIn(t *testing.T) {
 	}
 }
 
-// TestCause checks that the error says why a request ended.
+// TestCause checks that the error specifies why a request ended.
 func TestCause(t *testing.T) {
 	q := New(1, 10, 100)
 	leave, err := q.Enter(t.Context(), 1, of("a"))
@@ -438,9 +438,9 @@ func TestManyFlows(t *testing.T) {
 	})
 }
 
-// FuzzQueue sends, ends and cancels requests in any order, and checks after each step: no place is
-// empty while a request waits, no more requests run than there are places, and no flow with its share
-// is let in before a flow with less.
+// FuzzQueue sends, ends and cancels requests in any order, and checks the rules after each step. No
+// place is empty while a request waits. At most as many requests run as there are places. No flow with
+// its share is let in before a flow with less.
 func FuzzQueue(f *testing.F) {
 	f.Add([]byte{7, 5, 0, 0, 0, 1, 2, 64, 64, 128, 128, 3, 64})
 	f.Add([]byte{0, 0, 0, 1, 64, 128, 2, 192, 3})

@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// recordedFlows executes every request and records by whom it was classified.
+// recordedFlows executes every request and records its classification.
 type recordedFlows struct {
 	flowcontrol.Interface
 

@@ -45,7 +45,7 @@ const fieldManager = "kubetenant-controller"
 // Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
 // CustomResourceDefinitions of the project that cannot be used, while Sweep runs. Projects follows the
 // projects of a Keystone while Provision runs. FlowSchemas maintains the FlowSchemas of tenants while
-// Sweep and Provision run.
+// Provision runs.
 type Tasks struct {
 	Sweep, Quotas, Provision, Retire, Report, Projects, FlowSchemas leader.Task
 	// Definitions is a readiness check. It returns an error that names the definitions that the leader

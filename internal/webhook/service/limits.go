@@ -128,7 +128,7 @@ func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	case "":
 		return turns.Flow{Name: "user " + by.name}
 	case system:
-		return turns.Of(tenant.System(), "user "+by.name)
+		return turns.FlowOf(tenant.System(), "user "+by.name)
 	}
 	return turns.Flow{Name: name}
 }

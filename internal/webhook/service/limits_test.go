@@ -21,7 +21,7 @@ func ownerOf(namespace string) string {
 
 // TestFlow checks which flow a review belongs to, also if the end of its body is missing.
 func TestFlow(t *testing.T) {
-	system := func(user string) turns.Flow { return turns.Of(tenant.System(), "user "+user) }
+	system := func(user string) turns.Flow { return turns.FlowOf(tenant.System(), "user "+user) }
 	named := func(name string) turns.Flow { return turns.Flow{Name: name} }
 	const account = "system:serviceaccount:kube-system:a"
 	const extra = `"extra":{"kubetenant.dev/tenant":["system"]}`
@@ -38,9 +38,10 @@ func TestFlow(t *testing.T) {
 		`{"request":{"username":`: named("user "),
 		`garbage`:                 named("user "),
 		// The system tenant's callers have a flow each.
-		`{"spec":{"user":"root",` + extra + `}}`:                                                        system("root"),
-		`{"spec":{"user":"system:node:n1"}}`:                                                            system("system:node:n1"),
-		`{"spec":{"user":"` + account + `"}}`:                                                           system(account),
+		`{"spec":{"user":"root",` + extra + `}}`: system("root"),
+		`{"spec":{"user":"system:node:n1"}}`:     system("system:node:n1"),
+		`{"spec":{"user":"` + account + `"}}`:    system(account),
+		// An admission review has the flow of the user in a namespace of the system tenant.
 		`{"request":{"userInfo":{"username":"root",` + extra + `},"object":{`:                           system("root"),
 		`{"request":{"namespace":"kube-system","userInfo":{"username":"root",` + extra + `},"object":{`: system("root"),
 		// A controller works for the tenant that owns the namespace.
