@@ -190,21 +190,20 @@ func fairUseText(r *status.Report) string {
 
 // useText describes what a tenant uses and its limits.
 func useText(u *fairuse.Report) string {
-	of := func(limit int) string {
-		if limit == 0 {
-			return "(no limit)"
+	limit := func(n int) string {
+		if n == 0 {
+			return "no limit"
 		}
-		return fmt.Sprintf("of %d", limit)
+		return fmt.Sprintf("limit %d", n)
 	}
-	rate := "no limit of requests per second"
+	text := fmt.Sprintf("in flight: %d (%s), watches: %d (%s), requests per second: %s",
+		u.Use.InFlight, limit(u.Limits.InFlight), u.Use.Watches, limit(u.Limits.Watches),
+		limit(u.Limits.RequestsPerSecond))
 	if u.Limits.RequestsPerSecond > 0 {
-		rate = fmt.Sprintf("at most %d requests per second with a burst of %d",
-			u.Limits.RequestsPerSecond, u.Limits.Burst)
+		text += fmt.Sprintf(" (burst %d)", u.Limits.Burst)
 	}
-	text := fmt.Sprintf("%d %s requests in flight, %d %s watches, %s",
-		u.Use.InFlight, of(u.Limits.InFlight), u.Use.Watches, of(u.Limits.Watches), rate)
 	if u.Limits.Level != "" {
-		text += ", level " + output.Safe(u.Limits.Level)
+		text += ", level: " + output.Safe(u.Limits.Level)
 	}
 	return text
 }
