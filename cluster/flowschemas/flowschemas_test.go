@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -603,8 +604,10 @@ func TestNoLevel(t *testing.T) {
 func TestNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
-		served := s.kube.Resources
-		s.kube.Resources = nil
+		var served atomic.Bool
+		s.kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return !served.Load(), nil, apierrors.NewNotFound(schema.GroupResource{Resource: "resource"}, "")
+		})
 		s.run()
 		s.settle(time.Hour)
 		if n := len(s.kube.Actions()); n > 20 {
@@ -612,7 +615,7 @@ func TestNotServed(t *testing.T) {
 		}
 		s.wantWrites("not served")
 		s.wantProblems("not served", map[string]int{ReasonUnavailable: 1})
-		s.kube.Resources = served
+		served.Store(true)
 		s.settle(servedEvery + time.Minute)
 		s.wantProblems("served", nil)
 		if s.schema(TenantPrefix+"acme") == nil {
