@@ -38,6 +38,7 @@ func changes() []change {
 		{"/metadata/annotations", "controller-gen records its version"},
 		{"/spec/names/shortNames", "short names are newer than the handwritten definitions"},
 		{"/spec/properties/takenBack", "the field is newer than the handwritten definitions"},
+		{"/spec/properties/fairUse", "the field is newer than the handwritten definitions"},
 		{"/spec/properties/roles", "the field is newer than the handwritten definitions"},
 		{condition + "/type/pattern", upstream},
 		{condition + "/type/maxLength", upstream},
