@@ -198,6 +198,10 @@ func described(next http.Handler) http.Handler {
 		x := proxyStateFrom(r.Context())
 		x.stream = fairuse.IsStream(r, info)
 		x.prefix = prefixOf(x, r.URL.EscapedPath())
+		if known && fairuse.IsUpgrade(r) && !mayUpgrade(info) {
+			respond(w, r, apierrors.NewBadRequest(errNoUpgrade.Error()))
+			return
+		}
 		if !x.stream && !isPlainTimeout(r) { // the timeout of a stream is for the cluster or for what is proxied
 			respond(w, r, apierrors.NewBadRequest(errTimeout.Error()))
 			return
@@ -206,6 +210,16 @@ func described(next http.Handler) http.Handler {
 			(!known || !answersReview(info))
 		next.ServeHTTP(w, r)
 	})
+}
+
+// errNoUpgrade is the answer to an upgrade of a request that no API server upgrades. As a stream, it would
+// avoid the limits and turns of requests.
+var errNoUpgrade = errors.New("this request cannot change the protocol of its connection: remove the header Upgrade")
+
+// mayUpgrade reports whether an API server can change the protocol of a request: of a watch, of a proxy,
+// and of subresources such as exec.
+func mayUpgrade(info *request.RequestInfo) bool {
+	return !info.IsResourceRequest || info.Subresource != "" || info.Verb == "watch" || info.Verb == "proxy"
 }
 
 // prefixOf returns what of a path as it came stands before the cluster's: of an older tenant path,

@@ -66,3 +66,32 @@ func TestLimits(t *testing.T) {
 		t.Errorf("when they have ended: %d: %s", code, text)
 	}
 }
+
+// TestUpgradesOfRequests checks that a request cannot become a stream, which has other limits and no
+// turns, by a header.
+func TestUpgradesOfRequests(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	w.until(http.StatusOK, "alice-token", podsPath)
+	c.sent()
+	for path, refused := range map[string]bool{
+		podsPath:                    true,
+		podsPath + "/p":             true,
+		"/api/v1/namespaces":        true,
+		podsPath + "?watch=1":       false,
+		podsPath + "/p/exec":        false,
+		podsPath + "/p/portforward": false,
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodDelete} {
+			if !refused && method == http.MethodDelete {
+				continue
+			}
+			resp := w.open(t.Context(), "alice-token", method, path, "", "Connection", "Upgrade", "Upgrade", "websocket")
+			_ = resp.Body.Close()
+			if (resp.StatusCode == http.StatusBadRequest) != refused {
+				t.Errorf("%s %s with an upgrade: %s", method, path, resp.Status)
+			}
+		}
+	}
+}

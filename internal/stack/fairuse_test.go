@@ -277,7 +277,12 @@ func checkRefusal(t *testing.T, name string, resp *http.Response) {
 // the beginning of a watch is counted once.
 func TestAdmittedOnce(t *testing.T) {
 	n := ptr.To[int32]
-	s := sharing(t, v1alpha1.FairUse{RequestsPerSecond: n(1), Burst: n(2), InFlight: n(1), Watches: n(1)}, nil)
+	s := sharing(t, v1alpha1.FairUse{
+		RequestsPerSecond: n(1),
+		Burst:             n(2),
+		InFlight:          n(1),
+		Watches:           n(1),
+	}, nil)
 	for i, verb := range []string{"get", "watch"} {
 		info := &request.RequestInfo{IsResourceRequest: true, Verb: verb, Resource: "pods"}
 		resp := during(s, callerOf("alice", "acme"), nil, func(w http.ResponseWriter, r *http.Request, u user.Info) {

@@ -15,8 +15,8 @@ import (
 // ErrBusy is the error for a request that finds no place in the queue.
 var ErrBusy = errors.New("too many requests")
 
-// shareOf is the number of shares of the places. While requests of other flows wait, a flow has at most
-// one share.
+// shareOf is the number of shares of the places. While requests of other flows wait, a flow with less than
+// one share goes first.
 const shareOf = 8
 
 // Flow is the requests that take turns together, for example those of one tenant.

@@ -2,9 +2,12 @@ package app
 
 import (
 	"context"
+	"hash/maphash"
+	"strconv"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
@@ -12,9 +15,12 @@ import (
 	"github.com/kubetenant/kubetenant"
 )
 
-// limitedName is the name under which requests above a limit of fair use are in the metrics of API
-// Priority and Fairness.
-const limitedName = "kubetenant-fair-use"
+// limitedNames is the number of names under which upstream's filter records requests above a limit. The
+// time that it tells clients to wait depends on the other requests of the same name. Names of tenants
+// would be too many, because upstream forgets none.
+const limitedNames = 256
+
+const limitedPrefix = "kubetenant-fair-use-"
 
 // flowByTenant gives API Priority and Fairness one flow for each tenant, and refuses the requests
 // above the limits of the tenant before they wait for a seat.
@@ -22,6 +28,7 @@ type flowByTenant struct {
 	flowcontrol.Interface
 
 	stack *kubetenant.Stack
+	seed  maphash.Seed // no tenant can choose with which others it shares a name
 }
 
 // FlowByTenant returns next with one flow for each tenant. It returns nil if next is nil, which is a
@@ -30,7 +37,7 @@ func FlowByTenant(next flowcontrol.Interface, stack *kubetenant.Stack) flowcontr
 	if next == nil {
 		return nil
 	}
-	return &flowByTenant{next, stack}
+	return &flowByTenant{next, stack, maphash.MakeSeed()}
 }
 
 // Handle implements [flowcontrol.Interface]. If it does not execute a request, upstream's filter
@@ -46,11 +53,20 @@ func (f *flowByTenant) Handle(
 ) {
 	flow, leave, refused := f.stack.AdmitFlow(ctx, digest.User)
 	if refused != nil {
-		meta := metav1.ObjectMeta{Name: limitedName}
+		meta := metav1.ObjectMeta{Name: f.limitedName(ctx, digest.User)}
 		note(&flowcontrolv1.FlowSchema{ObjectMeta: meta}, &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: meta}, "")
 		return
 	}
 	defer leave()
 	digest.User = flow
 	f.Interface.Handle(ctx, digest, note, estimate, queued, execute)
+}
+
+// limitedName returns the name under which upstream's filter records a refused request of u.
+func (f *flowByTenant) limitedName(ctx context.Context, u user.Info) string {
+	id, _, err := f.stack.Subject(ctx, u)
+	if err != nil {
+		return limitedPrefix
+	}
+	return limitedPrefix + strconv.FormatUint(maphash.String(f.seed, id.String())%limitedNames, 10)
 }

@@ -103,10 +103,14 @@ func limited(a *admitter, answer answerer) http.Handler {
 	})
 }
 
+// noTenant is the flow of users without a tenant. No tenant has this name.
+const noTenant = "(none)"
+
 // flowOf returns the flow of a review, by the part of its body that is present. It is the flow of the
 // user's tenant. An admission review whose user belongs to the system tenant is in the flow of the
-// tenant that owns the namespace, because a controller works for that tenant. A user without a tenant
-// has a flow of its own. The flow decides only about turns.
+// tenant that owns the namespace, because a controller works for that tenant. All users
+// without a tenant are one flow, because a caller that impersonates can invent any number of names. The
+// flow decides only about turns.
 //
 // Security: an exempt flow is correct only if kube-apiserver wrote the body, see [forgeable].
 func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
@@ -126,7 +130,7 @@ func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	}
 	switch name {
 	case "":
-		return turns.Flow{Name: "user " + by.name}
+		return turns.Flow{Name: noTenant}
 	case system:
 		return turns.FlowOf(tenant.System(), "user "+by.name)
 	}

@@ -33,10 +33,10 @@ func TestFlow(t *testing.T) {
 		`{"spec":{"resourceAttributes":{"verb":"get"},"user":"a","groups":["g"],` +
 			`"extra":{"kubetenant.dev/tenant":["acme"]}}}`: named("acme"),
 		`{"request":{"userInfo":{"username":"a"},` +
-			`"object":{"metadata":{"extra":{"kubetenant.dev/tenant":["globex"]}}}}}`: named("user a"),
-		`{"request":{"object":{"userInfo":{"username":"a"}},"userInfo":{"username":"b"}}}`: named("user "),
-		`{"request":{"username":`: named("user "),
-		`garbage`:                 named("user "),
+			`"object":{"metadata":{"extra":{"kubetenant.dev/tenant":["globex"]}}}}}`: named(noTenant),
+		`{"request":{"object":{"userInfo":{"username":"a"}},"userInfo":{"username":"b"}}}`: named(noTenant),
+		`{"request":{"username":`: named(noTenant),
+		`garbage`:                 named(noTenant),
 		// The system tenant's callers have a flow each.
 		`{"spec":{"user":"root",` + extra + `}}`: system("root"),
 		`{"spec":{"user":"system:node:n1"}}`:     system("system:node:n1"),
@@ -49,9 +49,9 @@ func TestFlow(t *testing.T) {
 		`{"request":{"namespace":"acme--web","userInfo":{"username":"system:serviceaccount:kube-system:a"},` +
 			`"object":{`: named("acme"),
 		// Any client can be anonymous, and a tenant's user remains in its own flow.
-		`{"spec":{"user":"system:anonymous"}}`: named("user system:anonymous"),
+		`{"spec":{"user":"system:anonymous"}}`: named(noTenant),
 		`{"request":{"namespace":"acme--web","userInfo":{"username":"system:anonymous"},` +
-			`"object":{`: named("user system:anonymous"),
+			`"object":{`: named(noTenant),
 		`{"request":{"namespace":"acme--web","userInfo":{"username":"b",` +
 			`"extra":{"kubetenant.dev/tenant":["globex"]}},"object":{`: named("globex"),
 		// An object cannot name another namespace.
