@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant"
 )
 
-// limitedNames is the number of names under which upstream's filter records requests above a limit. The
-// time that it tells clients to wait depends on the other requests of the same name. Names of tenants
-// would be too many, because upstream forgets none.
+// limitedNames is the number of names under which upstream's filter records requests above a limit. It
+// determines Retry-After from the requests of the same name. It keeps each name, so the names of tenants
+// would be too many.
 const limitedNames = 256
 
 const limitedPrefix = "kubetenant-fair-use-"
@@ -41,7 +41,7 @@ func FlowByTenant(next flowcontrol.Interface, stack *kubetenant.Stack) flowcontr
 }
 
 // Handle implements [flowcontrol.Interface]. If it does not execute a request, upstream's filter
-// answers with status 429 and a time to wait that grows with the number of such requests
+// answers with status 429. The time to wait grows with the number of such requests
 // (k8s.io/apiserver pkg/server/filters/priority-and-fairness.go, v0.37.1).
 func (f *flowByTenant) Handle(
 	ctx context.Context,
