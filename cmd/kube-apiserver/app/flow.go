@@ -62,7 +62,7 @@ func (f *flowByTenant) Handle(
 	f.Interface.Handle(ctx, digest, note, estimate, queued, execute)
 }
 
-// limitedName returns the name under which upstream's filter records a refused request of u.
+// limitedName returns the name under which upstream's filter records a refused request of a user.
 func (f *flowByTenant) limitedName(ctx context.Context, u user.Info) string {
 	id, _, err := f.stack.Subject(ctx, u)
 	if err != nil {
