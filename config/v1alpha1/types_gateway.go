@@ -288,7 +288,8 @@ type GatewayLimits struct {
 	Concurrent *int `json:"concurrent,omitempty"`
 	// queued specifies the maximum number of requests that wait at a replica for one cluster. Tenants take
 	// turns. While others wait, a tenant with less than an eighth of the concurrent requests goes first.
-	// Callers of the system tenant may have more. More requests get status 429. Must be from 0 to 100000. Defaults to 1000.
+	// Callers of the system tenant may have more. More requests get status 429. Must be from 0 to
+	// 100000. Defaults to 1000.
 	// +optional
 	Queued *int `json:"queued,omitempty"`
 	// goawayPerMillion specifies how many of a million HTTP/2 requests make the client open a new
