@@ -1,5 +1,4 @@
 # Run "make help" for the targets. CI runs .ci/run. Targets that install Debian packages need root.
-
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
@@ -113,6 +112,7 @@ bench-gateway: build ## the gateway under load, next to httputil.ReverseProxy an
 	cd $(SERVER) && go build -o $(BIN)/benchgateway ./test/benchgateway && $(BIN)/benchgateway --bin $(BIN)
 bench-fairness: ## a quiet tenant next to a noisy one, in upstream's queues and in the queues of tenants
 	cd $(SERVER) && go build -o $(BIN)/benchfairness ./test/benchfairness && $(BIN)/benchfairness
+	go test -run "^$$" -bench Fairness -benchtime 1x ./internal/webhook/service ./internal/gateway
 bench-cli: build ## kubectl tenant on a large cluster, next to kubectl
 	go test -run '^$$' -bench . -cpu 1,2 ./internal/simulate/replay
 	go run ./test/benchcli --bin $(BIN)

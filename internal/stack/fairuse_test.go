@@ -149,8 +149,8 @@ func TestFlow(t *testing.T) {
 			groups: []string{"system:masters", bronze},
 		},
 		"no tenant": {
-			caller: &user.DefaultInfo{Name: "nobody", Groups: []string{"dev"}},
-			name:   "nobody",
+			caller: &user.DefaultInfo{Name: "dave", Groups: []string{"dev"}},
+			name:   "dave",
 			groups: []string{"dev"},
 		},
 		"a contradiction": {

@@ -205,10 +205,21 @@ func (q *Queue) leave(p *place) {
 func (q *Queue) identify() {
 	for e := q.unknown.Front(); e != nil; e = q.unknown.Front() {
 		p := q.unknown.Remove(e).(*place)
-		p.flow, p.at = q.flowOf(p.whose()), nil
+		p.flow, p.at = q.flowOf(named(p.whose)), nil
 		p.flow.running++
 		p.whose = nil
 	}
+}
+
+// named returns the flow of a request that another request identifies. A panic must not keep the queue
+// locked. Such a request is in the flow without a name, which is not exempt.
+func named(whose func() Flow) (name Flow) {
+	defer func() {
+		if recover() != nil {
+			name = Flow{}
+		}
+	}()
+	return whose()
 }
 
 func (q *Queue) occupy(f *flow, memory int64) *place {

@@ -637,3 +637,21 @@ func BenchmarkEnterFull(b *testing.B) {
 		}
 	}
 }
+
+// TestPanic checks that a request whose flow cannot be found does not block the queue.
+func TestPanic(t *testing.T) {
+	q := New(1, 1, 0)
+	leave, err := q.Enter(t.Context(), 0, func() Flow { panic("no flow") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := q.Enter(ctx, 0, func() Flow { return Flow{Name: "a"} }); !errors.Is(err, context.Canceled) {
+		t.Errorf("Enter() = %v", err)
+	}
+	leave()
+	if _, err := q.Enter(t.Context(), 0, func() Flow { return Flow{Name: "a"} }); err != nil {
+		t.Errorf("Enter() after the request has left = %v", err)
+	}
+}
