@@ -26,7 +26,7 @@ PACKAGES ?= $(shell nproc)
 # they start have no race detector; see test-race.
 SCRATCH := $(CURDIR)/hack/scratch
 GO_TEST := $(SCRATCH) go test -vet=off -ldflags "-s -w"
-SERVER_TEST := KUBETENANT_BIN=$(BIN) $(GO_TEST) -timeout 20m -parallel 6
+SERVER_TEST := KUBETENANT_BIN=$(BIN) $(GO_TEST) -timeout 40m -parallel 6
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile

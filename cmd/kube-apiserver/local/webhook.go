@@ -369,7 +369,7 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 func (s *shape) startController() error {
 	return s.run(webhookBinary, "kubetenant-controller.log", nil, "controller",
 		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace,
-		"--metrics-listen=127.0.0.1:0", "--keystone-config="+s.o.TenancyConfig)
+		"--metrics-listen=127.0.0.1:0", "--keystone-config="+s.o.TenancyConfig, "--flow-schemas")
 }
 
 // maxRevivals bounds how often the controller is started again.
@@ -422,5 +422,6 @@ func (s *shape) manifestOptions() webhookmanifests.Options {
 		ClientCertificate: pki("webhook-client.crt"),
 		ClientKey:         pki("webhook-client.key"),
 		Authorizers:       s.o.Behind,
+		FlowSchemas:       true,
 	}
 }

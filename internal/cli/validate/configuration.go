@@ -294,6 +294,9 @@ func fieldFix(err *field.Error) string {
 		return "remove it"
 	case field.ErrorTypeInvalid:
 		if wanted, ok := strings.CutPrefix(err.Detail, "must be "); ok {
+			if strings.HasPrefix(wanted, "between ") {
+				return "write a value " + wanted
+			}
 			return "write " + wanted
 		}
 	}

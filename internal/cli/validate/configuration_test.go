@@ -48,6 +48,23 @@ func TestConfiguration(t *testing.T) {
 					"write a quantity, for example 10 or 500Mi",
 			},
 		},
+		"a whole number": {
+			header + "fairUse: { inFlight: 1.5 }\n",
+			[]string{"3:12: fairUse.inFlight: must be a whole number, but is a number | write a whole number"},
+		},
+		"a number that is too large": {
+			header + "fairUse: { inFlight: 9999999999, watches: 99999999999999999999 }\n",
+			[]string{
+				"3:12: fairUse.inFlight: must be a whole number of at most 32 bits | write a whole number of at most 32 bits",
+				"3:34: fairUse.watches: must be a whole number of at most 32 bits | write a whole number of at most 32 bits",
+			},
+		},
+		"a number out of range": {
+			header + "fairUse: { inFlight: -4 }\n",
+			[]string{
+				"3:12: fairUse.inFlight: Invalid value: -4: must be between 1 and 100000 | write a value between 1 and 100000",
+			},
+		},
 		"a duration": {
 			header + "authorization: { mode: Shadow }\nadmission:\n  quota: { reservation: 10 }\n",
 			[]string{

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -100,10 +101,11 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 		}
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		n, ok := value.(int64)
-		if !ok {
+		f, isFloat := value.(float64) // also a whole number of more than 64 bits
+		if !ok && (!isFloat || f != math.Trunc(f)) {
 			return other("a whole number")
 		}
-		if reflect.Zero(t).OverflowInt(n) {
+		if !ok || reflect.Zero(t).OverflowInt(n) {
 			return []misfit{{field: path, want: fmt.Sprintf("a whole number of at most %d bits", t.Bits())}}
 		}
 	}

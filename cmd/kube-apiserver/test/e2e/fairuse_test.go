@@ -25,7 +25,11 @@ const acmePods = "/api/v1/namespaces/acme--web/pods"
 // plainly sends one request without the retries of client-go. The caller closes the body.
 func plainly(ctx context.Context, t *testing.T, s *localserver.Server, name, path string) *http.Response {
 	t.Helper()
-	c := config(t, s, name)
+	return plainlyWith(ctx, t, config(t, s, name), path)
+}
+
+func plainlyWith(ctx context.Context, t *testing.T, c *rest.Config, path string) *http.Response {
+	t.Helper()
 	connection, err := rest.HTTPClientFor(c)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/cluster/flowschemas"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const foreignSchema = `apiVersion: flowcontrol.apiserver.k8s.io/v1
+kind: FlowSchema
+metadata: { name: kubetenant-tenant-globex }
+spec: { priorityLevelConfiguration: { name: global-default }, matchingPrecedence: 9999 }
+`
+
+// TestWebhookFlowSchemas: an unmodified kube-apiserver puts the requests of a chosen tenant into the
+// FlowSchema that the controller maintains.
+func TestWebhookFlowSchemas(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(webhookProvisionConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--webhook")
+	for _, id := range []string{"acme", "globex"} {
+		apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+id+`--web, labels: { kubetenant.dev/tenant: `+
+			id+` } } }`)
+	}
+	account := "system:serviceaccount:acme--web:default"
+	acme := flowschemas.TenantPrefix + "acme"
+	awaitSchemaOf(t, s, account, flowschemas.NamespacesName, flowschemas.Level)
+	apply(t, s, foreignSchema)
+	foreign := specOf(t, s, "kubetenant-tenant-globex")
+	setFairUse(t, s, "{ level: default }")
+	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: globex },
+  spec: { id: globex, fairUse: { level: default } } }`)
+	awaitSchemaOf(t, s, account, acme, flowschemas.Level)
+	awaitSchemaOf(t, s, "system:serviceaccount:globex--web:default", flowschemas.NamespacesName, flowschemas.Level)
+
+	resp := plainly(t.Context(), t, s, "acme", acmePods)
+	_ = resp.Body.Close()
+	if got, want := resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID"), uidOf(t, s, "flowschema", acme); got != want {
+		t.Errorf("a user of acme was in the FlowSchema %q, not in %q", got, want)
+	}
+
+	apply(t, s, `{ apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: PriorityLevelConfiguration,
+  metadata: { name: kubetenant-gold },
+  spec: { type: Limited, limited: { nominalConcurrencyShares: 50, limitResponse: { type: Reject } } } }`)
+	setFairUse(t, s, "{ level: gold }")
+	awaitSchemaOf(t, s, account, acme, "kubetenant-gold")
+
+	for _, args := range [][]string{
+		{"patch", "flowschema", acme, "--type=merge", "-p", `{"spec":{"matchingPrecedence":9998}}`},
+		{"delete", "flowschema", acme},
+		{"delete", "prioritylevelconfiguration", flowschemas.Level},
+	} {
+		if out, err := kubectl(t, s, "admin", args...); err != nil {
+			t.Fatal(out)
+		}
+	}
+	awaitSchemaOf(t, s, account, acme, "kubetenant-gold")
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "admin", "get", "prioritylevelconfiguration", flowschemas.Level); err != nil {
+			return fmt.Errorf("it was deleted: %s", out)
+		}
+		return nil
+	})
+
+	setFairUse(t, s, "{}")
+	awaitSchemaOf(t, s, account, flowschemas.NamespacesName, flowschemas.Level)
+	if got := specOf(t, s, "kubetenant-tenant-globex"); got != foreign {
+		t.Errorf("an object without the label has become %s", got)
+	}
+}
+
+// awaitSchemaOf waits until the requests of a service account for its namespace are in a FlowSchema and in
+// the priority level.
+func awaitSchemaOf(t *testing.T, s *localserver.Server, account, schema, level string) {
+	t.Helper()
+	namespace := strings.Split(account, ":")[2]
+	waittest.Until(t, func() error {
+		c := config(t, s, "admin")
+		c.Impersonate.UserName = account
+		resp := plainlyWith(t.Context(), t, c, "/api/v1/namespaces/"+namespace+"/pods")
+		_ = resp.Body.Close()
+		got := resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") + " " + resp.Header.Get("X-Kubernetes-PF-PriorityLevel-UID")
+		if want := uidOf(t, s, "flowschema", schema) + " " + uidOf(t, s, "prioritylevelconfiguration", level); got != want {
+			return fmt.Errorf("the request of %s was in %q, not in %q (%s)", account, got, want, schema)
+		}
+		return nil
+	})
+}
+
+// uidOf returns the UID of an object, or nothing if it does not exist.
+func uidOf(t *testing.T, s *localserver.Server, kind, name string) string {
+	t.Helper()
+	out, err := kubectl(t, s, "admin", "get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+	if err != nil {
+		t.Fatal(out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// specOf returns what a FlowSchema contains.
+func specOf(t *testing.T, s *localserver.Server, name string) string {
+	t.Helper()
+	out, err := kubectl(t, s, "admin", "get", "flowschema", name, "-o", "jsonpath={.metadata.uid} {.metadata.labels} {.spec}")
+	if err != nil {
+		t.Fatal(out)
+	}
+	return out
+}
