@@ -109,7 +109,8 @@ func uidOf(t *testing.T, s *localserver.Server, kind, name string) string {
 // specOf returns what a FlowSchema contains.
 func specOf(t *testing.T, s *localserver.Server, name string) string {
 	t.Helper()
-	out, err := kubectl(t, s, "admin", "get", "flowschema", name, "-o", "jsonpath={.metadata.uid} {.metadata.labels} {.spec}")
+	out, err := kubectl(t, s, "admin", "get", "flowschema", name, "-o",
+		"jsonpath={.metadata.uid} {.metadata.labels} {.spec}")
 	if err != nil {
 		t.Fatal(out)
 	}
