@@ -101,11 +101,12 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 		}
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		n, ok := value.(int64)
-		f, isFloat := value.(float64) // also a whole number of more than 64 bits
-		if !ok && (!isFloat || f != math.Trunc(f)) {
+		f, _ := value.(float64) // a number of more than 64 bits decodes to one
+		isLarge := math.Abs(f) >= math.MaxInt64
+		if !ok && !isLarge {
 			return other("a whole number")
 		}
-		if !ok || reflect.Zero(t).OverflowInt(n) {
+		if isLarge || reflect.Zero(t).OverflowInt(n) {
 			return []misfit{{field: path, want: fmt.Sprintf("a whole number of at most %d bits", t.Bits())}}
 		}
 	}

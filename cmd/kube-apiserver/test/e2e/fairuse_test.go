@@ -28,6 +28,7 @@ func plainly(ctx context.Context, t *testing.T, s *localserver.Server, name, pat
 	return plainlyWith(ctx, t, config(t, s, name), path)
 }
 
+// plainlyWith is plainly for a client configuration.
 func plainlyWith(ctx context.Context, t *testing.T, c *rest.Config, path string) *http.Response {
 	t.Helper()
 	connection, err := rest.HTTPClientFor(c)

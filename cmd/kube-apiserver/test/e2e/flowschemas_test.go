@@ -19,7 +19,7 @@ spec: { priorityLevelConfiguration: { name: global-default }, matchingPrecedence
 `
 
 // TestWebhookFlowSchemas: an unmodified kube-apiserver puts the requests of a chosen tenant into the
-// FlowSchema that the controller maintains.
+// FlowSchema that the controller maintains. The controller repairs it, and changes no object without its label.
 func TestWebhookFlowSchemas(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -54,19 +54,26 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	setFairUse(t, s, "{ level: gold }")
 	awaitSchemaOf(t, s, account, acme, "kubetenant-gold")
 
-	for _, args := range [][]string{
-		{"patch", "flowschema", acme, "--type=merge", "-p", `{"spec":{"matchingPrecedence":9998}}`},
-		{"delete", "flowschema", acme},
-		{"delete", "prioritylevelconfiguration", flowschemas.Level},
-	} {
+	maintained := specOf(t, s, acme)
+	change := func(args ...string) {
+		t.Helper()
 		if out, err := kubectl(t, s, "admin", args...); err != nil {
 			t.Fatal(out)
 		}
 	}
+	change("patch", "flowschema", acme, "--type=merge", "-p", `{"spec":{"matchingPrecedence":9998}}`)
+	waittest.Until(t, func() error {
+		if got := specOf(t, s, acme); got != maintained {
+			return fmt.Errorf("it was changed to %s", got)
+		}
+		return nil
+	})
+	change("delete", "flowschema", acme)
+	change("delete", "prioritylevelconfiguration", flowschemas.Level)
 	awaitSchemaOf(t, s, account, acme, "kubetenant-gold")
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "admin", "get", "prioritylevelconfiguration", flowschemas.Level); err != nil {
-			return fmt.Errorf("it was deleted: %s", out)
+			return fmt.Errorf("the priority level was not created again: %s", out)
 		}
 		return nil
 	})
