@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package explain says how a decision came about: it asks the server's own code, over the objects
 // of a cluster or a scenario, and tells what each part of it said.
 package explain

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package explain_test
 
 import (
@@ -38,7 +41,7 @@ func TestScenarios(t *testing.T) {
 			if s.Invalid != "" {
 				continue
 			}
-			w, err := scenario.NewWorld(s, nil)
+			w, err := scenario.NewFixture(s, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

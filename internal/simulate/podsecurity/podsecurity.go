@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podsecurity evaluates the PodSecurity admission plugin of kube-apiserver in process, with
 // the plugin's own library. It reads only the labels of namespaces. The server's
 // AdmissionConfiguration may set other defaults and exemptions.

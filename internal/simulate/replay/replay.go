@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replay decides recorded audit events again, under another configuration: what
 // would change, before it does.
 package replay

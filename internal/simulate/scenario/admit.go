@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -21,14 +24,14 @@ import (
 
 var unstructuredDecoder = unstructured.UnstructuredJSONScheme
 
-// Write is where a write of a scenario goes.
+// Write is the target of a write.
 type Write struct {
 	GVK             schema.GroupVersionKind
 	GVR             schema.GroupVersionResource
 	Namespace, Name string
 }
 
-// WriteOf returns where a write goes: as it says, else as its object says.
+// WriteOf returns the target of a write: the fields of the write, or else those of its object.
 func WriteOf(a *Admit) (Write, error) {
 	raw := a.Object
 	if raw == nil {
@@ -58,7 +61,7 @@ func WriteOf(a *Admit) (Write, error) {
 	return w, nil
 }
 
-// resourceOf returns the resource of a kind, by the rule that all but one follow.
+// resourceOf returns the resource of a kind, by the rule for plural names.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	if kind.Group == tenant.Domain && kind.Kind == v1alpha1.KindTenantMembers {
 		return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
@@ -67,8 +70,8 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	return resource
 }
 
-// Admit implements [Session]: the boundary with a delegate that allows, then each plugin mutates,
-// then each validates.
+// Admit implements [Session]. The boundary runs with a delegate that allows. Then all plugins
+// mutate the object, and then all plugins validate it.
 func (s *session) Admit(ctx context.Context, c *Credential, a *Admit) (Admission, error) {
 	s.allowing = true
 	defer func() { s.allowing = false }()
@@ -103,7 +106,7 @@ func (s *session) Admit(ctx context.Context, c *Credential, a *Admit) (Admission
 	return encode(object)
 }
 
-// verbs are what the operations are to an authorizer.
+// verbs contains the verb of each operation.
 var verbs = map[string]string{
 	"CREATE":  "create",
 	"UPDATE":  "update",
@@ -111,7 +114,7 @@ var verbs = map[string]string{
 	"CONNECT": "create",
 }
 
-// WriteAttributes returns what a write asks an authorizer for.
+// WriteAttributes returns the attributes of a write for the authorizer.
 func WriteAttributes(a *Admit, w *Write) authorizer.AttributesRecord {
 	verb := verbs[a.Operation]
 	if strings.Contains(a.Via, "patch") || strings.Contains(a.Via, "apply") || a.Via == "strategic" {
@@ -119,7 +122,7 @@ func WriteAttributes(a *Admit, w *Write) authorizer.AttributesRecord {
 	}
 	name := w.Name
 	if a.Operation == "CREATE" && a.Subresource == "" {
-		name = "" // a POST names no object
+		name = "" // the path of a POST contains no name
 	}
 	return authorizer.AttributesRecord{
 		Verb:            verb,

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -50,7 +53,7 @@ func compareIdentity(e *Expect, got Authentication) (string, string, bool) {
 	return strings.Join(want, ", "), strings.Join(have, ", "), len(want) == 0
 }
 
-// ownGroups are the groups without the ones that every caller is given.
+// ownGroups returns the groups without the groups that every caller gets.
 func (u *User) ownGroups() []string {
 	groups := []string{}
 	for _, g := range u.Groups {
@@ -106,7 +109,8 @@ func compareAdmission(e *Expect, got Admission) (string, string, bool) {
 	return "an object that contains " + string(e.Object.Raw), string(got.Object), isSubset(want, have)
 }
 
-// isSubset reports whether all that want says is so in have; null says that a key is absent.
+// isSubset reports whether have contains all of want. A null in want requires that the key is
+// absent.
 func isSubset(want, have any) bool {
 	fields, isMap := want.(map[string]any)
 	if !isMap {

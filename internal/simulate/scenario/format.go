@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -13,26 +16,29 @@ import (
 // KindScenario is the kind of a scenario file.
 const KindScenario = "Scenario"
 
-// Scenario is a configuration, a cluster and cases. The same file runs in every deployment mode.
+// Scenario is a configuration, the objects of a cluster, and test cases. The same file runs in
+// every deployment mode. A file may be shorter than a Scenario: docs/scenarios.md describes users,
+// templates, values, matrix, columns and rows, which are expanded before decoding.
 type Scenario struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata.name names the scenario in reports.
 	Metadata Metadata `json:"metadata"`
 	// config is a TenancyConfiguration without apiVersion and kind. Its x509 sources need no
-	// clientCAFile: the runner makes the authorities.
+	// clientCAFile, because the runner creates the certificate authorities.
 	Config configv1alpha1.Settings `json:"config,omitempty"`
-	// files are what the relative paths of config name.
+	// files are the contents of the files that config names with relative paths.
 	Files map[string]string `json:"files,omitempty"`
-	// objects are what the cluster holds.
+	// objects are the objects in the cluster.
 	Objects []runtime.RawExtension `json:"objects,omitempty"`
-	// delegate stands behind the boundary: RBAC (default; the roles and bindings among the
-	// objects), Allow or NoOpinion.
+	// delegate is the authorizer behind the boundary: RBAC, Allow or NoOpinion. Defaults to RBAC,
+	// which evaluates the roles and bindings in objects.
 	Delegate Delegate `json:"delegate,omitempty"`
-	// now is the clock. Such a scenario runs in process only.
+	// now sets the clock. A scenario with now runs only in process.
 	Now *metav1.Time `json:"now,omitempty"`
-	// invalid, instead of cases: building a stack from config must fail with this in its error.
+	// invalid replaces cases. The scenario passes if config is rejected with an error that contains
+	// this text.
 	Invalid string `json:"invalid,omitempty"`
-	// cases are run each for itself, in any order.
+	// cases are independent of each other and run in any order.
 	Cases []Case `json:"cases,omitempty"`
 }
 
@@ -41,68 +47,69 @@ type Metadata struct {
 	Name string `json:"name"`
 }
 
-// Delegate is what stands behind the boundary in a scenario.
+// Delegate is the authorizer behind the boundary in a scenario.
 type Delegate string
 
-// The delegates.
+// The values of Delegate.
 const (
 	DelegateRBAC      Delegate = "RBAC"
 	DelegateAllow     Delegate = "Allow"
 	DelegateNoOpinion Delegate = "NoOpinion"
 )
 
-// Case is one credential, what it is used for, and what must come of it.
+// Case is one credential, at most one request or write, and the expected result.
 type Case struct {
-	// name says the rule.
+	// name describes the rule.
 	Name string `json:"name"`
 	// credential is what the caller presents.
 	Credential Credential `json:"credential"`
-	// request asks for a decision. At most one of request and admit.
+	// request is authorized. Set at most one of request and admit.
 	Request *Request `json:"request,omitempty"`
-	// admit sends an object through admission, as if authorized.
+	// admit is a write that goes through admission without authorization.
 	Admit *Admit `json:"admit,omitempty"`
-	// expect is what must come of it.
+	// expect is the expected result.
 	Expect Expect `json:"expect"`
 }
 
-// Credential is what a caller presents. Exactly one kind, or none for an anonymous caller with
-// anonymous: true.
+// Credential is the credential of a caller. Exactly one kind must be set. Use anonymous: true for a
+// caller without a credential.
 type Credential struct {
 	X509        *X509Credential  `json:"x509,omitempty"`
 	BearerToken string           `json:"bearerToken,omitempty"`
 	Basic       *BasicCredential `json:"basic,omitempty"`
-	// serviceAccount, oidc, keystone and webhook are bearer tokens that the runner makes.
+	// serviceAccount, oidc, keystone and webhook are bearer tokens that the runner creates.
 	ServiceAccount *ServiceAccountCredential `json:"serviceAccount,omitempty"`
 	OIDC           *OIDCCredential           `json:"oidc,omitempty"`
 	Keystone       *KeystoneCredential       `json:"keystone,omitempty"`
 	Webhook        *WebhookCredential        `json:"webhook,omitempty"`
-	// user skips authentication and is taken verbatim.
+	// user is used without authentication.
 	User *UserCredential `json:"user,omitempty"`
-	// anonymous presents nothing.
+	// anonymous sends no credential.
 	Anonymous bool `json:"anonymous,omitempty"`
-	// headers are sent besides, for what only a header can carry.
+	// headers are additional HTTP headers.
 	Headers map[string][]string `json:"headers,omitempty"`
-	// impersonate is asked for besides.
+	// impersonate is the user to impersonate.
 	Impersonate *UserCredential `json:"impersonate,omitempty"`
 }
 
-// X509Credential is a client certificate that the runner signs on the fly.
+// X509Credential is a client certificate that the runner signs.
 type X509Credential struct {
 	CommonName         string   `json:"commonName,omitempty"`
 	Organization       []string `json:"organization,omitempty"`
 	OrganizationalUnit []string `json:"organizationalUnit,omitempty"`
 	UID                string   `json:"uid,omitempty"`
-	// notAfterIn is the time from now to the end of validity; negative for an expired certificate.
-	// Default: 1h.
+	// notAfterIn is the time from now until the certificate expires. It is negative for an expired
+	// certificate. Defaults to 1h.
 	NotAfterIn *metav1.Duration `json:"notAfterIn,omitempty"`
-	// notBeforeIn is the time from now to the begin of validity. Default: -24h.
+	// notBeforeIn is the time from now until the certificate is valid. Defaults to -24h.
 	NotBeforeIn *metav1.Duration `json:"notBeforeIn,omitempty"`
-	// usages are extended key usages: client (default), server.
+	// usages are the extended key usages: client or server. Defaults to client.
 	Usages []string `json:"usages,omitempty"`
-	// serial is the serial number. Default: a random one.
+	// serial is the serial number. Defaults to a random number.
 	Serial int64 `json:"serial,omitempty"`
-	// ca is the x509 source whose authority signs; default: the first one. "other" is an authority
-	// that no source knows, "front-proxy" the one of the server's front proxies.
+	// ca is the x509 source whose certificate authority signs. Defaults to the first x509 source.
+	// "other" is an authority that no source trusts. "front-proxy" is the authority of the server's
+	// front proxies.
 	CA string `json:"ca,omitempty"`
 }
 
@@ -117,76 +124,77 @@ type BasicCredential struct {
 type ServiceAccountCredential struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// uid in the token. Default: that of the ServiceAccount among the objects.
+	// uid is the UID in the token. Defaults to the UID of the ServiceAccount in objects.
 	UID string `json:"uid,omitempty"`
-	// audiences. Default: the issuer.
+	// audiences defaults to the issuer.
 	Audiences []string `json:"audiences,omitempty"`
-	// claims are added; null takes one away.
+	// claims are added to the token. null removes a claim.
 	Claims map[string]any `json:"claims,omitempty"`
-	// expiresIn is the time from now to the end of validity. Default: 1h.
+	// expiresIn is the time from now until the token expires. Defaults to 1h.
 	ExpiresIn *metav1.Duration `json:"expiresIn,omitempty"`
-	// notBeforeIn is the time from now to nbf and iat. Default: 0s.
+	// notBeforeIn is the time from now to nbf and iat. Defaults to 0s.
 	NotBeforeIn *metav1.Duration `json:"notBeforeIn,omitempty"`
 	JWT         Forgery          `json:"jwt,omitempty"`
 }
 
-// OIDCCredential is an ID token. Discovery and keys are served for every oidc source; the issuers
-// keep the URLs that the configuration gives them.
+// OIDCCredential is an ID token. The runner serves the discovery document and the keys of every
+// oidc source. The issuers have the URLs of the configuration.
 type OIDCCredential struct {
-	// issuer is the oidc source whose issuer signs. Default: the first one.
+	// issuer is the oidc source whose issuer signs. Defaults to the first oidc source.
 	Issuer string `json:"issuer,omitempty"`
-	// claims are added to iss, aud (the source's first), sub, iat and exp; null takes one away.
+	// claims are added to iss, aud (the first audience of the source), sub, iat and exp. null removes
+	// a claim.
 	Claims map[string]any `json:"claims,omitempty"`
-	// expiresIn is the time from now to the end of validity. Default: 1h.
+	// expiresIn is the time from now until the token expires. Defaults to 1h.
 	ExpiresIn *metav1.Duration `json:"expiresIn,omitempty"`
 	JWT       Forgery          `json:"jwt,omitempty"`
 }
 
-// Forgery changes how a JSON Web Token is made.
+// Forgery changes a JSON Web Token before it is sent.
 type Forgery struct {
-	// header is added to alg, kid and typ; null takes one away.
+	// header is added to alg, kid and typ. null removes a field.
 	Header map[string]any `json:"header,omitempty"`
 	// signWith is none (no signature), publicKeyAsHMAC (HS256 with the public key, PEM) or otherKey.
-	// Default: the source's key.
+	// Defaults to the key of the source.
 	SignWith string `json:"signWith,omitempty"`
-	// rawPayload, an object or a string, is the payload as it stands.
+	// rawPayload is the unchanged payload: an object or a string.
 	RawPayload json.RawMessage `json:"rawPayload,omitempty"`
 }
 
-// How a forged token is signed.
+// The values of [Forgery.SignWith].
 const (
 	SignWithNone            = "none"
 	SignWithPublicKeyAsHMAC = "publicKeyAsHMAC"
 	SignWithOtherKey        = "otherKey"
 )
 
-// What a service does instead of answering.
+// The values of fault.
 const (
 	FaultHang  = "hang"
 	FaultClose = "close"
 	FaultError = "error"
 )
 
-// KeystoneCredential is a token of the first keystone source, and what Keystone answers when it is
-// asked about it.
+// KeystoneCredential is a token for the first keystone source, and Keystone's response to its
+// validation.
 type KeystoneCredential struct {
-	// token. Default: a new one of Keystone's form.
+	// token defaults to a new token in Keystone's format.
 	Token string `json:"token,omitempty"`
-	// status is the HTTP status. Default: 200.
+	// status is the HTTP status. Defaults to 200.
 	Status int `json:"status,omitempty"`
-	// body of the answer, an object or a string.
+	// body is the body of the response: an object or a string.
 	Body json.RawMessage `json:"body,omitempty"`
-	// fault instead of an answer: hang or close.
+	// fault replaces the response: hang or close.
 	Fault string `json:"fault,omitempty"`
 }
 
-// WebhookCredential is a token that a webhook source is shown, and what its service answers.
+// WebhookCredential is a token for a webhook source, and the response of its service.
 type WebhookCredential struct {
-	// source is the webhook source. Default: the first one.
+	// source is the webhook source. Defaults to the first webhook source.
 	Source string `json:"source,omitempty"`
 	// status is the status of the TokenReview.
 	Status authenticationv1.TokenReviewStatus `json:"status,omitempty"`
-	// fault instead of an answer: hang, close, or error (an HTTP status of 500).
+	// fault replaces the response: hang, close, or error (HTTP status 500).
 	Fault string `json:"fault,omitempty"`
 }
 
@@ -198,7 +206,7 @@ type UserCredential struct {
 	Extra  map[string][]string `json:"extra,omitempty"`
 }
 
-// Request is what is asked of the authorizer: a resource, or with path a non-resource request.
+// Request is a request to authorize. With path, it is a non-resource request.
 type Request struct {
 	Verb          string `json:"verb"`
 	APIGroup      string `json:"apiGroup,omitempty"`
@@ -217,39 +225,43 @@ type Admit struct {
 	Operation string                `json:"operation"`
 	Object    *runtime.RawExtension `json:"object,omitempty"`
 	OldObject *runtime.RawExtension `json:"oldObject,omitempty"`
-	// resource in lower-case plural, or as resource.version.group where that is not the object's own
-	// ("serviceaccounts.v1." of a TokenRequest); default: guessed from the object's kind.
+	// resource is the plural name in lower case. If the write goes to another resource than the kind
+	// of the object, it is resource.version.group ("serviceaccounts.v1." for a TokenRequest). Defaults
+	// to the resource of the object's kind.
 	Resource    string `json:"resource,omitempty"`
 	Subresource string `json:"subresource,omitempty"`
 	Namespace   string `json:"namespace,omitempty"`
 	Name        string `json:"name,omitempty"`
-	// via is how an UPDATE is sent to a server: update (default), json-patch, merge-patch,
-	// strategic, apply or force-apply.
+	// via specifies how an UPDATE is sent to a server: update, json-patch, merge-patch, strategic,
+	// apply or force-apply. Defaults to update.
 	Via    string `json:"via,omitempty"`
 	DryRun bool   `json:"dryRun,omitempty"`
 }
 
-// Expect is what must come of a case. What is left out is not compared.
+// Expect is the expected result of a case. Omitted fields are not compared.
 type Expect struct {
-	// user is the identity that comes of the credential.
+	// user is the authenticated identity.
 	User *ExpectUser `json:"user,omitempty"`
-	// unauthenticated: no source claims the credential (over HTTP: 401 or system:anonymous).
+	// unauthenticated means that no source recognizes the credential. Over HTTP, the result is 401 or
+	// system:anonymous.
 	Unauthenticated bool `json:"unauthenticated,omitempty"`
-	// refused: a source claims the credential and refuses it with this in its error (over HTTP: 401).
+	// refused means that a source rejects the credential with an error that contains this text. Over
+	// HTTP, the result is 401.
 	Refused *string `json:"refused,omitempty"`
-	// decision is allow, deny or no-opinion, with reason a part of the reason.
+	// decision is allow, deny or no-opinion. reason is a part of its reason.
 	Decision string `json:"decision,omitempty"`
 	Reason   string `json:"reason,omitempty"`
-	// notAllowed: deny or no-opinion.
+	// notAllowed means deny or no-opinion.
 	NotAllowed bool `json:"notAllowed,omitempty"`
-	// admitted, with object a subset of the object after mutation; or denied with this in the error.
+	// admitted means that admission accepts the write. object is then a subset of the object after
+	// mutation. denied means that admission rejects the write with an error that contains this text.
 	Admitted bool                  `json:"admitted,omitempty"`
 	Denied   *string               `json:"denied,omitempty"`
 	Object   *runtime.RawExtension `json:"object,omitempty"`
 }
 
-// ExpectUser is an expected identity; fields left out are not compared. Groups are those of the
-// source in its order, without the ones that every caller is given.
+// ExpectUser is an expected identity. Omitted fields are not compared. Groups are the groups that
+// the source sets, in its order, without the groups that every caller gets.
 type ExpectUser struct {
 	Name   *string             `json:"name,omitempty"`
 	UID    *string             `json:"uid,omitempty"`

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -12,6 +15,7 @@ import (
 	"path/filepath"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,25 +33,25 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/internal/stack"
-	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Library runs scenarios in process, through stack.Open and upstream's own filters.
+// Library runs scenarios in process, with stack.Open and upstream's filters.
 type Library struct{}
 
-// Skip implements [Shape].
+// Skip implements [Mode].
 func (Library) Skip(*Scenario, *Case) string { return "" }
 
-// Keys implements [Shape].
+// Keys implements [Mode].
 func (Library) Keys() *Keys { return nil }
 
-// Open implements [Shape].
-func (Library) Open(ctx context.Context, w *World) (Session, error) {
+// Open implements [Mode].
+func (Library) Open(ctx context.Context, w *Fixture) (Session, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &session{world: w, cancel: cancel}
+	s := &session{fixture: w, cancel: cancel}
 	snapshot, _, err := Snapshot(w.Scenario)
 	if err != nil {
 		return s, err
@@ -74,61 +78,86 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
 		AllowedClientNames:  headerrequest.StaticStringSlice{"front-proxy-client"},
 	}
-	grants, err := accessgrant.New(snapshot.AccessGrants(), snapshot.TenantObjects().Lineage, w.Now())
-	if err != nil {
+	cluster := &library{objects: bindings}
+	if cluster.Cluster, err = simulator.NewCluster(ctx, snapshot, w.Now()); err != nil {
 		return s, err
 	}
-	if err := grants.Sync(ctx); err != nil {
+	cluster.quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default)
+	if err != nil {
 		return s, err
 	}
 	server := stack.Server{
 		Authentication: stack.Authentication{
-			Authenticator: frontproxy.New(header), // all that a server's own chain has for a scenario
+			Authenticator: frontproxy.New(header), // the only authenticator that a server has itself
 			APIAudiences:  authenticator.Audiences{Audience},
 			RequestHeader: header,
 			TokenObjects:  bindings,
 		},
 		Authorization: stack.Authorization{Authorizer: authorizer.AuthorizerFunc(s.delegate)},
-		Cluster: stack.Cluster{
-			Owners:             authz.NewOwners(namespaces.Get, nil),
-			CustomScope:        snapshot.CustomScope,
-			SelectedLabels:     snapshot.SelectedLabels,
-			Labelled:           func(schema.GroupResource, tenant.ID) bool { return true },
-			Grants:             grants.Grants(),
-			Tenants:            snapshot.TenantObjects(),
-			OwnedNamespaces:    snapshot.OwnedNamespaces,
-			References:         snapshot.References,
-			ControllerMetadata: bindings.find,
-			ControllerObjects:  bindings.find,
-			DefaultPriority:    bindings.isDefaultPriority,
-			PublicationSource:  bindings.source,
-			PublicationRole:    bindings.role,
-		},
-		Now: w.Now(),
+		Cluster:       cluster,
+		Now:           w.Now(),
 	}
 	if w.Scenario.Delegate == DelegateRBAC {
 		server.Authorization.RBAC = &stack.RBAC{Index: snapshot.Index()}
-	}
-	if server.Cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
-		return s, err
 	}
 	s.stack, err = stack.Open(ctx, w.ConfigFile, server)
 	return s, err
 }
 
+// library is the cluster of a scenario.
+type library struct {
+	*simulator.Cluster
+
+	objects objects
+	quotas  *quotas
+}
+
+// Quotas implements [lookup.Cluster].
+func (l *library) Quotas() lookup.Quotas { return l.quotas }
+
+// Controllers implements [lookup.Cluster].
+func (l *library) Controllers() lookup.Controllers { return l.objects }
+
+// Objects implements [lookup.Cluster].
+func (l *library) Objects() lookup.Objects { return &libraryObjects{l.Cluster.Objects(), l.objects} }
+
+// libraryObjects adds the objects of a scenario to the objects of its snapshot.
+type libraryObjects struct {
+	lookup.Objects
+
+	objects objects
+}
+
+// PublicationSource implements [lookup.Objects].
+func (l *libraryObjects) PublicationSource(
+	ctx context.Context, from *publication.Source, resource schema.GroupVersionResource,
+) (*unstructured.Unstructured, error) {
+	return l.objects.source(ctx, from, resource)
+}
+
+// PublicationRole implements [lookup.Objects].
+func (l *libraryObjects) PublicationRole(
+	ctx context.Context, u *unstructured.Unstructured,
+) (*publication.Role, error) {
+	return l.objects.role(ctx, u)
+}
+
+// DefaultPriority implements [lookup.Objects].
+func (l *libraryObjects) DefaultPriority(name string) bool { return l.objects.isDefaultPriority(name) }
+
 type session struct {
-	world    *World
+	fixture  *Fixture
 	stack    *stack.Stack
 	cancel   context.CancelFunc
-	allowing bool // the delegate of an RBAC scenario allows all but impersonation
+	allowing bool // the delegate of a scenario with RBAC allows everything except impersonation
 }
 
 // Close implements [Session].
 func (s *session) Close() { s.cancel() }
 
 func (s *session) delegate(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	allowing := s.allowing && (s.world.Scenario.Delegate != DelegateRBAC || a.GetVerb() != "impersonate")
-	if allowing || s.world.Scenario.Delegate == DelegateAllow {
+	allowing := s.allowing && (s.fixture.Scenario.Delegate != DelegateRBAC || a.GetVerb() != "impersonate")
+	if allowing || s.fixture.Scenario.Delegate == DelegateAllow {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
@@ -140,8 +169,8 @@ func (s *session) Authenticate(ctx context.Context, c *Credential) (Authenticati
 	return identity, err
 }
 
-// resolve sends a self review through a server's filters up to authorization. It returns the user
-// that a handler would see, or the reason why none would.
+// resolve sends a self review through the filters of a server up to authorization. It returns the
+// user that a handler would get, or the reason why the request does not reach a handler.
 func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, string, error) {
 	r, err := s.request(ctx, c)
 	if err != nil {
@@ -153,7 +182,7 @@ func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, s
 		seen, _ = request.UserFrom(r.Context())
 	}))
 	if c.Impersonate != nil {
-		// The self review itself is decided too, which binds the impersonated user.
+		// The self review is also authorized, which binds the impersonated user.
 		handler = filters.WithAuthorization(handler, s.stack.Authorizer, scheme.Codecs)
 		handler = impersonation.WithConstrainedImpersonation(handler, s.stack.Authorizer, scheme.Codecs)
 	}
@@ -208,10 +237,10 @@ func (s *session) request(ctx context.Context, c *Credential) (*http.Request, er
 	ctx = authenticator.WithAudiences(ctx, authenticator.Audiences{Audience})
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, http.NoBody)
 	var err error
-	if r.Header, err = s.world.Headers(ctx, c); err != nil {
+	if r.Header, err = s.fixture.Headers(ctx, c); err != nil {
 		return nil, err
 	}
-	certificate, err := s.world.Certificate(c)
+	certificate, err := s.fixture.Certificate(c)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +251,8 @@ func (s *session) request(ctx context.Context, c *Credential) (*http.Request, er
 	return r, nil
 }
 
-// Authorize implements [Session]: as a SubjectAccessReview of the resolved user would.
+// Authorize implements [Session]. The decision is that of a SubjectAccessReview for the resolved
+// user.
 func (s *session) Authorize(ctx context.Context, c *Credential, r *Request) (Decision, error) {
 	u, denied, err := s.userInfo(ctx, c)
 	if err != nil || denied != "" {
@@ -233,7 +263,7 @@ func (s *session) Authorize(ctx context.Context, c *Credential, r *Request) (Dec
 	return Decision{decisionName(decision), reason}, err
 }
 
-// userInfo returns the resolved user, or why it was not reached.
+// userInfo returns the resolved user, or an error with the reason why there is none.
 func (s *session) userInfo(ctx context.Context, c *Credential) (*user.DefaultInfo, string, error) {
 	identity, denied, err := s.resolve(ctx, c)
 	switch {
@@ -253,7 +283,7 @@ func (s *session) userInfo(ctx context.Context, c *Credential) (*user.DefaultInf
 	return nil, "", fmt.Errorf("authentication rejects the credential: %s", identity)
 }
 
-// Attributes returns a request as the authorizer sees it.
+// Attributes returns the attributes of a request for the authorizer.
 func Attributes(u user.Info, r *Request) authorizer.AttributesRecord {
 	a := authorizer.AttributesRecord{
 		User:            u,
@@ -284,7 +314,8 @@ func decisionName(d authorizer.Decision) string {
 	return "deny"
 }
 
-// Decode returns the typed object of a built-in kind, else an unstructured one; nil of nil.
+// Decode returns the typed object of a built-in kind, or an unstructured object of another kind. It
+// returns nil for nil.
 func Decode(raw *runtime.RawExtension) (runtime.Object, error) {
 	if raw == nil {
 		return nil, nil

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -34,11 +37,7 @@ func DecodeScenarios(data []byte) ([]*Scenario, error) {
 	}
 	var all []*Scenario
 	for i, doc := range docs {
-		s := &Scenario{}
-		problems, err := yamlfile.Unmarshal(doc, v1alpha1.GroupVersion, KindScenario, s)
-		if err == nil {
-			err = utilerrors.NewAggregate(problems)
-		}
+		s, err := decode(doc)
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", i+1, err)
 		}
@@ -54,6 +53,19 @@ func DecodeScenarios(data []byte) ([]*Scenario, error) {
 		return nil, errors.New("the file contains no scenario")
 	}
 	return all, nil
+}
+
+func decode(doc []byte) (*Scenario, error) {
+	full, err := expand(doc)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scenario{}
+	problems, err := yamlfile.Unmarshal(full, v1alpha1.GroupVersion, KindScenario, s)
+	if err != nil {
+		return nil, err
+	}
+	return s, utilerrors.NewAggregate(problems)
 }
 
 func validateScenario(s *Scenario) field.ErrorList {
@@ -73,7 +85,8 @@ func validateScenario(s *Scenario) field.ErrorList {
 	}
 	names := map[string]bool{}
 	for i := range s.Cases {
-		c, path := &s.Cases[i], field.NewPath("cases").Index(i)
+		c := &s.Cases[i]
+		path := field.NewPath("cases").Key(c.Name)
 		if c.Name == "" {
 			errs = append(errs, field.Required(path.Child("name"), "describes the rule that the case tests"))
 		}

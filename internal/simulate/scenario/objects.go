@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -17,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// objects are what tokens of service accounts are bound to, by kind, namespace and name. They
-// implement serviceaccount.Objects.
+// objects contains the objects that tokens of service accounts are bound to, by kind, namespace and
+// name. It implements serviceaccount.Objects.
 type objects map[[3]string][]byte
 
 func objectsOf(s *Scenario) (objects, error) {
@@ -37,7 +40,7 @@ func objectsOf(s *Scenario) (objects, error) {
 	return all, nil
 }
 
-// get decodes an object. One without a UID gets its name for one, as a server would give it some.
+// get decodes an object. The UID of an object without a UID is its name.
 func get[T any](o objects, kind, namespace, name string, meta func(*T) *metav1.ObjectMeta) (*T, error) {
 	raw, found := o[[3]string{kind, namespace, name}]
 	if !found {
@@ -71,8 +74,10 @@ func (o objects) GetNode(_ context.Context, name string) (*corev1.Node, error) {
 	return get(o, "Node", "", name, func(n *corev1.Node) *metav1.ObjectMeta { return &n.ObjectMeta })
 }
 
-// find is a [plugins.ObjectFunc].
-func (o objects) find(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+// Object implements [lookup.Controllers].
+func (o objects) Object(
+	_ context.Context, kind schema.GroupVersionKind, namespace, name string,
+) (runtime.Object, error) {
 	raw, found := o[[3]string{kind.Kind, namespace, name}]
 	if !found {
 		return nil, nil
@@ -80,7 +85,14 @@ func (o objects) find(_ context.Context, kind schema.GroupVersionKind, namespace
 	return Decode(&runtime.RawExtension{Raw: raw})
 }
 
-// source returns the object that a Publication copies, nil where there is none.
+// Metadata implements [lookup.Controllers].
+func (o objects) Metadata(
+	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
+) (runtime.Object, error) {
+	return o.Object(ctx, kind, namespace, name)
+}
+
+// source returns the object that a Publication copies, or nil if it does not exist.
 func (o objects) source(
 	_ context.Context, from *publication.Source, _ schema.GroupVersionResource,
 ) (*unstructured.Unstructured, error) {
@@ -92,8 +104,8 @@ func (o objects) source(
 	return u, u.UnmarshalJSON(raw)
 }
 
-// role returns the role of a RoleBinding, as [publication.RoleOf] does. A scenario may have roles that
-// its delegate does not know.
+// role returns the role of a RoleBinding, as [publication.RoleOf] does. A scenario may contain
+// roles that its delegate does not use.
 func (o objects) role(ctx context.Context, u *unstructured.Unstructured) (*publication.Role, error) {
 	roles := simulator.NewSnapshot()
 	for key, raw := range o {
@@ -119,7 +131,7 @@ func (o objects) isDefaultPriority(name string) bool {
 	return err == nil && class.GlobalDefault
 }
 
-// uid is World.UID.
+// uid implements Fixture.UID.
 func (o objects) uid(ctx context.Context, namespace, name string) (string, error) {
 	account, err := o.GetServiceAccount(ctx, namespace, name)
 	if apierrors.IsNotFound(err) {

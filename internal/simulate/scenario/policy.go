@@ -1,9 +1,12 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
 	"bytes"
 	"context"
-	_ "embed" // what every cluster holds
+	_ "embed" // the roles and bindings of every cluster
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,14 +15,15 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// bootstrapPolicy are the roles and bindings that every kube-apiserver makes (k8s.io/kubernetes
-// plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1) but for the controllers', aggregated
-// roles filled; one JSON object a line. A test of the nested module holds it against upstream's.
+// bootstrapPolicy contains the roles and bindings that every kube-apiserver creates
+// (k8s.io/kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1), except those of the
+// controllers. Aggregated roles contain their rules. Each line is a JSON object. A test in the
+// server's module compares it with upstream.
 //
 //go:embed bootstrap.jsonl
 var bootstrapPolicy []byte
 
-// Bootstrap returns the roles and bindings that every cluster holds.
+// Bootstrap returns the roles and bindings that every cluster contains.
 func Bootstrap() ([]runtime.Object, error) {
 	var all []runtime.Object
 	for raw := range bytes.Lines(bootstrapPolicy) {
@@ -32,9 +36,9 @@ func Bootstrap() ([]runtime.Object, error) {
 	return all, nil
 }
 
-// Snapshot returns what decisions of a scenario hang on, with the roles and bindings that
-// every cluster holds, and what is asked where its RBAC has no opinion. A scenario whose
-// delegate is not RBAC has no roles.
+// Snapshot returns what the decisions of a scenario depend on, including the roles and bindings
+// that every cluster contains, and the delegate for requests about which RBAC has no opinion. If
+// the delegate of the scenario is not RBAC, the snapshot has no roles.
 func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	snapshot := simulator.NewSnapshot()
 	all, err := Bootstrap()

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -22,11 +25,11 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// Audience of the API server, and the issuer of its service accounts, in every shape.
+// Audience is the audience of the API server and the issuer of its service accounts, in every mode.
 const Audience = "https://kubernetes.default.svc"
 
-// providers are the identity providers that a configuration asks: OpenID Connect issuers, Keystone
-// and TokenReview services, all on one loopback port. A nil one is none.
+// providers contains the fake identity providers of a configuration: OpenID Connect issuers,
+// Keystone and TokenReview services. All of them use one loopback port.
 type providers struct {
 	server *httptest.Server
 	ca     []byte
@@ -44,14 +47,14 @@ func (p *providers) close() {
 	p.server.Close()
 }
 
-// expect answers questions about a token.
+// expect sets the response to requests about a token.
 func (p *providers) expect(token string, answer func(w http.ResponseWriter, r *http.Request)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answers[token] = answer
 }
 
-// answer answers a question about a token; one that nobody expects is unknown.
+// answer responds to a request about a token. A token without an expected response is unknown.
 func (p *providers) answer(token string, w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	answer := p.answers[token]
@@ -63,12 +66,13 @@ func (p *providers) answer(token string, w http.ResponseWriter, r *http.Request)
 	answer(w, r)
 }
 
-// makeProviders makes the keys of the token sources, starts what they ask and fills in where it is.
-func (w *World) makeProviders() error {
+// makeProviders creates the keys of the token sources, starts the providers, and sets their
+// addresses in the configuration.
+func (w *Fixture) makeProviders() error {
 	w.keys = map[string]*authntest.Key{}
 	w.providers = &providers{mux: http.NewServeMux(), answers: map[string]func(http.ResponseWriter, *http.Request){}}
 	w.providers.server = httptest.NewUnstartedServer(w.providers.mux)
-	w.providers.server.Config.ErrorLog = log.New(io.Discard, "", 0) // whoever else knocks is no part of a scenario
+	w.providers.server.Config.ErrorLog = log.New(io.Discard, "", 0) // other connections do not matter to a scenario
 	w.providers.server.StartTLS()
 	w.providers.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.providers.server.Certificate().Raw})
 	sources := w.Config.Authentication.Sources
@@ -91,8 +95,8 @@ func (w *World) makeProviders() error {
 	return nil
 }
 
-// makeServiceAccounts names the key that the server signs with.
-func (w *World) makeServiceAccounts(src *configv1alpha1.Source) {
+// makeServiceAccounts sets the key that the server signs with.
+func (w *Fixture) makeServiceAccounts(src *configv1alpha1.Source) {
 	if len(src.ServiceAccount.KeyFiles) > 0 {
 		return
 	}
@@ -102,14 +106,14 @@ func (w *World) makeServiceAccounts(src *configv1alpha1.Source) {
 	w.keys[src.Name] = w.shared.serviceAccounts
 }
 
-func (w *World) makeKey(name string) (*authntest.Key, error) {
+func (w *Fixture) makeKey(name string) (*authntest.Key, error) {
 	key, err := authntest.NewKey("ES256")
 	w.keys[name] = key
 	return key, err
 }
 
-// makeIssuer serves discovery and keys; the issuer keeps its own URL.
-func (w *World) makeIssuer(src *configv1alpha1.Source) error {
+// makeIssuer serves the discovery document and the keys. The issuer keeps its URL.
+func (w *Fixture) makeIssuer(src *configv1alpha1.Source) error {
 	if src.OIDC.JWT.Issuer.DiscoveryURL != nil {
 		return nil
 	}
@@ -135,8 +139,8 @@ func serveJSON(mux *http.ServeMux, path string, content any) {
 	})
 }
 
-// makeKeystone serves what validates tokens: service login and validation (Identity API v3).
-func (w *World) makeKeystone(src *configv1alpha1.Source) error {
+// makeKeystone serves the login of the service and the validation of tokens (Identity API v3).
+func (w *Fixture) makeKeystone(src *configv1alpha1.Source) error {
 	if src.Keystone.CloudsFile != "" {
 		return nil
 	}
@@ -167,7 +171,7 @@ func (w *World) makeKeystone(src *configv1alpha1.Source) error {
 }
 
 // makeWebhook serves a TokenReview service.
-func (w *World) makeWebhook(src *configv1alpha1.Source) error {
+func (w *Fixture) makeWebhook(src *configv1alpha1.Source) error {
 	if src.Webhook.KubeConfigFile != "" {
 		return nil
 	}
@@ -194,7 +198,7 @@ func (w *World) makeWebhook(src *configv1alpha1.Source) error {
 	return clientcmd.WriteToFile(*config, filepath.Join(w.Dir, copied.KubeConfigFile))
 }
 
-// faulty returns what a service does instead of answering, nil if it answers.
+// faulty returns a handler that simulates a fault, or nil for no fault.
 func faulty(fault string) func(http.ResponseWriter, *http.Request) {
 	switch fault {
 	case FaultHang:
@@ -207,7 +211,7 @@ func faulty(fault string) func(http.ResponseWriter, *http.Request) {
 	return nil
 }
 
-// text returns a JSON string as its content, and anything else as it stands.
+// text returns the content of a JSON string, and any other value unchanged.
 func text(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -23,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// quotas are those of a cluster that does not change: what is charged is forgotten.
+// quotas contains the quotas of a cluster that does not change. It does not store charges.
 type quotas struct {
 	held       objects
 	namespaces corelisters.NamespaceLister
@@ -31,7 +34,7 @@ type quotas struct {
 	tenants    map[string]tenant.ID      // by the quota's name
 }
 
-// quotasOf counts what the objects of a scenario use of its quotas.
+// quotasOf returns the quotas of a scenario with the usage of its objects.
 func quotasOf(held objects, namespaces corelisters.NamespaceLister, byDefault corev1.ResourceList) (*quotas, error) {
 	q := &quotas{
 		held:       held,
@@ -123,7 +126,7 @@ func (q *quotas) Classes() (quota.Classes, error) {
 	return classes, nil
 }
 
-// Of implements quota.Store.
+// Of returns the quotas of a tenant. It implements [quota.Store].
 func (q *quotas) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	return q.states[id.String()], nil
 }
@@ -136,7 +139,7 @@ func (q *quotas) Taken(_ context.Context, id tenant.ID) (bool, error) {
 // Charge implements quota.Store.
 func (q *quotas) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 
-// ensure gives a tenant that has no quota the default one.
+// ensure adds the default quota for a tenant without a quota.
 func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 	if len(q.states[id.String()]) > 0 {
 		return nil

@@ -1,6 +1,9 @@
-// Package scenario runs scenario files: the one driver for every shape of the project. A [Shape]
-// brings a scenario's world to life and answers for it; what an answer must be is compared here
-// and nowhere else.
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scenario runs scenario files. It is the only driver for all deployment modes. A [Mode]
+// starts what a scenario needs and executes its cases. This package compares the results with the
+// expected results.
 package scenario
 
 import (
@@ -13,37 +16,39 @@ import (
 	"strings"
 )
 
-// Shape is one way in which the project runs.
-type Shape interface {
-	// Skip says why the shape cannot run a case of the scenario; nil asks about the whole. Empty
-	// if it can.
+// Mode is a deployment mode.
+type Mode interface {
+	// Skip returns why the mode cannot run a case of the scenario, or "" if it can. If the case is
+	// nil, the result applies to all cases.
 	Skip(s *Scenario, c *Case) string
-	// Keys are those of the shape's servers; nil if each world has its own.
+	// Keys returns the keys of the servers. If nil, each fixture has keys of its own.
 	Keys() *Keys
-	// Open builds the stack of a world. Its error is what a scenario calls invalid.
-	Open(ctx context.Context, w *World) (Session, error)
+	// Open builds the stack of a fixture. Its error is compared with Scenario.Invalid.
+	Open(ctx context.Context, w *Fixture) (Session, error)
 }
 
-// Session answers for one scenario. One goroutine uses it.
+// Session executes the cases of one scenario. It is not safe for concurrent use.
 type Session interface {
-	// Authenticate says who the credential is.
+	// Authenticate returns the result of the authentication of a credential.
 	Authenticate(ctx context.Context, c *Credential) (Authentication, error)
-	// Authorize decides about a request of the credential's owner.
+	// Authorize returns the decision for a request with a credential.
 	Authorize(ctx context.Context, c *Credential, r *Request) (Decision, error)
-	// Admit sends a write of the credential's owner through boundary and admission.
+	// Admit sends a write with a credential through the boundary and admission.
 	Admit(ctx context.Context, c *Credential, a *Admit) (Admission, error)
-	// Close ends what Open began.
+	// Close releases what Open created.
 	Close()
 }
 
-// Authentication is what came of a credential: a user, or why there is none.
+// Authentication is the result of the authentication of a credential.
 type Authentication struct {
 	User *User
-	// Refused is why a source refused the credential. Over HTTP the text is not known.
+	// Refused is the error of the source that rejected the credential.
 	Refused string
-	// Unclaimed says that no source knew the credential, or that this cannot be told from refused.
+	// Unclaimed reports whether no source recognized the credential. It is also true if the mode
+	// cannot distinguish this result from Refused.
 	Unclaimed bool
-	// Opaque says that refused and unclaimed cannot be told apart, nor the text be seen.
+	// Opaque reports whether the mode cannot distinguish Refused and Unclaimed, and does not know the
+	// error.
 	Opaque bool
 }
 
@@ -54,26 +59,26 @@ type User struct {
 	Extra     map[string][]string
 }
 
-// Decision is what the authorizer says: allow, deny or no-opinion.
+// Decision is the decision of the authorizer: allow, deny or no-opinion.
 type Decision struct{ Decision, Reason string }
 
-// Admission is what became of a write: the object as JSON, or why it was denied.
+// Admission is the result of a write: the object as JSON, or the reason of the denial.
 type Admission struct {
 	Object []byte
 	Denied string
 }
 
-// Status of a case.
+// Status is the status of a case.
 type Status string
 
-// The statuses.
+// The values of Status.
 const (
 	Passed  Status = "passed"
 	Failed  Status = "failed"
 	Skipped Status = "skipped"
 )
 
-// Result is what became of one case.
+// Result is the result of one case.
 type Result struct {
 	File     string `json:"file"`
 	Scenario string `json:"scenario"`
@@ -83,11 +88,11 @@ type Result struct {
 	Got      string `json:"got,omitempty"`
 }
 
-// invalidCase names, in results, the one question of a scenario whose configuration is wrong.
+// invalidCase is the name of the only case of a scenario with Invalid.
 const invalidCase = "the configuration is refused"
 
-// Files returns the scenario files below the paths, sorted; a path that is no directory stands for
-// itself.
+// Files returns the scenario files in the directories, and the paths that are not directories. The
+// result is sorted.
 func Files(paths []string) ([]string, error) {
 	var all []string
 	for _, path := range paths {
@@ -113,24 +118,24 @@ func Files(paths []string) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// Run runs the cases of a scenario in a shape and hands each result to report. The error means that
-// the scenario could not be run at all.
-func Run(ctx context.Context, shape Shape, file string, s *Scenario, report func(Result)) error {
+// Run runs the cases of a scenario in a mode, and calls report with each result. It returns an
+// error if the scenario cannot run.
+func Run(ctx context.Context, mode Mode, file string, s *Scenario, report func(Result)) error {
 	result := func(name string, status Status, expected, got string) {
 		report(Result{file, s.Metadata.Name, name, status, expected, got})
 	}
-	if why := shape.Skip(s, nil); why != "" {
+	if why := mode.Skip(s, nil); why != "" {
 		for _, name := range caseNames(s) {
 			result(name, Skipped, "", why)
 		}
 		return nil
 	}
-	w, err := NewWorld(s, shape.Keys())
+	w, err := NewFixture(s, mode.Keys())
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", file, s.Metadata.Name, err)
 	}
 	defer w.Close()
-	session, err := shape.Open(ctx, w)
+	session, err := mode.Open(ctx, w)
 	if session != nil {
 		defer session.Close()
 	}
@@ -149,7 +154,7 @@ func Run(ctx context.Context, shape Shape, file string, s *Scenario, report func
 		return fmt.Errorf("%s: %s: %w", file, s.Metadata.Name, err)
 	}
 	for _, c := range admitLast(s.Cases) {
-		if why := shape.Skip(s, c); why != "" {
+		if why := mode.Skip(s, c); why != "" {
 			result(c.Name, Skipped, "", why)
 			continue
 		}
@@ -163,8 +168,8 @@ func Run(ctx context.Context, shape Shape, file string, s *Scenario, report func
 	return nil
 }
 
-// admitLast returns the cases, those of admission behind the others: a server may have to change
-// its rules for them.
+// admitLast returns the cases with admission after the other cases, because a mode may change the
+// rules of its server for them.
 func admitLast(cases []Case) []*Case {
 	var before, after []*Case
 	for i := range cases {
@@ -188,7 +193,7 @@ func caseNames(s *Scenario) []string {
 	return names
 }
 
-// runCase returns what was expected of a case, what came, and whether they agree.
+// runCase returns the expected and the actual result of a case, and whether they match.
 func runCase(ctx context.Context, session Session, c *Case) (expected, got string, ok bool) {
 	if e := &c.Expect; e.User != nil || e.Unauthenticated || e.Refused != nil {
 		identity, err := session.Authenticate(ctx, &c.Credential)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -17,9 +20,9 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// token returns the bearer token that a credential presents, empty if it presents none, and sees to
-// it that whoever is asked about it answers.
-func (w *World) token(ctx context.Context, c *Credential) (string, error) {
+// token returns the bearer token of a credential, or "" if it has none. It also sets the response
+// of the provider that validates the token.
+func (w *Fixture) token(ctx context.Context, c *Credential) (string, error) {
 	switch {
 	case c.ServiceAccount != nil:
 		return w.serviceAccountToken(ctx, c.ServiceAccount)
@@ -33,8 +36,8 @@ func (w *World) token(ctx context.Context, c *Credential) (string, error) {
 	return c.BearerToken, nil
 }
 
-// source returns the source of a name, or the first that is of the kind.
-func (w *World) source(name, kind string, is func(*configv1alpha1.Source) bool) (*configv1alpha1.Source, error) {
+// source returns the source with a name, or the first source of the kind.
+func (w *Fixture) source(name, kind string, is func(*configv1alpha1.Source) bool) (*configv1alpha1.Source, error) {
 	for i := range w.Config.Authentication.Sources {
 		if src := &w.Config.Authentication.Sources[i]; is(src) && (name == "" || name == src.Name) {
 			return src, nil
@@ -46,7 +49,7 @@ func (w *World) source(name, kind string, is func(*configv1alpha1.Source) bool) 
 	return nil, fmt.Errorf("credential: the configuration has no source %q of kind %s", name, kind)
 }
 
-func (w *World) serviceAccountToken(ctx context.Context, c *ServiceAccountCredential) (string, error) {
+func (w *Fixture) serviceAccountToken(ctx context.Context, c *ServiceAccountCredential) (string, error) {
 	src, err := w.source("", "serviceAccount", func(s *configv1alpha1.Source) bool { return s.ServiceAccount != nil })
 	if err != nil {
 		return "", err
@@ -82,12 +85,12 @@ func (w *World) serviceAccountToken(ctx context.Context, c *ServiceAccountCreden
 	return sign(w.keys[src.Name], merged(claims, c.Claims), &c.JWT)
 }
 
-func (w *World) idToken(c *OIDCCredential) (string, error) {
+func (w *Fixture) idToken(c *OIDCCredential) (string, error) {
 	src, err := w.source(c.Issuer, "oidc", func(s *configv1alpha1.Source) bool { return s.OIDC != nil })
 	if err != nil {
 		return "", err
 	}
-	// Upstream's authenticator has the machine's clock.
+	// Upstream's authenticator uses the system clock.
 	now := time.Now()
 	issuer := src.OIDC.JWT.Issuer
 	claims := map[string]any{
@@ -100,7 +103,7 @@ func (w *World) idToken(c *OIDCCredential) (string, error) {
 	return sign(w.keys[src.Name], merged(claims, c.Claims), &c.JWT)
 }
 
-func (w *World) keystoneToken(c *KeystoneCredential) (string, error) {
+func (w *Fixture) keystoneToken(c *KeystoneCredential) (string, error) {
 	token := c.Token
 	if token == "" {
 		token = "gAAAAA" + rand.Text()
@@ -119,7 +122,7 @@ func (w *World) keystoneToken(c *KeystoneCredential) (string, error) {
 	return token, nil
 }
 
-func (w *World) webhookToken(c *WebhookCredential) (string, error) {
+func (w *Fixture) webhookToken(c *WebhookCredential) (string, error) {
 	src, err := w.source(c.Source, "webhook", func(s *configv1alpha1.Source) bool { return s.Webhook != nil })
 	if err != nil {
 		return "", err
@@ -155,14 +158,14 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return d.Duration
 }
 
-// merged returns claims with more added; nil takes one away.
+// merged returns claims with the claims of more. A nil claim of more is removed.
 func merged(claims, more map[string]any) map[string]any {
 	maps.Copy(claims, more)
 	maps.DeleteFunc(claims, func(_ string, value any) bool { return value == nil })
 	return claims
 }
 
-// sign returns the token of claims, as forged.
+// sign returns a token with the claims, changed as the forgery specifies.
 func sign(key *authntest.Key, claims map[string]any, f *Forgery) (string, error) {
 	if key == nil {
 		return "", errors.New("credential: the test runner has no signing key for this source: remove its keyFiles or " +

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package simulator_test
 
 import (
@@ -92,8 +95,8 @@ func TestLoad(t *testing.T) {
 		t.Errorf("grants %v, quotas %v", s.Grants, s.Quotas)
 	}
 	w := schema.GroupResource{Group: "x.io", Resource: "w"}
-	if s.CustomScope(w) != authz.ScopeNamespaced || s.SelectedLabels("team") == "" || s.SelectedLabels("a") != "" {
-		t.Errorf("scope %v, team selects: %s", s.CustomScope(w), s.SelectedLabels("team"))
+	if s.CustomScope(w) != authz.ScopeNamespaced || s.SelectedLabel("team") == "" || s.SelectedLabel("a") != "" {
+		t.Errorf("scope %v, team selects: %s", s.CustomScope(w), s.SelectedLabel("team"))
 	}
 	if !s.Owner("missing").IsZero() || !s.Owner("plain").IsSystem() {
 		t.Errorf("owners of what is missing: %v, of what has no label: %v", s.Owner("missing"), s.Owner("plain"))
@@ -160,11 +163,11 @@ func TestWithIsACopy(t *testing.T) {
 	}
 	y := schema.GroupResource{Group: "y.io", Resource: "y"}
 	if before.Owner("web") != tenanttest.ID(t, "acme") || len(before.Roles) != 2 || len(before.Quotas) != 2 ||
-		before.CustomScope(y) == authz.ScopeCluster || before.SelectedLabels("more") != "" {
+		before.CustomScope(y) == authz.ScopeCluster || before.SelectedLabel("more") != "" {
 		t.Errorf("before: %+v", before)
 	}
 	if after.Owner("web") != tenanttest.ID(t, "globex") || len(after.Roles) != 3 || len(after.Quotas) != 3 ||
-		after.CustomScope(y) != authz.ScopeCluster || after.SelectedLabels("more") == "" {
+		after.CustomScope(y) != authz.ScopeCluster || after.SelectedLabel("more") == "" {
 		t.Errorf("after: %+v", after)
 	}
 	if after.Bindings[2].Name != "one" || other.Bindings[2].Name != "two" || after.Grants[1].GetName() != "one" ||

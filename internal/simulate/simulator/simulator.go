@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simulator runs the server's own code over a snapshot of a cluster or a file, so that
 // commands answer what the server would. Nothing in it decides.
 package simulator
@@ -22,10 +25,8 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
-	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -84,10 +85,6 @@ func (s *Snapshot) AccessGrants() dynamic.Interface {
 	}, all...)
 }
 
-// SelectedLabels returns why a label may affect a webhook or a policy, or "" if none selects
-// namespaces by it.
-func (s *Snapshot) SelectedLabels(key string) string { return s.selected[key] }
-
 // CustomScope returns the scope of a custom resource.
 func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Scopes[r] }
 
@@ -100,15 +97,8 @@ func New(
 	delegate authorizer.Authorizer,
 	observe func(context.Context, authz.Outcome),
 ) (*stack.Stack, error) {
-	namespaces, err := s.NamespaceLister()
+	cluster, err := NewCluster(ctx, s, nil)
 	if err != nil {
-		return nil, err
-	}
-	grants, err := accessgrant.New(s.AccessGrants(), s.TenantObjects().Lineage, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := grants.Sync(ctx); err != nil {
 		return nil, err
 	}
 	return stack.New(ctx, config, stack.Server{
@@ -117,20 +107,7 @@ func New(
 			Authorizer: server(delegate),
 			RBAC:       &stack.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere},
 		},
-		Cluster: stack.Cluster{
-			Owners:          authz.NewOwners(namespaces.Get, nil),
-			CustomScope:     s.CustomScope,
-			SelectedLabels:  s.SelectedLabels,
-			Labelled:        func(schema.GroupResource, tenant.ID) bool { return true },
-			Grants:          grants.Grants(),
-			Quotas:          quotaTenants(s.Quotas),
-			Tenants:         s.TenantObjects(),
-			OwnedNamespaces: s.OwnedNamespaces,
-			References:      s.References,
-
-			PublicationSource: s.PublicationSource,
-			PublicationRole:   s.PublicationRole,
-		},
+		Cluster: cluster,
 		Observe: observe,
 	})
 }

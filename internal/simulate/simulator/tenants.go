@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package simulator
 
 import (
@@ -10,17 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
-	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TenantObjects returns what the Tenants say, and those that were deleted.
-func (s *Snapshot) TenantObjects() stack.Tenants {
+func (s *Snapshot) TenantObjects() lookup.Tenants {
 	return tenantObjects{
 		live:         s.Tenants,
 		retired:      s.Retired,
@@ -81,7 +84,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	return id, is
 }
 
-// Of implements [stack.Tenants].
+// Of implements [lookup.Tenants].
 func (t tenantObjects) Of(id tenant.ID) authz.Access {
 	if is, exists := t.live[id]; exists {
 		return is.Access
@@ -92,7 +95,7 @@ func (t tenantObjects) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
-// WithoutTenant implements [stack.Tenants].
+// WithoutTenant implements [lookup.Tenants].
 func (t tenantObjects) WithoutTenant(id tenant.ID) authz.Access {
 	if is, limited := t.takenBack[id]; limited {
 		return is.Access
@@ -114,19 +117,19 @@ func (s *Snapshot) takeBack(id tenant.ID, is TakenBack) {
 	}
 }
 
-// Accepts implements [stack.Tenants].
+// Accepts implements [lookup.Tenants].
 func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
 	lineage := t.Lineage(id)
 	return lineage.Accepts(issued)
 }
 
-// Spaces implements [stack.Tenants].
+// Spaces implements [lookup.Tenants].
 func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec { return t.live[id].Spaces }
 
-// FairUse implements [stack.Tenants].
+// FairUse implements [lookup.Tenants].
 func (t tenantObjects) FairUse(id tenant.ID) v1alpha1.FairUse { return t.live[id].FairUse }
 
-// Holds implements [stack.Tenants].
+// Holds implements [lookup.Tenants].
 func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
 	for _, p := range t.selecting(id) {
 		if p.Hold {
@@ -154,7 +157,7 @@ func (t tenantObjects) selecting(id tenant.ID) (selecting []*publication.Publica
 	return selecting
 }
 
-// Gives implements [stack.Tenants].
+// Gives implements [lookup.Tenants].
 func (t tenantObjects) Gives(
 	rules *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
 ) (bool, error) {
@@ -172,7 +175,7 @@ func (t tenantObjects) Gives(
 	}), nil
 }
 
-// PublicationsFrom implements [stack.Tenants].
+// PublicationsFrom implements [lookup.Tenants].
 func (t tenantObjects) PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool) {
 	for _, p := range t.publications {
 		if p.From.Namespace == namespace && p.From.Name == name && !p.Deleting {
@@ -182,13 +185,13 @@ func (t tenantObjects) PublicationsFrom(namespace, name string) (naming []*publi
 	return naming, true
 }
 
-// MemberRoles implements [stack.Tenants].
+// MemberRoles implements [lookup.Tenants].
 func (t tenantObjects) MemberRoles(id tenant.ID) []string { return t.live[id].MemberRoles }
 
-// Admins implements [stack.Tenants].
+// Admins implements [lookup.Tenants].
 func (t tenantObjects) Admins(id tenant.ID) []rbacv1.Subject { return t.live[id].Admins }
 
-// Lineage implements [stack.Tenants].
+// Lineage implements [lookup.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
 	is, retired := t.live[id], t.retired[id]
 	if is.Replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == is.Replaces }) {
@@ -203,7 +206,7 @@ func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
 	}
 }
 
-// IsOf implements [stack.Tenants].
+// IsOf implements [lookup.Tenants].
 func (t tenantObjects) IsOf(name string, id tenant.ID) bool {
 	for of := range t.live {
 		if of.ObjectName() == name {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package scenario
 
 import (
@@ -31,28 +34,29 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Names of authorities that are no source's, for credentials.
+// Names in X509Credential.CA of certificate authorities that belong to no x509 source.
 const (
 	otherCA      = "other"
 	frontProxyCA = "front-proxy"
 )
 
-// World is what a scenario's configuration needs around it: files, authorities and credentials.
-type World struct {
+// Fixture contains what the configuration of a scenario needs: files, certificate authorities and
+// keys.
+type Fixture struct {
 	Scenario *Scenario
-	// Dir holds the files; the local server accepts it as its directory.
+	// Dir contains the files. A local server can use it as its directory.
 	Dir string
-	// Config is the configuration with its paths filled in, and ConfigFile a file of it. It may be
+	// Config is the configuration with complete paths, and ConfigFile the path of its file. It may be
 	// invalid.
 	Config     *configv1alpha1.TenancyConfiguration
 	ConfigFile string
 
-	// UID returns the UID of a ServiceAccount, empty for one that does not exist. The shape sets it.
+	// UID returns the UID of a ServiceAccount, or "" if it does not exist. The mode sets it.
 	UID func(ctx context.Context, namespace, name string) (string, error)
 
 	now       time.Time
 	cas       map[string]*ca
-	keys      map[string]*authntest.Key // of the sources that issue tokens
+	keys      map[string]*authntest.Key // keys of the sources that issue tokens
 	shared    *Keys
 	providers *providers
 }
@@ -62,14 +66,15 @@ type ca struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Keys are those that a server reads at its start only, so that all worlds that it sees must share
-// them: of the front proxies' authority, and of the tokens of service accounts.
+// Keys are the keys that a server reads only when it starts: the key of the front proxies'
+// certificate authority and the key of service account tokens. All fixtures of one server share
+// them.
 type Keys struct {
 	frontProxies    *ca
 	serviceAccounts *authntest.Key
 }
 
-// NewKeys makes some that count now.
+// NewKeys returns new keys that are valid now.
 func NewKeys() (*Keys, error) { return newKeys(time.Now()) }
 
 func newKeys(now time.Time) (*Keys, error) {
@@ -81,7 +86,7 @@ func newKeys(now time.Time) (*Keys, error) {
 	return &Keys{proxies, accounts}, err
 }
 
-// Write puts the keys into dir where the local server looks for them.
+// Write writes the keys to the files in dir that the local server reads.
 func (k *Keys) Write(dir string) error {
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {
@@ -97,17 +102,17 @@ func (k *Keys) Write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, serviceAccountKey), data, 0o600)
 }
 
-// serviceAccountKey is where the local server keeps the key that it signs with.
+// serviceAccountKey is the path in its directory of the local server's signing key.
 const serviceAccountKey = "pki/service-account.key"
 
-// NewWorld makes the files and authorities of a scenario in a new directory. With
-// nil it has keys of its own.
-func NewWorld(s *Scenario, keys *Keys) (_ *World, err error) {
+// NewFixture creates the files and the certificate authorities of a scenario in a new directory. If
+// keys is nil, the fixture has keys of its own.
+func NewFixture(s *Scenario, keys *Keys) (_ *Fixture, err error) {
 	dir, err := os.MkdirTemp("", "scenario-")
 	if err != nil {
 		return nil, err
 	}
-	w := &World{
+	w := &Fixture{
 		Scenario: s,
 		Dir:      dir,
 		now:      time.Now(),
@@ -154,13 +159,13 @@ func NewWorld(s *Scenario, keys *Keys) (_ *World, err error) {
 	})
 }
 
-// Close removes the directory and ends the providers.
-func (w *World) Close() {
+// Close removes the directory and stops the providers.
+func (w *Fixture) Close() {
 	w.providers.close()
 	_ = os.RemoveAll(w.Dir)
 }
 
-func (w *World) writeFiles() error {
+func (w *Fixture) writeFiles() error {
 	for name, content := range w.Scenario.Files {
 		if !filepath.IsLocal(name) {
 			return fmt.Errorf("file %q: must be a relative path", name)
@@ -176,8 +181,9 @@ func (w *World) writeFiles() error {
 	return nil
 }
 
-// makeAuthorities makes one for each x509 source without a file, and one that nobody knows.
-func (w *World) makeAuthorities() error {
+// makeAuthorities creates a certificate authority for each x509 source without a file, and one that
+// no source trusts.
+func (w *Fixture) makeAuthorities() error {
 	if err := w.shared.Write(w.Dir); err != nil {
 		return err
 	}
@@ -196,7 +202,7 @@ func (w *World) makeAuthorities() error {
 	return w.makeAuthority(otherCA, filepath.Join("pki", "other-ca.crt"))
 }
 
-func (w *World) makeAuthority(name, path string) error {
+func (w *Fixture) makeAuthority(name, path string) error {
 	made, err := newAuthority(name, w.now)
 	if err != nil {
 		return err
@@ -205,7 +211,8 @@ func (w *World) makeAuthority(name, path string) error {
 	return made.write(filepath.Join(w.Dir, path))
 }
 
-// newAuthority makes an authority that counts a year before now and ten after.
+// newAuthority creates a certificate authority that is valid from one year before now until ten
+// years after now.
 func newAuthority(name string, now time.Time) (*ca, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -228,7 +235,7 @@ func newAuthority(name string, now time.Time) (*ca, error) {
 	return &ca{parsed, key}, err
 }
 
-// write writes the certificate to a path that ends in .crt, and the key beside it.
+// write writes the certificate to a path that ends in .crt, and the key to the same path with .key.
 func (c *ca) write(path string) error {
 	key, err := keyutil.MarshalPrivateKeyToPEM(c.key)
 	if err != nil {
@@ -241,8 +248,8 @@ func (c *ca) write(path string) error {
 	return os.WriteFile(strings.TrimSuffix(path, ".crt")+".key", key, 0o600)
 }
 
-// Held returns all that the cluster of a scenario holds: its objects and the old objects of its
-// cases. Two that are one object and differ are an error.
+// Held returns all objects in the cluster of a scenario: its objects and the old objects of its
+// cases. It returns an error if two definitions of the same object differ.
 func Held(s *Scenario) ([]runtime.RawExtension, error) {
 	all := slices.Clone(s.Objects)
 	seen := map[string]string{}
@@ -267,8 +274,8 @@ func Held(s *Scenario) ([]runtime.RawExtension, error) {
 	return all, nil
 }
 
-// Certificate returns the client certificate that a credential presents, nil if it presents none.
-func (w *World) Certificate(c *Credential) (*tls.Certificate, error) {
+// Certificate returns the client certificate of a credential, or nil if it has none.
+func (w *Fixture) Certificate(c *Credential) (*tls.Certificate, error) {
 	if c.X509 == nil {
 		return nil, nil
 	}
@@ -295,7 +302,7 @@ func (w *World) Certificate(c *Credential) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-func (w *World) issuer(name string) (*ca, error) {
+func (w *Fixture) issuer(name string) (*ca, error) {
 	if name == "" {
 		for _, src := range w.Config.Authentication.Sources {
 			if src.X509 != nil {
@@ -311,7 +318,7 @@ func (w *World) issuer(name string) (*ca, error) {
 	return issuer, nil
 }
 
-func (w *World) template(c *X509Credential) (*x509.Certificate, error) {
+func (w *Fixture) template(c *X509Credential) (*x509.Certificate, error) {
 	serial := big.NewInt(c.Serial)
 	if c.Serial == 0 {
 		var err error
@@ -350,9 +357,9 @@ func (w *World) template(c *X509Credential) (*x509.Certificate, error) {
 	return t, nil
 }
 
-// Headers returns the HTTP headers that a credential is sent with, impersonation included. Tokens
-// are made anew with each call.
-func (w *World) Headers(ctx context.Context, c *Credential) (http.Header, error) {
+// Headers returns the HTTP headers of a request with a credential, including the headers of an
+// impersonation. Each call creates new tokens.
+func (w *Fixture) Headers(ctx context.Context, c *Credential) (http.Header, error) {
 	h := http.Header{}
 	for name, values := range c.Headers {
 		for _, v := range values {
@@ -374,7 +381,7 @@ func (w *World) Headers(ctx context.Context, c *Credential) (http.Header, error)
 	return h, nil
 }
 
-// SetImpersonation asks for an identity in the headers of a request.
+// SetImpersonation sets the headers of a request that impersonates a user.
 func SetImpersonation(h http.Header, u *UserCredential) {
 	h.Set("Impersonate-User", u.Name)
 	if u.UID != "" {
@@ -390,7 +397,8 @@ func SetImpersonation(h http.Header, u *UserCredential) {
 	}
 }
 
-// escapeKey percent-encodes what may not stand in a header's name (RFC 9110, section 5.6.2).
+// escapeKey percent-encodes the characters that the name of a header must not contain (RFC 9110,
+// section 5.6.2).
 func escapeKey(key string) string {
 	out := ""
 	for i := range len(key) {
@@ -403,8 +411,8 @@ func escapeKey(key string) string {
 	return out
 }
 
-// Now is the scenario's clock, nil for the machine's.
-func (w *World) Now() func() time.Time {
+// Now returns the clock of the scenario, or nil for the system clock.
+func (w *Fixture) Now() func() time.Time {
 	if w.Scenario.Now == nil {
 		return nil
 	}
