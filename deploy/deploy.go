@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deploy holds what an operator installs: Helm charts of the webhook service and of the
 // gateway, whose templates are also what "kubetenant-webhook generate" and "kubetenant-gateway
 // generate" render, and a Grafana dashboard.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package style_test checks rules about Go code and Markdown pages that no linter checks.
 package style_test
 

@@ -42,6 +42,18 @@ request.operation == "CREATE" && has(object.metadata.labels) && "kubetenant.dev/
 {{- define "createdTenant" -}}
 request.operation == "CREATE" && object.spec.all(k, k in ["id", "access", "deletionPolicy"]) && (!has(object.spec.access) || object.spec.access == "Open") && (!has(object.spec.deletionPolicy) || object.spec.deletionPolicy == "Protect") && !has(object.metadata.ownerReferences) && (!has(object.metadata.annotations) || !("kubetenant.dev/keystone" in object.metadata.annotations))
 {{- end -}}
+{{- /* CEL that reports whether the schema .is keeps every field of the schema .was, down to .depth levels of fields.
+       Lists and maps are not levels: their elements stand for them. */ -}}
+{{- define "keepsFields" -}}
+{{- $was := print "o" .depth }}{{ $is := print "n" .depth -}}
+[{{ template "elements" .was }}].all({{ $was }}, [{{ template "elements" .is }}].all({{ $is }}, {{ template "anything" $is }} || !{{ template "anything" $was }} && (!has({{ $was }}.properties) || has({{ $is }}.properties) && {{ $was }}.properties.all(k, k in {{ $is }}.properties{{ if gt .depth 1 }} && {{ template "keepsFields" dict "was" (print $was ".properties[k]") "is" (print $is ".properties[k]") "depth" (sub .depth 1) }}{{ end }}))))
+{{- end -}}
+{{- define "elements" -}}
+has({{ . }}.items) ? {{ . }}.items : has({{ . }}.additionalProperties) && type({{ . }}.additionalProperties) != bool ? {{ . }}.additionalProperties : {{ . }}
+{{- end -}}
+{{- define "anything" -}}
+("x-kubernetes-preserve-unknown-fields" in {{ . }} && {{ . }}["x-kubernetes-preserve-unknown-fields"] == true)
+{{- end -}}
 {{- /* The resources of a policy for the kinds that the configuration allows to publish. */ -}}
 {{- define "publishedRules" -}}
 {{- range .Values.published }}
@@ -59,7 +71,7 @@ app.kubernetes.io/part-of: kubetenant, app.kubernetes.io/version: {{ toJson .Cha
 {{- /* What the pods of all deployments have in common. */ -}}
 {{- define "pod" -}}
 priorityClassName: {{ toJson .Values.priorityClassName }}
-      securityContext: { runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: { type: RuntimeDefault } }
+      securityContext: { runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, fsGroupChangePolicy: OnRootMismatch, seccompProfile: { type: RuntimeDefault } }
       imagePullSecrets: {{ toJson .Values.imagePullSecrets }}
       nodeSelector: {{ toJson .Values.nodeSelector }}
       tolerations: {{ toJson .Values.tolerations }}
@@ -78,4 +90,37 @@ image: {{ toJson (required "image: there is no default" .Values.image) }}
 {{- range $path, $content := .Values.config }}
           - { key: {{ template "key" $path }}, path: {{ toJson $path }} }
 {{- end }}
+{{- end -}}
+{{- /* Fails if the service writes files outside of its volume, or records that need a volume which outlives a Pod. */ -}}
+{{- define "checkStorage" -}}
+{{- if not .Values.admissionOnly -}}
+{{- $type := .Values.storage.type -}}
+{{- $config := fromYaml (index .Values.config "tenancy.yaml") -}}
+{{- $audit := index $config "audit" -}}
+{{- $usage := index $config "usage" -}}
+{{- if $audit -}}
+{{- if not $type -}}
+{{- fail "the configuration has the section audit: set storage.type to EmptyDir or Claim" -}}
+{{- end -}}
+{{- template "checkPath" (list "audit.directory" (index $audit "directory")) -}}
+{{- end -}}
+{{- if $usage -}}
+{{- if index $usage "directory" -}}
+{{- if ne $type "Claim" -}}
+{{- fail "the configuration has usage.directory: set storage.type to Claim, since unsent usage records must outlive a Pod" -}}
+{{- end -}}
+{{- template "checkPath" (list "usage.directory" (index $usage "directory")) -}}
+{{- end -}}
+{{- with index $usage "file" -}}
+{{- template "checkPath" (list "usage.file.path" (index . "path")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- /* Fails if the path of a field is not in the volume of the service. */ -}}
+{{- define "checkPath" -}}
+{{- $path := toJson (index . 1) -}}
+{{- if or (not (regexMatch "^\"/var/lib/kubetenant/[^/.\\\\\"]" $path)) (regexMatch "/\\.\\.(/|\"$)" $path) -}}
+{{- fail (print (index . 0) ": must be below /var/lib/kubetenant, where the chart mounts the volume") -}}
+{{- end -}}
 {{- end -}}

@@ -1,0 +1,77 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// lookEvery is the interval at which a balancer checks whether a replica is ready.
+const lookEvery = 200 * time.Millisecond
+
+// backend is a replica behind a balancer: the address that it serves and the URL of its readiness.
+type backend struct {
+	address, health string
+	ready           atomic.Bool
+}
+
+// newBalancer returns the address of a listener that forwards connections to replicas that are ready.
+func newBalancer(t *testing.T, backends ...*backend) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	ctx := t.Context()
+	for _, b := range backends {
+		go func() {
+			for ctx.Err() == nil {
+				b.ready.Store(readyz(ctx, b.health) == nil)
+				time.Sleep(lookEvery)
+			}
+		}()
+	}
+	go func() {
+		for n := 0; ; n++ {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go forward(from, backends, n)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// forward connects a client with the next replica that is ready and can be reached.
+func forward(from net.Conn, backends []*backend, n int) {
+	defer func() { _ = from.Close() }()
+	for i := range backends {
+		b := backends[(n+i)%len(backends)]
+		if !b.ready.Load() {
+			continue
+		}
+		to, err := net.Dial("tcp", b.address)
+		if err != nil {
+			b.ready.Store(false)
+			continue
+		}
+		defer func() { _ = to.Close() }()
+		var wg sync.WaitGroup
+		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+			wg.Go(func() {
+				_, _ = io.Copy(way[1], way[0]) // either side may end it
+				_ = way[1].(*net.TCPConn).CloseWrite()
+			})
+		}
+		wg.Wait()
+		return
+	}
+}

@@ -1,0 +1,73 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// settle is how long traffic runs after each step.
+const settle = 3 * time.Second
+
+// graceful returns the flags that docs/tasks/upgrade.md requires.
+func graceful() []string {
+	return []string{"--shutdown-delay-duration=2s", "--shutdown-send-retry-after=true"}
+}
+
+// TestUpgradeCompiledIn replaces two servers one after the other, back, and again. Callers that retry as
+// documented see no failure, and no object changes.
+func TestUpgradeCompiledIn(t *testing.T) {
+	earlier, current := releases(t)
+	p := startPlane(t, current, "tenancy.yaml", "--tenancy=false")
+	var servers []*replica
+	var backends []*backend
+	for range 2 {
+		s := p.startServer(t, earlier, freeAddress(t), graceful()...)
+		s.awaitReady(t, "https://"+s.address)
+		servers = append(servers, s)
+		backends = append(backends, &backend{address: s.address, health: "https://" + s.address})
+	}
+	address := newBalancer(t, backends...)
+	c, requests := admin(t, p.Server, address), tenantRequests()
+	p.prepare(t, address, requests)
+	stored := snapshot(t, dynamicClient(t, c))
+	traffic := startTraffic(t, c, requests, retryWithin)
+	time.Sleep(settle)
+	traffic.check(t, "before")
+	for _, step := range []struct{ phase, bin string }{
+		{"upgrade", current}, {"rollback", earlier}, {"upgrade again", current},
+	} {
+		for i, s := range servers {
+			s.stop(t)
+			servers[i] = p.startServer(t, step.bin, s.address, graceful()...)
+			servers[i].awaitReady(t, "https://"+s.address)
+			time.Sleep(settle)
+		}
+		traffic.check(t, step.phase)
+		compare(t, step.phase, stored, snapshot(t, dynamicClient(t, c)))
+	}
+}
+
+// TestReplacedServer sends requests to a server while it is replaced. A load balancer may do so, because it
+// notices only after an interval that a server is not ready. Each answer is right, or the caller retries.
+func TestReplacedServer(t *testing.T) {
+	_, current := releases(t)
+	p := startPlane(t, current, "tenancy.yaml", "--tenancy=false")
+	s := p.startServer(t, current, freeAddress(t))
+	s.awaitReady(t, "https://"+s.address)
+	requests := tenantRequests()
+	p.prepare(t, s.address, requests)
+	c := rest.CopyConfig(admin(t, p.Server, s.address))
+	traffic := startTraffic(t, c, requests, patience) // there is no other server
+	for range 3 {
+		s.stop(t)
+		s = p.startServer(t, current, s.address)
+		s.awaitReady(t, "https://"+s.address)
+		time.Sleep(settle)
+	}
+	traffic.check(t, "restarts")
+}

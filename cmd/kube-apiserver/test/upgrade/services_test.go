@@ -1,0 +1,192 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const (
+	definitionsFolder = "../../../../deploy/chart/crds"
+	controller        = "kubetenant-controller"
+)
+
+// takeOver ends a process of kubetenant-local, and returns the arguments that it had.
+func (p *controlPlane) takeOver(t *testing.T, name string) (args []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.Dir, name+".pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Within(t, patience, func() error {
+		if _, err := os.Stat(proc); err == nil {
+			return errors.New(name + " has not ended")
+		}
+		return nil
+	})
+	return strings.Split(strings.Trim(string(line), "\x00"), "\x00")[1:]
+}
+
+// flagOf returns the value of a flag.
+func flagOf(t *testing.T, args []string, name string) string {
+	t.Helper()
+	for _, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+			return value
+		}
+	}
+	t.Fatalf("no flag --%s in %q", name, args)
+	return ""
+}
+
+// service is a process that the test replaces.
+type service struct {
+	name, binary string
+	args         []string
+	running      *process // nil while kubetenant-local runs it
+}
+
+// replace ends the process and starts the one of a release. Replicas must be ready then.
+func (s *service) replace(t *testing.T, p *controlPlane, bin string) {
+	t.Helper()
+	if s.running == nil {
+		s.args = p.takeOver(t, s.name)
+	} else {
+		s.running.stop(t)
+	}
+	s.start(t, p, bin)
+}
+
+func (s *service) start(t *testing.T, p *controlPlane, bin string) {
+	t.Helper()
+	s.running = run(t, filepath.Join(p.Dir, s.name+".log"), filepath.Join(bin, s.binary), s.args...)
+	if s.name != controller { // the balancer of kubetenant-local notices it within 2 s
+		s.running.awaitReady(t, "http://"+flagOf(t, s.args, "metrics-listen"))
+	}
+	time.Sleep(settle)
+}
+
+// services returns the processes of the webhook service with two replicas.
+func services() []*service {
+	return []*service{
+		{name: "kubetenant-webhook-1", binary: "kubetenant-webhook"},
+		{name: "kubetenant-webhook-2", binary: "kubetenant-webhook"},
+		{name: controller, binary: "kubetenant-webhook"},
+	}
+}
+
+// install applies the definitions of this release, as docs/tasks/upgrade.md does.
+func (p *controlPlane) install(t *testing.T, address string) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"apply", "--server-side", "-f", definitionsFolder, "--force-conflicts"},
+		{"wait", "--for=condition=Established", "-f", definitionsFolder},
+	} {
+		if out, err := p.kubectl(t, address, args...); err != nil {
+			t.Fatal(out)
+		}
+	}
+}
+
+// TestUpgradeWebhook replaces the replicas of the webhook service and its controller, back, and again.
+func TestUpgradeWebhook(t *testing.T) {
+	earlier, current := releases(t)
+	p := startPlane(t, earlier, "webhook.yaml", "--webhook", "--replicas=2")
+	address := strings.TrimPrefix(p.URL, "https://")
+	c, requests := admin(t, p.Server, address), tenantRequests()
+	p.prepare(t, address, requests)
+	stored := snapshot(t, dynamicClient(t, c))
+	traffic := startTraffic(t, c, requests, retryWithin)
+	time.Sleep(settle)
+	traffic.check(t, "before")
+	all := services()
+	for _, step := range []struct{ phase, bin string }{
+		{"upgrade", current}, {"rollback", earlier}, {"upgrade again", current},
+	} {
+		if step.bin == current {
+			p.install(t, address)
+		}
+		for _, s := range all {
+			s.replace(t, p, step.bin)
+		}
+		traffic.check(t, step.phase)
+		compare(t, step.phase, stored, snapshot(t, dynamicClient(t, c)))
+	}
+}
+
+// TestUpgradeGateway replaces the admission service and then two replicas of the gateway, and rolls back in
+// the reverse order.
+func TestUpgradeGateway(t *testing.T) {
+	earlier, current := releases(t)
+	p := startPlane(t, earlier, "gateway.yaml", "--gateway", "--replicas=2")
+	gateways := []*service{
+		{name: "kubetenant-gateway", binary: "kubetenant-gateway"},
+		{name: "kubetenant-gateway-2", binary: "kubetenant-gateway"},
+	}
+	gateways[0].args = p.takeOver(t, gateways[0].name)
+	var backends []*backend
+	for _, g := range gateways {
+		g.args = slices.Clone(gateways[0].args)
+		for i, arg := range g.args {
+			for _, name := range []string{"--listen=", "--metrics-listen="} {
+				if strings.HasPrefix(arg, name) {
+					g.args[i] = name + freeAddress(t)
+				}
+			}
+		}
+		g.start(t, p, earlier)
+		backends = append(backends, &backend{
+			address: flagOf(t, g.args, "listen"),
+			health:  "http://" + flagOf(t, g.args, "metrics-listen"),
+		})
+	}
+	address := newBalancer(t, backends...)
+	direct := strings.TrimPrefix(p.URL, "https://")
+	c, requests := admin(t, p.Server, address), tenantRequests()
+	p.prepare(t, direct, nil)
+	pin(t, c, requests)
+	there := dynamicClient(t, admin(t, p.Server, direct))
+	stored := snapshot(t, there)
+	traffic := startTraffic(t, c, requests, retryWithin)
+	time.Sleep(settle)
+	traffic.check(t, "before")
+	all := slices.Concat(services(), gateways)
+	for _, step := range []struct{ phase, bin string }{
+		{"upgrade", current}, {"rollback", earlier}, {"upgrade again", current},
+	} {
+		order := slices.Clone(all)
+		if step.bin == current {
+			p.install(t, direct)
+		} else {
+			slices.Reverse(order)
+		}
+		for _, s := range order {
+			s.replace(t, p, step.bin)
+		}
+		traffic.check(t, step.phase)
+		compare(t, step.phase, stored, snapshot(t, there))
+	}
+}

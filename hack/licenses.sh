@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
+# licenses.sh BIN [--check]: writes the license header into each Go, shell and JavaScript file that has
+# none, except testdata and generated files. With --check, it lists these files and fails. BIN has addlicense.
+set -euo pipefail
+
+bin=$1
+cd "$(dirname "$0")/.."
+check=()
+[ "${2:-}" != --check ] || check=(-check)
+git ls-files -z -- '*.go' '*.sh' '*.js' '*.mjs' '*.ts' ':!**/testdata/**' |
+  xargs -0 "$bin/addlicense" "${check[@]}" -s=only -l apache -c 'The kubetenant authors' -y ''

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
+# registry-login.sh BIN REGISTRY: stores the credentials REGISTRY_USER and REGISTRY_PASSWORD of the environment,
+# so that "make push-release" can upload to REGISTRY. BIN has cosign.
+set -euo pipefail
+
+host=${2%%/*}
+if [ -z "$host" ] || [ -z "${REGISTRY_USER:-}" ] || [ -z "${REGISTRY_PASSWORD:-}" ]; then
+  echo 'registry-login: set REGISTRY, REGISTRY_USER and REGISTRY_PASSWORD' >&2
+  exit 1
+fi
+"$1/cosign" login "$host" --username "$REGISTRY_USER" --password-stdin <<<"$REGISTRY_PASSWORD"

@@ -1,0 +1,191 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restored
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// auditLogs finds the writes in audit logs that the cluster does not show.
+func (c *check) auditLogs(ctx context.Context) error {
+	log := newAuditLog()
+	for _, path := range c.AuditLogs {
+		if err := log.read(path); err != nil {
+			c.miss("audit log: %w", err)
+		}
+	}
+	if log.invalid > 0 {
+		c.miss("audit log: %d lines are not audit events, so findings may be missing: the first is %s",
+			log.invalid, log.firstInvalid)
+	}
+	if log.events == 0 {
+		c.miss("audit log: %s: no audit events found: a log needs one audit.k8s.io/v1 event in JSON per line, with stage "+
+			"ResponseComplete", strings.Join(c.AuditLogs, ", "))
+		return nil
+	}
+	ours, err := c.isOurs(ctx, log)
+	if err != nil {
+		return err
+	}
+	if !ours {
+		c.miss("audit log: %s: no service account of kube-system has a UID of the cluster: they %w",
+			strings.Join(c.AuditLogs, ", "), errOtherCluster)
+		return nil
+	}
+	rows := resources()
+	for i := range rows {
+		if err := c.compare(ctx, &rows[i], log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isOurs reports whether the log belongs to the cluster. The UIDs of the service accounts in
+// kube-system identify a cluster, and a restore keeps them. A log without them cannot be checked.
+func (c *check) isOurs(ctx context.Context, log *auditLog) (bool, error) {
+	if len(log.accounts) == 0 {
+		return true, nil
+	}
+	found, accounts := false, schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	err := eachObject(ctx, c.client, accounts, metav1.NamespaceSystem, metav1.ListOptions{},
+		func(m *metav1.PartialObjectMetadata) { found = found || log.accounts[string(m.UID)] })
+	return found, err
+}
+
+// compare compares the objects of a resource with their last writes.
+func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
+	var keys []key
+	for k, w := range log.last {
+		if k.resource == r.GroupResource() && (!r.ofService || k.namespace == c.Namespace) && (w.deleted || !r.deletions) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	slices.SortFunc(keys, key.compare)
+	objects := map[key]object{}
+	namespace := ""
+	if r.ofService {
+		namespace = c.Namespace
+	}
+	err := eachObject(ctx, c.client, r.GroupVersionResource, namespace, metav1.ListOptions{},
+		func(m *metav1.PartialObjectMetadata) {
+			objects[key{r.GroupResource(), m.Namespace, m.Name}] = newObject(m)
+		})
+	switch {
+	case apierrors.IsForbidden(err): // a finding about another resource is still worth printing
+		c.miss("%s could not be compared: %s", r.Resource, err.Error())
+		return nil
+	case err != nil && !apierrors.IsNotFound(err): // the definition may be missing
+		return fmt.Errorf("%s: %w", r.Resource, err)
+	}
+	for _, k := range keys {
+		is, exists := objects[k]
+		if !exists && (log.wentWithNamespace(k) || r.Resource == v1alpha1.ResourceRetiredTenants && c.lives(k.name, log)) {
+			continue
+		}
+		c.judge(r, k, log.last[k], is, exists)
+	}
+	return nil
+}
+
+// judge finds whether an object shows its last write.
+func (c *check) judge(r *resource, k key, w write, is object, exists bool) {
+	name := k.name
+	if k.namespace != "" {
+		name = k.namespace + "/" + k.name
+	}
+	name = r.kind + " " + name
+	when := fmt.Sprintf("at %s by %s", w.at.UTC().Format(time.RFC3339), w.by)
+	// Managed fields have no fractions of a second.
+	since := w.at.Truncate(time.Second)
+	retired := r.Resource == v1alpha1.ResourceRetiredTenants
+	switch {
+	case w.deleted && exists && !is.deleting && !is.managed && !is.created.After(w.at):
+		c.find(name, "was deleted "+when+", but exists: "+r.again, deletion(r, k))
+	case w.deleted, isOfServer(w.by) && !retired, exists && is.managed:
+	case !exists && retired:
+		c.find(name, "was created "+when+", but does not exist: "+r.older,
+			"create it again, with the ID and the UID of its name in spec.id and spec.uid")
+	case !exists:
+		c.find(name, "was written "+when+", but does not exist", "create it again, or ignore this if its owner was deleted")
+	case is.written.Before(since) && !retired:
+		c.find(name, "was written "+when+", but its last change is of "+is.written.UTC().Format(time.RFC3339)+": "+r.older,
+			"repeat the change: compare the object with its source, such as Git")
+	}
+}
+
+// wentWithNamespace reports whether the namespace of an object was deleted after the last write of the
+// object. Kubernetes then deletes the object without an event of its own.
+func (l *auditLog) wentWithNamespace(k key) bool {
+	w, found := l.last[key{namespaces().GroupResource(), "", k.namespace}]
+	return k.namespace != "" && found && w.deleted && w.at.After(l.last[k].at)
+}
+
+// lives reports whether a missing RetiredTenant is that of a Tenant that exists. Then the deletion of
+// the Tenant is the finding, and its repetition creates the RetiredTenant.
+func (c *check) lives(retired string, log *auditLog) bool {
+	for _, is := range c.tenants.existing {
+		if is.name+"-"+is.uid != retired {
+			continue
+		}
+		r := compared(v1alpha1.Resource(v1alpha1.ResourceTenants))
+		k := key{r.GroupResource(), "", is.name}
+		if w := log.last[k]; !w.deleted {
+			created := log.last[key{v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), "", retired}]
+			created.deleted = true
+			c.judge(r, k, created, object{}, true)
+		}
+		return true
+	}
+	return false
+}
+
+// isOfServer reports whether a user is a controller that repeats its writes.
+func isOfServer(user string) bool {
+	switch name, is := strings.CutPrefix(user, systemAccount); {
+	case is:
+		return slices.Contains([]string{
+			"clusterrole-aggregation-controller", "generic-garbage-collector", "namespace-controller",
+			"service-account-controller",
+		}, name)
+	default:
+		return user == "system:apiserver" || user == "system:kube-controller-manager" ||
+			user == "system:serviceaccount:kubetenant-system:kubetenant-webhook"
+	}
+}
+
+// deletion returns the command that deletes an object again.
+func deletion(r *resource, k key) string {
+	if r.Resource == v1alpha1.ResourceTenants {
+		return "kubectl tenant delete-tenant " + argument(k.name)
+	}
+	resource := strings.ToLower(r.kind)
+	command := "kubectl delete " + resource + " " + argument(k.name)
+	if k.namespace != "" {
+		command += " -n " + argument(k.namespace)
+	}
+	return command
+}
+
+// argument quotes a name for a shell. Names of RBAC objects may contain almost any character.
+func argument(name string) string {
+	const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
+	if strings.Trim(name, harmless) == "" && name != "" && name[0] != '-' {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}

@@ -1,0 +1,122 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restored
+
+import (
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// resource is a resource that is compared with audit logs.
+type resource struct {
+	schema.GroupVersionResource
+	kind string
+	// again is the effect of a deleted object that exists again, and older that of an object that
+	// is missing or has an earlier content.
+	again, older string
+	// ofService reports whether only objects in the namespace of the service are compared.
+	ofService bool
+	// deletions reports whether only deletions are compared.
+	deletions bool
+}
+
+// resources returns the compared resources in the order of their findings.
+func resources() []resource {
+	ours := func(name, kind, again, older string) resource {
+		return resource{
+			GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource(name),
+			kind:                 kind,
+			again:                again,
+			older:                older,
+		}
+	}
+	rbac := func(name, kind string) resource {
+		return resource{
+			GroupVersionResource: rbacv1.SchemeGroupVersion.WithResource(name),
+			kind:                 kind,
+			again:                "its rights are valid again",
+			older:                "removed rights may be valid again",
+		}
+	}
+	core := func(name string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Version: "v1", Resource: name}
+	}
+	return []resource{
+		ours(v1alpha1.ResourceTenants, v1alpha1.KindTenant, "its callers have access again, and its name is not reserved",
+			"a suspension may be missing, and removed admins may have access again"),
+		ours(v1alpha1.ResourceRetiredTenants, v1alpha1.KindRetiredTenant, "it reserves the name again",
+			"the name of the deleted tenant is not reserved"),
+		ours(v1alpha1.ResourceTenantMembers, v1alpha1.KindTenantMembers, "its members have their roles again",
+			"removed members may have their roles again"),
+		ours(v1alpha1.ResourceAccessGrants, v1alpha1.KindAccessGrant, "the grant is valid again",
+			"the grant may allow more than its owner wants"),
+		ours(v1alpha1.ResourceTenantQuotas, v1alpha1.KindTenantQuota, "it limits the tenant again",
+			"the tenant may have its former limits"),
+		ours(v1alpha1.ResourcePublications, v1alpha1.KindPublication, "it copies its object to tenants again",
+			"it may copy to tenants that it no longer names"),
+		ours(v1alpha1.ResourceNamespaceTemplates, v1alpha1.KindNamespaceTemplate, "tenants may use it again",
+			"namespaces may lack objects of the template"),
+		{
+			GroupVersionResource: core("namespaces"),
+			kind:                 "Namespace",
+			again:                "its objects and the tokens of its service accounts are valid again",
+			older:                "it may have its former labels",
+		},
+		rbac("clusterrolebindings", "ClusterRoleBinding"),
+		rbac("clusterroles", "ClusterRole"),
+		rbac("rolebindings", "RoleBinding"),
+		rbac("roles", "Role"),
+		{
+			GroupVersionResource: core("serviceaccounts"),
+			kind:                 "ServiceAccount",
+			again:                "its tokens are valid again",
+			deletions:            true,
+		},
+		{
+			GroupVersionResource: core("secrets"),
+			kind:                 "Secret",
+			again:                "the service may use it again",
+			older:                "later revocations and changes of the configuration are not in effect",
+			ofService:            true,
+		},
+	}
+}
+
+// compared returns the row of a resource, or nil.
+func compared(of schema.GroupResource) *resource {
+	rows := resources()
+	for i := range rows {
+		if rows[i].GroupResource() == of {
+			return &rows[i]
+		}
+	}
+	return nil
+}
+
+// object is what a comparison needs of the metadata of an object.
+type object struct {
+	created, written  time.Time
+	deleting, managed bool
+}
+
+func newObject(m *metav1.PartialObjectMetadata) object {
+	o := object{
+		created:  m.CreationTimestamp.Time,
+		written:  m.CreationTimestamp.Time,
+		deleting: m.DeletionTimestamp != nil,
+		managed:  m.Labels[tenant.ManagedLabel] != "",
+	}
+	for _, by := range m.ManagedFields {
+		if by.Subresource == "" && by.Time != nil && by.Time.After(o.written) {
+			o.written = by.Time.Time
+		}
+	}
+	return o
+}

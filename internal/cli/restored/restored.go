@@ -1,0 +1,96 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package restored finds what a cluster lost when it was restored from a backup. A backup of etcd
+// is consistent in itself, so most of the loss shows only in records outside etcd: usage records
+// and audit logs.
+package restored
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/metadata"
+
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
+)
+
+// Options are the records to compare the cluster with, and the names in findings.
+type Options struct {
+	// Cluster is the name of the cluster in findings.
+	Cluster string
+	// UsageRecords is a directory with usage records. It is empty if there is none.
+	UsageRecords string
+	// AuditLogs are files with one audit.k8s.io/v1 event in each line.
+	AuditLogs []string
+	// Namespace is the namespace of the webhook service or the gateway.
+	Namespace string
+	// Now is the current time.
+	Now time.Time
+}
+
+// check is the check of one cluster.
+type check struct {
+	Options
+	client   metadata.Interface
+	tenants  *tenants
+	findings []validate.Finding
+	unread   []error
+}
+
+// Check adds to a report what the cluster lacks. It only reads, page by page. It reads the specs of
+// Tenants and RetiredTenants, and the metadata of other objects. It does not read the content of a Secret.
+// The error is the client's.
+func Check(ctx context.Context, clients Clients, o Options, report *validate.Report) error {
+	all, err := readTenants(ctx, clients.Dynamic)
+	if err != nil {
+		return err
+	}
+	c := &check{
+		Options: o,
+		client:  clients.Metadata,
+		tenants: all,
+	}
+	err = c.namespaces(ctx)
+	c.successors()
+	if o.UsageRecords != "" {
+		c.usage()
+	}
+	if err == nil && len(o.AuditLogs) > 0 {
+		err = c.auditLogs(ctx)
+	}
+	report.Findings = append(report.Findings, c.findings...)
+	report.Unread = append(report.Unread, c.unread...)
+	if err == nil && len(c.findings) == 0 && len(c.unread) == 0 {
+		report.Valid = append(report.Valid, "cluster "+o.Cluster)
+	}
+	return err
+}
+
+// find adds an error about an object.
+func (c *check) find(object, reason, fix string) {
+	c.findings = append(c.findings, validate.Finding{
+		Cluster:  c.Cluster,
+		Field:    object,
+		Severity: validate.Error,
+		Reason:   reason,
+		Fix:      fix,
+	})
+}
+
+// warn adds a warning about an object. It may be as intended.
+func (c *check) warn(object, reason, fix string) {
+	c.find(object, reason, fix)
+	c.findings[len(c.findings)-1].Severity = validate.Warning
+}
+
+// miss adds a part of the check that could not be done.
+func (c *check) miss(format string, args ...any) {
+	c.unread = append(c.unread, fmt.Errorf(format, args...))
+}
+
+// errOtherCluster means that records belong to another cluster.
+var errOtherCluster = errors.New("belong to another cluster: name the records of this cluster, or choose the cluster " +
+	"with --context")

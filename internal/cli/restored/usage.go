@@ -1,0 +1,66 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restored
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubetenant/kubetenant/internal/cli/usage"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// longest is how far back usage records are read.
+const longest = 10 * 365 * 24 * time.Hour
+
+// usage finds the Tenants of usage records that the cluster does not have.
+func (c *check) usage() {
+	report, err := usage.FromRecords(c.UsageRecords, tenant.ID{}, c.Now, longest)
+	if err != nil {
+		c.miss("usage records: %w", err)
+		return
+	}
+	if report.ProblemsTotal > 0 {
+		c.miss("usage records: %d lines or files could not be read, so findings may be missing: %s",
+			report.ProblemsTotal, report.Problems[0])
+	}
+	// The records of a gateway, and of a tenant without a Tenant, have no UID.
+	used := slices.DeleteFunc(report.Tenants, func(t *usage.Tenant) bool { return t.UID == "" || len(t.Hours) == 0 })
+	known := slices.ContainsFunc(used, func(t *usage.Tenant) bool { return c.tenants.knows(t.Tenant, t.UID) })
+	switch {
+	case len(used) == 0 && report.ProblemsTotal == 0:
+		c.miss("usage records: %s: no record contains the UID of a Tenant: name records of a server of the cluster, "+
+			"not of a gateway", c.UsageRecords)
+		return
+	case len(used) > 0 && !known && len(c.tenants.existing)+len(c.tenants.retired) > 0:
+		c.miss("usage records: %s: no record names a Tenant of the cluster: they %w", c.UsageRecords, errOtherCluster)
+		return
+	}
+	slices.SortFunc(used, func(a, b *usage.Tenant) int {
+		return strings.Compare(a.Tenant+" "+a.UID, b.Tenant+" "+b.UID)
+	})
+	for _, t := range used {
+		c.used(t.Tenant, t.UID, t.Hours[len(t.Hours)-1].Hour)
+	}
+}
+
+// used finds whether a Tenant with usage records is missing. Last is its last hour.
+func (c *check) used(id, uid string, last time.Time) {
+	is, lives := c.tenants.existing[id]
+	if c.tenants.knows(id, uid) || is.replaces == uid { // see [check.successors]
+		return
+	}
+	seen := fmt.Sprintf("the usage records contain the UID %s until %s, ", uid, last.Format(time.RFC3339))
+	switch {
+	case !lives:
+		c.find("tenant "+id, seen+"but the cluster has neither a Tenant nor a RetiredTenant with this UID: its name is "+
+			"not reserved", "if the tenant was not deleted, apply its Tenant; otherwise "+reserve(id, uid))
+	case last.Add(time.Hour).After(is.created): // an earlier one may have ended before RetiredTenants existed
+		c.find("tenant "+id, seen+fmt.Sprintf("but the Tenant in the cluster has the UID %s: it was replaced after the "+
+			"backup, so credentials of its former users are valid again", is.uid),
+			"kubectl tenant delete-tenant "+argument(id)+", then create the tenant again with --replaces "+is.uid)
+	}
+}

@@ -1,0 +1,68 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package version reports which release of kubetenant runs.
+package version
+
+import (
+	"runtime/debug"
+	"strings"
+)
+
+const module = "github.com/kubetenant/kubetenant"
+
+// The linker sets these variables in the binaries of a release (hack/release.sh).
+var version, commit string
+
+// Unknown is the version of a build that does not record one.
+const Unknown = "unknown"
+
+// Version returns the version of kubetenant in the running program, for example "v0.1.0". A program
+// that embeds kubetenant has the version of its dependency.
+func Version() string {
+	info, _ := debug.ReadBuildInfo()
+	return versionOf(version, info)
+}
+
+// Commit returns the commit that the program was built from, or "" if the build does not record it.
+func Commit() string {
+	info, _ := debug.ReadBuildInfo()
+	return commitOf(commit, info)
+}
+
+func versionOf(linked string, info *debug.BuildInfo) string {
+	if linked != "" {
+		return linked
+	}
+	if info == nil {
+		return Unknown
+	}
+	found := ""
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path == module {
+			found = m.Version
+		}
+	}
+	if strings.HasPrefix(info.Main.Path, module+"/") { // a nested module has the same version
+		found = info.Main.Version
+	}
+	if found == "" {
+		return Unknown
+	}
+	return found
+}
+
+func commitOf(linked string, info *debug.BuildInfo) string {
+	if linked != "" || info == nil {
+		return linked
+	}
+	if info.Main.Path != module && !strings.HasPrefix(info.Main.Path, module+"/") {
+		return "" // the commit of another project
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return ""
+}
