@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cluster knows a live cluster, and writes into it what tenancy needs: whose namespaces
 // are, which resources there are, what controllers make objects from, quotas, grants, and the
 // labels of older objects. A process has one [Cluster], in every deployment mode.
@@ -29,6 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/retirement"
+	"github.com/kubetenant/kubetenant/cluster/stored"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/label"
@@ -39,6 +43,8 @@ import (
 // none waits for what another asks; Grants and Quotas have none, since they ask once at a time for
 // a tenant, however many wait.
 type Clients struct {
+	// Config is the configuration of the clients.
+	Config         *rest.Config
 	Typed          kubernetes.Interface
 	Reviews        authorizationclient.AuthorizationV1Interface
 	Dynamic        dynamic.Interface
@@ -48,10 +54,17 @@ type Clients struct {
 
 // NewClients returns clients of one configuration.
 func NewClients(config *rest.Config) (c Clients, err error) {
+	if config.UserAgent == "" {
+		// A server that stops answers with 429, except to its own user agent (k8s.io/apiserver
+		// pkg/server/filters/with_retry_after.go, v0.37.1).
+		config = rest.CopyConfig(config)
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
 	connection, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return c, err
 	}
+	c.Config = config
 	if c.Typed, err = kubernetes.NewForConfigAndClient(config, connection); err != nil {
 		return c, err
 	}
@@ -81,27 +94,29 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 // safe for concurrent use.
 type Cluster struct {
 	Clients
-	// Namespaces is a cache of all Namespaces, and Owners tells whose they are.
-	Namespaces corelisters.NamespaceLister
-	Owners     *authz.Owners
+	// NamespaceLister lists all Namespaces from a cache.
+	NamespaceLister corelisters.NamespaceLister
 	// CRDs are the scopes of custom resources.
 	CRDs *CRDScopes
 	// Definitions reports which definitions of the project's kinds cannot be used.
 	Definitions *DefinitionMonitor
-	// Controllers finds what controllers make objects from.
-	Controllers *ControllerLookup
-	// Quotas are the TenantQuotas, and Grants the AccessGrants.
-	Quotas *tenantquota.Store
-	Grants *accessgrant.Controller
-	// Tenants are the objects of kind Tenant.
-	Tenants *tenants.Store
+	// ControllerLookup finds the objects that control other objects.
+	ControllerLookup *ControllerLookup
+	// QuotaStore holds the TenantQuotas, GrantController the AccessGrants, and TenantStore the Tenants.
+	QuotaStore      *tenantquota.Store
+	GrantController *accessgrant.Controller
+	TenantStore     *tenants.Store
 	// Published are the metrics of Publications.
 	Published *provision.PublicationMetrics
 	// Projects are the metrics of [Cluster.FollowProjects].
 	Projects *projects.Metrics
+	// Stored are the metrics of [Cluster.MeasureStored].
+	Stored *stored.Metrics
 	// Sweep labels objects that were stored without admission.
 	Sweep *label.Sweep
 
+	owners     *authz.Owners
+	admission  *admissionObjects // nil unless they are followed
 	namespaces cache.SharedIndexInformer
 	byTenant   *tenantquota.Namespaces
 	mapper     meta.ResettableRESTMapper
@@ -112,12 +127,12 @@ type Cluster struct {
 func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
 	namespaces := factory.Core().V1().Namespaces()
 	c := &Cluster{
-		Clients:    clients,
-		Namespaces: namespaces.Lister(),
-		namespaces: namespaces.Informer(),
-		mapper:     restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery())),
+		Clients:         clients,
+		NamespaceLister: namespaces.Lister(),
+		namespaces:      namespaces.Informer(),
+		mapper:          restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery())),
 	}
-	c.Owners = authz.NewOwners(c.Namespaces.Get, func(ctx context.Context, name string) (*corev1.Namespace, error) {
+	c.owners = authz.NewOwners(c.NamespaceLister.Get, func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return clients.Typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	})
 	var err error
@@ -125,24 +140,25 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 		return nil, err
 	}
 	c.Definitions = NewDefinitionMonitor(c.CRDs.Problems)
-	if c.Controllers, err = NewControllerLookup(clients.Metadata, clients.Dynamic, c.mapper); err != nil {
+	if c.ControllerLookup, err = NewControllerLookup(clients.Metadata, clients.Dynamic, c.mapper); err != nil {
 		return nil, err
 	}
-	if c.Quotas, err = tenantquota.New(clients.Quotas, c.isDefined); err != nil {
+	if c.QuotaStore, err = tenantquota.New(clients.Quotas, c.isDefined); err != nil {
 		return nil, err
 	}
-	if c.Tenants, err = tenants.New(clients.Dynamic, c.isDefined); err != nil {
+	if c.TenantStore, err = tenants.New(clients.Dynamic, c.isDefined); err != nil {
 		return nil, err
 	}
 	c.Published = provision.NewPublicationMetrics()
 	c.Projects = projects.NewMetrics()
-	if c.Grants, err = accessgrant.New(clients.Grants, c.Tenants.Lineage, nil); err != nil {
+	c.Stored = stored.NewMetrics()
+	if c.GrantController, err = accessgrant.New(clients.Grants, c.TenantStore.Lineage, nil); err != nil {
 		return nil, err
 	}
 	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}
-	c.Sweep = label.NewSweep(clients.Metadata, LabelledResources(clients.Typed.Discovery(), c.CRDs.Of), c.Owners.Certain)
+	c.Sweep = label.NewSweep(clients.Metadata, LabelledResources(clients.Typed.Discovery(), c.CRDs.Of), c.owners.Certain)
 	return c, nil
 }
 
@@ -187,10 +203,10 @@ func (c *Cluster) Provision(
 		Rules:         rules,
 		Unseen:        unseen,
 		Published:     c.Published,
-		Tenants:       c.Tenants,
+		Tenants:       c.TenantStore,
 		Namespaces:    c.namespaces,
 		Owned:         c.byTenant.Of,
-		OwnerOf:       c.Owners.OwnerOf,
+		OwnerOf:       c.owners.OwnerOf,
 		DerivesRights: derivesRights,
 		Shared:        shared,
 		Definitions:   c.Definitions,
@@ -207,7 +223,7 @@ func (c *Cluster) ReportDefinitions(ctx context.Context, m Manager) error {
 // Run follows the definitions of custom resources and what controllers make
 // objects from, until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
-	go c.Controllers.Run(ctx)
+	go c.ControllerLookup.Run(ctx)
 	c.CRDs.Run(ctx)
 }
 
@@ -220,11 +236,11 @@ func (c *Cluster) isDefined(r schema.GroupResource) (is, known bool) {
 // WithoutTenant returns the tenants that own a namespace and have no Tenant; false
 // where that is not known yet.
 func (c *Cluster) WithoutTenant() (ids []string, known bool) {
-	if !c.NamespacesSynced() || !c.Tenants.HasSynced() {
+	if !c.NamespacesSynced() || !c.TenantStore.HasSynced() {
 		return nil, false
 	}
 	for _, name := range c.byTenant.Tenants() {
-		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && c.Tenants.Of(id) == authz.AccessNone {
+		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && c.TenantStore.Of(id) == authz.AccessNone {
 			ids = append(ids, name)
 		}
 	}
@@ -240,8 +256,8 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 	return retirement.New(retirement.Options{
 		Client:     m.Typed,
 		Dynamic:    m.Dynamic,
-		Tenants:    c.Tenants,
-		IsReserved: c.Owners.IsReserved,
+		Tenants:    c.TenantStore,
+		IsReserved: c.owners.IsReserved,
 		Undefined:  c.Definitions.Undefined,
 		References: func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
 			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenants)
@@ -250,14 +266,14 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 }
 
 // MaintainFlowSchemas maintains the FlowSchemas of tenants until ctx ends. Only one process at a time may
-// run it. c.Tenants must be running.
+// run it. c.TenantStore must be running.
 func (c *Cluster) MaintainFlowSchemas(ctx context.Context, m *flowschemas.Metrics) error {
 	return flowschemas.New(flowschemas.Options{
 		Client:     c.Typed,
-		Tenants:    c.Tenants,
+		Tenants:    c.TenantStore,
 		Namespaces: c.namespaces,
 		Owned:      c.byTenant.Of,
-		OwnerOf:    c.Owners.OwnerOf,
+		OwnerOf:    c.owners.OwnerOf,
 		Metrics:    m,
 	}).Run(ctx)
 }
@@ -283,11 +299,11 @@ func (c *Cluster) References(ctx context.Context, id tenant.ID, namespaces []str
 
 // isTenants reports whether a namespace is known to be a tenant's.
 func (c *Cluster) isTenants(namespace string) bool {
-	ns, err := c.Namespaces.Get(namespace)
+	ns, err := c.NamespaceLister.Get(namespace)
 	if err != nil {
 		return false
 	}
-	owner := c.Owners.OwnerOf(ns)
+	owner := c.owners.OwnerOf(ns)
 	return !owner.IsZero() && !owner.IsSystem()
 }
 
@@ -303,8 +319,8 @@ func (c *Cluster) FollowNamespaces(handler cache.ResourceEventHandler) error {
 // RunQuotas follows the quotas, and gives tenants that have none the one that hard
 // returns, until ctx ends.
 func (c *Cluster) RunQuotas(ctx context.Context, hard func() corev1.ResourceList) {
-	go c.Quotas.EnsureDefaults(ctx, c.byTenant, hard)
-	c.Quotas.Run(ctx)
+	go c.QuotaStore.EnsureDefaults(ctx, c.byTenant, hard)
+	c.QuotaStore.Run(ctx)
 }
 
 // CountQuotas counts what the objects of tenants use until ctx ends. One process at a time may: of
@@ -313,7 +329,7 @@ func (c *Cluster) CountQuotas(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
 	}
-	tenantquota.NewCounter(c.Quotas, c.mapper, c.byTenant).Run(ctx)
+	tenantquota.NewCounter(c.QuotaStore, c.mapper, c.byTenant).Run(ctx)
 	return nil
 }
 

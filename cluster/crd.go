@@ -1,21 +1,20 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
 	"context"
 	"errors"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/listinformer"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 var definitions = schema.GroupVersionResource{
@@ -161,19 +160,4 @@ func LabelledResources(
 		}
 		return out, errors.Join(err, parseErr)
 	}
-}
-
-// InstallCRDs brings the CustomResourceDefinitions of the project's kinds up to date in a cluster.
-func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
-	for _, text := range deploy.Definitions() {
-		definition := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(text), &definition.Object); err != nil {
-			return err
-		}
-		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
-			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {
-			return err
-		}
-	}
-	return nil
 }

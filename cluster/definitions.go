@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -169,19 +172,22 @@ func conditionOf(definition *unstructured.Unstructured, kind string) metav1.Cond
 	return ""
 }
 
-// isForeignSchema reports whether a version's spec has none of our fields.
+// isForeignSchema reports whether a version's schema has none of our fields. For a kind with a spec, only
+// the fields of the spec matter.
 func isForeignSchema(want, is map[string]any) bool {
-	path := []string{"schema", "openAPIV3Schema", "properties", "spec"}
-	wanted, _, _ := unstructured.NestedFieldNoCopy(want, append(path, "properties")...)
-	spec, _, _ := unstructured.NestedFieldNoCopy(is, path...)
-	got, _ := spec.(map[string]any)
-	fields, _ := got["properties"].(map[string]any)
-	if got["x-kubernetes-preserve-unknown-fields"] == true {
+	path := []string{"schema", "openAPIV3Schema"}
+	wanted, _, _ := unstructured.NestedFieldNoCopy(want, path...)
+	got, _, _ := unstructured.NestedFieldNoCopy(is, path...)
+	ours, theirs := asMap(wanted), asMap(got)
+	if spec := asMap(asMap(ours["properties"])["spec"]); spec != nil {
+		ours, theirs = spec, asMap(asMap(theirs["properties"])["spec"])
+	}
+	if theirs["x-kubernetes-preserve-unknown-fields"] == true {
 		return false
 	}
-	ours, _ := wanted.(map[string]any)
-	for name := range ours {
-		if _, has := fields[name]; has {
+	fields := asMap(theirs["properties"])
+	for name := range asMap(ours["properties"]) {
+		if _, has := fields[name]; has && !slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
 			return false
 		}
 	}
@@ -216,8 +222,12 @@ func asMap(v any) map[string]any {
 
 // lackingFields returns the paths of the fields in want that is would drop.
 func lackingFields(path string, want, is map[string]any) (lacking []string) {
-	if is["x-kubernetes-preserve-unknown-fields"] == true {
+	const anything = "x-kubernetes-preserve-unknown-fields"
+	if is[anything] == true {
 		return nil
+	}
+	if want[anything] == true {
+		lacking = append(lacking, path+".*")
 	}
 	has := asMap(is["properties"])
 	for name, wanted := range asMap(want["properties"]) {

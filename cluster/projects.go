@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -20,7 +23,7 @@ const (
 )
 
 // FollowProjects follows the projects of the Keystone of a source until ctx ends. source returns the
-// current source, or nil if there is none. Only one process at a time may follow the projects. c.Tenants
+// current source, or nil if there is none. Only one process at a time may follow the projects. c.TenantStore
 // must be running.
 func (c *Cluster) FollowProjects(ctx context.Context, m Manager, source func() *configv1alpha1.Source) error {
 	defer c.Projects.Stop()
@@ -69,9 +72,9 @@ func (c *Cluster) followSource(ctx context.Context, m Manager, source *configv1a
 		Reader:     reader,
 		Client:     m.Typed,
 		Dynamic:    m.Dynamic,
-		Tenants:    c.Tenants,
+		Tenants:    c.TenantStore,
 		Namespaces: c.namespaces,
-		OwnerOf:    c.Owners.OwnerOf,
+		OwnerOf:    c.owners.OwnerOf,
 		Metrics:    c.Projects,
 	}).Run(ctx)
 }

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -12,26 +15,33 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/publication"
 )
 
-// sourceTimeout bounds the reads of a source in [Cluster.PublicationSource].
+// sourceTimeout bounds the reads of a source in [admissionObjects.PublicationSource].
 const sourceTimeout = 2 * time.Second
 
-// PublicationSource reads the object that a Publication copies from the server. It returns nil if the
-// object does not exist.
-func (c *Cluster) PublicationSource(
+// PublicationSource implements [lookup.Objects].
+func (o *admissionObjects) PublicationSource(
 	ctx context.Context, from *publication.Source, resource schema.GroupVersionResource,
 ) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
-	u, err := c.Dynamic.Resource(resource).Namespace(from.Namespace).Get(ctx, from.Name, metav1.GetOptions{})
+	u, err := o.cluster.Dynamic.Resource(resource).Namespace(from.Namespace).Get(ctx, from.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	return u, err
 }
 
-// PublicationRole is [publication.RoleOf] with the roles of the server.
-func (c *Cluster) PublicationRole(ctx context.Context, u *unstructured.Unstructured) (*publication.Role, error) {
+// PublicationRole implements [lookup.Objects].
+func (o *admissionObjects) PublicationRole(
+	ctx context.Context, u *unstructured.Unstructured,
+) (*publication.Role, error) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
-	return publication.RoleOf(ctx, c.Typed.RbacV1(), u)
+	return publication.RoleOf(ctx, o.cluster.Typed.RbacV1(), u)
 }
+
+// SelectedLabel implements [lookup.Objects].
+func (o *admissionObjects) SelectedLabel(key string) string { return o.selectors.Reason(key) }
+
+// DefaultPriority implements [lookup.Objects].
+func (o *admissionObjects) DefaultPriority(name string) bool { return o.defaultPriority(name) }

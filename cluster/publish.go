@@ -1,9 +1,11 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
 	"context"
 	"maps"
-	"runtime/debug"
 	"strings"
 	"time"
 	"unicode"
@@ -15,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/version"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -42,7 +46,8 @@ func PublishConfiguration(
 		}
 		return '-' // r is not allowed in a key of a ConfigMap
 	}, replica)
-	p := &publisher{client: client, namespace: namespace, replica: configv1alpha1.Replica{Name: name, Version: Version()}}
+	self := configv1alpha1.Replica{Name: name, Version: version.Version()}
+	p := &publisher{client: client, namespace: namespace, replica: self}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		now, err := effective()
 		if err != nil { // a file that is just being written
@@ -105,38 +110,14 @@ func (p *publisher) apply(ctx context.Context, manager string, data map[string]s
 // pkg/apis/meta/v1/validation, v0.37.1).
 const maxManager = 128
 
-// Version returns the version of kubetenant in the running program, or "" if the
-// build does not record it.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	version := ""
-	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
-		if m.Path == "github.com/kubetenant/kubetenant" {
-			version = m.Version
-		}
-	}
-	if strings.HasPrefix(info.Main.Path, "github.com/kubetenant/kubetenant/") { // the nested module has the same version
-		version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && version == "(devel)" {
-			version = s.Value
-		}
-	}
-	return version
-}
-
 // PublishedConfiguration returns what a server published in one of some namespaces. The error is
 // the client's, or wraps [configv1alpha1.ErrNotPublished].
 func PublishedConfiguration(
-	ctx context.Context, client kubernetes.Interface, namespaces ...string,
+	ctx context.Context, client coreclient.ConfigMapsGetter, namespaces ...string,
 ) (p *configv1alpha1.Published, err error) {
 	for _, namespace := range namespaces {
 		var object *corev1.ConfigMap
-		object, err = client.CoreV1().ConfigMaps(namespace).Get(ctx, configv1alpha1.PublishedName, metav1.GetOptions{})
+		object, err = client.ConfigMaps(namespace).Get(ctx, configv1alpha1.PublishedName, metav1.GetOptions{})
 		if err == nil {
 			return configv1alpha1.PublishedIn(object)
 		}

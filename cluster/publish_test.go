@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster_test
 
 import (
@@ -52,7 +55,7 @@ func TestPublishConfiguration(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			p, err := cluster.PublishedConfiguration(ctx, client, "nowhere", metav1.NamespaceSystem)
+			p, err := cluster.PublishedConfiguration(ctx, client.CoreV1(), "nowhere", metav1.NamespaceSystem)
 			if err != nil || p.Hash != want || writes.Swap(0) != written {
 				t.Errorf("%+v, %v; want %s", p, err, want)
 			}
@@ -69,7 +72,7 @@ func TestPublishConfiguration(t *testing.T) {
 		is("three", 2)
 		cancel()
 		<-done
-		if _, err := cluster.PublishedConfiguration(t.Context(), client, "nowhere"); !apierrors.IsNotFound(err) {
+		if _, err := cluster.PublishedConfiguration(t.Context(), client.CoreV1(), "nowhere"); !apierrors.IsNotFound(err) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tenant says what a tenant is, and how an identity carries one.
 //
 // A tenant is an [ID]. A caller of the API server belongs to exactly one: the authenticators of

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenant
 
 // The names that the project writes. Every key that several packages use is declared here. The page
@@ -92,6 +95,9 @@ const (
 	// PublicationFinalizer retains a deleted Publication until all its copies are deleted. Only
 	// [ManagerUser] may remove it.
 	PublicationFinalizer = Domain + "/publication"
+	// AllowFieldRemovalAnnotation lets a release replace a CustomResourceDefinition of the project with
+	// one that has fewer fields, if it is set to "true". Objects then lose the other fields.
+	AllowFieldRemovalAnnotation = Domain + "/allow-field-removal"
 	// OfTenantLabel specifies the tenant of a cluster-scoped object that was created for the tenant.
 	// The object is deleted with the tenant.
 	OfTenantLabel = Domain + "/of-tenant"

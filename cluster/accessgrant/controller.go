@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package accessgrant follows the AccessGrants of a cluster for the boundary. It also writes their
 // status, which reports whether the grantor still has the rights that it grants.
 package accessgrant
@@ -6,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +44,8 @@ type Controller struct {
 	now      func() time.Time
 	index    *grant.Index
 	informer cache.SharedIndexInformer
+	handled  atomic.Pointer[cache.ResourceEventHandlerRegistration]
+	states   *states
 
 	mu      sync.Mutex
 	used    map[cache.ObjectName]time.Time // since the last status
@@ -67,6 +73,7 @@ func New(
 		now:      now,
 		index:    grant.NewIndex(),
 		informer: informer,
+		states:   newStates(),
 		used:     map[cache.ObjectName]time.Time{},
 		doubted:  map[cache.ObjectName]time.Time{},
 	}, nil
@@ -93,12 +100,15 @@ func (c *Controller) Grants() *grant.Grants {
 func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
-	if _, err := c.informer.AddEventHandler(c.handler(ctx, queue.Add, changed)); err != nil {
+	handled, err := c.informer.AddEventHandler(c.handler(ctx, queue.Add, changed))
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to watch AccessGrants")
 		return
 	}
+	c.handled.Store(&handled)
 	go c.informer.RunWithContext(ctx)
 	go wait.UntilWithContext(ctx, func(context.Context) {
+		c.measure()
 		for _, key := range c.informer.GetStore().ListKeys() {
 			if name, err := cache.ParseObjectName(key); err == nil {
 				queue.Add(name)
@@ -135,6 +145,7 @@ func (c *Controller) handler(
 	add := func(obj any) {
 		if object, ok := obj.(metav1.Object); ok {
 			c.set(ctx, object)
+			c.states.set(cache.MetaObjectToName(object), stateOf(obj, c.now()))
 			look(cache.MetaObjectToName(object))
 		}
 	}
@@ -149,6 +160,7 @@ func (c *Controller) handler(
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 				c.index.Delete(name.Namespace, name.Name)
+				c.states.set(name, "")
 				changed(name.Namespace)
 				c.takeUse(name)
 				c.trust(name)
@@ -157,8 +169,12 @@ func (c *Controller) handler(
 	}
 }
 
-// HasSynced reports whether the controller has the grants that existed when Run began.
-func (c *Controller) HasSynced() bool { return c.informer.HasSynced() }
+// HasSynced reports whether the grants that existed when Run began are indexed. The cache of the informer
+// has them earlier.
+func (c *Controller) HasSynced() bool {
+	handled := c.handled.Load()
+	return handled != nil && (*handled).HasSynced()
+}
 
 // Sync indexes the current grants once, for a cluster that does not change.
 func (c *Controller) Sync(ctx context.Context) error {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package flowschemas maintains FlowSchemas of API Priority and Fairness for a kube-apiserver that does
 // not know tenants. The requests of a chosen tenant are one flow. The requests of all other callers are
 // one flow for each namespace. A tenant is chosen if its Tenant has spec.fairUse.level.

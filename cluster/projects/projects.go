@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package projects follows the domains, projects and role assignments of an OpenStack Keystone. A
 // domain is a tenant, and a project is a namespace of it. A role of a project is a RoleBinding in its
 // namespace. The package writes to the cluster only.

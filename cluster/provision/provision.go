@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package provision gives each namespace of a tenant what the Tenant says: the bindings of its
 // admins and others, now and when a namespace is made later. What it made it keeps as it is, and
 // takes away when the Tenant does not say it any more.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package provision
 
 import (
@@ -23,7 +26,12 @@ import (
 
 // NamespacesRole returns the ClusterRole [v1alpha1.NamespacesRole] as it is created.
 func NamespacesRole() *rbacv1.ClusterRole {
-	return clusterRole(v1alpha1.NamespacesRole, namespacesRules("watch")...)
+	return clusterRole(v1alpha1.NamespacesRole, append(namespacesRules("watch"), auditRule())...)
+}
+
+// auditRule allows the admins of a tenant to read the audit stream of their own tenant.
+func auditRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{NonResourceURLs: []string{authz.AuditPath}, Verbs: []string{"get"}}
 }
 
 func namespacesRules(more ...string) []rbacv1.PolicyRule {
@@ -52,7 +60,16 @@ func MemberRole(shared []schema.GroupResource) *rbacv1.ClusterRole {
 			Verbs:     []string{"get", "list", "watch"},
 		})
 	}
-	return clusterRole(v1alpha1.MemberRole, append(rules, fairUseRule())...)
+	return clusterRole(v1alpha1.MemberRole, append(rules, usageRule(), fairUseRule())...)
+}
+
+// usageRule allows the callers of a tenant to read the usage of their own tenant.
+func usageRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{tenant.Domain},
+		Resources: []string{v1alpha1.ResourceTenantUsages},
+		Verbs:     []string{"get"},
+	}
 }
 
 // fairUseRule allows the callers of a tenant to read the limits and the use of their own tenant.
@@ -78,12 +95,15 @@ func memberRules(more ...string) []rbacv1.PolicyRule {
 // isEarlier reports whether a role has exactly the rules with which an earlier release created the
 // role that is now.
 func isEarlier(role, now *rbacv1.ClusterRole) bool {
-	withoutPaths := slices.DeleteFunc(slices.Clone(now.Rules), func(r rbacv1.PolicyRule) bool {
+	withoutUsage := slices.DeleteFunc(slices.Clone(now.Rules), func(r rbacv1.PolicyRule) bool {
+		return slices.Contains(r.Resources, v1alpha1.ResourceTenantUsages)
+	})
+	withoutPaths := slices.DeleteFunc(slices.Clone(withoutUsage), func(r rbacv1.PolicyRule) bool {
 		return len(r.NonResourceURLs) > 0
 	})
 	earlier := map[string][][]rbacv1.PolicyRule{
-		v1alpha1.NamespacesRole: {namespacesRules()},
-		v1alpha1.MemberRole:     {memberRules(), withoutPaths},
+		v1alpha1.NamespacesRole: {namespacesRules(), withoutPaths},
+		v1alpha1.MemberRole:     {memberRules(), withoutPaths, withoutUsage},
 	}
 	return role.AggregationRule == nil && slices.ContainsFunc(earlier[role.Name], func(rules []rbacv1.PolicyRule) bool {
 		return equality.Semantic.DeepEqual(role.Rules, rules)

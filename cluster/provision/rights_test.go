@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package provision_test
 
 import (
@@ -117,9 +120,10 @@ func TestEarlierRoles(t *testing.T) {
 		earlier.Rules = earlier.Rules[:2]
 		earlier.Rules[1].Verbs = slices.DeleteFunc(earlier.Rules[1].Verbs, func(v string) bool { return v == "watch" })
 		less, more, aggregated := earlier.DeepCopy(), earlier.DeepCopy(), earlier.DeepCopy()
-		previous, done := current.DeepCopy(), ""
-		if current.Name == v1alpha1.MemberRole { // the rule of fair use is new
-			previous.Rules, done = previous.Rules[:len(previous.Rules)-1], "updated"
+		previous, before, done := current.DeepCopy(), current.DeepCopy(), ""
+		if n := len(current.Rules); current.Name == v1alpha1.MemberRole { // the last rules are those of usage and fair use
+			previous.Rules, done = slices.Delete(previous.Rules, n-2, n-1), "updated"
+			before.Rules = before.Rules[:n-2]
 		}
 		less.Rules = less.Rules[:1]
 		more.Rules[1].Verbs = append(more.Rules[1].Verbs, "deletecollection")
@@ -131,6 +135,7 @@ func TestEarlierRoles(t *testing.T) {
 			"missing":    {nil, "created"},
 			"earlier":    {earlier, "updated"},
 			"previous":   {previous, done},
+			"before":     {before, done},
 			"current":    {current, ""},
 			"less":       {less, ""},
 			"more":       {more, ""},

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package publication reads Publications: which objects may be published, the tenants and
 // namespaces that a Publication selects, and the content of the copies.
 package publication

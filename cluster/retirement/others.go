@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package retirement
 
 import (
@@ -11,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/typed"
@@ -30,6 +34,7 @@ func (e *end) deleteOthers(ctx context.Context, finalizers []string) (time.Durat
 	bindings, bindingsErr := e.deleteBindings(ctx)
 	quotas, quotasErr := e.deleteQuotas(ctx)
 	members, membersErr := e.deleteMembers(ctx)
+	e.deleteUsage(ctx)
 	if err := errors.Join(bindingsErr, quotasErr, membersErr); err != nil {
 		return 0, err
 	}
@@ -155,6 +160,23 @@ func (e *end) deleteMembers(ctx context.Context) ([]string, error) {
 	return e.deleteAll(ctx, v1alpha1.KindTenantMembers, list, func(m metav1.Object) error {
 		return e.members.Delete(ctx, m)
 	})
+}
+
+// deleteUsage deletes the TenantUsage, so that a later tenant with the same ID does not read it. A failure
+// does not keep the tenant: a TenantUsage gives no rights, and the servers replace it.
+func (e *end) deleteUsage(ctx context.Context) {
+	var found metav1.Object
+	u, err := e.usages.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
+	found = u
+	if invalid := (*typed.Invalid)(nil); errors.As(err, &invalid) {
+		found, err = invalid, nil
+	}
+	if err == nil {
+		err = e.usages.Delete(ctx, found)
+	}
+	if err := gone(err); err != nil {
+		klog.FromContext(ctx).Info("Failed to delete the TenantUsage of a deleted tenant", "tenant", e.id, "err", err)
+	}
 }
 
 // deleteQuotas deletes the TenantQuotas of the tenant, also those that do not decode. It returns

@@ -1,6 +1,10 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package retirement_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -8,9 +12,12 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -113,5 +120,42 @@ func TestHeldObjects(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestUsageIsDeleted checks that the TenantUsage of a deleted tenant is deleted, and that a failure does not
+// keep the tenant.
+func TestUsageIsDeleted(t *testing.T) {
+	usages := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
+	for name, err := range map[string]error{"deleted": nil, "not allowed": errors.New("forbidden")} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
+			for _, of := range []string{"acme", "other"} {
+				u := &unstructured.Unstructured{Object: map[string]any{"tenant": of, "uid": "x"}}
+				u.SetAPIVersion(v1alpha1.GroupVersion)
+				u.SetKind(v1alpha1.KindTenantUsage)
+				u.SetName(of)
+				u.SetUID(types.UID("uid-of-" + of))
+				if err := w.dynamic.Tracker().Create(usages, u, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err != nil {
+				w.dynamic.PrependReactor("delete", v1alpha1.ResourceTenantUsages,
+					func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+			}
+			w.start()
+			time.Sleep(10 * time.Minute)
+			_, got := w.dynamic.Tracker().Get(usages, "", "acme")
+			if apierrors.IsNotFound(got) != (err == nil) {
+				t.Errorf("%s: the TenantUsage: %v", name, got)
+			}
+			if _, err := w.dynamic.Tracker().Get(usages, "", "other"); err != nil {
+				t.Errorf("%s: the TenantUsage of another tenant: %v", name, err)
+			}
+			if got := w.has(); strings.Contains(got, "ended=false") {
+				t.Errorf("%s: the tenant was not deleted: %s", name, got)
+			}
+		})
 	}
 }

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package retirement ends tenants. A Tenant that is deleted stays until all that was its tenant's
 // has gone, in an order that can be taken up again after any step; what it leaves is a
 // RetiredTenant, by which nobody inherits anything with its name.
@@ -62,6 +65,7 @@ type Engine struct {
 	retired typed.Client[v1alpha1.RetiredTenant, *v1alpha1.RetiredTenant]
 	quotas  typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	members typed.Client[v1alpha1.TenantMembers, *v1alpha1.TenantMembers]
+	usages  typed.Client[v1alpha1.TenantUsage, *v1alpha1.TenantUsage]
 }
 
 // New returns an engine that does nothing before [Engine.Run].
@@ -77,6 +81,7 @@ func New(o Options) *Engine {
 		retired: typed.NewClient[v1alpha1.RetiredTenant](o.Dynamic, resource(v1alpha1.ResourceRetiredTenants)),
 		quotas:  typed.NewClient[v1alpha1.TenantQuota](o.Dynamic, resource(v1alpha1.ResourceTenantQuotas)),
 		members: typed.NewClient[v1alpha1.TenantMembers](o.Dynamic, resource(v1alpha1.ResourceTenantMembers)),
+		usages:  typed.NewClient[v1alpha1.TenantUsage](o.Dynamic, resource(v1alpha1.ResourceTenantUsages)),
 	}
 }
 

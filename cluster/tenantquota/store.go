@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tenantquota holds the TenantQuotas of a cluster with their limits, usage and
 // reservations. It also counts the objects of tenants.
 package tenantquota

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tenants holds the Tenants of a cluster: which tenants there are, and how
 // far their callers may go.
 package tenants

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import (
@@ -43,6 +46,8 @@ func Default(s *Settings) {
 	defaultText(&s.Admission.Namespace.NamespacePrefix, tenantv1alpha1.NamespacePrefixRequired)
 	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
 	defaultAdmission(&s.Admission)
+	defaultUsage(&s.Usage)
+	s.Audit.setDefaults()
 	defaultService(&s.Service)
 	defaultGateway(s.Gateway)
 	mode := GateOff

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package v1alpha1 holds the files of the group kubetenant.dev/v1alpha1 that a server reads: the
 // [TenancyConfiguration] and the [Revocation] list. It also holds the [Published] configuration of
 // a running server.

@@ -1,9 +1,13 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
@@ -28,7 +32,7 @@ func Load(path string) (*TenancyConfiguration, error) {
 
 // ResolvePaths makes the relative paths in s relative to dir.
 func (s *Settings) ResolvePaths(dir string) {
-	for _, p := range s.Paths() {
+	for _, p := range append(s.Paths(), s.written()...) {
 		if !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)
 		}
@@ -66,16 +70,10 @@ func (s *Settings) Complete() (*Settings, error) {
 	return c, Validate(c, nil).ToAggregate()
 }
 
-// Paths returns every non-empty path in s, to be read or replaced.
+// Paths returns the non-empty paths of the files in s that a server reads, to be read or replaced.
 func (s *Settings) Paths() []*string {
 	var all []*string
-	add := func(paths ...*string) {
-		for _, p := range paths {
-			if *p != "" {
-				all = append(all, p)
-			}
-		}
-	}
+	add := func(paths ...*string) { all = append(all, nonEmpty(paths)...) }
 	if r := s.Authentication.Revocation; r != nil {
 		add(&r.Path)
 	}
@@ -85,6 +83,26 @@ func (s *Settings) Paths() []*string {
 	for i := range s.Authentication.Sources {
 		s.Authentication.Sources[i].kinds(func(_ string, config sourceConfig) { add(config.files()...) })
 	}
+	if e := s.Usage.Endpoint; e != nil {
+		add(&e.CAFile, &e.TokenFile)
+	}
 	add(s.Gateway.paths()...)
 	return all
+}
+
+// written returns the non-empty paths of the files and directories in s that a server writes. Those of the
+// gateway's audit log are in Paths.
+func (s *Settings) written() []*string {
+	all := []*string{&s.Usage.Directory}
+	if s.Usage.File != nil {
+		all = append(all, &s.Usage.File.Path)
+	}
+	if s.Audit != nil {
+		all = append(all, &s.Audit.Directory)
+	}
+	return nonEmpty(all)
+}
+
+func nonEmpty(paths []*string) []*string {
+	return slices.DeleteFunc(paths, func(p *string) bool { return *p == "" })
 }

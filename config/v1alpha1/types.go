@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import (
@@ -36,6 +39,13 @@ type Settings struct {
 	// fairUse of a Tenant overrides them. It has no effect in kubetenant-webhook.
 	// +optional
 	FairUse tenantv1alpha1.FairUse `json:"fairUse,omitzero"`
+	// usage specifies how the server records what each tenant uses.
+	// +optional
+	Usage Usage `json:"usage,omitzero"`
+	// audit specifies where the server writes one audit stream for each tenant. A change takes effect when
+	// the server restarts. If unset, no streams are written.
+	// +optional
+	Audit *Audit `json:"audit,omitempty"`
 	// service specifies the settings of kubetenant-webhook.
 	// +optional
 	Service Service `json:"service,omitempty"`

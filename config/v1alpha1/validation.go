@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import (
@@ -21,6 +24,8 @@ func Validate(s *Settings, path *field.Path) field.ErrorList {
 	errs = append(errs, validateAuthorization(&s.Authorization, path.Child("authorization"))...)
 	errs = append(errs, validateAdmission(&s.Admission, path.Child("admission"))...)
 	errs = append(errs, validateFairUse(&s.FairUse, path.Child("fairUse"))...)
+	errs = append(errs, validateUsage(&s.Usage, path.Child("usage"))...)
+	errs = append(errs, s.Audit.validate(path.Child("audit"))...)
 	errs = append(errs, validateService(&s.Service, path.Child("service"))...)
 	if s.Gateway != nil {
 		errs = append(errs, validateGateway(s.Gateway, path.Child("gateway"))...)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import (
@@ -142,22 +145,34 @@ func (a *GatewayAudit) validate(path *field.Path) field.ErrorList {
 		errs = append(errs,
 			field.NotSupported(path.Child("onFailure"), a.OnFailure, []AuditFailure{AuditFailureDeny, AuditFailureIgnore}))
 	}
-	for _, limit := range []struct {
-		name        string
-		n           *int
-		least, most int
-	}{
+	ranges := []numberRange{
 		{"maxSizeMegabytes", a.MaxSizeMegabytes, 0, maxAuditSize},
 		{"maxBackups", a.MaxBackups, 0, math.MaxInt32},
 		{"maxAgeDays", a.MaxAgeDays, 0, maxAuditDays},
-	} {
-		switch {
-		case limit.n == nil:
-		case a.LogPath == LogPathStdout:
-			errs = append(errs, field.Invalid(path.Child(limit.name), *limit.n, "must be unset if logPath is \"-\""))
-		case *limit.n < limit.least || *limit.n > limit.most:
-			errs = append(errs, field.Invalid(path.Child(limit.name), *limit.n,
-				fmt.Sprintf("must be between %d and %d", limit.least, limit.most)))
+	}
+	if a.LogPath != LogPathStdout {
+		return append(errs, validateRanges(path, ranges...)...)
+	}
+	for _, r := range ranges {
+		if r.n != nil {
+			errs = append(errs, field.Invalid(path.Child(r.name), *r.n, "must be unset if logPath is \"-\""))
+		}
+	}
+	return errs
+}
+
+// numberRange is a number of a field that must be in a range. If it is nil, it is valid.
+type numberRange struct {
+	name        string
+	n           *int
+	least, most int
+}
+
+func validateRanges(path *field.Path, all ...numberRange) (errs field.ErrorList) {
+	for _, r := range all {
+		if r.n != nil && (*r.n < r.least || *r.n > r.most) {
+			errs = append(errs, field.Invalid(path.Child(r.name), *r.n,
+				fmt.Sprintf("must be between %d and %d", r.least, r.most)))
 		}
 	}
 	return errs

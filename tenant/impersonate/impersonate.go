@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package impersonate is for controllers that act on what tenants wrote: from the identity that is
 // recorded on an object to a client that has that identity's rights and no others.
 //

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package v1alpha1 has the kinds of the API group kubetenant.dev/v1alpha1 that a cluster stores:
 // Tenant, TenantQuota, TenantMembers, RetiredTenant, NamespaceTemplate and AccessGrant.
 //

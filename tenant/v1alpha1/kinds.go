@@ -1,7 +1,14 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 // FieldManager is the field manager of objects that the project itself writes.
 const FieldManager = "kubetenant"
+
+// UsageManager is the field manager of the field stored of TenantUsages. The field
+// manager of a server is this name, a hyphen, and the name of the server.
+const UsageManager = "kubetenant-usage"
 
 // The resources of the project's kinds.
 const (
@@ -12,12 +19,13 @@ const (
 	ResourceNamespaceTemplates = "namespacetemplates"
 	ResourceTenantMembers      = "tenantmembers"
 	ResourcePublications       = "publications"
+	ResourceTenantUsages       = "tenantusages"
 )
 
 // ResourceNames returns the resources of the project's kinds in order.
 func ResourceNames() []string {
 	return []string{
 		ResourceAccessGrants, ResourceNamespaceTemplates, ResourcePublications, ResourceRetiredTenants,
-		ResourceTenantMembers, ResourceTenantQuotas, ResourceTenants,
+		ResourceTenantMembers, ResourceTenantQuotas, ResourceTenants, ResourceTenantUsages,
 	}
 }

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 import (
@@ -36,6 +39,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Tenant{}, &TenantList{},
 		&TenantMembers{}, &TenantMembersList{},
 		&TenantQuota{}, &TenantQuotaList{},
+		&TenantUsage{}, &TenantUsageList{},
 	)
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controller is what of the webhook shape one process at a time does with the cluster.
 package controller
 
@@ -45,13 +48,13 @@ const fieldManager = "kubetenant-controller"
 // Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
 // CustomResourceDefinitions of the project that cannot be used, while Sweep runs. Projects follows the
 // projects of a Keystone while Provision runs. FlowSchemas maintains the FlowSchemas of tenants while
-// Provision runs.
+// Provision runs. Stored measures the objects of tenants.
 type Tasks struct {
-	Sweep, Quotas, Provision, Retire, Report, Projects, FlowSchemas leader.Task
+	Sweep, Quotas, Provision, Retire, Report, Projects, FlowSchemas, Stored leader.Task
 	// Definitions is a readiness check. It returns an error that names the definitions that the leader
 	// cannot use. It returns nil if this process does not lead.
 	Definitions func() error
-	// Metrics are those of Report, Provision, Projects and FlowSchemas.
+	// Metrics are those of Report, Provision, Projects, FlowSchemas and Stored.
 	Metrics []metrics.Registerable
 	// Lacking returns of how many resources something is left to label.
 	Lacking func() int
@@ -77,7 +80,7 @@ func NewTasks(
 	if err != nil {
 		return nil, err
 	}
-	known.Owners.Reserve(system)
+	known.Owners().Reserve(system)
 	rules := publication.RulesOf(published, func(r schema.GroupResource) bool {
 		return authz.Scopes{Custom: known.CRDs.Of}.Of(r) == authz.ScopeNamespaced
 	})
@@ -96,11 +99,11 @@ func NewTasks(
 		},
 		Quotas: func(ctx context.Context) error {
 			factory.StartWithContext(ctx)
-			go known.Quotas.Run(ctx)
+			go known.QuotaStore.Run(ctx)
 			return known.CountQuotas(ctx)
 		},
 		Provision: func(ctx context.Context) error {
-			go known.Tenants.Run(ctx)
+			go known.TenantStore.Run(ctx)
 			// kube-apiserver evaluates RBAC itself.
 			return known.Provision(ctx, manager, nil, nil, func() *publication.Rules { return rules }, namespace)
 		},
@@ -108,8 +111,9 @@ func NewTasks(
 		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
 		Projects:    func(ctx context.Context) error { return known.FollowProjects(ctx, manager, followed) },
 		FlowSchemas: func(ctx context.Context) error { return known.MaintainFlowSchemas(ctx, flows) },
+		Stored:      func(ctx context.Context) error { return known.MeasureStored(ctx) },
 		Metrics: slices.Concat(known.Definitions.Metrics(), known.Published.Metrics(), known.Projects.Metrics(),
-			flows.Metrics()),
+			flows.Metrics(), known.Stored.Registerables()),
 		Definitions: func() error { return definitionsError(known.CRDs) },
 	}, nil
 }

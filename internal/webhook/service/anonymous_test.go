@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package service_test
 
 import (
@@ -32,13 +35,16 @@ func dialFrom(t *testing.T, address string, server *httptest.Server) net.Conn {
 func postFrom(t *testing.T, address string, server *httptest.Server, path, body string) int {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext,
+		DisableKeepAlives:     true,
+		ExpectContinueTimeout: time.Minute,
+		DialContext:           (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext,
 	}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Without it, a server that rejects the request can close the connection while the client writes the body.
+	r.Header.Set("Expect", "100-continue")
 	resp, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
@@ -47,6 +50,11 @@ func busy(w http.ResponseWriter) {
 	http.Error(w, turns.ErrBusy.Error(), http.StatusTooManyRequests)
 }
 
+func onlyPost(w http.ResponseWriter) {
+	w.Header().Set("Allow", http.MethodPost)
+	http.Error(w, "only POST is supported", http.StatusMethodNotAllowed)
+}
+
 // admitter lets requests of one kind in. Each kind has its own queue, so that requests that wait for a
 // slow identity provider do not delay decisions.
 type admitter struct {
@@ -61,8 +69,7 @@ type admitter struct {
 func limited(a *admitter, answer answerer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", http.MethodPost)
-			http.Error(w, "only POST is supported", http.StatusMethodNotAllowed)
+			onlyPost(w)
 			return
 		}
 		l := &a.limits

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
@@ -161,15 +164,8 @@ func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *
 		return
 	}
 	out, err := by(ctx, body)
-	switch {
-	case errors.Is(err, turns.ErrBusy):
-		busy(w)
-		return
-	case errors.Is(err, errTooLarge):
-		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-		return
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	if err != nil {
+		answerError(w, err)
 		return
 	}
 	data, err := out.encode()
@@ -179,4 +175,18 @@ func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *
 	}
 	w.Header()["Content-Type"] = []string{"application/json"}
 	_, _ = w.Write(data) // the client is gone otherwise
+}
+
+// answerError answers a request that failed.
+func answerError(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, turns.ErrBusy):
+		busy(w)
+	case errors.Is(err, errTooLarge):
+		tooLarge(w)
+	case errors.Is(err, errStore):
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
 }

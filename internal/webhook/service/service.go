@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package service
 
 import (
@@ -43,6 +46,9 @@ type Options struct {
 	// the service does not serve [ConfigurationPath]. It MUST be nil if clients that are not
 	// kube-apiserver can send reviews.
 	CheckConfiguration func(ctx context.Context, data map[string][]byte) ([]string, error)
+	// Audit serves [AuditPath]. If nil, the path does not exist. Clients MUST be authenticated with a
+	// certificate. Any other client, and each client of an Anonymous service, gets 404.
+	Audit *Audit
 	// Anonymous is of a service that authenticates nobody, which answers reviews of admission
 	// alone; nil of one that does.
 	Anonymous *Anonymous
@@ -66,7 +72,11 @@ func New(o Options) (http.Handler, error) {
 	}
 	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
 	sixteenth := o.Limits.Memory / 16 // of which all have sixteen
-	objects := newObjects(o.Stack.ReadsContent, 5*sixteenth, o.Limits.Memory)
+	ofObjects := 5 * sixteenth
+	if o.Audit != nil {
+		ofObjects -= sixteenth
+	}
+	objects := newObjects(o.Stack.ReadsContent, ofObjects, o.Limits.Memory)
 	kinds := map[string]reviewKind{
 		AuthenticatePath: {authenticate(o.Stack.Authenticator), sixteenth},
 		AuthorizePath:    {authorize(o.Stack.Authorizer), sixteenth},
@@ -92,13 +102,19 @@ func New(o Options) (http.Handler, error) {
 		if path == ConfigurationPath {
 			concurrent = 1 // it can use a processor for seconds
 		}
-		answer := limited(&admitter{
+		reviews[path] = protected(limited(&admitter{
 			limits:  o.Limits,
 			queue:   turns.New(concurrent, o.Limits.Queued, kind.memory),
 			senders: limit,
 			flowOf:  func(head []byte) turns.Flow { return flow(head, o.OwnerOf) },
-		}, kind.answer)
-		reviews[path] = m.measured(path, serving.Recovered(protected(answer)))
+		}, kind.answer))
+	}
+	if o.Audit != nil && o.Anonymous == nil {
+		reviews[AuditPath] = onlyKnown(audit(o.Audit, &o.Limits,
+			turns.New(o.Limits.Concurrent, o.Limits.Queued, sixteenth)))
+	}
+	for path, review := range reviews {
+		reviews[path] = m.measured(path, serving.Recovered(review))
 		mux.Handle(path, reviews[path]) // in another spelling, too
 	}
 	serving.InstallHealth(mux, o.Live, o.Ready)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package service_test
 
 import (
@@ -24,6 +27,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -71,11 +75,9 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 	var err error
 	if w.Stack, err = stack.Open(t.Context(), config, stack.Server{
 		Authentication: stack.Authentication{Credentials: stack.BearerTokens},
-		Cluster: stack.Cluster{
-			Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil),
-			Stale:  w.stale.Load,
-		},
-		Register: w.registry.Register,
+		Cluster:        lookuptest.OwnedBy(authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)),
+		Stale:          w.stale.Load,
+		Register:       w.registry.Register,
 		Authorization: stack.Authorization{
 			ReviewsElsewhere: true,
 			Authorizer: authorizer.AuthorizerFunc(func(

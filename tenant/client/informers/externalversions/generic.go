@@ -51,6 +51,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Kubetenant().V1alpha1().TenantMembers().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("tenantquotas"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Kubetenant().V1alpha1().TenantQuotas().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("tenantusages"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Kubetenant().V1alpha1().TenantUsages().Informer()}, nil
 
 	}
 

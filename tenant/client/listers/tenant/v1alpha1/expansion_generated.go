@@ -33,3 +33,7 @@ type TenantMembersListerExpansion interface{}
 // TenantQuotaListerExpansion allows custom methods to be added to
 // TenantQuotaLister.
 type TenantQuotaListerExpansion interface{}
+
+// TenantUsageListerExpansion allows custom methods to be added to
+// TenantUsageLister.
+type TenantUsageListerExpansion interface{}

@@ -22,6 +22,8 @@ type Interface interface {
 	TenantMembers() TypedTenantMembersInformer
 	// TenantQuotas returns a TenantQuotaInformer.
 	TenantQuotas() TypedTenantQuotaInformer
+	// TenantUsages returns a TenantUsageInformer.
+	TenantUsages() TypedTenantUsageInformer
 }
 
 type version struct {
@@ -68,4 +70,9 @@ func (v *version) TenantMembers() TypedTenantMembersInformer {
 // TenantQuotas returns a TypedTenantQuotaInformer.
 func (v *version) TenantQuotas() TypedTenantQuotaInformer {
 	return &tenantQuotaInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// TenantUsages returns a TypedTenantUsageInformer.
+func (v *version) TenantUsages() TypedTenantUsageInformer {
+	return &tenantUsageInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }

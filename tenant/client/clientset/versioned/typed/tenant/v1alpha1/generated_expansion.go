@@ -15,3 +15,5 @@ type TenantExpansion interface{}
 type TenantMembersExpansion interface{}
 
 type TenantQuotaExpansion interface{}
+
+type TenantUsageExpansion interface{}

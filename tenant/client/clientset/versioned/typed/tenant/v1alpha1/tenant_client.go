@@ -19,6 +19,7 @@ type KubetenantV1alpha1Interface interface {
 	TenantsGetter
 	TenantMembersGetter
 	TenantQuotasGetter
+	TenantUsagesGetter
 }
 
 // KubetenantV1alpha1Client is used to interact with features provided by the kubetenant.dev group.
@@ -52,6 +53,10 @@ func (c *KubetenantV1alpha1Client) TenantMembers() TenantMembersInterface {
 
 func (c *KubetenantV1alpha1Client) TenantQuotas() TenantQuotaInterface {
 	return newTenantQuotas(c)
+}
+
+func (c *KubetenantV1alpha1Client) TenantUsages() TenantUsageInterface {
+	return newTenantUsages(c)
 }
 
 // NewForConfig creates a new KubetenantV1alpha1Client for the given config.

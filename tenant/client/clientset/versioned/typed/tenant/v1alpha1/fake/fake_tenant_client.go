@@ -40,6 +40,10 @@ func (c *FakeKubetenantV1alpha1) TenantQuotas() v1alpha1.TenantQuotaInterface {
 	return newFakeTenantQuotas(c)
 }
 
+func (c *FakeKubetenantV1alpha1) TenantUsages() v1alpha1.TenantUsageInterface {
+	return newFakeTenantUsages(c)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakeKubetenantV1alpha1) RESTClient() rest.Interface {

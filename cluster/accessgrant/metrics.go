@@ -1,0 +1,128 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package accessgrant
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// The states of the metric.
+const (
+	// stateValid means that the grant allows requests.
+	stateValid = "Valid"
+	// stateExpired means that the time in spec.expires is over.
+	stateExpired = "Expired"
+	// stateRefused means that the grantor does not have the rights that it grants.
+	stateRefused = "Refused"
+	// stateInvalid means that the grant does not decode, or that it has no grantor.
+	stateInvalid = "Invalid"
+	// stateDeleting means that the grant is being deleted.
+	stateDeleting = "Deleting"
+)
+
+// states has the state of each grant, and the number of grants in each state.
+type states struct {
+	gauge *metrics.GaugeVec
+
+	mu     sync.Mutex
+	known  map[cache.ObjectName]string
+	number map[string]int // by state
+}
+
+func newStates() *states {
+	return &states{
+		known:  map[cache.ObjectName]string{},
+		number: map[string]int{},
+		gauge: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Name: "kubetenant_grants",
+			Help: "Number of AccessGrants by state: Valid, Expired, Refused because the grantor does not have the rights that " +
+				"it grants, Invalid, or Deleting.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"state"}),
+	}
+}
+
+// Metrics returns the number of grants by state, to be registered. An expiry is noticed within a minute.
+func (c *Controller) Metrics() []metrics.Registerable { return []metrics.Registerable{c.states.gauge} }
+
+// set records the state of a grant. The empty state removes the grant.
+func (s *states) set(name cache.ObjectName, state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replace(name, state)
+}
+
+// update records the state of a grant that was not removed in the meantime.
+func (s *states) update(name cache.ObjectName, state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[name] != "" {
+		s.replace(name, state)
+	}
+}
+
+// replace is called while s.mu is held.
+func (s *states) replace(name cache.ObjectName, state string) {
+	before := s.known[name]
+	if before == state {
+		return
+	}
+	if before != "" {
+		s.number[before]--
+		delete(s.known, name)
+	}
+	if state != "" {
+		s.number[state]++
+		s.known[name] = state
+	}
+	s.show()
+}
+
+// show sets the metric. Before the metric is registered, this has no effect. s.mu is held.
+func (s *states) show() {
+	for state, n := range s.number {
+		s.gauge.WithLabelValues(state).Set(float64(n))
+	}
+}
+
+// stateOf returns the state of a grant of the informer at a time.
+func stateOf(obj any, now time.Time) string {
+	g, err := typed.From[v1alpha1.AccessGrant](obj)
+	if err != nil {
+		return stateInvalid
+	}
+	valid, err := grantOf(obj)
+	switch {
+	case g.DeletionTimestamp != nil:
+		return stateDeleting
+	case err != nil:
+		return stateInvalid
+	case g.Spec.Expires != nil && !now.Before(g.Spec.Expires.Time):
+		return stateExpired
+	case !Accepted(g):
+		return stateRefused
+	case valid == nil:
+		return stateInvalid
+	}
+	return stateValid
+}
+
+// measure records the states of all known grants, because one may have expired.
+func (c *Controller) measure() {
+	for _, obj := range c.informer.GetStore().List() {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			c.states.update(name, stateOf(obj, c.now()))
+		}
+	}
+	c.states.mu.Lock()
+	defer c.states.mu.Unlock()
+	c.states.show()
+}

@@ -1,0 +1,78 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// InstallCRDs installs the CustomResourceDefinitions of the project's kinds in a cluster. It does not
+// replace a definition of a later release. The server would then drop the fields of stored objects
+// that this release does not know. The client must be allowed to get and patch definitions.
+func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
+	for _, resource := range definedResources() {
+		definition := ownDefinitions()[resource].DeepCopy()
+		is, err := client.Resource(definitions).Get(ctx, definition.GetName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("read CustomResourceDefinition %s: %w", definition.GetName(), err)
+		default:
+			if more := laterParts(definition, is); len(more) > 0 {
+				klog.FromContext(ctx).Info("Keeping a CustomResourceDefinition of a later release, because objects "+
+					"would lose fields without it. To replace it, set its annotation "+
+					tenant.AllowFieldRemovalAnnotation+" to true", "definition", definition.GetName(), "parts", inWords(more))
+				continue
+			}
+			definition.SetResourceVersion(is.GetResourceVersion()) // a later release may replace it meanwhile
+		}
+		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
+			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// laterParts returns the parts of an installed definition that ours lacks, if the installed one lacks no
+// part of ours. It returns nil if the installed definition is not of a later release, or if its annotation
+// lets us replace it.
+func laterParts(ours, is *unstructured.Unstructured) []string {
+	if is.GetAnnotations()[tenant.AllowFieldRemovalAnnotation] == "true" {
+		return nil
+	}
+	wanted, version := servedVersion(ours), servedVersion(is)
+	if version == nil || isForeignSchema(wanted, version) || len(lackingParts(wanted, version)) > 0 {
+		return nil
+	}
+	more := lackingParts(version, wanted)
+	known := versionNames(ours)
+	for _, name := range versionNames(is) {
+		if !slices.Contains(known, name) {
+			more = append(more, "the version "+name)
+		}
+	}
+	return more
+}
+
+func versionNames(definition *unstructured.Unstructured) (names []string) {
+	versions, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "spec", "versions")
+	list, _ := versions.([]any)
+	for _, v := range list {
+		name, _ := asMap(v)["name"].(string)
+		names = append(names, name)
+	}
+	return names
+}

@@ -1,0 +1,78 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lookuptest has parts of a cluster for tests.
+package lookuptest
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// OwnedBy returns a cluster that has only the owners of namespaces.
+func OwnedBy(owners *authz.Owners) lookup.Cluster { return (&lookup.Parts{Owners: owners}).Cluster() }
+
+// Namespaces implements [lookup.Namespaces]. The result of a nil function is unknown.
+type Namespaces struct {
+	Owned   func(tenant.ID) ([]string, error)
+	Without func() (ids []string, known bool)
+}
+
+var errUnknown = errors.New("the namespaces are not known")
+
+// OwnedNamespaces implements [lookup.Namespaces].
+func (n *Namespaces) OwnedNamespaces(id tenant.ID) ([]string, error) {
+	if n.Owned == nil {
+		return nil, errUnknown
+	}
+	return n.Owned(id)
+}
+
+// WithoutTenant implements [lookup.Namespaces].
+func (n *Namespaces) WithoutTenant() (ids []string, known bool) {
+	if n.Without == nil {
+		return nil, false
+	}
+	return n.Without()
+}
+
+// References implements [lookup.Namespaces]. There are none.
+func (*Namespaces) References(context.Context, tenant.ID, []string) ([]string, error) {
+	return nil, nil
+}
+
+// AllLabeled implements [lookup.Resources] for a cluster without custom resources, in which all objects
+// of a tenant have its label.
+type AllLabeled struct{}
+
+// Scope implements [lookup.Resources].
+func (AllLabeled) Scope(schema.GroupResource) authz.Scope { return authz.ScopeUnknown }
+
+// KindScope implements [lookup.Resources].
+func (AllLabeled) KindScope(schema.GroupKind) authz.Scope { return authz.ScopeUnknown }
+
+// Kind implements [lookup.Resources].
+func (AllLabeled) Kind(schema.GroupResource) string { return "" }
+
+// Labeled implements [lookup.Resources].
+func (AllLabeled) Labeled(schema.GroupResource, tenant.ID) bool { return true }
+
+// Controller implements [lookup.Controllers]. It returns Owner for each name.
+type Controller struct{ Owner runtime.Object }
+
+// Metadata implements [lookup.Controllers].
+func (c Controller) Metadata(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
+	return c.Owner, nil
+}
+
+// Object implements [lookup.Controllers].
+func (c Controller) Object(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
+	return c.Owner, nil
+}

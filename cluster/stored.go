@@ -1,0 +1,62 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/cluster/stored"
+	"github.com/kubetenant/kubetenant/internal/usage"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// errSync is the error if the caches did not sync before the end.
+var errSync = errors.New("the caches of namespaces, definitions and Tenants did not sync")
+
+// MeasureStored measures what tenants store, and writes it to their TenantUsages, until ctx ends. Only one
+// process at a time may run it. The Tenants, the quotas and the definitions must be followed.
+func (c *Cluster) MeasureStored(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced, c.CRDs.HasSynced, c.TenantStore.HasSynced) {
+		return errSync
+	}
+	return stored.New(stored.Options{
+		List:       stored.ListsOf(c.Typed.Discovery().RESTClient()),
+		Client:     c.Dynamic,
+		Resources:  LabelledResources(c.Typed.Discovery(), c.CRDs.Of),
+		Namespaces: c.ownersByNamespace,
+		Tenants:    c.tenantUIDs,
+		Classes:    c.QuotaStore.Classes,
+		ManagerOf:  usage.FieldManager,
+		Metrics:    c.Stored,
+	}).Run(ctx)
+}
+
+// ownersByNamespace returns the names of all namespaces and their owners.
+func (c *Cluster) ownersByNamespace() (map[string]tenant.ID, error) {
+	all, err := c.NamespaceLister.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	owners := make(map[string]tenant.ID, len(all))
+	for _, ns := range all {
+		owners[ns.Name] = c.owners.OwnerOf(ns)
+	}
+	return owners, nil
+}
+
+// tenantUIDs returns the UIDs of all Tenants. It returns false if they are not known.
+func (c *Cluster) tenantUIDs() (map[tenant.ID]string, bool) {
+	if !c.TenantStore.HasSynced() {
+		return nil, false
+	}
+	uids := map[tenant.ID]string{}
+	for _, id := range c.TenantStore.IDs() {
+		uids[id] = c.TenantStore.Lineage(id).UID
+	}
+	return uids, true
+}

@@ -1,0 +1,81 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stored
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// maxMeasured bounds the tenants that have metrics.
+const maxMeasured = 500
+
+// Metrics are the metrics of a [Measurer]. Only the process that leads sets them.
+type Metrics struct {
+	objects, bytes *metrics.GaugeVec
+	errors         *metrics.Counter
+
+	mu    sync.Mutex
+	named map[tenant.ID]bool // the tenants that have metrics
+}
+
+// NewMetrics returns the metrics.
+func NewMetrics() *Metrics {
+	gauge := func(name, help string) *metrics.GaugeVec {
+		return metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace:      "kubetenant",
+			Subsystem:      "tenant",
+			Name:           name,
+			Help:           help + " The controller measures it every 6 hours. The 500 tenants with the most objects have it.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"tenant"})
+	}
+	return &Metrics{
+		objects: gauge("stored_objects", "Number of objects in the namespaces of a tenant."),
+		bytes: gauge("stored_bytes", "Size of the objects in the namespaces of a tenant, in bytes of JSON, which is more "+
+			"than their size in etcd."),
+		errors: metrics.NewCounter(&metrics.CounterOpts{
+			Namespace: "kubetenant",
+			Subsystem: "usage",
+			Name:      "measure_errors_total",
+			Help: "Number of measurements of the objects of tenants that could not read all resources, or could not write " +
+				"all TenantUsages.",
+			StabilityLevel: metrics.ALPHA,
+		}),
+		named: map[tenant.ID]bool{},
+	}
+}
+
+// Registerables returns the metrics, to be registered.
+func (m *Metrics) Registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.objects, m.bytes, m.errors}
+}
+
+// set replaces the gauges.
+func (m *Metrics) set(all totals) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ids := slices.SortedFunc(maps.Keys(all), func(a, b tenant.ID) int {
+		return cmp.Or(cmp.Compare(all[b].objects, all[a].objects), cmp.Compare(a.String(), b.String()))
+	})
+	now := map[tenant.ID]bool{}
+	for _, id := range ids[:min(len(ids), maxMeasured)] {
+		now[id] = true
+		m.objects.WithLabelValues(id.String()).Set(float64(all[id].objects))
+		m.bytes.WithLabelValues(id.String()).Set(float64(all[id].bytes))
+	}
+	for id := range m.named {
+		if !now[id] {
+			m.objects.Delete(map[string]string{"tenant": id.String()})
+			m.bytes.Delete(map[string]string{"tenant": id.String()})
+		}
+	}
+	m.named = now
+}

@@ -1,0 +1,54 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stored
+
+import (
+	"fmt"
+	"testing"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// TestMetrics checks that at most 500 tenants have metrics, those with the most objects, and that the metrics
+// of other tenants are removed.
+func TestMetrics(t *testing.T) {
+	m, registry := NewMetrics(), metrics.NewKubeRegistry()
+	for _, r := range m.Registerables() {
+		registry.MustRegister(r)
+	}
+	series := func() (byTenant map[string]float64) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		byTenant = map[string]float64{}
+		for _, f := range families {
+			for _, s := range f.GetMetric() {
+				if f.GetName() == "kubetenant_tenant_stored_objects" {
+					byTenant[s.GetLabel()[0].GetValue()] = s.GetGauge().GetValue()
+				}
+			}
+		}
+		return byTenant
+	}
+	all := totals{}
+	for i := range 600 {
+		all.of(tenanttest.ID(t, fmt.Sprintf("t%d", i))).objects = int64(i)
+	}
+	m.set(all)
+	if got := series(); len(got) != maxMeasured || got["t599"] != 599 || got["t100"] != 100 {
+		t.Errorf("%d series, t599 %v, t100 %v", len(got), got["t599"], got["t100"])
+	}
+	less := totals{tenanttest.ID(t, "t5"): {objects: 7}}
+	m.set(less)
+	if got := series(); len(got) != 1 || got["t5"] != 7 {
+		t.Errorf("%v; want t5 only", got)
+	}
+	m.set(nil)
+	if got := series(); len(got) != 0 {
+		t.Errorf("%v; want none after the leader has changed", got)
+	}
+}

@@ -1,0 +1,362 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stored measures what tenants store and request, and writes it to their TenantUsages. It also
+// removes old entries and TenantUsages of tenants that do not exist.
+//
+// A pass reads all namespaced objects that the server stores, page by page. It holds one object at a time.
+package stored
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// measureEvery is the interval of the passes.
+	measureEvery = 6 * time.Hour
+	// measureAfter is the time from the start until the first pass.
+	measureAfter = time.Minute
+	// retryAfter is the time until the first attempt after a failure. It doubles with each further failure.
+	retryAfter = time.Minute
+	// pageSize is the number of objects in a page.
+	pageSize = 500
+	// maxIncomplete bounds the names of resources that could not be read.
+	maxIncomplete = 100
+	// maxPage is the size of a page, in bytes, after which the next page has fewer objects.
+	maxPage = 20 << 20
+	// maxExpired bounds how often a list continues after its token has expired.
+	maxExpired = 10
+	// pagesPerSecond and writesPerSecond bound the requests to the server.
+	pagesPerSecond  = 5
+	writesPerSecond = 5
+	// maxNames bounds the names of extended resources that a tenant requests, because Pods can name any.
+	maxNames = 64
+)
+
+// List returns a page of the objects of a resource in all namespaces as JSON. next is the token of an earlier
+// page, or "".
+type List func(ctx context.Context, of schema.GroupVersionResource, limit int, next string) (io.ReadCloser, error)
+
+// ListsOf returns a [List] that reads from a server.
+func ListsOf(client rest.Interface) List {
+	return func(ctx context.Context, of schema.GroupVersionResource, limit int, next string) (io.ReadCloser, error) {
+		path := []string{"apis", of.Group, of.Version, of.Resource}
+		if of.Group == "" {
+			path = []string{"api", of.Version, of.Resource}
+		}
+		r := client.Get().AbsPath(path...).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", strconv.Itoa(limit))
+		if next != "" {
+			r = r.Param("continue", next)
+		}
+		return r.Stream(ctx)
+	}
+}
+
+// Options configure a [Measurer]. All fields are required.
+type Options struct {
+	List List
+	// Client reads and writes TenantUsages.
+	Client dynamic.Interface
+	// Resources returns the namespaced resources that the server stores. The error may come with some of them.
+	Resources func() ([]schema.GroupVersionResource, error)
+	// Namespaces returns the names of all namespaces and their owners. The zero ID is no owner.
+	Namespaces func() (map[string]tenant.ID, error)
+	// Tenants returns the tenants that have a Tenant, with its UID. It returns false if they are not known.
+	Tenants func() (map[tenant.ID]string, bool)
+	// Classes returns the DeviceClasses.
+	Classes func() (quota.Classes, error)
+	// Field manager of a server's entry in a TenantUsage.
+	ManagerOf func(server string) string
+	Metrics   *Metrics
+}
+
+// Measurer measures what tenants store. Only one of a cluster may run at a time.
+type Measurer struct {
+	Options
+	usages typed.Client[v1alpha1.TenantUsage, *v1alpha1.TenantUsage]
+	pages  flowcontrol.RateLimiter
+	writes flowcontrol.RateLimiter
+}
+
+func usageResource() schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
+}
+
+// New returns a measurer that does nothing before [Measurer.Run].
+func New(o Options) *Measurer {
+	return &Measurer{
+		Options: o,
+		usages:  typed.NewClient[v1alpha1.TenantUsage](o.Client, usageResource()),
+		pages:   flowcontrol.NewTokenBucketRateLimiter(pagesPerSecond, pagesPerSecond),
+		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
+	}
+}
+
+// Run measures until ctx ends. After a change of the leader, it waits until the last measurement is old.
+func (m *Measurer) Run(ctx context.Context) error {
+	defer m.Metrics.set(nil)
+	sleep(ctx, measureAfter)
+	if last, err := m.last(ctx); err == nil {
+		sleep(ctx, measureEvery-min(max(time.Since(last), 0), measureEvery))
+	}
+	retry := time.Duration(0)
+	for ctx.Err() == nil {
+		err := m.Pass(ctx)
+		if err == nil {
+			retry = 0
+			sleep(ctx, measureEvery)
+			continue
+		}
+		retry = min(max(2*retry, retryAfter), measureEvery)
+		if ctx.Err() == nil {
+			m.Metrics.errors.Inc()
+			klog.FromContext(ctx).Error(err, "Failed to measure all objects of tenants, will retry", "after", retry)
+		}
+		sleep(ctx, retry)
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// measured is what one tenant stores.
+type measured struct {
+	objects, bytes int64
+	requested      corev1.ResourceList
+	extended       int // names in requested that are not in common
+}
+
+func (t *measured) add(of *measured) {
+	t.objects += of.objects
+	t.bytes += of.bytes
+	for name, quantity := range of.requested {
+		t.request(name, quantity)
+	}
+}
+
+// isCommon reports whether a name is one of Kubernetes' own, so that no tenant can invent it.
+func isCommon(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
+		corev1.ResourceRequestsStorage, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServicesLoadBalancers:
+		return true
+	}
+	return false
+}
+
+// request adds a requested resource. It ignores further names of extended resources above the limit.
+func (t *measured) request(name corev1.ResourceName, quantity resource.Quantity) {
+	sum, found := t.requested[name]
+	if !found {
+		if quantity.IsZero() || !isCommon(name) && t.extended >= maxNames {
+			return
+		}
+		if !isCommon(name) {
+			t.extended++
+		}
+	}
+	if t.requested == nil {
+		t.requested = corev1.ResourceList{}
+	}
+	sum.Add(quantity)
+	t.requested[name] = sum
+}
+
+// totals are what tenants store.
+type totals map[tenant.ID]*measured
+
+func (t totals) of(id tenant.ID) *measured {
+	is := t[id]
+	if is == nil {
+		is = &measured{}
+		t[id] = is
+	}
+	return is
+}
+
+// Pass measures all objects once, and writes the TenantUsages. The objects of a resource that cannot be read
+// are missing in the sums. Then the TenantUsages and the error name the resource.
+func (m *Measurer) Pass(ctx context.Context) error {
+	// Without the definition or the right, the measurement would be useless.
+	if _, err := m.read(ctx, func(time.Time) {}); err != nil {
+		return err
+	}
+	began, err := m.look()
+	if err != nil {
+		return err
+	}
+	resources, problems := m.Resources()
+	if problems != nil { // the sums would lack whole kinds
+		return problems
+	}
+	all, incomplete := totals{}, []string(nil)
+	for _, of := range resources {
+		if isCopy(of.GroupResource()) {
+			continue
+		}
+		found, err := m.measure(ctx, of, began.owners)
+		if err != nil {
+			problems = errors.Join(problems, fmt.Errorf("list %s: %w", of.GroupResource(), err))
+			incomplete = append(incomplete, of.GroupResource().String())
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for id, is := range found {
+			all.of(id).add(is)
+		}
+	}
+	for id := range began.namespaces {
+		all.of(id)
+	}
+	for id := range began.uids {
+		all.of(id)
+	}
+	slices.Sort(incomplete)
+	began.incomplete = incomplete[:min(len(incomplete), maxIncomplete)]
+	if len(incomplete) == 0 {
+		m.Metrics.set(all)
+	}
+	return errors.Join(problems, m.write(ctx, all, began))
+}
+
+// state is which tenants there are at one time, except the system tenant.
+type state struct {
+	owners     map[string]tenant.ID // by namespace
+	namespaces map[tenant.ID]int64
+	uids       map[tenant.ID]string
+	incomplete []string // resources that could not be read
+}
+
+// look returns which tenants there are now.
+func (m *Measurer) look() (*state, error) {
+	owners, err := m.Namespaces()
+	if err != nil {
+		return nil, err
+	}
+	uids, known := m.Tenants()
+	if !known {
+		return nil, errors.New("the Tenants are not known yet")
+	}
+	is := &state{
+		owners:     owners,
+		namespaces: map[tenant.ID]int64{},
+		uids:       maps.Clone(uids),
+	}
+	for _, id := range owners {
+		is.namespaces[id]++
+	}
+	for _, id := range []tenant.ID{{}, tenant.System()} {
+		delete(is.namespaces, id)
+		delete(is.uids, id)
+	}
+	return is, nil
+}
+
+// exists reports whether a tenant has a Tenant or a namespace.
+func (s *state) exists(id tenant.ID) bool {
+	_, found := s.uids[id]
+	return found || s.namespaces[id] > 0
+}
+
+// names returns the names of the TenantUsages of all tenants.
+func (s *state) names() map[string]bool {
+	all := map[string]bool{}
+	for id := range s.uids {
+		all[id.ObjectName()] = true
+	}
+	for id := range s.namespaces {
+		all[id.ObjectName()] = true
+	}
+	return all
+}
+
+// isCopy reports whether the objects of a resource are those of another one.
+func isCopy(of schema.GroupResource) bool { return of.Group == "events.k8s.io" }
+
+// measure measures the objects of a resource. It returns nothing if one page cannot be read.
+func (m *Measurer) measure(
+	ctx context.Context, of schema.GroupVersionResource, owners map[string]tenant.ID,
+) (totals, error) {
+	found, next, limit := totals{}, "", pageSize
+	for expired := 0; ; {
+		if err := m.pages.Wait(ctx); err != nil {
+			return nil, err
+		}
+		page, err := m.List(ctx, of, limit, next)
+		if apierrors.IsResourceExpired(err) && expired < maxExpired {
+			expired++
+			if next = continueAfter(err); next == "" {
+				clear(found) // the list begins again
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		size := 0
+		next, err = eachItem(page, func(item []byte) error {
+			size += len(item)
+			return m.addItem(found, of.GroupResource(), item, owners)
+		})
+		if err = errors.Join(err, page.Close()); err != nil {
+			return nil, err
+		}
+		if next == "" {
+			return found, nil
+		}
+		limit = limitAfter(limit, size)
+	}
+}
+
+// continueAfter returns the token with which a list continues after its token has expired. The rest of the
+// list then is of a later time.
+func continueAfter(expired error) string {
+	var status apierrors.APIStatus
+	if errors.As(expired, &status) {
+		return status.Status().Continue
+	}
+	return ""
+}
+
+// limitAfter returns the number of objects in the next page.
+func limitAfter(limit, size int) int {
+	if size > maxPage {
+		return max(limit/2, 1)
+	}
+	return min(2*limit, pageSize)
+}
+
+// isRequested reports whether a TenantUsage has a name of a quota.
+func isRequested(name corev1.ResourceName) bool {
+	return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceServicesLoadBalancers ||
+		strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) || quota.IsDevice(name)
+}

@@ -1,0 +1,255 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stored
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// keepServers is how long the entry of a server without requests is kept.
+const keepServers = 49 * time.Hour
+
+// maxSilence is the age of the newest hour of all servers above which the clock may be wrong.
+const maxSilence = 3 * time.Hour
+
+// existing is what a pass needs of a TenantUsage.
+type existing struct {
+	metav1.ObjectMeta
+	tenant, uid string
+	old         []string // names of the servers without recent requests
+}
+
+// read returns all TenantUsages by name, and calls latest with each time of a complete measurement. If no server
+// has written an hour for some time, the clock of this process may be wrong. Then no server is old.
+func (m *Measurer) read(ctx context.Context, latest func(time.Time)) (map[string]*existing, error) {
+	all := map[string]*existing{}
+	now, newest := time.Now(), time.Time{}
+	err := m.usages.Each(ctx, metav1.ListOptions{Limit: pageSize}, func(u *v1alpha1.TenantUsage) {
+		is := &existing{
+			ObjectMeta: metav1.ObjectMeta{Name: u.Name, UID: u.ObjectMeta.UID},
+			tenant:     u.Tenant,
+			uid:        u.UID,
+		}
+		if u.Stored != nil && len(u.Stored.Incomplete) == 0 {
+			latest(u.Stored.MeasuredAt.Time)
+		}
+		for i := range u.Servers {
+			if isOld(&u.Servers[i], now) {
+				is.old = append(is.old, u.Servers[i].Name)
+			}
+			for _, h := range u.Servers[i].Hours {
+				if h.Hour.After(newest) {
+					newest = h.Hour.Time
+				}
+			}
+		}
+		all[u.Name] = is
+	}, func(i *typed.Invalid) {
+		all[i.Name] = &existing{ObjectMeta: metav1.ObjectMeta{Name: i.Name, UID: i.UID}} // without a tenant
+	})
+	if now.Sub(newest) > maxSilence {
+		for _, is := range all {
+			is.old = nil
+		}
+	}
+	return all, err
+}
+
+func isOld(s *v1alpha1.ServerUsage, now time.Time) bool {
+	return !slices.ContainsFunc(s.Hours, func(h v1alpha1.HourUsage) bool {
+		return h.Hour.After(now.Add(-keepServers))
+	})
+}
+
+// last returns the time of the last measurement. It fails if there is none.
+func (m *Measurer) last(ctx context.Context) (time.Time, error) {
+	var last time.Time
+	_, err := m.read(ctx, func(at time.Time) {
+		if at.After(last) {
+			last = at
+		}
+	})
+	if err == nil && last.IsZero() {
+		err = errors.New("no TenantUsage has a measurement")
+	}
+	return last, err
+}
+
+// maxFailures is the number of failures in a row after which a pass ends.
+const maxFailures = 5
+
+// failures are the errors of a pass. It keeps the first ones.
+type failures struct {
+	all   []error
+	inRow int
+}
+
+// add adds an error, which may be nil. It reports whether the pass must end.
+func (f *failures) add(err error) (end bool) {
+	if err == nil {
+		f.inRow = 0
+		return false
+	}
+	if len(f.all) < 2*maxFailures {
+		f.all = append(f.all, err)
+	}
+	f.inRow++
+	return f.inRow == maxFailures || errors.Is(err, context.Canceled)
+}
+
+// write writes the TenantUsages of all tenants that still exist, and deletes those of tenants that do not.
+func (m *Measurer) write(ctx context.Context, all totals, began *state) error {
+	present, err := m.read(ctx, func(time.Time) {})
+	if err != nil {
+		return err
+	}
+	now, err := m.look()
+	if err != nil {
+		return err
+	}
+	var failed failures
+	for id, is := range all {
+		uid := began.uids[id]
+		if !now.exists(id) || now.uids[id] != uid {
+			continue // another tenant than the one that was measured
+		}
+		was := present[id.ObjectName()]
+		if was == nil || was.tenant != id.String() || was.uid != uid && was.uid != "" {
+			if err := m.replace(ctx, was, id, uid); err != nil {
+				if failed.add(err) {
+					break
+				}
+				continue
+			}
+			was = nil
+		}
+		if failed.add(m.applyStored(ctx, was, id, uid, &v1alpha1.StoredUsage{
+			MeasuredAt: metav1.Now(),
+			Namespaces: began.namespaces[id],
+			Objects:    is.objects,
+			Bytes:      is.bytes,
+			Requested:  is.requested,
+			Incomplete: began.incomplete,
+		})) {
+			break
+		}
+	}
+	names := now.names()
+	for name, was := range present {
+		if failed.inRow == maxFailures || ctx.Err() != nil {
+			break
+		}
+		if !names[name] {
+			failed.add(m.removeDeleted(ctx, was))
+		}
+	}
+	return errors.Join(failed.all...)
+}
+
+// applyStored writes a measurement, and removes the entries of servers without recent requests.
+func (m *Measurer) applyStored(
+	ctx context.Context, was *existing, id tenant.ID, uid string, is *v1alpha1.StoredUsage,
+) error {
+	err := m.apply(ctx, was, v1alpha1.UsageManager, &v1alpha1.TenantUsage{
+		ObjectMeta: metav1.ObjectMeta{Name: id.ObjectName()},
+		Tenant:     id.String(),
+		UID:        uid,
+		Stored:     is,
+	})
+	if was == nil {
+		return err
+	}
+	for _, server := range was.old {
+		if err != nil {
+			return err
+		}
+		err = m.apply(ctx, was, m.ManagerOf(server), nil)
+	}
+	return err
+}
+
+var errChanged = errors.New("the tenant was deleted or created during the measurement: the next pass measures it")
+
+// replace deletes the TenantUsage of an earlier Tenant, so that a new one can be created. It fails if the
+// Tenant is another one than the one that was measured. was may be nil.
+func (m *Measurer) replace(ctx context.Context, was *existing, id tenant.ID, uid string) error {
+	uids, known := m.Tenants()
+	if !known || uids[id] != uid {
+		return errChanged
+	}
+	if was == nil {
+		return nil
+	}
+	return m.remove(ctx, was)
+}
+
+// removeDeleted deletes the TenantUsage of a tenant that does not exist.
+func (m *Measurer) removeDeleted(ctx context.Context, was *existing) error {
+	now, err := m.look()
+	if err != nil {
+		return err
+	}
+	if now.names()[was.Name] {
+		return errChanged
+	}
+	return m.remove(ctx, was)
+}
+
+// apply applies the fields of one manager. If is is nil, the manager has no fields, so that its entry is
+// removed. If was is not nil, it fails with a conflict if the object is another one.
+func (m *Measurer) apply(ctx context.Context, was *existing, manager string, is *v1alpha1.TenantUsage) error {
+	if err := m.writes.Wait(ctx); err != nil {
+		return err
+	}
+	name := ""
+	content := map[string]any{}
+	if is == nil {
+		name = was.Name
+		content["metadata"] = map[string]any{"name": name}
+	} else {
+		name = is.Name
+		var err error
+		if content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(is); err != nil {
+			return err
+		}
+		unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
+	}
+	object := &unstructured.Unstructured{Object: content}
+	object.SetAPIVersion(v1alpha1.SchemeGroupVersion.String())
+	object.SetKind(v1alpha1.KindTenantUsage)
+	object.SetUID(uidOf(was))
+	_, err := m.Client.Resource(usageResource()).Apply(ctx, name, object,
+		metav1.ApplyOptions{FieldManager: manager, Force: true})
+	return err
+}
+
+func uidOf(was *existing) types.UID {
+	if was == nil {
+		return ""
+	}
+	return was.UID
+}
+
+func (m *Measurer) remove(ctx context.Context, was *existing) error {
+	if err := m.writes.Wait(ctx); err != nil {
+		return err
+	}
+	if err := m.usages.Delete(ctx, was); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}

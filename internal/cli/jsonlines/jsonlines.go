@@ -1,0 +1,118 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package jsonlines reads files that have one JSON object in each line, such as usage records and audit
+// streams, with their rotated and compressed predecessors.
+package jsonlines
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// MaxLine is the size of the longest line that is read, in bytes without its end. It bounds the memory
+// of a reader.
+const MaxLine = 64 << 10
+
+const (
+	extension           = ".jsonl"
+	extensionCompressed = extension + ".gz"
+)
+
+// ErrNoFiles reports that a directory contains no file that could be read.
+var ErrNoFiles = errors.New("the directory contains no such *.jsonl or *.jsonl.gz files")
+
+// errNotRegular reports that a file is a device, a pipe or a directory.
+var errNotRegular = errors.New("not a regular file")
+
+// ErrLongLine reports that a line is longer than [MaxLine].
+var ErrLongLine = fmt.Errorf("the line is longer than %d bytes", MaxLine)
+
+// Files returns the files *.jsonl and *.jsonl.gz of a directory whose names, without this extension,
+// keep accepts. The oldest file comes first, because the name of a rotated file is the name of the
+// current file, "-" and a time. The error wraps [ErrNoFiles] if no file matches.
+func Files(dir string, keep func(name string) bool) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, entry := range entries {
+		name, is := strings.CutSuffix(strings.TrimSuffix(entry.Name(), ".gz"), extension)
+		if is && keep(name) {
+			paths = append(paths, filepath.Join(dir, entry.Name()))
+		}
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("%s: %w", dir, ErrNoFiles)
+	}
+	slices.Sort(paths) // "-" is before "."
+	return paths, nil
+}
+
+// Read calls f for each line of a file that is not empty, with its number from 1. The text is valid
+// until f returns. If a line is too long, f gets the beginning of it and [ErrLongLine]. Read ends with
+// the first error of f. Its own errors contain the path.
+func Read(path string, f func(number int, text []byte, err error) error) (err error) {
+	file, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	in := io.Reader(file)
+	if strings.HasSuffix(path, extensionCompressed) {
+		unzipped, err := gzip.NewReader(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		in = unzipped
+	}
+	return Lines(in, f, func(err error) error { return fmt.Errorf("%s: %w", path, err) })
+}
+
+// Lines is [Read] for a stream. It wraps errors of the stream with wrap.
+func Lines(in io.Reader, f func(number int, text []byte, err error) error, wrap func(error) error) error {
+	lines := bufio.NewReaderSize(in, MaxLine+1)
+	for number := 1; ; number++ {
+		text, err := lines.ReadSlice('\n')
+		var tooLong error
+		if errors.Is(err, bufio.ErrBufferFull) {
+			tooLong, text = ErrLongLine, bytes.Clone(text)
+		}
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = lines.ReadSlice('\n')
+		}
+		if text = bytes.TrimSpace(text); len(text) > 0 && (err == nil || errors.Is(err, io.EOF)) {
+			if failed := f(number, text, tooLong); failed != nil {
+				return failed
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return wrap(err)
+		}
+	}
+}
+
+// open opens a regular file. A pipe is an error, because it would block.
+func open(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errNotRegular}
+	}
+	return os.Open(path) // #nosec G304 -- the caller names the directory
+}

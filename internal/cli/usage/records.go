@@ -1,0 +1,178 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/kubetenant/kubetenant/internal/cli/jsonlines"
+	recorded "github.com/kubetenant/kubetenant/internal/usage"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// MaxKeys is the maximum number of different keys of records in a report. It bounds the memory, whatever the size
+// of the files is. Records of names with usual lengths need about 600 MB.
+const MaxKeys = 1_000_000
+
+// errManyKeys reports that the limit of keys is exceeded.
+var errManyKeys = errors.New("the records have too many servers, tenants and hours for one report: name a TENANT, " +
+	"set a shorter --since, or load the records into a database")
+
+// process is a process of a server.
+type process struct {
+	cluster, server string
+	started         int64 // in nanoseconds since 1970
+}
+
+// key identifies the records of which only the latest is valid.
+type key struct {
+	process, tenant int32
+	hour            int64
+}
+
+// sums contains the latest numbers of each key. Repeated texts are stored once.
+type sums struct {
+	readFile  func(path string, f func(number int, text []byte, err error) error) error
+	limit     int
+	numbers   map[key]Numbers
+	processes map[process]int32
+	tenants   map[identity]int32
+}
+
+func (s *sums) add(r *recorded.Record) error {
+	k := key{
+		process: index(s.processes, process{r.Cluster, r.Server, r.Started.UnixNano()}),
+		tenant:  index(s.tenants, identity{r.Tenant, r.UID}),
+		hour:    r.Hour.Unix(),
+	}
+	n, found := s.numbers[k]
+	if !found && len(s.numbers) >= s.limit {
+		return errManyKeys
+	}
+	n.latest(Numbers(r.Totals))
+	s.numbers[k] = n
+	return nil
+}
+
+// byServer returns the numbers of each server instead of those of each process. A server has only one process
+// at a time, so the watches of its processes are not added.
+func (s *sums) byServer() map[key]Numbers {
+	servers := map[[2]string]int32{}
+	serverOf := make([]int32, len(s.processes))
+	for p, i := range s.processes {
+		serverOf[i] = index(servers, [2]string{p.cluster, p.server})
+	}
+	out := make(map[key]Numbers, len(s.numbers))
+	for k, n := range s.numbers {
+		k.process = serverOf[k.process]
+		total := out[k]
+		total.addHour(n)
+		out[k] = total
+	}
+	return out
+}
+
+func index[K comparable](known map[K]int32, k K) int32 {
+	i, found := known[k]
+	if !found {
+		i = int32(len(known)) // #nosec G115 -- at most one more than MaxKeys
+		known[k] = i
+	}
+	return i
+}
+
+// FromRecords returns the usage that the records in a directory contain, during the given time before
+// now. The zero ID selects all tenants. A line that is not a record, and a file that cannot be read to its end, are
+// problems of the report. The error is that of a directory without records, or of too many records.
+func FromRecords(dir string, id tenant.ID, now time.Time, since time.Duration) (*Report, error) {
+	return newSums(MaxKeys).report(dir, id, newReport(now, since))
+}
+
+func newSums(limit int) *sums {
+	return &sums{
+		readFile:  jsonlines.Read,
+		limit:     limit,
+		numbers:   map[key]Numbers{},
+		processes: map[process]int32{},
+		tenants:   map[identity]int32{},
+	}
+}
+
+// report adds the records in a directory to a report.
+func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
+	read := map[string]bool{}
+	for before := -1; len(read) > before; { // a server may have renamed a file before it was opened
+		before = len(read)
+		files, err := jsonlines.Files(dir, func(string) bool { return true })
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range files {
+			if read[path] {
+				continue
+			}
+			read[path] = true
+			err := s.addFile(path, id, r)
+			switch {
+			case errors.Is(err, errManyKeys):
+				return nil, err
+			case errors.Is(err, fs.ErrNotExist): // it has another name now, or was deleted because of its age
+			case err != nil:
+				r.problem(err.Error())
+			}
+		}
+	}
+	hours := make([]map[int64]Numbers, len(s.tenants))
+	for i := range hours {
+		hours[i] = map[int64]Numbers{}
+	}
+	for k, n := range s.byServer() {
+		total := hours[k.tenant][k.hour]
+		total.add(n)
+		hours[k.tenant][k.hour] = total
+	}
+	for who, i := range s.tenants {
+		r.add(who, hours[i], nil)
+	}
+	return r.finish(), nil
+}
+
+// addFile adds the records of a file that the report is about.
+func (s *sums) addFile(path string, id tenant.ID, r *Report) error {
+	return s.readFile(path, func(line int, text []byte, err error) error {
+		var found recorded.Record
+		if err == nil {
+			err = decode(text, &found)
+		}
+		if err != nil {
+			r.problem(fmt.Sprintf("%s:%d: %v", path, line, err))
+			return nil
+		}
+		if !r.covers(found.Hour) || !id.IsZero() && found.Tenant != id.String() {
+			return nil
+		}
+		return s.add(&found)
+	})
+}
+
+// decode reads a record. Its errors do not contain the text of the line.
+func decode(text []byte, r *recorded.Record) error {
+	err := json.Unmarshal(text, r)
+	wrong := (*json.UnmarshalTypeError)(nil)
+	switch {
+	case recorded.IsInvalid(err):
+		return err
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return fmt.Errorf("the line is not a usage record: %s has the wrong type", wrong.Field)
+	case err != nil:
+		return errors.New("the line is not a usage record in JSON: it may be incomplete")
+	case r.UID != "" && !validUID.MatchString(r.UID):
+		return errors.New("the line is not a usage record: uid must be the UID of a Tenant")
+	}
+	return nil
+}

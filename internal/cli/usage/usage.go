@@ -1,0 +1,169 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package usage reports what tenants use, from the TenantUsages of a cluster or from usage records.
+package usage
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Kept is how long the TenantUsages of a cluster keep hours.
+const Kept = 48 * time.Hour
+
+// Numbers is what the callers of a tenant used in an hour, or in several.
+type Numbers struct {
+	Requests int64 `json:"requests"`
+	Denied   int64 `json:"denied"`
+	Limited  int64 `json:"limited"`
+	// Watches is the largest number of open watches and other streams. Those of several servers in one hour
+	// are added. The number of several hours is that of the largest hour.
+	Watches          int64 `json:"watches"`
+	SeatMilliseconds int64 `json:"seatMilliseconds"`
+}
+
+// add adds the numbers of another server or tenant in the same hour.
+func (n *Numbers) add(more Numbers) {
+	n.Watches = sum(n.Watches, more.Watches)
+	n.addRequests(more)
+}
+
+// addHour adds the numbers of another time, such as those of another hour.
+func (n *Numbers) addHour(more Numbers) {
+	n.Watches = max(n.Watches, more.Watches)
+	n.addRequests(more)
+}
+
+func (n *Numbers) addRequests(more Numbers) {
+	n.Requests = sum(n.Requests, more.Requests)
+	n.Denied = sum(n.Denied, more.Denied)
+	n.Limited = sum(n.Limited, more.Limited)
+	n.SeatMilliseconds = sum(n.SeatMilliseconds, more.SeatMilliseconds)
+}
+
+// latest sets n to the latest numbers of one server. They never fall within an hour, so the latest
+// numbers are the largest.
+func (n *Numbers) latest(other Numbers) {
+	n.Requests = max(n.Requests, other.Requests)
+	n.Denied = max(n.Denied, other.Denied)
+	n.Limited = max(n.Limited, other.Limited)
+	n.Watches = max(n.Watches, other.Watches)
+	n.SeatMilliseconds = max(n.SeatMilliseconds, other.SeatMilliseconds)
+}
+
+func (n *Numbers) isNegative() bool {
+	return min(n.Requests, n.Denied, n.Limited, n.Watches, n.SeatMilliseconds) < 0
+}
+
+// sum returns the sum of two numbers that are not negative, or the largest number.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// Hour is what the callers of a tenant used in one hour at all servers.
+type Hour struct {
+	// Hour is the beginning of the hour.
+	Hour time.Time `json:"hour"`
+	Numbers
+}
+
+// Tenant is what one tenant used. A tenant that was deleted and created again is two tenants with
+// different UIDs.
+type Tenant struct {
+	Tenant string  `json:"tenant"`
+	UID    string  `json:"uid,omitempty"`
+	Total  Numbers `json:"total"`
+	// Hours contains the hours with requests, in order.
+	Hours []Hour `json:"hours"`
+	// Stored specifies the objects of the tenant. It is nil if they were not measured, or if the report is
+	// of usage records.
+	Stored *v1alpha1.StoredUsage `json:"stored,omitempty"`
+}
+
+// Report is what tenants used.
+type Report struct {
+	// Since is the beginning of the first hour of the report.
+	Since time.Time `json:"since"`
+	// Tenants are in the order of their requests. The tenant with the most requests is first.
+	Tenants []*Tenant `json:"tenants"`
+	Total   Numbers   `json:"total"`
+	// Problems are the objects or lines that cannot be used, so that the report lacks their numbers. At most
+	// [MaxProblems] are described.
+	Problems []string `json:"problems,omitempty"`
+	// ProblemsTotal is the number of all problems.
+	ProblemsTotal int `json:"problemsTotal"`
+
+	until time.Time
+}
+
+// MaxProblems is the maximum number of problems that a report describes.
+const MaxProblems = 20
+
+// newReport returns an empty report about the hours that overlap the duration before now.
+func newReport(now time.Time, since time.Duration) *Report {
+	return &Report{
+		Since:   now.Add(-since).UTC().Truncate(time.Hour),
+		Tenants: []*Tenant{},
+		until:   now.Add(clockSkew),
+	}
+}
+
+// clockSkew is how far the clock of a server may be ahead. A later hour is not part of a report.
+const clockSkew = time.Hour
+
+// covers reports whether the report is about an hour.
+func (r *Report) covers(hour time.Time) bool { return !hour.Before(r.Since) && !hour.After(r.until) }
+
+func (r *Report) problem(text string) {
+	r.ProblemsTotal++
+	if len(r.Problems) < MaxProblems {
+		r.Problems = append(r.Problems, text)
+	}
+}
+
+// identity is a tenant of the report.
+type identity struct{ tenant, uid string }
+
+// add adds a tenant with its hours, in any order.
+func (r *Report) add(who identity, hours map[int64]Numbers, stored *v1alpha1.StoredUsage) {
+	t := &Tenant{
+		Tenant: who.tenant,
+		UID:    who.uid,
+		Hours:  make([]Hour, 0, len(hours)),
+		Stored: stored,
+	}
+	for unix, n := range hours {
+		t.Hours = append(t.Hours, Hour{time.Unix(unix, 0).UTC(), n})
+		t.Total.addHour(n)
+	}
+	slices.SortFunc(t.Hours, func(a, b Hour) int { return a.Hour.Compare(b.Hour) })
+	r.Tenants = append(r.Tenants, t)
+}
+
+// finish sorts the tenants and computes the total.
+func (r *Report) finish() *Report {
+	slices.SortFunc(r.Tenants, func(a, b *Tenant) int {
+		return cmp.Or(cmp.Compare(b.Total.Requests, a.Total.Requests), cmp.Compare(a.Tenant, b.Tenant),
+			cmp.Compare(a.UID, b.UID))
+	})
+	hours := map[int64]Numbers{}
+	for _, t := range r.Tenants {
+		for _, h := range t.Hours {
+			n := hours[h.Hour.Unix()]
+			n.add(h.Numbers)
+			hours[h.Hour.Unix()] = n
+		}
+	}
+	for _, n := range hours {
+		r.Total.addHour(n)
+	}
+	return r
+}

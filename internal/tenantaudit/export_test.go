@@ -1,0 +1,103 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"io/fs"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// MaxLine bounds a line.
+const MaxLine = maxLine
+
+// FollowFor bounds how long a stream is followed.
+func FollowFor(o Options, most time.Duration) Options {
+	o.followFor = most
+	return o
+}
+
+// Faults make the files of streams fail.
+type Faults struct {
+	// Room is how many bytes can be written, like a disk that becomes full. If negative, there is
+	// no limit.
+	Room atomic.Int64
+	// Sync, Truncate and SyncNames make these operations fail.
+	Sync, Truncate, SyncNames atomic.Bool
+	// Hold makes syncs wait until the channel ends, like a disk that does not respond.
+	Hold atomic.Pointer[chan struct{}]
+	// NameSyncs is how often the directory was synced.
+	NameSyncs atomic.Int64
+	// Syncs is how often a file was synced, Opened the number of open files, and MostOpened the most
+	// at a time.
+	Syncs, Opened, MostOpened atomic.Int64
+}
+
+// Use makes options use the faults.
+func (f *Faults) Use(o Options) Options {
+	f.Room.Store(-1)
+	o.closeWait = 50 * time.Millisecond
+	o.open = func(root *os.Root, name string) (file, error) {
+		opened, err := openFile(root, name)
+		if err != nil {
+			return nil, err
+		}
+		f.MostOpened.Store(max(f.MostOpened.Load(), f.Opened.Add(1)))
+		return &faultyFile{opened, f}, nil
+	}
+	o.syncNames = func(root *os.Root) error {
+		f.NameSyncs.Add(1)
+		if f.SyncNames.Load() {
+			return fs.ErrInvalid
+		}
+		return syncNames(root)
+	}
+	return o
+}
+
+type faultyFile struct {
+	file
+
+	faults *Faults
+}
+
+func (f *faultyFile) Write(text []byte) (int, error) {
+	room := f.faults.Room.Load()
+	if room < 0 || int64(len(text)) <= room {
+		if room >= 0 {
+			f.faults.Room.Add(-int64(len(text)))
+		}
+		return f.file.Write(text)
+	}
+	n, err := f.file.Write(text[:room])
+	f.faults.Room.Store(0)
+	if err == nil {
+		err = fs.ErrInvalid
+	}
+	return n, err
+}
+
+func (f *faultyFile) Sync() error {
+	f.faults.Syncs.Add(1)
+	if hold := f.faults.Hold.Load(); hold != nil {
+		<-*hold
+	}
+	if f.faults.Sync.Load() {
+		return fs.ErrInvalid
+	}
+	return f.file.Sync()
+}
+
+func (f *faultyFile) Truncate(size int64) error {
+	if f.faults.Truncate.Load() {
+		return fs.ErrInvalid
+	}
+	return f.file.Truncate(size)
+}
+
+func (f *faultyFile) Close() error {
+	f.faults.Opened.Add(-1)
+	return f.file.Close()
+}

@@ -1,0 +1,144 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// extension ends the names of files.
+const extension = ".jsonl"
+
+func fileOf(stream Stream) string { return string(stream) + extension }
+
+var errNotRegular = errors.New("not a regular file: remove it")
+
+// checkRegular returns an error if a file exists and is not regular, such as a symbolic link.
+func checkRegular(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: %w", name, errNotRegular)
+	}
+	return nil
+}
+
+// file is an open file of a stream.
+type file interface {
+	io.Writer
+	io.ReaderAt
+	io.Closer
+	Truncate(size int64) error
+	Sync() error
+	Stat() (fs.FileInfo, error)
+}
+
+// openFile opens a file to append to it, and creates it if it does not exist. It does not follow a
+// symbolic link.
+func openFile(root *os.Root, name string) (file, error) {
+	if err := checkRegular(root, name); err != nil {
+		return nil, err
+	}
+	// O_NONBLOCK, because another kind of file may have the name by now
+	return root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, fileMode)
+}
+
+// syncNames syncs a directory.
+func syncNames(root *os.Root) error {
+	directory, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(directory.Sync(), directory.Close())
+}
+
+// isAt reports whether a name is the name of an open file.
+func isAt(root *os.Root, name string, f interface{ Stat() (fs.FileInfo, error) }) bool {
+	there, err := root.Lstat(name)
+	if err != nil || !there.Mode().IsRegular() {
+		return false
+	}
+	here, err := f.Stat()
+	return err == nil && os.SameFile(there, here)
+}
+
+// streamFile is the open file of a stream.
+type streamFile struct {
+	file
+
+	name    string
+	size    int64
+	synced  int64 // size of what is synced
+	spoiled bool  // it must be opened again
+}
+
+// openStream opens the file of a stream. If it ends within a line, as after a crash, it ends that
+// line, so that the next one is whole.
+func (s *Streams) openStream(stream Stream) (*streamFile, error) {
+	name := fileOf(stream)
+	opened, err := s.options.open(s.root, name)
+	if err != nil {
+		return nil, err
+	}
+	f := &streamFile{file: opened, name: name}
+	if err := f.begin(s.root); err != nil {
+		f.close()
+		return nil, err
+	}
+	s.unsynced = s.unsynced || f.size == 0
+	return f, nil
+}
+
+func (f *streamFile) begin(root *os.Root) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !isAt(root, f.name, f) {
+		return fmt.Errorf("%s: %w", f.name, errNotRegular)
+	}
+	f.size, f.synced = info.Size(), info.Size()
+	if f.size == 0 {
+		return nil
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, f.size-1); err != nil {
+		return err
+	}
+	if last[0] != '\n' {
+		return f.append([]byte{'\n'})
+	}
+	return nil
+}
+
+// isCurrent reports whether the file is whole and still has its name.
+func (f *streamFile) isCurrent(root *os.Root) bool { return !f.spoiled && isAt(root, f.name, f) }
+
+// append appends whole lines.
+func (f *streamFile) append(lines []byte) error {
+	n, err := f.Write(lines)
+	f.size += int64(n)
+	if err == nil && n < len(lines) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// rollback removes what is not synced, and has the file opened again. If it cannot, the file may
+// end within a line until then.
+func (f *streamFile) rollback() {
+	f.spoiled = true
+	_ = f.Truncate(f.synced)
+}
+
+func (f *streamFile) close() { _ = f.Close() } // each line has been synced

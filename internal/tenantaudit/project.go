@@ -1,0 +1,285 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Resolver finds the tenants of events. Caller, Owner and Stream are required. They MUST be safe
+// for concurrent use and return quickly.
+type Resolver struct {
+	// Caller returns the tenant of the authenticated user real at a time. If as is not nil, real
+	// impersonated as, and acting is the tenant for which it acted. Otherwise, acting equals
+	// authenticated. A tenant that is unknown is zero.
+	Caller func(real, as user.Info, at time.Time) (authenticated, acting tenant.ID)
+	// Owner returns the tenant that owned a namespace at a time. It returns zero if no tenant did or
+	// if this is unknown.
+	Owner func(namespace string, at time.Time) tenant.ID
+	// Stream returns the stream of a tenant for an event of a time. It returns false if the tenant
+	// has none.
+	Stream func(id tenant.ID, at time.Time) (Stream, bool)
+	// Name returns the name of a tenant in records. If nil, it is the ID.
+	Name func(tenant.ID) string
+	// CallerKey and OwnerKey are the annotations of events that specify the tenant of the caller and
+	// the tenant that owns the object, which the boundary writes. Leave them empty if another server
+	// writes the events.
+	CallerKey, OwnerKey string
+	// Cluster is the cluster of the events, whose streams have their own files. It is empty for a
+	// server of one cluster.
+	Cluster string
+}
+
+// Placed is a record and its stream.
+type Placed struct {
+	Stream Stream
+	Record *Record
+}
+
+// The annotation of an event without which the owner of an object receives no record.
+const (
+	// decisionAnnotation is "allow" if authorization allowed the request
+	// (k8s.io/apiserver pkg/endpoints/filters/authorization.go, v0.37.1).
+	decisionAnnotation = "authorization.k8s.io/decision"
+	decisionAllow      = "allow"
+)
+
+// Project returns the records of an event:
+//
+//   - one for the system's stream
+//   - one for the stream of the caller's tenant
+//   - one for the tenant that owns the object, if authorization allowed the request of a caller of
+//     another tenant, and if the request is a write. It contains the tenant of the caller, but not its name.
+//
+// A request that was not authenticated has records only in the system's stream and in [Refused]. An event of
+// the stage RequestReceived has none, because later events of the request have its result.
+func Project(event *auditinternal.Event, r *Resolver) []Placed {
+	if event.Stage == auditinternal.StageRequestReceived {
+		return nil
+	}
+	all := r.project(event)
+	for i := range all {
+		all[i].Stream = all[i].Stream.In(r.Cluster)
+	}
+	return all
+}
+
+// project returns the records of an event. The streams are those of a server of one cluster.
+func (r *Resolver) project(event *auditinternal.Event) []Placed {
+	whole := newRecord(event, r.Cluster)
+	if event.User.Username == "" {
+		whole.Tenant = noTenant
+		return []Placed{{System, &whole}, {Refused, &whole}}
+	}
+	at := event.RequestReceivedTimestamp.Time
+	authenticated, acting := r.callerOf(event, at)
+	whole.Tenant = r.nameOf(acting)
+	own := whole
+	if event.ImpersonatedUser != nil && authenticated.IsSystem() {
+		whole.User = cut(event.ImpersonatedUser.Username, nameBytes)
+		whole.ImpersonatedBy = cut(event.User.Username, nameBytes)
+		own.User, own.ImpersonatedBy = whole.User, tenant.System().String()
+		own.ID = generatedID(own.ID)
+	} else {
+		whole.identify(&event.User)
+		own.identify(&event.User)
+	}
+	all := []Placed{{System, &whole}}
+	if isStranger(event) {
+		all = append(all, Placed{Refused, &whole})
+	}
+	if isTenants(acting) {
+		if stream, has := r.Stream(acting, at); has {
+			all = append(all, Placed{stream, &own})
+		}
+	}
+	owner := r.ownerOf(event, whole.Namespace, at)
+	if !isTenants(owner) || owner == acting {
+		return all
+	}
+	if stream, has := r.Stream(owner, at); has {
+		all = append(all, Placed{stream, foreign(&whole)})
+	}
+	return all
+}
+
+// callerOf returns the tenants of the users of an event. The boundary knows the tenant that acts at the time of
+// the request, also if its namespace is new or was deleted since.
+func (r *Resolver) callerOf(event *auditinternal.Event, at time.Time) (authenticated, acting tenant.ID) {
+	authenticated, acting = r.Caller(infoOf(&event.User), infoOf(event.ImpersonatedUser), at)
+	stated, has := statedIn(event, r.CallerKey)
+	switch {
+	case !has:
+		return authenticated, acting
+	case event.ImpersonatedUser == nil:
+		return stated, stated
+	case authenticated.IsSystem():
+		return authenticated, stated
+	}
+	return authenticated, acting
+}
+
+// statedIn returns the tenant in an annotation of an event. It is zero if the annotation is not valid.
+func statedIn(event *auditinternal.Event, key string) (id tenant.ID, has bool) {
+	text, has := event.Annotations[key]
+	if !has || key == "" {
+		return tenant.ID{}, false
+	}
+	id, err := tenant.Parse(text)
+	if err != nil {
+		return tenant.ID{}, true
+	}
+	return id, true
+}
+
+func isTenants(id tenant.ID) bool { return !id.IsZero() && !id.IsSystem() }
+
+// newRecord returns a record of an event that names no caller.
+func newRecord(event *auditinternal.Event, cluster string) Record {
+	out := Record{
+		Cluster: cluster,
+		Time:    event.StageTimestamp.UTC(),
+		ID:      cut(string(event.AuditID), idBytes),
+		Stage:   cut(string(event.Stage), idBytes),
+		Verb:    cut(event.Verb, nameBytes),
+	}
+	if event.ResponseStatus != nil {
+		out.Code = event.ResponseStatus.Code
+	}
+	path, _, _ := strings.Cut(event.RequestURI, "?")
+	ref := event.ObjectRef
+	if ref == nil {
+		out.Path = cut(path, pathBytes)
+		return out
+	}
+	out.Group = cut(ref.APIGroup, nameBytes)
+	out.Resource = cut(ref.Resource, nameBytes)
+	out.Subresource = cut(ref.Subresource, nameBytes)
+	out.Name = cut(ref.Name, nameBytes)
+	if ref.Namespace != "" && namespaceIn(path) == ref.Namespace {
+		out.Namespace = cut(ref.Namespace, nameBytes)
+	}
+	return out
+}
+
+// namespaceIn returns the namespace in the path of a request, as the server reads it. The namespace
+// of an event can also come from the body of a request whose resource has no namespace. A caller
+// could write any namespace there.
+func namespaceIn(path string) string {
+	decoded, err := url.PathUnescape(path)
+	if err != nil {
+		return ""
+	}
+	info, err := requestInfos().NewRequestInfo(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: decoded}})
+	if err != nil {
+		return ""
+	}
+	return info.Namespace
+}
+
+// requestInfos reads paths as an API server does (k8s.io/apiserver pkg/server, v0.37.1).
+func requestInfos() *request.RequestInfoFactory {
+	return &request.RequestInfoFactory{
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	}
+}
+
+// identify adds the caller to a record.
+func (r *Record) identify(u *authenticationv1.UserInfo) {
+	r.User = cut(u.Username, nameBytes)
+	r.Source = only(u.Extra[tenant.SourceKey])
+	r.CredentialID = only(u.Extra[user.CredentialIDKey])
+}
+
+func only(values []string) string {
+	if len(values) != 1 {
+		return ""
+	}
+	return cut(values[0], nameBytes)
+}
+
+// foreign returns a record for the owner of the object. It does not identify the caller.
+func foreign(r *Record) *Record {
+	out := *r
+	out.User, out.ImpersonatedBy, out.Source, out.CredentialID, out.Path = "", "", "", "", ""
+	out.ID = generatedID(out.ID)
+	return &out
+}
+
+// generatedID returns an audit ID that can be generated by a server, or "". A client can choose any
+// ID for its request, with the name of another tenant in it.
+func generatedID(id string) string {
+	if !isUUID(id) {
+		return ""
+	}
+	return id
+}
+
+// ownerOf returns the tenant that receives a record because it owns the object. It returns zero if
+// none does. A caller cannot write into the stream of another tenant with a request that was not
+// allowed, or that reads.
+func (r *Resolver) ownerOf(event *auditinternal.Event, namespace string, at time.Time) tenant.ID {
+	switch status := event.ResponseStatus; {
+	case event.ObjectRef == nil || !isWrite(event.Verb, event.ObjectRef.Subresource),
+		event.Annotations[decisionAnnotation] != decisionAllow,
+		status != nil && (status.Code == http.StatusForbidden || status.Code == http.StatusUnauthorized):
+		return tenant.ID{}
+	}
+	if id, has := statedIn(event, r.OwnerKey); has {
+		return id
+	}
+	if namespace == "" {
+		return tenant.ID{}
+	}
+	return r.Owner(namespace, at)
+}
+
+// isWrite reports whether a request can change an object or reach into a Pod.
+func isWrite(verb, subresource string) bool {
+	return !slices.Contains([]string{"get", "list", "watch"}, verb) ||
+		slices.Contains([]string{"exec", "attach", "portforward", "proxy"}, subresource)
+}
+
+func (r *Resolver) nameOf(id tenant.ID) string {
+	switch {
+	case id.IsZero():
+		return noTenant
+	case id.IsSystem() || r.Name == nil:
+		return id.String()
+	}
+	if name := r.Name(id); name != "" {
+		return name
+	}
+	return noTenant
+}
+
+// infoOf returns a user of an event. It returns nil for nil.
+func infoOf(u *authenticationv1.UserInfo) user.Info {
+	if u == nil {
+		return nil
+	}
+	out := &user.DefaultInfo{
+		Name:   u.Username,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  make(map[string][]string, len(u.Extra)),
+	}
+	for key, values := range u.Extra {
+		out.Extra[key] = values
+	}
+	return out
+}

@@ -1,0 +1,302 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// maxLine bounds a line, in bytes. A longer line is skipped. No record is as long.
+const maxLine = 64 << 10
+
+// pollEvery is how often the end of a followed stream is read.
+const pollEvery = 250 * time.Millisecond
+
+// Filter selects records. The zero value selects all.
+type Filter struct {
+	// Since excludes records before a time.
+	Since time.Time
+	// User selects the records of a user.
+	User string
+	// Denied selects requests that were answered with 401 or 403.
+	Denied bool
+	// Cluster selects the records of a cluster.
+	Cluster string
+	// Follow waits for further records until the context ends.
+	Follow bool
+	// Idle is called each time that all records were read. If it returns an error, the read ends.
+	Idle func() error
+}
+
+func (f *Filter) selects(r *Record) bool {
+	switch {
+	case r.Time.Before(f.Since), f.User != "" && r.User != f.User, f.Cluster != "" && r.Cluster != f.Cluster:
+		return false
+	}
+	return !f.Denied || r.Code == http.StatusForbidden || r.Code == http.StatusUnauthorized
+}
+
+// Read calls visit for each selected record of a stream in a directory, oldest first, until visit
+// returns an error. It also gets the line, which it MUST NOT keep. Read skips lines that are not
+// records. It does not follow symbolic links. A stream that does not exist is empty. If the filter
+// follows, the error is that of the context.
+func Read(ctx context.Context, directory string, of Stream, f Filter, visit func(*Record, []byte) error) error {
+	root, err := os.OpenRoot(directory)
+	if err != nil {
+		return fmt.Errorf("audit streams: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	r := &reader{
+		root:   root,
+		stream: of,
+		filter: f,
+		visit:  visit,
+	}
+	return r.run(ctx)
+}
+
+// reader reads the files of a stream.
+type reader struct {
+	root   *os.Root
+	stream Stream
+	filter Filter
+	visit  func(*Record, []byte) error
+	last   string // the rotated file that was read last
+}
+
+func (r *reader) run(ctx context.Context) error {
+	for {
+		if err := r.rotated(ctx); err != nil {
+			return err
+		}
+		again, err := r.current(ctx)
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// rotated reads the rotated files that were not read yet.
+func (r *reader) rotated(ctx context.Context) error {
+	all, err := r.unread()
+	if err != nil {
+		return err
+	}
+	for _, name := range all {
+		r.last = name
+		if _, at, _ := parseName(name); at.Before(r.filter.Since) {
+			continue // all its records are older
+		}
+		f, err := openToRead(r.root, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was deleted because it is the oldest
+		}
+		if err != nil {
+			return err
+		}
+		err = r.lines(ctx, &lines{file: f})
+		_ = f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) unread() ([]string, error) {
+	all, err := backups(r.root, r.stream)
+	return slices.DeleteFunc(all, func(name string) bool { return name <= r.last }), err
+}
+
+// current reads the file that is not rotated. It returns true after a rotation.
+func (r *reader) current(ctx context.Context) (again bool, err error) {
+	f, err := openToRead(r.root, fileOf(r.stream))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.wait(ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	if missed, err := r.unread(); err != nil || len(missed) > 0 { // it was rotated meanwhile
+		return true, err
+	}
+	for text := (&lines{file: f}); ; {
+		is := isAt(r.root, fileOf(r.stream), f) // before the read, so that a rotated file is read to its end
+		if err := text.rewind(f); err != nil {
+			return false, err
+		}
+		if err := r.lines(ctx, text); err != nil {
+			return false, err
+		}
+		if !is {
+			return true, r.skip(f)
+		}
+		if again, err := r.wait(ctx); err != nil || !again {
+			return false, err
+		}
+	}
+}
+
+// skip notes that a rotated file was read.
+func (r *reader) skip(f *os.File) error {
+	all, err := r.unread()
+	for _, name := range all {
+		if isAt(r.root, name, f) {
+			r.last = name
+		}
+	}
+	return err
+}
+
+// wait waits until further records may exist. It returns false if the filter does not follow.
+func (r *reader) wait(ctx context.Context) (again bool, err error) {
+	if r.filter.Idle != nil {
+		if err := r.filter.Idle(); err != nil {
+			return false, err
+		}
+	}
+	if !r.filter.Follow {
+		return false, nil
+	}
+	timer := time.NewTimer(pollEvery)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-timer.C:
+		return true, nil
+	}
+}
+
+// lines visits the records to the end of a file.
+func (r *reader) lines(ctx context.Context, text *lines) error {
+	for {
+		line, err := text.next()
+		if errors.Is(err, io.EOF) {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if r.isOld(line) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			continue
+		}
+		record := Record{}
+		if json.Unmarshal(line, &record) != nil || !r.filter.selects(&record) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.visit(&record, line); err != nil {
+			return err
+		}
+	}
+}
+
+// isOld reports whether a line is a record before the first selected time. It decodes only the time, because most
+// records can be old.
+func (r *reader) isOld(line []byte) bool {
+	if r.filter.Since.IsZero() {
+		return false
+	}
+	_, rest, _ := bytes.Cut(line, []byte(`"time":"`))
+	text, _, _ := bytes.Cut(rest, []byte{'"'})
+	at, err := time.Parse(time.RFC3339Nano, string(text))
+	return err == nil && at.Before(r.filter.Since)
+}
+
+// openToRead opens a file. It does not follow a symbolic link.
+func openToRead(root *os.Root, name string) (*os.File, error) {
+	if err := checkRegular(root, name); err != nil {
+		return nil, err
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: %w", name, errNotRegular)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// lines reads lines of a bounded length.
+type lines struct {
+	file     io.Reader
+	buffer   []byte // bytes that were read and not returned
+	returned int    // bytes of the buffer that were returned last
+	skipping bool   // the rest of a line that is too long
+}
+
+// rewind continues at the end of a file that became shorter, because a failed write removed what was read.
+func (l *lines) rewind(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil || info.Size() >= at {
+		return err
+	}
+	l.buffer, l.returned, l.skipping = l.buffer[:0], 0, false
+	_, err = f.Seek(info.Size(), io.SeekStart)
+	return err
+}
+
+// next returns a whole line without its end. It is valid until the next call. The error is [io.EOF]
+// at the end, where the last line may not be whole yet.
+func (l *lines) next() ([]byte, error) {
+	l.buffer = l.buffer[:copy(l.buffer, l.buffer[l.returned:])]
+	l.returned = 0
+	if cap(l.buffer) == 0 {
+		l.buffer = make([]byte, 0, maxLine+1)
+	}
+	searched := 0
+	for {
+		if end := bytes.IndexByte(l.buffer[searched:], '\n'); end >= 0 {
+			line := l.buffer[:searched+end]
+			l.returned = len(line) + 1
+			if !l.skipping {
+				return line, nil
+			}
+			l.skipping = false
+			l.buffer = l.buffer[:copy(l.buffer, l.buffer[l.returned:])]
+			l.returned, searched = 0, 0
+			continue
+		}
+		searched = len(l.buffer)
+		if searched == cap(l.buffer) {
+			l.skipping, l.buffer, searched = true, l.buffer[:0], 0
+		}
+		n, err := l.file.Read(l.buffer[len(l.buffer):cap(l.buffer)])
+		l.buffer = l.buffer[:len(l.buffer)+n]
+		if n == 0 && err == nil {
+			err = io.ErrNoProgress
+		}
+		if n == 0 {
+			return nil, err
+		}
+	}
+}

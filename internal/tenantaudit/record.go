@@ -1,0 +1,182 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Record is one line of a stream. Empty fields are absent.
+type Record struct {
+	// Cluster is the cluster of the request. Only the gateway sets it.
+	Cluster string `json:"cluster,omitempty"`
+	// Time is the time at which the request reached the stage.
+	Time time.Time `json:"time"`
+	// ID is the audit ID of the request.
+	ID string `json:"id,omitempty"`
+	// Stage is the stage of the request, such as ResponseComplete.
+	Stage string `json:"stage,omitempty"`
+	// Verb, Group, Resource, Subresource, Namespace and Name describe the request.
+	Verb        string `json:"verb,omitempty"`
+	Group       string `json:"group,omitempty"`
+	Resource    string `json:"resource,omitempty"`
+	Subresource string `json:"subresource,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name,omitempty"`
+	// Path is the path of a request without a resource. It has no query.
+	Path string `json:"path,omitempty"`
+	// Code is the HTTP status of the response.
+	Code int32 `json:"code,omitempty"`
+	// User is the name of the caller. It is only in the stream of the caller's tenant and in the
+	// system's stream.
+	User string `json:"user,omitempty"`
+	// Tenant is the tenant of the caller, "system", or "(none)".
+	Tenant string `json:"tenant,omitempty"`
+	// ImpersonatedBy is "system" if a caller of the system tenant impersonated the user. In the
+	// system's stream, it is the name of that caller.
+	ImpersonatedBy string `json:"impersonatedBy,omitempty"`
+	// Source is the name of the authentication source of the caller. It is where User is.
+	Source string `json:"source,omitempty"`
+	// CredentialID is the ID of the caller's credential. It is where User is.
+	CredentialID string `json:"credentialId,omitempty"`
+}
+
+// noTenant is the tenant of a caller without a tenant. No tenant has this name.
+const noTenant = "(none)"
+
+// A Stream is the name of a stream. It is safe in the name of a file.
+type Stream string
+
+// System is the stream of the system tenant. It has the records of all events.
+const System Stream = "system"
+
+// Refused is a stream of the system tenant. It has the records of requests that were not authenticated, which
+// are also in [System]. Requests of tenants do not rotate its files.
+const Refused Stream = "refused"
+
+// IsTenant reports whether a stream is the stream of a tenant.
+func (s Stream) IsTenant() bool {
+	_, base := s.parts()
+	return base != System && base != Refused
+}
+
+// clusterMark is between the name of a cluster and the name of a stream.
+const clusterMark = "+"
+
+// In returns the stream in a cluster. The cluster is empty for a server of one cluster.
+func (s Stream) In(cluster string) Stream {
+	switch {
+	case cluster == "":
+		return s
+	case !isSafe(cluster):
+		cluster = "cluster." + digest(cluster)
+	}
+	return Stream(cluster) + clusterMark + s
+}
+
+func (s Stream) parts() (cluster string, base Stream) {
+	cluster, name, has := strings.Cut(string(s), clusterMark)
+	if !has {
+		return "", s
+	}
+	return cluster, Stream(name)
+}
+
+// isValid reports whether a name is a name that [StreamOf] and [Stream.In] return for a UID of Kubernetes.
+func (s Stream) isValid() bool {
+	cluster, base := s.parts()
+	if cluster != "" && !isSafe(cluster) && !isDigest(cluster, "cluster.") {
+		return false
+	}
+	id, isID := strings.CutPrefix(string(base), "id-")
+	return !base.IsTenant() || isID && isSafe(id) || isUUID(string(base)) || isDigest(string(base), "id.") ||
+		isDigest(string(base), "uid.")
+}
+
+func isDigest(text, prefix string) bool {
+	sum, has := strings.CutPrefix(text, prefix)
+	decoded, err := hex.DecodeString(sum)
+	return has && err == nil && hex.EncodeToString(decoded) == sum && len(decoded) == digestBytes
+}
+
+// StreamOf returns the stream of a tenant whose Tenant has a UID. The UID is empty for a tenant
+// without a Tenant. A recreated tenant has another UID, so that it has another stream.
+func StreamOf(id tenant.ID, uid string) Stream {
+	switch {
+	case id.IsSystem():
+		return System
+	case uid != "" && isSafe(uid):
+		return Stream(uid)
+	case uid != "":
+		return Stream("uid." + digest(uid))
+	case isSafe(id.String()):
+		return Stream("id-" + id.String())
+	}
+	return Stream("id." + digest(id.String()))
+}
+
+// safeBytes bounds a name that is part of the name of a file.
+const safeBytes = 64
+
+// isSafe reports whether a text is lower-case letters, digits and dashes. No such text is the name
+// of another stream or of a rotated file.
+func isSafe(text string) bool {
+	if text == "" || len(text) > safeBytes || !Stream(text).IsTenant() || strings.HasPrefix(text, "id-") {
+		return false
+	}
+	return strings.IndexFunc(text, func(c rune) bool {
+		return c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9')
+	}) < 0
+}
+
+// digestBytes is the size of a digest.
+const digestBytes = 16
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:digestBytes])
+}
+
+// The bounds of texts, in bytes.
+const (
+	nameBytes = 253 // the limit of Kubernetes for names
+	pathBytes = 1 << 10
+	idBytes   = 64
+)
+
+// cutMark ends a text that was cut.
+const cutMark = "..."
+
+// cut returns a text of at most so many bytes.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return strings.Clone(text)
+	}
+	end := most - len(cutMark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + cutMark
+}
+
+// isUUID reports whether a text has the form of an audit ID that a server generates.
+func isUUID(text string) bool {
+	if len(text) != 36 {
+		return false
+	}
+	for i := range len(text) {
+		c := text[i]
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (c == '-') || !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,194 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// rotationMark is between the name of a stream and the time of a rotation. No name of a stream
+// contains it.
+const rotationMark = "@"
+
+// rotationTime is the form of the time in a name. Names in their order are in the order of their
+// times.
+const rotationTime = "20060102T150405.000000000Z"
+
+// pruneEvery is how often the age of all files is checked.
+const pruneEvery = time.Hour
+
+// backupOf returns the name of a rotated file.
+func backupOf(stream Stream, at time.Time) string {
+	return string(stream) + rotationMark + at.UTC().Format(rotationTime) + extension
+}
+
+// parseName returns the stream of a file, and the time of its rotation, which is zero if the file
+// was not rotated.
+func parseName(name string) (stream Stream, rotated time.Time, ok bool) {
+	base, is := strings.CutSuffix(name, extension)
+	if !is || base == "" {
+		return "", time.Time{}, false
+	}
+	text, at, is := strings.Cut(base, rotationMark)
+	if !is {
+		return Stream(text), time.Time{}, true
+	}
+	rotated, err := time.Parse(rotationTime, at)
+	return Stream(text), rotated, err == nil && text != ""
+}
+
+// names returns the names in a directory in their order.
+func names(root *os.Root) ([]string, error) {
+	directory, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	all, err := directory.Readdirnames(-1)
+	err = errors.Join(err, directory.Close())
+	slices.Sort(all)
+	return all, err
+}
+
+// backups returns the names of the rotated files of a stream, oldest first.
+func backups(root *os.Root, stream Stream) (found []string, err error) {
+	all, err := names(root)
+	for _, name := range all {
+		if of, rotated, ok := parseName(name); ok && of == stream && !rotated.IsZero() {
+			found = append(found, name)
+		}
+	}
+	return found, err
+}
+
+// rotate renames the file of a stream and deletes the oldest rotated files above the limit. The
+// caller MUST have closed the file.
+func (s *Streams) rotate(stream Stream) error {
+	old, err := backups(s.root, stream)
+	if err != nil {
+		return err
+	}
+	at := s.options.Now()
+	if len(old) > 0 { // the clock may be behind
+		if _, last, _ := parseName(old[len(old)-1]); !at.After(last) {
+			at = last.Add(1)
+		}
+	}
+	name := backupOf(stream, at)
+	if err := s.root.Rename(fileOf(stream), name); err != nil {
+		return err
+	}
+	if most := s.options.MaxBackups; most > 0 && len(old) >= most {
+		for _, name := range old[:len(old)+1-most] {
+			if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pruneOften deletes the files that are too old, those of deleted tenants too. A clock can be wrong, so that a
+// file is deleted only if it was too old an hour before as well. s.turn is held.
+func (s *Streams) pruneOften() {
+	now := s.options.Now()
+	if s.options.MaxAge == 0 || now.Sub(s.pruned) < pruneEvery && !now.Before(s.pruned) {
+		return
+	}
+	s.pruned = now
+	all, err := s.stored()
+	if err != nil {
+		return // it is tried again
+	}
+	before := s.old
+	s.old = map[string]bool{}
+	for _, f := range all {
+		switch {
+		case now.Sub(f.changed) <= s.options.MaxAge:
+		case !before[f.name]:
+			s.old[f.name] = true
+		default:
+			if f.name == fileOf(f.stream) {
+				s.open.Remove(f.stream)
+			}
+			_ = s.root.Remove(f.name) // it is tried again
+		}
+	}
+}
+
+// storedFile is a file in the directory.
+type storedFile struct {
+	name      string
+	stream    Stream
+	isRotated bool
+	size      int64
+	changed   time.Time
+}
+
+// stored returns the files of streams in the order of their names. Other files in the directory are not touched.
+func (s *Streams) stored() (found []storedFile, err error) {
+	all, err := names(s.root)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		stream, rotated, ok := parseName(name)
+		if !ok || !stream.isValid() {
+			continue
+		}
+		info, err := s.root.Lstat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		found = append(found, storedFile{
+			name:      name,
+			stream:    stream,
+			isRotated: !rotated.IsZero(),
+			size:      info.Size(),
+			changed:   info.ModTime(),
+		})
+	}
+	return found, nil
+}
+
+// shrink deletes rotated files if all files together are too large after so many bytes were written. It deletes
+// the oldest one of the largest stream first. s.turn is held.
+func (s *Streams) shrink(written int64) {
+	s.room -= written
+	if s.options.MaxTotalBytes == 0 || s.room > 0 {
+		return
+	}
+	all, err := s.stored()
+	if err != nil {
+		return // it is tried again
+	}
+	total, sizes, rotated := int64(0), map[Stream]int64{}, map[Stream][]storedFile{}
+	for _, f := range all {
+		total += f.size
+		sizes[f.stream] += f.size
+		if f.isRotated {
+			rotated[f.stream] = append(rotated[f.stream], f)
+		}
+	}
+	for total > s.options.MaxTotalBytes && len(rotated) > 0 {
+		largest := slices.MaxFunc(slices.Collect(maps.Keys(rotated)), func(a, b Stream) int {
+			return cmp.Compare(sizes[a], sizes[b])
+		})
+		oldest := rotated[largest][0]
+		_ = s.root.Remove(oldest.name) // it is tried again
+		total -= oldest.size
+		sizes[largest] -= oldest.size
+		if rotated[largest] = rotated[largest][1:]; len(rotated[largest]) == 0 {
+			delete(rotated, largest)
+		}
+	}
+	// without a rotated file, it is tried again after the next one can exist
+	s.room = max(s.options.MaxTotalBytes-total, s.options.MaxBytes)
+}

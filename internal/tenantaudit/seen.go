@@ -1,0 +1,131 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"hash/maphash"
+	"strconv"
+	"sync"
+	"time"
+
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+)
+
+const (
+	// seenFor is how long an event is remembered at least, unless there are too many.
+	seenFor = 10 * time.Minute
+	// maxSeen bounds how many events are remembered: twice as many, with some 40 bytes each.
+	maxSeen = 1 << 17
+)
+
+// Seen remembers which events were stored. kube-apiserver sends a batch again if it has no
+// response. Safe for concurrent use.
+//
+// A client can choose the audit ID of its request. The ID and the stage alone do not identify an
+// event, because a caller could hide a request behind another one with the same ID. Two events are
+// the same if their times, their users, their requests and their responses are the same too.
+type Seen struct {
+	now  func() time.Time
+	seed [2]maphash.Seed // no caller can choose a collision
+
+	mu         sync.Mutex
+	young, old map[event]struct{}
+	began      time.Time // the beginning of young
+	most       int
+}
+
+type event [2]uint64
+
+// NewSeen returns a memory without events. If now is nil, the clock is [time.Now].
+func NewSeen(now func() time.Time) *Seen {
+	if now == nil {
+		now = time.Now
+	}
+	return &Seen{
+		now:   now,
+		seed:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		young: map[event]struct{}{},
+		began: now(),
+		most:  maxSeen,
+	}
+}
+
+// New returns the events that are not remembered. An event that occurs twice is returned once.
+func (s *Seen) New(all []*auditinternal.Event) []*auditinternal.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.age()
+	out, here := make([]*auditinternal.Event, 0, len(all)), make(map[event]struct{}, len(all))
+	for _, e := range all {
+		key := s.keyOf(e)
+		_, young := s.young[key]
+		_, old := s.old[key]
+		_, twice := here[key]
+		if young || old || twice {
+			continue
+		}
+		here[key] = struct{}{}
+		out = append(out, e)
+	}
+	return out
+}
+
+// Add remembers events.
+func (s *Seen) Add(all []*auditinternal.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range all {
+		s.age()
+		s.young[s.keyOf(e)] = struct{}{}
+	}
+}
+
+// age forgets the oldest events. s.mu is held.
+func (s *Seen) age() {
+	now := s.now()
+	passed := now.Sub(s.began)
+	if passed < 0 { // the clock was set
+		s.began = now
+	}
+	if passed < seenFor && len(s.young) < s.most {
+		return
+	}
+	s.young, s.old, s.began = map[event]struct{}{}, s.young, now
+	if passed >= 2*seenFor {
+		s.old = nil
+	}
+}
+
+func (s *Seen) keyOf(e *auditinternal.Event) (key event) {
+	for i := range key {
+		var h maphash.Hash
+		h.SetSeed(s.seed[i])
+		text := func(t string) {
+			_, _ = h.WriteString(strconv.Itoa(len(t)))
+			_ = h.WriteByte(' ')
+			_, _ = h.WriteString(t)
+		}
+		text(string(e.AuditID))
+		text(string(e.Stage))
+		text(e.Verb)
+		text(e.RequestURI)
+		text(e.User.Username)
+		text(strconv.FormatBool(e.ImpersonatedUser != nil))
+		if e.ImpersonatedUser != nil {
+			text(e.ImpersonatedUser.Username)
+		}
+		text(strconv.FormatBool(e.ObjectRef != nil))
+		if e.ObjectRef != nil {
+			text(e.ObjectRef.Name)
+		}
+		text(strconv.FormatBool(e.ResponseStatus != nil))
+		if e.ResponseStatus != nil {
+			text(strconv.Itoa(int(e.ResponseStatus.Code)))
+		}
+		text(strconv.FormatInt(e.RequestReceivedTimestamp.UnixMicro(), 10))
+		text(strconv.FormatInt(e.StageTimestamp.UnixMicro(), 10))
+		key[i] = h.Sum64()
+	}
+	return key
+}

@@ -1,0 +1,160 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// ContentType is the type of a served stream: one JSON object a line.
+const ContentType = "application/x-ndjson"
+
+// Query is a request for a stream.
+type Query struct {
+	Filter Filter
+	// Tenant is the tenant of the stream. It is empty for the caller's own stream.
+	Tenant string
+}
+
+// The errors of queries. They contain nothing of the query.
+var (
+	errSince  = errors.New("since must be a time in the form of RFC 3339")
+	errDenied = errors.New("denied must be true or false")
+	errFollow = errors.New("follow must be true or false")
+	errQuery  = errors.New("the query cannot be read")
+	errTwice  = errors.New("a parameter of the query occurs more than once")
+)
+
+// ParseQuery reads the parameters since, user, denied, follow and tenant of a request. It ignores
+// other parameters.
+func ParseQuery(raw string) (q Query, err error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return q, errQuery
+	}
+	for _, name := range []string{"since", "user", "denied", "follow", "tenant"} {
+		if len(values[name]) > 1 {
+			return q, errTwice
+		}
+	}
+	if since := values.Get("since"); since != "" {
+		if q.Filter.Since, err = time.Parse(time.RFC3339Nano, since); err != nil {
+			return q, errSince
+		}
+	}
+	if q.Filter.Denied, err = parseFlag(values.Get("denied")); err != nil {
+		return q, errDenied
+	}
+	if q.Filter.Follow, err = parseFlag(values.Get("follow")); err != nil {
+		return q, errFollow
+	}
+	q.Filter.User, q.Tenant = values.Get("user"), values.Get("tenant")
+	return q, nil
+}
+
+func parseFlag(text string) (bool, error) {
+	if text == "" {
+		return false, nil
+	}
+	return strconv.ParseBool(text)
+}
+
+// The limits of concurrent reads. Those of tenants have a common limit, so that the system tenant can read.
+const (
+	readsOfTenant  = 4
+	readsOfTenants = 64
+	readsOfSystem  = 16
+)
+
+// readers are the reads of streams. Safe for concurrent use.
+type readers struct {
+	mu      sync.Mutex
+	by      map[reading]int
+	tenants int
+}
+
+// reading is a tenant that reads.
+type reading struct {
+	cluster string
+	id      tenant.ID
+}
+
+// BeginRead reports whether a caller of a tenant can read a stream now. A cluster is empty for a server of one
+// cluster. If the answer is true, the caller MUST call end once.
+func (s *Streams) BeginRead(cluster string, id tenant.ID) (end func(), ok bool) {
+	by, all := reading{cluster, id}, &s.readers
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if id.IsSystem() {
+		if all.by[by] >= readsOfSystem {
+			return nil, false
+		}
+	} else {
+		if all.by[by] >= readsOfTenant || all.tenants >= readsOfTenants {
+			return nil, false
+		}
+		all.tenants++
+	}
+	all.by[by]++
+	return func() { all.end(by) }, true
+}
+
+func (r *readers) end(by reading) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by[by]--; r.by[by] == 0 {
+		delete(r.by, by)
+	}
+	if !by.id.IsSystem() {
+		r.tenants--
+	}
+}
+
+// followFor bounds how long a stream is followed. The server then checks the rights of the caller again, because
+// the client must send another request.
+const followFor = time.Hour
+
+// Serve answers a request with a stream. It ends with the stream. If the filter follows, it ends with the
+// request, or after 30 to 60 minutes. The server MUST have checked that the caller may read the stream, and called
+// [Streams.BeginRead].
+func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, of Stream, f Filter) {
+	header := w.Header()
+	header.Set("Content-Type", ContentType)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(w)
+	f.Idle = func() error {
+		if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		return nil
+	}
+	ctx := r.Context()
+	if f.Follow {
+		most := s.options.followFor
+		limited, cancel := context.WithTimeout(ctx, most/2+rand.N(most/2)) // #nosec G404 -- not a secret
+		defer cancel()
+		ctx = limited
+	}
+	err := Read(ctx, s.options.Directory, of, f, func(_ *Record, line []byte) error {
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+		_, err := w.Write([]byte{'\n'})
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		panic(http.ErrAbortHandler) // the client must not take a part for the whole stream
+	}
+}

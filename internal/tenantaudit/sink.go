@@ -1,0 +1,240 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/klog/v2"
+)
+
+// Sink writes the records of events into streams. Safe for concurrent use.
+type Sink struct {
+	streams   *Streams
+	strangers *strangers
+	metrics   *Metrics
+}
+
+// NewSink returns a sink that writes into streams.
+func NewSink(streams *Streams, metrics *Metrics) *Sink {
+	return &Sink{streams, newStrangers(), metrics}
+}
+
+// Streams returns the streams of the sink.
+func (s *Sink) Streams() *Streams { return s.streams }
+
+// Store writes the records of events. When it returns nil, they are on the disk, except those of a stream whose
+// file cannot be opened. If ctx ends before, the error is its cause. Store omits events of unauthenticated
+// requests above a limit.
+func (s *Sink) Store(ctx context.Context, events []*auditinternal.Event, r *Resolver) error {
+	var all []Placed
+	for _, event := range events {
+		all = append(all, s.project(event, r)...)
+	}
+	return s.write(ctx, all)
+}
+
+// Refused adds events that were not accepted to the failed records of the system's stream.
+func (s *Sink) Refused(events int) {
+	s.metrics.add(System, failed, events)
+}
+
+func (s *Sink) project(event *auditinternal.Event, r *Resolver) []Placed {
+	if !s.strangers.accept(event) {
+		s.metrics.count(System, limited)
+		return nil
+	}
+	return Project(event, r)
+}
+
+func (s *Sink) write(ctx context.Context, all []Placed) error {
+	if len(all) == 0 {
+		return nil
+	}
+	err := s.streams.Write(ctx, all)
+	lost, partly := (*LostError)(nil), false
+	if errors.As(err, &lost) {
+		partly = slices.ContainsFunc(all, func(p Placed) bool { return lost.Streams[p.Stream] == nil })
+	}
+	for _, placed := range all {
+		result := written
+		if err != nil && (!partly || lost.Streams[placed.Stream] != nil) {
+			result = failed
+		}
+		s.metrics.count(placed.Stream, result)
+	}
+	if partly {
+		klog.FromContext(ctx).Error(err, "Failed to write some of the audit streams")
+		return nil
+	}
+	return err
+}
+
+// The bounds of a [Backend].
+const (
+	backendQueue = 10_000 // events, as upstream's buffered backend has
+	backendBatch = 400    // events
+	backendWait  = 100 * time.Millisecond
+)
+
+// PluginName is the name of the backend in the metrics and the log of the server.
+const PluginName = "kubetenant"
+
+var errQueueFull = errors.New("the audit queue is full for the tenant of the caller, or the server is shutting down")
+
+// Backend writes the events of a server. It finds their tenants at once and writes them within 100
+// ms. Events of the last 100 ms are lost if the process is killed. Safe for concurrent use.
+type Backend struct {
+	sink  *Sink
+	queue chan queued
+	done  chan struct{}
+	fail  func(error)
+
+	// writing ends when the server no longer waits for the disk.
+	writing context.Context //nolint:containedctx // of the goroutine that writes
+	abort   context.CancelFunc
+
+	mu     sync.Mutex
+	shares map[share]int // events in the queue
+	closed bool
+}
+
+// share is a tenant of callers.
+type share struct{ cluster, tenant string }
+
+// queued are the records of an event.
+type queued struct {
+	of      share
+	records []Placed
+}
+
+// NewBackend returns a backend that writes into a sink.
+func NewBackend(sink *Sink) *Backend {
+	ctx, cancel := context.WithCancel(context.Background()) // #nosec G118 -- Shutdown cancels it
+	return &Backend{
+		sink:    sink,
+		queue:   make(chan queued, backendQueue),
+		done:    make(chan struct{}),
+		fail:    func(err error) { klog.Background().Error(err, "Failed to write audit streams") },
+		writing: ctx,
+		abort:   cancel,
+		shares:  map[share]int{},
+	}
+}
+
+// For returns an audit backend for the events of a cluster.
+func (b *Backend) For(r *Resolver) audit.Backend { return &resolved{b, r} }
+
+type resolved struct {
+	*Backend
+	resolver *Resolver
+}
+
+// ProcessEvents implements [audit.Sink]. It always returns true, because a server denies a request if its first
+// event is not processed. If the event has no place in the queue, it reports an error and drops the event.
+func (b *resolved) ProcessEvents(events ...*auditinternal.Event) bool {
+	for _, event := range events {
+		all := b.sink.project(event, b.resolver)
+		if len(all) == 0 || b.enqueue(all) {
+			continue
+		}
+		audit.HandlePluginError(PluginName, errQueueFull, event)
+		for _, placed := range all {
+			b.sink.metrics.count(placed.Stream, dropped)
+		}
+	}
+	return true
+}
+
+// enqueue adds the records of an event to the queue. It returns false if the tenant of the caller already has
+// as many events in the queue as the queue has free places. One tenant can use half of the queue, two tenants
+// two thirds of it. A free place remains for the others.
+func (b *Backend) enqueue(all []Placed) bool {
+	of := share{all[0].Record.Cluster, all[0].Record.Tenant}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.shares[of] >= cap(b.queue)-len(b.queue) {
+		return false
+	}
+	b.shares[of]++
+	b.queue <- queued{of, all} // has a place, because only this function adds events
+	return true
+}
+
+// dequeued frees the place of an event, and returns its records.
+func (b *Backend) dequeued(q queued) []Placed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shares[q.of]--; b.shares[q.of] == 0 {
+		delete(b.shares, q.of)
+	}
+	return q.records
+}
+
+// String implements [audit.Backend].
+func (b *Backend) String() string { return PluginName }
+
+// Run implements [audit.Backend]. It returns at once.
+func (b *Backend) Run(stop <-chan struct{}) error {
+	go func() {
+		defer close(b.done)
+		for {
+			select {
+			case first := <-b.queue:
+				b.write(b.collect(first, stop))
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// Shutdown implements [audit.Backend]. It returns when all events are written. If the disk does not respond, it
+// returns after 10 s, and the remaining events are lost. Run MUST have been stopped.
+func (b *Backend) Shutdown() {
+	defer time.AfterFunc(b.sink.streams.options.closeWait, b.abort).Stop()
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	<-b.done
+	for {
+		select {
+		case first := <-b.queue:
+			b.write(b.collect(first, b.done))
+		default:
+			return
+		}
+	}
+}
+
+// collect returns a batch. It waits for more events until stop.
+func (b *Backend) collect(first queued, stop <-chan struct{}) []Placed {
+	batch := b.dequeued(first)
+	timer := time.NewTimer(backendWait)
+	defer timer.Stop()
+	for range backendBatch - 1 {
+		select {
+		case more := <-b.queue:
+			batch = append(batch, b.dequeued(more)...)
+		case <-timer.C:
+			return batch
+		case <-stop:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (b *Backend) write(batch []Placed) {
+	if err := b.sink.write(b.writing, batch); err != nil {
+		b.fail(err)
+	}
+}

@@ -1,0 +1,73 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"net/http"
+	"net/netip"
+
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/kubetenant/kubetenant/internal/budget"
+)
+
+// The limits of records of callers that are not authenticated. The total limit is for many
+// addresses.
+const (
+	strangersPerSecond = 10
+	strangersInAll     = 100
+)
+
+// strangers bounds the records of requests that were not authenticated, or that were refused
+// because they were anonymous. Safe for concurrent use.
+type strangers struct {
+	byAddress *budget.Budgets
+	inAll     flowcontrol.RateLimiter
+}
+
+func newStrangers() *strangers {
+	return &strangers{
+		byAddress: budget.New(strangersPerSecond, strangersPerSecond),
+		inAll:     flowcontrol.NewTokenBucketRateLimiter(strangersInAll, strangersInAll),
+	}
+}
+
+// accept reports whether an event has a record. Each event of an authenticated caller has one.
+func (s *strangers) accept(event *auditinternal.Event) bool {
+	return !isStranger(event) || s.byAddress.Of(addressOf(event)).TryAccept() && s.inAll.TryAccept()
+}
+
+func isStranger(event *auditinternal.Event) bool {
+	switch event.User.Username {
+	case "":
+		return true
+	case user.Anonymous:
+		status := event.ResponseStatus
+		return status != nil && (status.Code == http.StatusForbidden || status.Code == http.StatusUnauthorized)
+	}
+	return false
+}
+
+// addressOf returns the address that sent a request. Callers can choose all other addresses of an
+// event. For IPv6, it is the network of 64 bits, which one host usually has.
+func addressOf(event *auditinternal.Event) string {
+	if len(event.SourceIPs) == 0 {
+		return ""
+	}
+	address, err := netip.ParseAddr(event.SourceIPs[len(event.SourceIPs)-1])
+	if err != nil {
+		return ""
+	}
+	address = address.Unmap().WithZone("")
+	if address.Is4() {
+		return address.String()
+	}
+	network, err := address.Prefix(64)
+	if err != nil {
+		return ""
+	}
+	return network.Masked().String()
+}

@@ -1,0 +1,350 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenantaudit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/lru"
+)
+
+// maxOpen is the maximum number of open files.
+const maxOpen = 256
+
+// syncers bounds how many files are synced at a time. A file system joins concurrent requests.
+const syncers = 16
+
+const (
+	directoryMode = 0o700
+	fileMode      = 0o600
+)
+
+// Options configure [Streams].
+type Options struct {
+	// Directory contains the files. It is created if it does not exist. Required.
+	Directory string
+	// MaxBytes is the size at which a file is rotated. Required.
+	MaxBytes int64
+	// MaxBackups is how many rotated files of a stream are kept. If 0, all are kept.
+	MaxBackups int
+	// MaxAge is how long files are kept after their last record. If 0, there is no limit.
+	MaxAge time.Duration
+	// MaxTotalBytes is the size of all files above which rotated files are deleted. If 0, there is no limit.
+	MaxTotalBytes int64
+	// Now is the clock. If nil, it is [time.Now].
+	Now func() time.Time
+
+	open      func(*os.Root, string) (file, error) // for tests
+	syncNames func(*os.Root) error                 // for tests
+	closeWait time.Duration                        // for tests
+	followFor time.Duration                        // for tests
+}
+
+// closeWait bounds how long the end of a server waits for a disk that does not respond.
+const closeWait = 10 * time.Second
+
+// Streams stores the records of streams in files of a directory, one file for each stream. Rotated
+// files have the time of the rotation in their names. No file is read or written through a symbolic
+// link. Safe for concurrent use.
+//
+// Upstream's rotation (lumberjack, v2.2.1) is not used. It cannot sync a file, it follows symbolic
+// links, and for each stream it keeps a goroutine and reads the whole directory.
+type Streams struct {
+	options Options
+	root    *os.Root
+	lock    *flock.Flock
+	readers readers
+
+	turn   chan struct{} // holds a value while the fields below are in use
+	open   *lru.Cache    // maps a Stream to a *streamFile
+	pruned time.Time
+	old    map[string]bool // the files that were too old then
+	room   int64           // bytes that can be written before the size of all files is checked
+	closed bool
+	// unsynced reports that the names of new files may not be on the disk yet.
+	unsynced bool
+}
+
+var (
+	errDirectoryInUse = errors.New("another process writes audit streams into the directory: use another directory")
+	errClosed         = errors.New("the server no longer writes audit streams")
+)
+
+// lockFile is held by the process that writes.
+const lockFile = "lock"
+
+// Open opens the streams of a directory. One process at a time can open a directory.
+func Open(o Options) (*Streams, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.open == nil {
+		o.open = openFile
+	}
+	if o.syncNames == nil {
+		o.syncNames = syncNames
+	}
+	if o.followFor == 0 {
+		o.followFor = followFor
+	}
+	if o.closeWait == 0 {
+		o.closeWait = closeWait
+	}
+	if err := prepare(o.Directory); err != nil {
+		return nil, fmt.Errorf("audit streams: %w", err)
+	}
+	root, err := os.OpenRoot(o.Directory)
+	if err != nil {
+		return nil, fmt.Errorf("audit streams: %w", err)
+	}
+	if err := checkRegular(root, lockFile); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	lock := flock.New(filepath.Join(o.Directory, lockFile), flock.SetPermissions(fileMode))
+	switch locked, err := lock.TryLock(); {
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("audit streams: %w", err), root.Close())
+	case !locked:
+		return nil, errors.Join(fmt.Errorf("audit streams: %s: %w", o.Directory, errDirectoryInUse), root.Close())
+	}
+	s := &Streams{
+		options: o,
+		root:    root,
+		lock:    lock,
+		readers: readers{by: map[reading]int{}},
+		turn:    make(chan struct{}, 1),
+	}
+	s.open = lru.NewWithEvictionFunc(maxOpen, func(_ lru.Key, value any) { value.(*streamFile).close() })
+	return s, nil
+}
+
+var (
+	errLink   = errors.New("a symbolic link: set the directory to which it leads")
+	errOthers = errors.New("other users can access the directory and it has other files: use an empty directory")
+)
+
+// prepare creates a directory that other users cannot access. It changes the mode of an existing directory only
+// if the directory is empty, or if a process has written audit streams there.
+func prepare(directory string) error {
+	if err := os.MkdirAll(filepath.Dir(filepath.Clean(directory)), directoryMode); err != nil {
+		return err
+	}
+	if err := os.Mkdir(directory, directoryMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(filepath.Clean(directory))
+	switch {
+	case err != nil:
+		return err
+	case info.Mode().Type() == fs.ModeSymlink:
+		return fmt.Errorf("%s: %w", directory, errLink)
+	case info.Mode().Perm()&^directoryMode == 0:
+		return nil
+	}
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == lockFile }) {
+		return fmt.Errorf("%s: %w", directory, errOthers)
+	}
+	if err := os.Chmod(directory, directoryMode); err != nil { // #nosec G302 -- a directory
+		return fmt.Errorf("other users can access the directory, set its mode to 0700: %w", err)
+	}
+	return nil
+}
+
+// Directory returns the directory of the streams.
+func (s *Streams) Directory() string { return s.options.Directory }
+
+// begin waits until no other write uses the streams. The caller MUST call end if the error is nil.
+func (s *Streams) begin(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the disk does not respond: %w", context.Cause(ctx))
+	}
+}
+
+func (s *Streams) end() { <-s.turn }
+
+// Close closes the files. If the disk does not respond, it returns an error after 10 s.
+func (s *Streams) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.options.closeWait)
+	defer cancel()
+	if err := s.begin(ctx); err != nil {
+		return fmt.Errorf("close the audit streams: %w", err)
+	}
+	defer s.end()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	s.open.Clear()
+	return errors.Join(s.lock.Close(), s.root.Close())
+}
+
+// LostError is the error for streams whose files cannot be opened. The records of the other streams are stored.
+type LostError struct {
+	// Streams are the errors by stream.
+	Streams map[Stream]error
+}
+
+// Error returns the errors of the streams.
+func (e *LostError) Error() string {
+	return "audit streams: " + errors.Join(slices.Collect(maps.Values(e.Streams))...).Error()
+}
+
+// Write stores records. When it returns nil, all are on the disk. If the error is a [*LostError], this is so
+// for all records of the other streams. With another error, the caller may write all of them again. A record
+// that was stored before the error may then exist twice. If ctx ends, the records may still be stored later.
+func (s *Streams) Write(ctx context.Context, all []Placed) error {
+	lines := map[Stream][]byte{}
+	var order []Stream
+	for _, placed := range all {
+		text, err := json.Marshal(placed.Record)
+		if err != nil {
+			return fmt.Errorf("audit streams: %w", err)
+		}
+		if lines[placed.Stream] == nil {
+			order = append(order, placed.Stream)
+		}
+		lines[placed.Stream] = append(append(lines[placed.Stream], text...), '\n')
+	}
+	if err := s.begin(ctx); err != nil {
+		return fmt.Errorf("audit streams: %w", err)
+	}
+	result := make(chan error, 1)
+	go func() {
+		defer s.end()
+		result <- s.writeAll(order, lines)
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("audit streams: the disk does not respond: %w", context.Cause(ctx))
+	}
+}
+
+// writeAll appends lines to streams. s.turn is held.
+func (s *Streams) writeAll(streams []Stream, lines map[Stream][]byte) error {
+	if s.closed {
+		return errClosed
+	}
+	s.pruneOften()
+	lost := &LostError{Streams: map[Stream]error{}}
+	for part := range slices.Chunk(streams, maxOpen) { // no file of a part is evicted before its sync
+		if err := s.write(part, lines, lost); err != nil {
+			return fmt.Errorf("audit streams: %w", err)
+		}
+	}
+	size := 0
+	for _, text := range lines {
+		size += len(text)
+	}
+	s.shrink(int64(size))
+	if len(lost.Streams) > 0 {
+		return lost
+	}
+	return nil
+}
+
+// isOfDisk reports whether an error concerns all streams.
+func isOfDisk(err error) bool {
+	return slices.ContainsFunc([]error{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EMFILE, syscall.ENFILE,
+	}, func(of error) bool { return errors.Is(err, of) })
+}
+
+// write appends lines to streams and syncs them. With an error, it removes what it has appended. A stream
+// that cannot be opened is lost. s.turn is held.
+func (s *Streams) write(streams []Stream, lines map[Stream][]byte, lost *LostError) (err error) {
+	written := make([]*streamFile, 0, len(streams))
+	defer func() {
+		for _, f := range written {
+			if err != nil {
+				f.rollback()
+			} else {
+				f.synced = f.size
+			}
+		}
+	}()
+	for _, stream := range streams {
+		f, err := s.file(stream, int64(len(lines[stream])))
+		if err != nil && !isOfDisk(err) {
+			lost.Streams[stream] = err
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		written = append(written, f)
+		if err := f.append(lines[stream]); err != nil {
+			return err
+		}
+	}
+	var syncing errgroup.Group
+	syncing.SetLimit(syncers)
+	for _, f := range written {
+		syncing.Go(f.Sync)
+	}
+	if err := syncing.Wait(); err != nil {
+		return err
+	}
+	return s.keepNames()
+}
+
+// keepNames syncs the directory if it has a new file. Otherwise, the file could be lost if the machine loses
+// power. A rotation creates a new file too. s.turn is held.
+func (s *Streams) keepNames() error {
+	if !s.unsynced {
+		return nil
+	}
+	err := s.options.syncNames(s.root)
+	s.unsynced = err != nil
+	return err
+}
+
+// file returns the open file of a stream, with room for so many bytes. s.turn is held.
+func (s *Streams) file(stream Stream, room int64) (*streamFile, error) {
+	if found, is := s.open.Get(stream); is {
+		f := found.(*streamFile)
+		if f.isCurrent(s.root) && (f.size == 0 || f.size+room <= s.options.MaxBytes) {
+			return f, nil
+		}
+		s.open.Remove(stream)
+	}
+	f, err := s.openStream(stream)
+	if err != nil {
+		return nil, err
+	}
+	if f.size > 0 && f.size+room > s.options.MaxBytes {
+		f.close()
+		if err := s.rotate(stream); err != nil {
+			return nil, err
+		}
+		if f, err = s.openStream(stream); err != nil {
+			return nil, err
+		}
+	}
+	s.open.Add(stream, f)
+	return f, nil
+}

@@ -1,0 +1,253 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// entries returns all entries.
+func (r *Recorder) entries() []*entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := append(make([]*entry, 0, 2+r.tenants+len(r.ended)), r.none, r.others)
+	for i := range r.shards {
+		if of := r.shards[i].Load(); of != nil {
+			all = slices.AppendSeq(all, maps.Values(*of))
+		}
+	}
+	return slices.AppendSeq(all, maps.Values(r.ended))
+}
+
+// Changed returns the hours whose totals have changed since the last call, in their order. The caller MUST
+// record all totals of these hours, see [Recorder.Of].
+func (r *Recorder) Changed() []time.Time {
+	hours := map[int32]bool{}
+	for _, e := range r.entries() {
+		if open := e.open.Load(); open > 0 { // the present hour may have no requests
+			r.bucket(e).watching(open)
+		}
+		e.mu.Lock()
+		for _, b := range e.buckets {
+			if b.state.Load()&changed != 0 {
+				b.state.Or(unsaved)
+				b.state.And(^uint32(changed)) // before the totals are read
+				hours[b.hour] = true
+			}
+		}
+		e.mu.Unlock()
+	}
+	all := make([]time.Time, 0, len(hours))
+	for _, hour := range slices.Sorted(maps.Keys(hours)) {
+		all = append(all, timeOf(hour))
+	}
+	return all
+}
+
+// RecordsOf returns the records of an hour. They lack the names of the cluster and of the server.
+func (r *Recorder) RecordsOf(hour time.Time) []Record {
+	var all []Record
+	for _, e := range r.entries() {
+		e.mu.Lock()
+		for _, b := range e.buckets {
+			if b.hour != hourOf(hour) {
+				continue
+			}
+			if t := b.totals(); t != (Totals{}) {
+				// The epoch keeps these totals from replacing those of the same hour that were removed.
+				all = append(all, Record{
+					Started: r.startedIn(b.state.Load() >> epochShift),
+					UID:     e.uid,
+					Tenant:  e.name,
+					Hour:    timeOf(b.hour),
+					Totals:  t,
+				})
+			}
+		}
+		e.mu.Unlock()
+	}
+	return all
+}
+
+// startedIn returns the start of the process in an epoch. Epochs differ by nanoseconds.
+func (r *Recorder) startedIn(epoch uint32) time.Time { return r.started.Add(time.Duration(epoch)) }
+
+// startedOf returns the start of the process for the records of an hour. It is another one than before if
+// totals of this hour were removed.
+func (r *Recorder) startedOf(hour int32) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if hour <= r.pruned {
+		return r.startedIn(r.epoch)
+	}
+	return r.started
+}
+
+// Check begins a new entry if a tenant no longer exists, or if its Tenant is another one than before. The
+// earlier totals remain until they are recorded. If a tenant without a Tenant gets one, its TenantUsage keeps
+// the earlier totals.
+func (r *Recorder) Check(id tenant.ID) {
+	all := r.shard(id).Load()
+	if all == nil {
+		return
+	}
+	e, found := (*all)[id]
+	if !found || r.exists(id) && r.uid(id) == e.uid {
+		return
+	}
+	if !r.end(id, e) || e.uid != "" {
+		return
+	}
+	if adopted := r.entry(id); adopted != r.others {
+		for hour, of := range e.unsavedOf() {
+			adopted.restore(hour, of)
+		}
+	}
+}
+
+// end ends an entry. It reports whether it was not ended before.
+func (r *Recorder) end(id tenant.ID, e *entry) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.shard(id).Load()
+	if (*now)[id] != e {
+		return false
+	}
+	less := maps.Clone(*now)
+	delete(less, id)
+	r.shard(id).Store(&less)
+	r.tenants--
+	r.ended[identity{e.name, e.uid}] = e
+	return true
+}
+
+// Prune checks all tenants. It removes the totals of hours that are at least 48 hours old, or in the future,
+// because the clock was set back. It does not remove totals that [Recorder.Changed] has not returned yet. As
+// long as a tenant has at most 48 hours, it keeps those that are not recorded yet, and all if the clock was
+// changed. It keeps at most 10,000 deleted tenants that are not recorded yet. It returns the number of records
+// that are lost because of these limits.
+func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
+	waits := make(map[int32]bool, len(unrecorded))
+	for _, hour := range unrecorded {
+		waits[hourOf(hour)] = true
+	}
+	for i := range r.shards {
+		if all := r.shards[i].Load(); all != nil {
+			for id := range *all {
+				r.Check(id)
+			}
+		}
+	}
+	now := hourOf(r.now())
+	isOld := func(b *bucket) bool { // one of the hours is free for the next one
+		return b.state.Load()&changed == 0 && (b.hour <= now-(MaxHours-1) || b.hour > now+1)
+	}
+	keeps := func(b *bucket) bool {
+		return waits[b.hour] || r.saves && b.state.Load()&unsaved != 0
+	}
+	if r.clockChanged() {
+		keeps = func(*bucket) bool { return true }
+	}
+	entries := r.entries()
+	r.notePruned(entries, isOld)
+	for _, e := range entries {
+		lost += e.prune(isOld, keeps, waits)
+	}
+	return lost + r.forgetEnded(now, waits)
+}
+
+// maxEnded bounds the entries of deleted tenants that are kept because they are not recorded yet.
+const maxEnded = 10_000
+
+// forgetEnded removes the entries of deleted tenants whose hours are over and recorded. It returns the number
+// of records that are lost.
+func (r *Recorder) forgetEnded(now int32, waits map[int32]bool) (lost int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, removed := r.pruned, 0
+	for key, e := range r.ended {
+		isOver, waiting := e.ending(now, waits)
+		if !isOver || waiting > 0 && len(r.ended) <= maxEnded {
+			continue
+		}
+		lost += waiting
+		last = max(last, e.lastHour())
+		delete(r.ended, key)
+		removed++
+	}
+	if removed > 0 {
+		r.pruned, r.epoch = last, r.epoch+1
+	}
+	return lost
+}
+
+// notePruned notes the last hour that may be removed. An hour that is added afterwards has an epoch.
+func (r *Recorder) notePruned(entries []*entry, isOld func(*bucket) bool) {
+	last, found := int32(0), false
+	for _, e := range entries {
+		e.mu.Lock()
+		for _, b := range e.buckets {
+			if isOld(b) {
+				last, found = max(last, b.hour), true
+			}
+		}
+		e.mu.Unlock()
+	}
+	if found {
+		r.mu.Lock()
+		r.pruned, r.epoch = max(r.pruned, last), r.epoch+1
+		r.mu.Unlock()
+	}
+}
+
+// prune removes old hours. It keeps some of them, unless there is no place for another hour. It returns the
+// number of records that are lost.
+func (e *entry) prune(isOld, keeps func(*bucket) bool, waits map[int32]bool) (lost int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	isFull := len(e.buckets) >= MaxHours
+	e.buckets = slices.DeleteFunc(e.buckets, func(b *bucket) bool {
+		if !isOld(b) || !isFull && keeps(b) {
+			return false
+		}
+		if waits[b.hour] && b.totals() != (Totals{}) {
+			lost++
+		}
+		e.current.CompareAndSwap(b, nil)
+		delete(e.base, b.hour)
+		delete(e.restored, b.hour)
+		return true
+	})
+	return lost
+}
+
+// lastHour returns the last hour of an entry, or 0.
+func (e *entry) lastHour() int32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.buckets) == 0 {
+		return 0
+	}
+	return e.buckets[len(e.buckets)-1].hour
+}
+
+// ending reports whether the entry of a deleted tenant has only hours that are over and collected. waiting is
+// the number of hours that are not recorded yet.
+func (e *entry) ending(now int32, waits map[int32]bool) (isOver bool, waiting int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, b := range e.buckets {
+		if b.hour+1 >= now || b.state.Load()&changed != 0 {
+			return false, 0
+		}
+		if waits[b.hour] {
+			waiting++
+		}
+	}
+	return e.open.Load() <= 0, waiting
+}

@@ -1,0 +1,334 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"hash/maphash"
+	"maps"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Names of entries that are not those of a tenant. No tenant has such a name, because an ID contains no
+// parentheses.
+const (
+	// NoTenant is the entry of callers without a tenant.
+	NoTenant = "(none)"
+	// OtherTenants is the entry of tenants that do not exist.
+	OtherTenants = "(others)"
+)
+
+const (
+	// MaxHours is the maximum number of hours that a [Recorder] and a TenantUsage hold of each tenant: the
+	// present one, and the 48 hours before.
+	MaxHours = 49
+	// maxTenants bounds the entries while it is not known which tenants exist.
+	maxTenants = 100_000
+	// shards is the number of maps of entries. A new entry copies one of them.
+	shards = 256
+
+	hourSeconds = int64(time.Hour / time.Second)
+)
+
+// Totals are what the callers of a tenant used in one hour.
+type Totals struct {
+	// Requests is the number of requests and reviews that the tenant boundary decided, and Denied the
+	// number of those that it denied.
+	Requests, Denied int64
+	// Limited is the number of requests with status 429 because of a limit of the tenant.
+	Limited int64
+	// Watches is the largest number of streams at the same time.
+	Watches int64
+	// SeatMilliseconds is how long requests occupied seats of API Priority and Fairness.
+	SeatMilliseconds int64
+}
+
+// plus returns what two processes used in one hour.
+func (t Totals) plus(of Totals) Totals {
+	return Totals{
+		Requests:         t.Requests + of.Requests,
+		Denied:           t.Denied + of.Denied,
+		Limited:          t.Limited + of.Limited,
+		Watches:          max(t.Watches, of.Watches),
+		SeatMilliseconds: t.SeatMilliseconds + of.SeatMilliseconds,
+	}
+}
+
+// Flags of a bucket. The bits above them are its epoch.
+const (
+	changed    = 1 << iota // since [Recorder.Changed]
+	written                // to the TenantUsage, at least once
+	unsaved                // the TenantUsage lacks changes that were collected
+	epochShift = iota
+)
+
+// bucket has the totals of one hour. Its size is 48 bytes, because there are many.
+type bucket struct {
+	hour  int32 // since 1970
+	state atomic.Uint32
+
+	requests, denied, limited, watches, seatMicros atomic.Int64
+}
+
+func (b *bucket) totals() Totals {
+	return Totals{
+		Requests:         b.requests.Load(),
+		Denied:           b.denied.Load(),
+		Limited:          b.limited.Load(),
+		Watches:          b.watches.Load(),
+		SeatMilliseconds: b.seatMicros.Load() / 1000,
+	}
+}
+
+// touch notes that the totals have changed. It is called after the change.
+func (b *bucket) touch() {
+	if b.state.Load()&changed == 0 {
+		b.state.Or(changed)
+	}
+}
+
+// watching raises the largest number of streams.
+func (b *bucket) watching(open int64) {
+	for {
+		most := b.watches.Load()
+		if most >= open {
+			return
+		}
+		if b.watches.CompareAndSwap(most, open) {
+			b.touch()
+			return
+		}
+	}
+}
+
+// entry has the totals of one tenant with one UID.
+type entry struct {
+	name    string // the ID of the tenant, or one of the names above
+	uid     string
+	open    atomic.Int64 // streams
+	current atomic.Pointer[bucket]
+
+	mu      sync.Mutex
+	buckets []*bucket // in the order of the hours
+	// base has what another process of this server wrote to the TenantUsage for the hours of this process.
+	base map[int32]Totals
+	// restored has what an earlier process of this server did not write to the TenantUsage.
+	restored map[int32]unsavedTotals
+	isOurs   bool // this process has written the entry of the server in the TenantUsage
+}
+
+// Recorder records what tenants use at this server. It is safe for concurrent use.
+type Recorder struct {
+	now     func() time.Time
+	exists  func(tenant.ID) bool
+	uid     func(tenant.ID) string
+	started time.Time
+	// elapsed returns the time since the start. A change of the clock does not change it.
+	elapsed func() time.Duration
+	// saves reports whether a [Writer] writes the totals to TenantUsages.
+	saves  bool
+	seed   maphash.Seed
+	shards [shards]atomic.Pointer[map[tenant.ID]*entry]
+	none   *entry
+	others *entry
+
+	mu      sync.Mutex
+	tenants int
+	// ended are entries of deleted tenants, until their hours are recorded.
+	ended  map[identity]*entry
+	pruned int32 // the last hour whose totals were removed
+	epoch  uint32
+}
+
+// identity is a tenant with one UID.
+type identity struct{ name, uid string }
+
+// NewRecorder returns a recorder. now is the clock. exists reports whether a tenant exists, and uid returns
+// the UID of its Tenant, or "" if it has none.
+func NewRecorder(now func() time.Time, exists func(tenant.ID) bool, uid func(tenant.ID) string) *Recorder {
+	started := now().UTC()
+	return &Recorder{
+		now:     now,
+		exists:  exists,
+		uid:     uid,
+		started: started,
+		elapsed: func() time.Duration { return now().Sub(started) },
+		seed:    maphash.MakeSeed(),
+		none:    &entry{name: NoTenant},
+		others:  &entry{name: OtherTenants},
+		ended:   map[identity]*entry{},
+		pruned:  math.MinInt32,
+	}
+}
+
+// maxDrift is the change of the clock above which it can be wrong.
+const maxDrift = time.Hour
+
+// clockChanged reports whether the clock was changed since the start, so that hours can look older than they
+// are. Then hours are removed only if there are too many.
+func (r *Recorder) clockChanged() bool {
+	byClock := r.now().Round(0).Sub(r.started.Round(0)) // without the monotonic clock
+	return (byClock - r.elapsed()).Abs() > maxDrift
+}
+
+// Started returns when the recorder began. It is part of the key of each [Record].
+func (r *Recorder) Started() time.Time { return r.started }
+
+// Allowed records a request that the tenant boundary did not deny. The zero ID is a caller without a tenant.
+func (r *Recorder) Allowed(id tenant.ID) {
+	b := r.bucket(r.entry(id))
+	b.requests.Add(1)
+	b.touch()
+}
+
+// Denied records a request that the tenant boundary denied.
+func (r *Recorder) Denied(id tenant.ID) {
+	b := r.bucket(r.entry(id))
+	b.requests.Add(1)
+	b.denied.Add(1)
+	b.touch()
+}
+
+// Limited records a request that was refused because of a limit of the tenant.
+func (r *Recorder) Limited(id tenant.ID) {
+	b := r.bucket(r.entry(id))
+	b.limited.Add(1)
+	b.touch()
+}
+
+// Stream records a watch or another stream, which lasts until ended is called.
+func (r *Recorder) Stream(id tenant.ID) (ended func()) {
+	e := r.entry(id)
+	r.bucket(e).watching(e.open.Add(1))
+	return sync.OnceFunc(func() { e.open.Add(-1) })
+}
+
+// Executed records a request that occupied seats of API Priority and Fairness. It ignores a negative
+// duration, which a clock that is set back can cause.
+func (r *Recorder) Executed(id tenant.ID, seats uint64, lasted time.Duration) {
+	if lasted <= 0 || seats == 0 {
+		return
+	}
+	const most = math.MaxInt32
+	b := r.bucket(r.entry(id))
+	b.seatMicros.Add(int64(min(seats, most)) * min(lasted.Microseconds(), most)) // #nosec G115 -- at most 2^31
+	b.touch()
+}
+
+// hourOf returns the hours since 1970.
+func hourOf(t time.Time) int32 {
+	hour := t.Unix() / hourSeconds
+	return int32(min(max(hour, 0), math.MaxInt32)) // #nosec G115 -- within the range
+}
+
+// timeOf returns when an hour begins.
+func timeOf(hour int32) time.Time { return time.Unix(int64(hour)*hourSeconds, 0).UTC() }
+
+func (r *Recorder) shard(id tenant.ID) *atomic.Pointer[map[tenant.ID]*entry] {
+	return &r.shards[maphash.String(r.seed, id.String())%shards]
+}
+
+// entry returns the entry of a tenant, and adds it if the tenant exists.
+func (r *Recorder) entry(id tenant.ID) *entry {
+	if id.IsZero() {
+		return r.none
+	}
+	if all := r.shard(id).Load(); all != nil {
+		if e, found := (*all)[id]; found {
+			return e
+		}
+	}
+	if !r.exists(id) {
+		return r.others
+	}
+	return r.add(id)
+}
+
+// add adds the entry of a tenant.
+func (r *Recorder) add(id tenant.ID) *entry {
+	uid := r.uid(id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	shard := r.shard(id)
+	before := map[tenant.ID]*entry{}
+	if all := shard.Load(); all != nil {
+		if e, found := (*all)[id]; found {
+			return e
+		}
+		before = *all
+	}
+	if r.tenants >= maxTenants {
+		return r.others
+	}
+	key := identity{id.String(), uid}
+	e, was := r.ended[key]
+	if delete(r.ended, key); !was {
+		e = &entry{name: id.String(), uid: uid}
+	}
+	all := maps.Clone(before)
+	all[id] = e
+	shard.Store(&all)
+	r.tenants++
+	return e
+}
+
+// bucket returns the totals of the present hour.
+func (r *Recorder) bucket(e *entry) *bucket {
+	hour := hourOf(r.now())
+	if b := e.current.Load(); b != nil && b.hour == hour {
+		return b
+	}
+	return r.addHour(e, hour)
+}
+
+// addHour returns the totals of an hour, which it adds if the entry has none. If there are too many hours
+// that are not recorded yet, because the clock jumps, it returns those of the last hour.
+func (r *Recorder) addHour(e *entry, hour int32) *bucket {
+	r.mu.Lock()
+	pruned, epoch := r.pruned, r.epoch
+	r.mu.Unlock()
+	if hour > pruned {
+		epoch = 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b, added := e.insert(hour, epoch)
+	if added {
+		b.watching(e.open.Load())
+	}
+	if b.hour == hour {
+		e.current.Store(b)
+	}
+	return b
+}
+
+// insert returns the totals of an hour, or those of the last hour if there are too many. e.mu is locked.
+func (e *entry) insert(hour int32, epoch uint32) (b *bucket, added bool) {
+	at := len(e.buckets)
+	for i, b := range e.buckets {
+		if b.hour == hour {
+			return b, false
+		}
+		if b.hour > hour {
+			at = i
+			break
+		}
+	}
+	if len(e.buckets) >= MaxHours {
+		return e.buckets[len(e.buckets)-1], false
+	}
+	b = &bucket{hour: hour}
+	b.state.Store(epoch << epochShift)
+	if len(e.buckets) == cap(e.buckets) {
+		e.buckets = append(make([]*bucket, 0, min(max(2*cap(e.buckets), 4), MaxHours)), e.buckets...)
+	}
+	e.buckets = append(e.buckets, nil)
+	copy(e.buckets[at+1:], e.buckets[at:])
+	e.buckets[at] = b
+	return b, true
+}

@@ -1,0 +1,348 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// spoolEvery is the interval at which changed totals are written to the spool. After a crash, the use of
+	// this time is missing.
+	spoolEvery = 10 * time.Second
+	// currentEvery is the interval at which the records of the present hour are sent.
+	currentEvery = 10 * time.Minute
+	// keepRecords is how long records are kept that the target does not acknowledge.
+	keepRecords = 7 * 24 * time.Hour
+	// maxSpool bounds the size of the spool, in bytes.
+	maxSpool = 1 << 30
+	// maxBatch bounds the size of one delivery, in bytes.
+	maxBatch = 512 << 10
+	// retryAtFirst and retryAtLast are the times between failed deliveries. Each is changed at random.
+	retryAtFirst = time.Second
+	retryAtLast  = 5 * time.Minute
+	// lastDelivery bounds the delivery when the process ends.
+	lastDelivery = 5 * time.Second
+)
+
+// RecordsOptions configure [NewRecords]. Target, Directory, Server and Component are required.
+type RecordsOptions struct {
+	Recorder *Recorder
+	Target   Target
+	// Directory has the records that are not acknowledged. No other process may use it.
+	Directory string
+	// Cluster, Server and Component are part of each record.
+	Cluster, Server string
+	Component       Component
+	Metrics         *Metrics
+}
+
+// Records writes the totals of a [Recorder] to a spool, and sends them to a [Target] until it acknowledges
+// them.
+type Records struct {
+	RecordsOptions
+	spool *spool
+	max   int64 // bytes in the spool
+	wake  chan struct{}
+	noted chan struct{}
+
+	mu sync.Mutex
+	// pending are the hours to be written to the spool, each with the number of its last note.
+	pending map[int32]uint64
+	notes   uint64
+
+	// Only the goroutine that writes the spool uses this. The last write failed, which is logged once.
+	isFaulty bool
+
+	// Only the goroutine that delivers uses these.
+	current time.Time         // when the present hour was sent last
+	sent    map[string]uint64 // the version of each file that the target has
+	failed  map[string]bool   // files that the target did not acknowledge
+	partly  map[string]partly // files that the target has accepted partly
+}
+
+// partly is how many batches of a version of a file the target has.
+type partly struct {
+	version uint64
+	batches int
+}
+
+// NewRecords returns records that do nothing yet.
+func NewRecords(o RecordsOptions) *Records {
+	return &Records{
+		RecordsOptions: o,
+		spool:          newSpool(o.Directory),
+		max:            maxSpool,
+		wake:           make(chan struct{}, 1),
+		noted:          make(chan struct{}, 1),
+		pending:        map[int32]uint64{},
+		sent:           map[string]uint64{},
+		failed:         map[string]bool{},
+		partly:         map[string]partly{},
+		current:        o.Recorder.started,
+	}
+}
+
+// note adds hours whose totals have changed. It returns all hours that are not in the spool yet.
+func (s *Records) note(hours []time.Time) (missing []time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notes++
+	for _, hour := range hours {
+		s.pending[hourOf(hour)] = s.notes
+	}
+	for hour := range s.pending {
+		missing = append(missing, timeOf(hour))
+	}
+	signal(s.noted)
+	return missing
+}
+
+// unwritten returns the hours to be written to the spool.
+func (s *Records) unwritten() map[int32]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.pending)
+}
+
+// confirm removes an hour that is in the spool, unless it was noted again.
+func (s *Records) confirm(hour int32, note uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending[hour] == note {
+		delete(s.pending, hour)
+	}
+}
+
+// drop reports records that the recorder has removed before they were in the spool.
+func (s *Records) drop(lost int) {
+	s.Metrics.records.WithLabelValues(resultDropped).Add(float64(lost))
+}
+
+// keepSpool writes changed hours to the spool until ctx ends. Then it writes the last ones.
+func (s *Records) keepSpool(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-s.noted:
+			s.flush(ctx)
+		}
+	}
+	s.flush(ctx)
+}
+
+func signal(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// flush writes the changed hours to the spool. If it fails, the next call writes them too.
+func (s *Records) flush(ctx context.Context) {
+	for hour, note := range s.unwritten() {
+		if err := s.writeHour(hour); err != nil {
+			s.Metrics.errors.WithLabelValues(operationSpool).Inc()
+			if !s.isFaulty {
+				klog.FromContext(ctx).Error(err, "Failed to write usage records to usage.directory, will retry. Requests are "+
+					"not affected", "directory", s.Directory)
+			}
+			s.isFaulty = true
+			return
+		}
+		s.confirm(hour, note)
+	}
+	s.isFaulty = false
+	signal(s.wake)
+}
+
+// writeHour writes the records of an hour to the spool.
+func (s *Records) writeHour(hour int32) error {
+	records := s.Recorder.RecordsOf(timeOf(hour))
+	if len(records) == 0 { // the recorder has removed them, because the disk was full for too long
+		return nil
+	}
+	for i := range records {
+		records[i].Cluster, records[i].Server, records[i].Component = s.Cluster, s.Server, s.Component
+	}
+	lines, err := Lines(records)
+	if err != nil {
+		return err
+	}
+	return s.spool.write(s.Recorder.startedOf(hour), hour, lines)
+}
+
+// deliver sends records until ctx ends.
+func (s *Records) deliver(ctx context.Context) {
+	defer s.spool.close()
+	delay, reported := time.Duration(0), false
+	for {
+		err := s.deliverOnce(ctx, s.due)
+		switch {
+		case ctx.Err() != nil:
+			// The next process sends what remains. Its directory may be another one.
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastDelivery)
+			defer cancel()
+			_ = s.deliverOnce(last, func(f *spooled) bool { return !s.isSent(f) })
+			return
+		case err == nil:
+			delay, reported = 0, false
+		default:
+			delay = min(max(2*delay, retryAtFirst), retryAtLast)
+			if !reported {
+				klog.FromContext(ctx).Error(err, "Failed to send usage records, will retry. They remain in usage.directory",
+					"directory", s.Directory)
+			}
+			reported = true
+		}
+		if delay > 0 {
+			sleep(ctx, delay/2+rand.N(delay)) // #nosec G404 -- spreads retries
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// isOver reports whether a file does not change anymore.
+func (s *Records) isOver(f *spooled) bool {
+	return f.started != s.Recorder.startedOf(f.hour).UnixNano() || f.hour != hourOf(s.Recorder.now())
+}
+
+func (s *Records) isSent(f *spooled) bool {
+	version, sent := s.sent[f.name]
+	return sent && version == f.version
+}
+
+// due reports whether a file must be sent now.
+func (s *Records) due(f *spooled) bool {
+	if s.isOver(f) {
+		return true
+	}
+	since := s.Recorder.now().Sub(s.current)
+	return !s.isSent(f) && (since >= currentEvery || since < 0)
+}
+
+// deliverOnce sends the files of the spool that are due. It stops at the first failure, unless the target
+// refused only the records of this file. Then it removes files that are too old, and those that need too much
+// space.
+func (s *Records) deliverOnce(ctx context.Context, due func(*spooled) bool) error {
+	files, err := s.spool.files()
+	if err != nil {
+		s.Metrics.errors.WithLabelValues(operationSpool).Inc()
+		return err
+	}
+	for i := range files {
+		f := &files[i]
+		if err != nil && !errors.Is(err, ErrRefused) {
+			break
+		}
+		if !due(f) {
+			continue
+		}
+		if !s.isSent(f) {
+			if failed := s.sendFile(ctx, f); failed != nil {
+				s.failed[f.name] = true
+				err = failed
+				continue
+			}
+		}
+		delete(s.failed, f.name)
+		delete(s.partly, f.name)
+		s.sent[f.name] = f.version
+		if !s.isOver(f) {
+			s.current = s.Recorder.now()
+			continue
+		}
+		if err := s.spool.remove(f); err != nil {
+			return err
+		}
+		delete(s.sent, f.name)
+	}
+	return errors.Join(err, s.bound(ctx))
+}
+
+// sendFile sends the records of a file. It drops lines that are not records.
+func (s *Records) sendFile(ctx context.Context, f *spooled) error {
+	lines, err := s.spool.read(f)
+	if err != nil {
+		return err
+	}
+	records, invalid := Parse(lines)
+	if invalid > 0 || f.size > maxSpoolFile {
+		s.Metrics.records.WithLabelValues(resultDropped).Add(float64(max(invalid, 1)))
+		klog.FromContext(ctx).Info("Skipped lines of usage.directory that are not usage records", "file", f.name,
+			"lines", invalid)
+		if lines, err = Lines(records); err != nil {
+			return err
+		}
+	}
+	for i, batch := range batches(lines, maxBatch) {
+		if has := s.partly[f.name]; has.version == f.version && i < has.batches {
+			continue
+		}
+		number := float64(bytes.Count(batch, []byte{'\n'}))
+		if err := s.Target.Send(ctx, batch); err != nil {
+			s.Metrics.records.WithLabelValues(resultFailed).Add(number)
+			return err
+		}
+		s.Metrics.records.WithLabelValues(resultSent).Add(number)
+		s.partly[f.name] = partly{f.version, i + 1}
+	}
+	return nil
+}
+
+// bound removes the oldest files if the spool is too large. It removes files that are too old if the target
+// did not acknowledge them. A clock that is set forward does not remove a file before it was sent once.
+func (s *Records) bound(ctx context.Context) error {
+	files, err := s.spool.files()
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for i := range files {
+		total += files[i].size
+	}
+	oldest := hourOf(s.Recorder.now().Add(-keepRecords))
+	for i := range files {
+		f := &files[i]
+		isOld := f.hour < oldest && s.failed[f.name]
+		if !isOld && (total <= s.max || !s.isOver(f)) {
+			continue
+		}
+		lines, err := s.spool.read(f)
+		if err != nil {
+			return err
+		}
+		if err := s.spool.remove(f); err != nil {
+			return err
+		}
+		total -= f.size
+		delete(s.failed, f.name)
+		delete(s.sent, f.name)
+		delete(s.partly, f.name)
+		number := max(bytes.Count(lines, []byte{'\n'}), 1)
+		s.Metrics.records.WithLabelValues(resultDropped).Add(float64(number))
+		klog.FromContext(ctx).Info("Dropped usage records that were not acknowledged", "hour", timeOf(f.hour),
+			"records", number)
+	}
+	return nil
+}

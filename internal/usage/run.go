@@ -1,0 +1,156 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// RunOptions are the consumers of a [Recorder]. Each may be nil.
+type RunOptions struct {
+	Records *Records
+	Writer  *Writer
+}
+
+// metrics returns the metrics of the consumers.
+func (o *RunOptions) metrics() (all []*Metrics) {
+	if o.Records != nil {
+		all = append(all, o.Records.Metrics)
+	}
+	if o.Writer != nil {
+		all = append(all, o.Writer.Metrics)
+	}
+	return all
+}
+
+const (
+	// passesEndWithin and recordsEndWithin bound the time for which the end of a server waits for the last
+	// TenantUsages and for the last records.
+	passesEndWithin  = 10 * time.Second
+	recordsEndWithin = 15 * time.Second
+)
+
+// Running collects the totals of a [Recorder], and runs its consumers.
+type Running struct {
+	recorder *Recorder
+	RunOptions
+	endPasses, end context.CancelFunc
+	passed, done   chan struct{}
+
+	mu sync.Mutex // one collection at a time
+}
+
+// Start collects the totals of a recorder until ctx ends or [Running.Stop] is called. It is called once for a
+// recorder. A disk that does not answer delays neither the collection nor the TenantUsages.
+func Start(ctx context.Context, r *Recorder, o RunOptions) *Running {
+	for _, m := range o.metrics() {
+		m.begin()
+	}
+	is := &Running{
+		recorder:   r,
+		RunOptions: o,
+		passed:     make(chan struct{}),
+		done:       make(chan struct{}),
+	}
+	var passes context.Context
+	ctx, is.end = context.WithCancel(ctx)
+	passes, is.endPasses = context.WithCancel(ctx)
+	go func() {
+		defer close(is.passed)
+		is.pass(passes)
+	}()
+	go func() {
+		defer close(is.done)
+		is.run(ctx)
+		<-is.passed
+	}()
+	return is
+}
+
+// SaveTenantUsages writes the last TenantUsages. A server calls it while it still serves, if the TenantUsages
+// are its own objects. Records are written until [Running.Stop]. It returns at most 10 seconds later.
+func (r *Running) SaveTenantUsages(ctx context.Context) {
+	r.endPasses()
+	waitFor(ctx, r.passed, passesEndWithin)
+}
+
+// Stop writes the last totals. It returns after they are written, at most 15 seconds later.
+func (r *Running) Stop(ctx context.Context) {
+	r.end()
+	waitFor(ctx, r.done, recordsEndWithin)
+}
+
+func waitFor(ctx context.Context, done <-chan struct{}, within time.Duration) {
+	select {
+	case <-done:
+	case <-time.After(within):
+		klog.FromContext(ctx).Error(nil, "The last totals of usage were not written in time, because a disk or a server "+
+			"does not answer")
+	}
+}
+
+// collect notes the totals that have changed, and removes old ones. It does not wait for a disk.
+func (r *Running) collect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	collect(r.recorder, r.Records)
+}
+
+func collect(r *Recorder, records *Records) {
+	hours := r.Changed()
+	if records == nil {
+		r.Prune(nil)
+		return
+	}
+	records.drop(r.Prune(records.note(hours)))
+}
+
+// pass writes TenantUsages until ctx ends. Then it writes the last ones.
+func (r *Running) pass(ctx context.Context) {
+	if r.Writer == nil {
+		return
+	}
+	r.Writer.run(ctx)
+	r.collect()
+	r.Writer.passLast(ctx)
+}
+
+// run collects totals, and writes and sends records, until ctx ends. Then it writes and sends the last ones.
+func (r *Running) run(ctx context.Context) {
+	spooling, endSpooling := context.WithCancel(context.WithoutCancel(ctx))
+	defer endSpooling()
+	deliveries, endDeliveries := context.WithCancel(context.WithoutCancel(ctx))
+	defer endDeliveries()
+	var all sync.WaitGroup
+	if r.Records != nil {
+		all.Go(func() {
+			if r.Writer != nil {
+				r.Records.loadUnsaved(ctx, r.Writer)
+			}
+			r.Records.keepSpool(spooling)
+			if r.Writer != nil {
+				<-r.passed
+				r.Records.saveUnsaved(spooling, r.Writer)
+			}
+			endDeliveries()
+		})
+		all.Go(func() { r.Records.deliver(deliveries) })
+	}
+	ticks := time.NewTicker(spoolEvery)
+	defer ticks.Stop()
+	for ctx.Err() == nil {
+		r.collect()
+		select {
+		case <-ctx.Done():
+		case <-ticks.C:
+		}
+	}
+	r.collect()
+	endSpooling()
+	all.Wait()
+}

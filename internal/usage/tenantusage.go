@@ -1,0 +1,382 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// firstPass is the time from the start until the first TenantUsages are written.
+	firstPass = time.Minute
+	// passEvery is the interval at which TenantUsages are written.
+	passEvery = 10 * time.Minute
+	// lastPass bounds the writes when the process ends.
+	lastPass = 5 * time.Second
+	// writesPerSecond bounds the writes of TenantUsages, and lastWritesPerSecond those of the last pass.
+	writesPerSecond     = 5
+	lastWritesPerSecond = 200
+	// maxFailures is the number of failures in a row after which a pass ends.
+	maxFailures = 5
+)
+
+// FieldManager returns the field manager with which a server writes TenantUsages.
+func FieldManager(server string) string { return v1alpha1.UsageManager + "-" + server }
+
+// WriterOptions configure [NewWriter]. All fields are required.
+type WriterOptions struct {
+	Recorder *Recorder
+	// Client reads Tenants, and reads and writes TenantUsages.
+	Client dynamic.Interface
+	// Server is the name of this server.
+	Server  string
+	Metrics *Metrics
+}
+
+// Writer writes the totals of a [Recorder] to TenantUsages. Each server writes only its own entry of
+// servers. It adds its totals to those that an earlier process of the server wrote. It stops to write an entry
+// after another process with the name of the server has written it.
+type Writer struct {
+	WriterOptions
+	objects dynamic.ResourceInterface
+	tenants typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
+	usages  typed.Client[v1alpha1.TenantUsage, *v1alpha1.TenantUsage]
+
+	mu       sync.Mutex
+	restored []unsavedHour // numbers by an earlier process of tenants that are not known yet
+}
+
+// NewWriter returns a writer that does nothing yet. It is called before [Start].
+func NewWriter(o WriterOptions) *Writer {
+	kind := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
+	o.Recorder.saves = true
+	return &Writer{
+		WriterOptions: o,
+		objects:       o.Client.Resource(kind),
+		usages:        typed.NewClient[v1alpha1.TenantUsage](o.Client, kind),
+		tenants: typed.NewClient[v1alpha1.Tenant](o.Client,
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)),
+	}
+}
+
+// passLast writes what is not written yet, for at most 5 seconds.
+func (w *Writer) passLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPass)
+	defer cancel()
+	w.pass(ctx, flowcontrol.NewTokenBucketRateLimiter(lastWritesPerSecond, lastWritesPerSecond))
+}
+
+// run writes TenantUsages until ctx ends.
+func (w *Writer) run(ctx context.Context) {
+	writes := flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)
+	sleep(ctx, firstPass)
+	for ctx.Err() == nil {
+		w.pass(ctx, writes)
+		sleep(ctx, passEvery)
+	}
+}
+
+// pass writes the TenantUsages of all tenants whose totals have changed, those with the most requests to
+// write first. Tenants that fail remain for the next pass. The pass ends if the server does not answer.
+func (w *Writer) pass(ctx context.Context, writes flowcontrol.RateLimiter) {
+	w.restore()
+	failures, logged := 0, 0
+	for _, e := range w.Recorder.unsaved() {
+		err := writes.Wait(ctx)
+		if err == nil {
+			err = w.save(ctx, e)
+		}
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		w.Metrics.errors.WithLabelValues(operationObject).Inc()
+		if logged++; logged <= maxFailures {
+			klog.FromContext(ctx).Error(err, "Failed to write a TenantUsage, will retry", "tenant", e.name)
+		}
+		if isOfTenant(err) {
+			continue
+		}
+		if failures++; failures == maxFailures {
+			return
+		}
+	}
+}
+
+// live returns the entries of tenants that exist, except the system tenant.
+func (r *Recorder) live() []*entry {
+	all := r.entries()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(all, func(e *entry) bool {
+		id, err := tenant.Parse(e.name)
+		return err != nil || id.IsSystem() || r.ended[identity{e.name, e.uid}] == e
+	})
+}
+
+// unsaved returns the entries whose TenantUsages lack changes, those with the most requests first.
+func (r *Recorder) unsaved() []*entry {
+	requests := map[*entry]int64{}
+	all := slices.DeleteFunc(r.live(), func(e *entry) bool {
+		n, found := e.unsavedRequests()
+		requests[e] = n
+		return !found
+	})
+	slices.SortStableFunc(all, func(a, b *entry) int { return cmp.Compare(requests[b], requests[a]) })
+	return all
+}
+
+// unsavedRequests returns the number of requests in hours whose changes the TenantUsage lacks. found reports
+// whether there are such hours.
+func (e *entry) unsavedRequests() (n int64, found bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, b := range e.buckets {
+		if b.state.Load()&unsaved != 0 {
+			n += b.requests.Load()
+			found = true
+		}
+	}
+	return n, found
+}
+
+// setUnsaved notes that hours were not written.
+func setUnsaved(hours []*bucket) {
+	for _, b := range hours {
+		b.state.Or(unsaved)
+	}
+}
+
+var (
+	errOtherTenant = errors.New("the TenantUsage is of another Tenant than the one that this server knows")
+	errSameName    = errors.New("another process writes the entry of this server: set usage.server to another name for " +
+		"each server")
+)
+
+// isOfTenant reports whether an error is about one TenantUsage, so that others can be written.
+func isOfTenant(err error) bool {
+	var invalid *typed.Invalid
+	return errors.Is(err, errOtherTenant) || errors.Is(err, errSameName) || errors.As(err, &invalid) ||
+		apierrors.IsInvalid(err) || apierrors.IsConflict(err)
+}
+
+// save writes the totals of a tenant.
+func (w *Writer) save(ctx context.Context, e *entry) (err error) {
+	id, err := tenant.Parse(e.name)
+	if err != nil {
+		return err
+	}
+	name := id.ObjectName()
+	stored, err := w.usages.Get(ctx, cache.ObjectName{Name: name})
+	var invalid *typed.Invalid
+	switch {
+	case apierrors.IsNotFound(err):
+		if err := w.checkTenant(ctx, name, e.uid); err != nil {
+			return err
+		}
+		stored = nil
+	case errors.As(err, &invalid):
+		return fmt.Errorf("%w: delete the TenantUsage", err)
+	case err != nil:
+		return err
+	case stored.Tenant == e.name && stored.UID == "" && e.uid != "": // the tenant has got a Tenant
+		if err := w.checkTenant(ctx, name, e.uid); err != nil {
+			return err
+		}
+	case stored.Tenant != e.name || stored.UID != e.uid:
+		if err := w.replace(ctx, e, stored); err != nil {
+			return err
+		}
+		stored = nil
+	}
+	own := ownEntry(stored, w.Server)
+	started := metav1.NewMicroTime(w.Recorder.started.Truncate(time.Microsecond))
+	if e.wasTaken(own, started) {
+		return errSameName
+	}
+	oldest := hourOf(w.Recorder.now()) - MaxHours
+	if w.Recorder.clockChanged() {
+		oldest = 0
+	}
+	hours, wrote := e.merge(own.Hours, oldest)
+	defer func() {
+		if err != nil {
+			setUnsaved(wrote)
+		}
+	}()
+	object := v1alpha1.TenantUsage{
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: v1alpha1.SchemeGroupVersion.String(),
+			Kind:       v1alpha1.KindTenantUsage,
+		},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Tenant:     e.name,
+		UID:        e.uid,
+		Servers:    []v1alpha1.ServerUsage{{Name: w.Server, Started: &started, Hours: hours}},
+	}
+	if stored != nil {
+		object.ObjectMeta.UID = stored.ObjectMeta.UID // a conflict if it was replaced
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&object)
+	if err != nil {
+		return err
+	}
+	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
+	_, err = w.objects.Apply(ctx, name, &unstructured.Unstructured{Object: content},
+		metav1.ApplyOptions{FieldManager: FieldManager(w.Server), Force: true})
+	if err == nil {
+		e.setOurs()
+	}
+	return err
+}
+
+// wasTaken reports whether another process has written the entry of the server after this process did.
+func (e *entry) wasTaken(own *v1alpha1.ServerUsage, started metav1.MicroTime) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.isOurs && own.Started != nil && !own.Started.Time.Equal(started.Time)
+}
+
+func (e *entry) setOurs() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.isOurs = true
+}
+
+// checkTenant fails if the Tenant of a name has another UID than the entry of this server. A TenantUsage that is
+// created for a deleted Tenant would show its usage to the next tenant of the same name.
+func (w *Writer) checkTenant(ctx context.Context, name, uid string) error {
+	is := ""
+	t, err := w.tenants.Get(ctx, cache.ObjectName{Name: name})
+	switch {
+	case err == nil:
+		is = string(t.UID)
+	case !apierrors.IsNotFound(err):
+		return err
+	}
+	if is != uid {
+		return errOtherTenant
+	}
+	return nil
+}
+
+// replace deletes the TenantUsage of a deleted Tenant, so that a new one can be created. It fails if the
+// server's cache of Tenants is behind.
+func (w *Writer) replace(ctx context.Context, e *entry, stored *v1alpha1.TenantUsage) error {
+	if err := w.checkTenant(ctx, stored.Name, e.uid); err != nil {
+		return err
+	}
+	if err := w.usages.Delete(ctx, stored); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// ownEntry returns the entry of a server, or an empty one.
+func ownEntry(stored *v1alpha1.TenantUsage, server string) *v1alpha1.ServerUsage {
+	if stored != nil {
+		for i := range stored.Servers {
+			if stored.Servers[i].Name == server {
+				return &stored.Servers[i]
+			}
+		}
+	}
+	return &v1alpha1.ServerUsage{}
+}
+
+// merge returns the hours to write: those of this process, and those that earlier processes of the server
+// wrote. When an hour is written first, the stored totals are those of earlier processes, and are added each
+// time. It omits the hours until oldest. wrote are the hours with changes.
+func (e *entry) merge(stored []v1alpha1.HourUsage, oldest int32) (hours []v1alpha1.HourUsage, wrote []*bucket) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := map[int32]v1alpha1.HourUsage{}
+	for i := range stored {
+		all[hourOf(stored[i].Hour.Time)] = stored[i]
+	}
+	for _, b := range e.buckets {
+		if b.state.Load()&written == 0 {
+			before := all[b.hour]
+			if base := e.restored[b.hour].after(totalsOf(&before)); base != (Totals{}) {
+				if e.base == nil {
+					e.base = map[int32]Totals{}
+				}
+				e.base[b.hour] = base
+			}
+			delete(e.restored, b.hour)
+		}
+		if b.state.Load()&unsaved != 0 {
+			b.state.And(^uint32(unsaved)) // before the totals are read
+			wrote = append(wrote, b)
+		}
+		b.state.Or(written) // also if the write fails, because its result can be unknown
+		if sum := b.totals().plus(e.base[b.hour]); sum != (Totals{}) {
+			all[b.hour] = v1alpha1.HourUsage{
+				Hour:             metav1.NewTime(timeOf(b.hour)),
+				Requests:         sum.Requests,
+				Denied:           sum.Denied,
+				Limited:          sum.Limited,
+				Watches:          sum.Watches,
+				SeatMilliseconds: sum.SeatMilliseconds,
+			}
+		}
+	}
+	for hour, of := range all {
+		if hour > oldest && (hour <= oldest+MaxHours+1 || oldest == 0 || len(all) <= MaxHours) {
+			hours = append(hours, of)
+		}
+	}
+	slices.SortFunc(hours, func(a, b v1alpha1.HourUsage) int { return a.Hour.Compare(b.Hour.Time) })
+	return hours[max(0, len(hours)-MaxHours):], wrote
+}
+
+func totalsOf(h *v1alpha1.HourUsage) Totals {
+	return Totals{
+		Requests:         h.Requests,
+		Denied:           h.Denied,
+		Limited:          h.Limited,
+		Watches:          h.Watches,
+		SeatMilliseconds: h.SeatMilliseconds,
+	}
+}
+
+// Unnamed is the name of a server whose host has no name.
+const Unnamed = "(unnamed)"
+
+// ServerName returns the name of a server in TenantUsages and records: the configured name, or else the name
+// of the host, or else [Unnamed].
+func ServerName(configured, host string) string {
+	name := configured
+	if name == "" {
+		name = cmp.Or(strings.ToLower(host), Unnamed)
+	}
+	return name[:min(len(name), MaxServerName)]
+}
+
+// MaxServerName is the maximum length of the name of a server, in bytes. It is part of a field manager, which
+// has at most 128 bytes.
+const MaxServerName = 100

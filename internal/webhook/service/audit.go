@@ -1,0 +1,320 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/internal/tenantaudit"
+	"github.com/kubetenant/kubetenant/internal/turns"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// AuditPath is the path of the audit webhook of kube-apiserver.
+const AuditPath = "/audit"
+
+// Audit writes the events that kube-apiserver sends.
+type Audit struct {
+	Sink *tenantaudit.Sink
+	// Resolver finds the tenants of events.
+	Resolver *tenantaudit.Resolver
+	// Ready reports whether the Tenants and namespaces are known.
+	Ready func() bool
+}
+
+// auditEvent has the fields of an Event of audit.k8s.io/v1 that records need. Others are not decoded.
+type auditEvent struct {
+	AuditID                  string                     `json:"auditID"`
+	Stage                    string                     `json:"stage"`
+	RequestURI               string                     `json:"requestURI"`
+	Verb                     string                     `json:"verb"`
+	User                     authenticationv1.UserInfo  `json:"user"`
+	ImpersonatedUser         *authenticationv1.UserInfo `json:"impersonatedUser"`
+	SourceIPs                []string                   `json:"sourceIPs"`
+	ObjectRef                *auditv1.ObjectReference   `json:"objectRef"`
+	ResponseStatus           *auditStatus               `json:"responseStatus"`
+	RequestReceivedTimestamp metav1.MicroTime           `json:"requestReceivedTimestamp"`
+	StageTimestamp           metav1.MicroTime           `json:"stageTimestamp"`
+	Annotations              map[string]string          `json:"annotations"`
+}
+
+type auditStatus struct {
+	Code int32 `json:"code"`
+}
+
+const (
+	// auditBytes bounds the body of a batch. The flags of kube-apiserver bound its batches below it.
+	auditBytes = 64 << 20
+	// auditPart bounds how many bytes of a body are decoded before its events are stored. One more event
+	// can follow. auditEvents bounds their number, and is the number of events in a batch of kube-apiserver.
+	auditPart   = 4 << 20
+	auditEvents = 400
+)
+
+// errStore is the answer to a batch that is not stored. kube-apiserver sends it again after a 500.
+var errStore = errors.New("the events could not be stored: see the log of the service")
+
+// auditor answers the requests for [AuditPath].
+type auditor struct {
+	*Audit
+	seen *tenantaudit.Seen
+}
+
+// audit returns the handler of [AuditPath]. It answers after the events of a batch are on the disk, and omits
+// events that were stored in the last ten minutes. It does not hold a whole batch in memory.
+func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
+	by := &auditor{a, tenantaudit.NewSeen(nil)}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			onlyPost(w)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), l.Timeout)
+		defer cancel()
+		part := int64(auditPart)
+		if r.ContentLength >= 0 {
+			part = min(r.ContentLength, part)
+		}
+		leave, err := queue.Enter(ctx, part*expansion, auditFlow)
+		if err != nil {
+			err = turns.ErrBusy
+		} else {
+			defer leave()
+			err = by.store(ctx, http.MaxBytesReader(w, r.Body, auditBytes), r.ContentLength)
+		}
+		if err == nil {
+			w.Header()["Content-Type"] = []string{"application/json"}
+			_, _ = w.Write([]byte("{}")) // kube-apiserver reads only the status
+			return
+		}
+		if !errors.Is(err, errStore) { // the sink reports those
+			a.Sink.Refused(1) // the events of the batch can be lost, and their number is not known
+		}
+		answerError(w, err)
+	})
+}
+
+// store stores the events of a body.
+func (a *auditor) store(ctx context.Context, body io.Reader, size int64) error {
+	if size > auditBytes {
+		return errTooLarge
+	}
+	list, part, began := newEventList(body), []*auditinternal.Event(nil), int64(0)
+	err := list.begin()
+	for err == nil {
+		var event *auditinternal.Event
+		if event, err = list.next(); err != nil {
+			break
+		}
+		part = append(part, event)
+		if at := list.decoder.InputOffset(); len(part) >= auditEvents || at-began >= auditPart {
+			if err := a.storePart(ctx, part); err != nil {
+				return err
+			}
+			part, began = nil, at
+		}
+	}
+	if list.bad > 0 {
+		klog.FromContext(ctx).Error(errReview, "Skipped audit events that cannot be decoded", "events", list.bad)
+		a.Sink.Refused(list.bad)
+	}
+	if tooMany := (*http.MaxBytesError)(nil); errors.As(err, &tooMany) {
+		return errTooLarge
+	}
+	if !errors.Is(err, io.EOF) {
+		return errReview
+	}
+	return a.storePart(ctx, part)
+}
+
+func (a *auditor) storePart(ctx context.Context, events []*auditinternal.Event) error {
+	if !a.Ready() { // an event must not miss the stream of a tenant that is not known yet
+		return errStore
+	}
+	news := a.seen.New(events)
+	if err := a.Sink.Store(ctx, news, a.Resolver); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to store audit events", "events", len(news))
+		return errStore
+	}
+	a.seen.Add(news)
+	return nil
+}
+
+// eventList reads an EventList. It reads one event at a time, and skips the parts of it that records do not
+// need. It accepts texts and names that kube-apiserver writes for invalid requests, because the other events
+// of the list would be lost with them.
+type eventList struct {
+	decoder *jsontext.Decoder
+	bad     int // events that cannot be decoded
+}
+
+func newEventList(body io.Reader) *eventList {
+	return &eventList{
+		decoder: jsontext.NewDecoder(body, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)),
+	}
+}
+
+// begin reads to the first event. The error is [io.EOF] if there are no events.
+func (l *eventList) begin() error {
+	if _, err := l.expect("{"); err != nil {
+		return err
+	}
+	is := metav1.TypeMeta{}
+	for l.decoder.PeekKind() == '"' {
+		name, err := l.decoder.ReadToken()
+		if err != nil {
+			return noEOF(err)
+		}
+		switch name.String() {
+		case "kind":
+			err = json.UnmarshalDecode(l.decoder, &is.Kind)
+		case "apiVersion":
+			err = json.UnmarshalDecode(l.decoder, &is.APIVersion)
+		case "items": // kube-apiserver writes it last
+			return l.beginItems(&is)
+		default:
+			err = l.decoder.SkipValue()
+		}
+		if err != nil {
+			return noEOF(err)
+		}
+	}
+	if _, err := l.expect("}"); err != nil {
+		return err
+	}
+	if !isEventList(&is) {
+		return errReview
+	}
+	return l.end()
+}
+
+func (l *eventList) beginItems(is *metav1.TypeMeta) error {
+	if !isEventList(is) {
+		return errReview
+	}
+	kind, err := l.expect("[n")
+	if err == nil && kind == 'n' { // null
+		return l.end()
+	}
+	return err
+}
+
+func isEventList(is *metav1.TypeMeta) bool {
+	return is.Kind == "EventList" && is.APIVersion == auditv1.SchemeGroupVersion.String()
+}
+
+// expect reads a token of one of the kinds.
+func (l *eventList) expect(kinds string) (jsontext.Kind, error) {
+	token, err := l.decoder.ReadToken()
+	if err != nil {
+		return 0, noEOF(err)
+	}
+	if kind := token.Kind(); strings.IndexByte(kinds, byte(kind)) >= 0 {
+		return kind, nil
+	}
+	return 0, errReview
+}
+
+// end reads to the end of the list. The error is [io.EOF] at the end of a whole body.
+func (l *eventList) end() error {
+	for l.decoder.StackDepth() > 0 {
+		if _, err := l.decoder.ReadToken(); err != nil {
+			return noEOF(err)
+		}
+	}
+	_, err := l.decoder.ReadToken()
+	if err == nil {
+		err = errReview
+	}
+	return err
+}
+
+// next returns the next event that can be decoded. The error is [io.EOF] at the end of a whole body.
+func (l *eventList) next() (*auditinternal.Event, error) {
+	d := l.decoder
+	for d.PeekKind() != ']' {
+		depth := d.StackDepth()
+		_, read := d.StackIndex(depth)
+		event := auditEvent{}
+		if json.UnmarshalDecode(d, &event) == nil {
+			return event.internal(), nil
+		}
+		for d.StackDepth() > depth { // the rest of the event
+			if _, err := d.ReadToken(); err != nil {
+				return nil, noEOF(err)
+			}
+		}
+		if _, now := d.StackIndex(depth); now == read {
+			if err := d.SkipValue(); err != nil {
+				return nil, noEOF(err)
+			}
+		}
+		l.bad++
+	}
+	return nil, l.end()
+}
+
+// noEOF returns the error for a body that ends too early.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (e *auditEvent) internal() *auditinternal.Event {
+	out := &auditinternal.Event{
+		Level:                    auditinternal.LevelMetadata,
+		AuditID:                  types.UID(e.AuditID),
+		Stage:                    auditinternal.Stage(e.Stage),
+		RequestURI:               e.RequestURI,
+		Verb:                     e.Verb,
+		User:                     e.User,
+		ImpersonatedUser:         e.ImpersonatedUser,
+		SourceIPs:                e.SourceIPs,
+		RequestReceivedTimestamp: e.RequestReceivedTimestamp,
+		StageTimestamp:           e.StageTimestamp,
+		Annotations:              e.Annotations,
+	}
+	if ref := e.ObjectRef; ref != nil {
+		out.ObjectRef = &auditinternal.ObjectReference{
+			Resource:    ref.Resource,
+			Namespace:   ref.Namespace,
+			Name:        ref.Name,
+			APIGroup:    ref.APIGroup,
+			Subresource: ref.Subresource,
+		}
+	}
+	if e.ResponseStatus != nil {
+		out.ResponseStatus = &metav1.Status{Code: e.ResponseStatus.Code}
+	}
+	return out
+}
+
+// onlyKnown hides a path from clients without a certificate that the service has verified.
+func onlyKnown(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+			http.NotFound(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// auditFlow is the flow of all batches. Only kube-apiserver sends them.
+func auditFlow() turns.Flow { return turns.FlowOf(tenant.System(), AuditPath) }
