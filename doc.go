@@ -1,11 +1,15 @@
-// Package kubetenant gives a server an authenticator, an authorizer and admission plugins that know
-// tenants. It builds them from a TenancyConfiguration and from what the server provides.
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubetenant gives an API server an authenticator, an authorizer and admission plugins that
+// know tenants.
 //
-// A server replaces its authenticator, authorizer and rule resolver by those of the [Stack]. It adds
-// the plugins of Admission to its admission chain, in front of the mutating webhooks. Its handler
-// chain becomes
+// [Open] builds a [Stack] from a configuration file and from what the server provides, a [Config].
+// [Stack.Apply] puts it into the configuration of a server that is built with k8s.io/apiserver.
+// Other servers use the fields of the Stack, and wrap their handlers:
 //
-//	stack.WithRequestState(buildHandlerChain(stack.WithTenant(apiHandler)))
+//	stack.WithRequestState(authenticate(authorize(stack.WithTenant(api))))
 //
-// All of these follow the configuration file and the files that it names.
+// The Stack follows the configuration file, and the files that it names. A new version takes effect
+// as a whole, or not at all if anything in it is wrong.
 package kubetenant

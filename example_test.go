@@ -1,9 +1,11 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package kubetenant_test
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,50 +16,77 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ofAcme owns every namespace; package cluster knows a live cluster's.
-func ofAcme() *authz.Owners {
-	return authz.NewOwners(func(name string) (*corev1.Namespace, error) {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: "acme"}}},
-			nil
-	}, nil)
-}
-
-// Open follows a configuration file for as long as the context lasts. What it returns takes the
-// place of a server's own authenticator, authorizer, rule resolver and admission plugins.
-func ExampleOpen() {
-	dir, err := os.MkdirTemp("", "example")
+// This server runs in a cluster and stores its own objects in the namespaces of that cluster.
+func Example() {
+	ctx := genericapiserver.SetupSignalContext()
+	generic := newServerConfig()
+	config, err := rest.InClusterConfig()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	for name, text := range map[string]string{
-		"tokens.csv": "a-secret-of-alice,alice,1,dev,,acme\n",
-		"tenancy.yaml": `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication:
-  sources:
-  - name: tokens
-    tokenFile: { path: tokens.csv, defaultTenant: "" }
-`,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			fmt.Println(err)
-			return
-		}
+	clients, err := cluster.NewClients(config)
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stack, err := kubetenant.Open(ctx, filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{
-		Cluster:       kubetenant.Cluster{Owners: ofAcme()},
-		Authorization: kubetenant.Authorization{Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()},
+	factory := informers.NewSharedInformerFactory(clients.Typed, 0)
+	known, err := cluster.New(clients, factory)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stack, err := kubetenant.Open(ctx, "tenancy.yaml", kubetenant.Config{
+		Cluster:       known,
+		Authenticator: generic.Authentication.Authenticator,
+		Authorizer:    generic.Authorization.Authorizer,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stack.Close()
+	if err := stack.Apply(generic, nil); err != nil {
+		fmt.Println(err)
+		return
+	}
+	factory.StartWithContext(ctx)
+	server, err := generic.Complete(factory).New("notes", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := server.AddPreShutdownHook("tenants", stack.PreShutdown); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := server.PrepareRun().RunWithContext(ctx); err != nil {
+		fmt.Println(err)
+	}
+}
+
+// newServerConfig returns the configuration of a server. docs/embedding.md shows a whole one.
+func newServerConfig() *genericapiserver.Config { return &genericapiserver.Config{} }
+
+// Open also serves servers that are not built with k8s.io/apiserver: authenticate and authorize a request.
+func ExampleOpen() {
+	path := writeConfiguration()
+	defer func() { _ = os.RemoveAll(filepath.Dir(path)) }()
+	stack, err := kubetenant.Open(context.Background(), path, kubetenant.Config{
+		Cluster:    acmeCluster(),
+		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -70,88 +99,66 @@ authentication:
 		fmt.Println(ok, err)
 		return
 	}
-	id, err := tenant.Of(response.User)
-	fmt.Println(response.User.GetName(), id, err)
-	decision, _, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+	decision, reason, err := stack.Authorizer.Authorize(request.Context(), &authorizer.AttributesRecord{
 		User:            response.User,
 		Verb:            "get",
-		APIVersion:      "v1",
 		Resource:        "pods",
-		Namespace:       "acme--web",
+		Namespace:       "globex--web",
 		ResourceRequest: true,
 	})
-	fmt.Println(decision == authorizer.DecisionAllow, err)
+	fmt.Println(response.User.GetName(), decision == authorizer.DecisionAllow, reason, err)
 	// Output:
-	// alice acme <nil>
-	// true <nil>
+	// alice false tenant boundary: the namespace is not owned by the caller's tenant <nil>
 }
 
-// New takes settings that stand in a program; Register puts the plugins among a server's own.
+// The plugins of a Stack label objects with the tenant that owns their namespace.
 func ExampleNew() {
-	settings, err := (&configv1alpha1.Settings{}).Complete()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	stack, err := kubetenant.New(context.Background(), settings,
-		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: ofAcme()}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, plugin := range stack.Admission {
-		fmt.Println(plugin.Name)
-	}
-	// Output:
-	// TenantRequest
-	// TenantNamespace
-	// TenantLifecycle
-	// TenantRestriction
-	// TenantRoleBinding
-	// TenantManaged
-	// TenantStatus
-	// TenantGrant
-	// TenantAttribution
-	// TenantBinding
-	// TenantPlacement
-	// TenantPolicy
-	// TenantLabel
-	// TenantGate
-	// TenantQuota
-}
-
-// A server's admission is made of the plugins that it knows by name, in the order of their names
-// here; the Stack's stand among them.
-func ExampleRegister() {
-	settings, err := (&configv1alpha1.Settings{}).Complete()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	stack, err := kubetenant.New(context.Background(), settings,
-		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: ofAcme()}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	plugins := admission.NewPlugins()
-	kubetenant.Register(stack.Admission, plugins)
-	chain, err := plugins.NewFromPlugins([]string{"TenantLabel"}, noConfiguration{}, admission.PluginInitializers{}, nil)
+	stack, err := kubetenant.New(context.Background(), &configv1alpha1.Settings{}, kubetenant.Config{
+		Cluster: acmeCluster(),
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "prices", Namespace: "acme--web"}}
 	attributes := admission.NewAttributesRecord(object, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "acme--web",
-		"prices",
-		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false,
-		&user.DefaultInfo{Name: "alice"})
-	err = chain.(admission.MutationInterface).Admit(context.Background(), attributes, nil)
+		"prices", corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false,
+		&user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}})
+	err = stack.Admission.(admission.MutationInterface).Admit(context.Background(), attributes, nil)
 	fmt.Println(object.Labels, err)
 	// Output:
 	// map[kubetenant.dev/tenant:acme] <nil>
 }
 
-type noConfiguration struct{}
+// acmeCluster returns a cluster with one namespace for each of two tenants.
+func acmeCluster() lookup.Cluster {
+	owners := map[string]string{"acme--web": "acme", "globex--web": "globex"}
+	parts := lookup.Parts{Owners: authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		labels := map[string]string{tenant.Label: owners[name]}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, nil
+	}, nil)}
+	return parts.Cluster()
+}
 
-func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
+// writeConfiguration writes a configuration with the token of one user, and returns its path.
+func writeConfiguration() string {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		panic(err)
+	}
+	for name, text := range map[string]string{
+		"tokens.csv": "a-secret-of-alice,alice,1,dev,,acme\n",
+		"tenancy.yaml": `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  sources:
+  - name: tokens
+    tokenFile: { path: tokens.csv, defaultTenant: "" }
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			panic(err)
+		}
+	}
+	return filepath.Join(dir, "tenancy.yaml")
+}

@@ -1,72 +1,127 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package kubetenant
 
 import (
 	"context"
+	"net/http"
 
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 
+	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/apiserver"
 	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Server is what a server provides to the stack, by concern. Cluster.Owners is required.
-type Server = stack.Server
+// Stack replaces the authenticator, the authorizer, the rule resolver and a part of the admission of a
+// server. It is safe for concurrent use.
+type Stack struct {
+	// Authenticator attaches the tenant to the user of a request. See [tenant.Of].
+	Authenticator authenticator.Request
+	// Authorizer denies cross-tenant requests, and calls the authorizers of [Config] for other requests.
+	Authorizer authorizer.Authorizer
+	// RuleResolver lists the rules of Authorizer.
+	RuleResolver authorizer.RuleResolver
+	// Admission has all plugins, in their order. It mutates and validates.
+	Admission admission.Interface
+	// ClientCA contains the authorities of the x509 sources, for TLS handshakes.
+	ClientCA dynamiccertificates.CAContentProvider
 
-// Authentication is what a server authenticates with by itself.
-type Authentication = stack.Authentication
-
-// Authorization is what a server authorizes with by itself.
-type Authorization = stack.Authorization
-
-// RBAC is the RBAC of a server in both evaluators. The configuration chooses one.
-type RBAC = stack.RBAC
-
-// Cluster is the state of the cluster. Package cluster provides it for a live cluster.
-type Cluster = stack.Cluster
-
-// QuotaStore holds the quotas of a cluster.
-type QuotaStore = stack.QuotaStore
-
-// Tenants are the objects of kind Tenant of a cluster.
-type Tenants = stack.Tenants
-
-// Stack replaces the authenticator, the authorizer, the rule resolver and a part of the admission
-// chain of a server. It is safe for concurrent use.
-type Stack = stack.Stack
-
-// Plugin is one admission plugin of a [Stack].
-type Plugin = stack.Plugin
-
-// Credentials are the kinds of credentials that callers present to a [Stack].
-type Credentials = stack.Credentials
-
-const (
-	// AllCredentials builds every source of the configuration.
-	AllCredentials = stack.AllCredentials
-	// BearerTokens builds the sources of bearer tokens.
-	BearerTokens = stack.BearerTokens
-	// NoCredentials builds no source and reads none of their files. The stack still refuses revoked
-	// callers.
-	NoCredentials = stack.NoCredentials
-)
-
-// New returns the stack of a configuration. New defaults and validates the configuration. The stack
-// follows the files that it names until ctx ends. The error names the source, file, line or field
-// that is wrong.
-func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*Stack, error) {
-	return stack.New(ctx, config, server)
+	stack  *stack.Stack
+	server *apiserver.Server
 }
 
-// Open is [New] with the configuration file at path. The stack follows this file too: a new version
-// takes effect as a whole, or not at all if anything in it is wrong.
-func Open(ctx context.Context, path string, server Server) (*Stack, error) {
-	return stack.Open(ctx, path, server)
+// New returns the stack of settings, after it has set their defaults and validated them. The stack
+// follows the files that the settings name until ctx ends. The error names the source, file, line or
+// field that is wrong.
+func New(ctx context.Context, settings *configv1alpha1.Settings, config Config) (*Stack, error) {
+	s, err := stack.New(ctx, settings, config.server())
+	if err != nil {
+		return nil, err
+	}
+	return newStack(s, &config)
 }
 
-// Check reads the configuration at path and every file that it names, as [Open] does, and follows
-// none of them. It also reads a file of kind Revocation. Check does not check what the server
-// provides, and it calls no identity provider.
-func Check(ctx context.Context, path string) error { return stack.Check(ctx, path) }
+// Open is [New] with the configuration file at path. The stack also follows this file.
+func Open(ctx context.Context, path string, config Config) (*Stack, error) {
+	s, err := stack.Open(ctx, path, config.server())
+	if err != nil {
+		return nil, err
+	}
+	return newStack(s, &config)
+}
 
-// Register adds the plugins to the admission plugins of a server.
-func Register(all []Plugin, into *admission.Plugins) { stack.Register(all, into) }
+func newStack(s *stack.Stack, config *Config) (*Stack, error) {
+	known, _ := config.Cluster.(*cluster.Cluster)
+	server, err := apiserver.New(s, known, config.Tasks, config.rbacSynced())
+	if err != nil {
+		return nil, err
+	}
+	plugins := make([]admission.Interface, len(s.Admission))
+	for i, p := range s.Admission {
+		plugins[i] = p.Interface
+	}
+	return &Stack{
+		Authenticator: s.Authenticator,
+		Authorizer:    s.Authorizer,
+		RuleResolver:  s.RuleResolver,
+		Admission:     admission.NewChainHandler(plugins...),
+		ClientCA:      s.ClientCA,
+		stack:         s,
+		server:        server,
+	}, nil
+}
+
+// Apply sets authentication, authorization, the rule resolver, the handler chain, API Priority and
+// Fairness, audit and admission of a server that is not built yet. The server calls Start, and becomes
+// ready when it knows the cluster.
+//
+// If options is nil, the server has the plugins of the Stack, and after them those in
+// generic.AdmissionControl. Otherwise, Apply adds them to options, which the caller applies later.
+func (s *Stack) Apply(generic *genericapiserver.Config, options *genericoptions.AdmissionOptions) error {
+	return s.server.Apply(generic, options)
+}
+
+// Start starts the tasks of [Config] for a live cluster, and the records of usage. They end with ctx. It
+// returns at once. The caller MUST start the informers of the factory that it passed to [cluster.New]. A
+// server to which the Stack was applied calls Start itself.
+func (s *Stack) Start(ctx context.Context) error { return s.server.Start(ctx) }
+
+// PreShutdown ends the work of the leader. Call it before the server stops to serve requests.
+func (s *Stack) PreShutdown() error { return s.server.PreShutdown() }
+
+// Close writes the last usage records. Call it after the last request.
+func (s *Stack) Close() { s.server.Close() }
+
+// WithRequestState is the outermost filter of a server, see [authz.WithRequestState].
+//
+// [authz.WithRequestState]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authz#WithRequestState
+func (s *Stack) WithRequestState(next http.Handler) http.Handler {
+	return s.stack.WithRequestState(next)
+}
+
+// WithTenant is the innermost filter of a server. It limits lists to the caller's tenant, applies the
+// limits of fair use, and answers requests for the caller's own data.
+func (s *Stack) WithTenant(next http.Handler) http.Handler { return s.stack.WithTenant(next) }
+
+// Subject returns the tenant of an authenticated user. The error wraps [tenant.ErrInvalid] if the user
+// has no tenant. Such a user MUST NOT be treated as a user of the system tenant.
+func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, error) {
+	id, _, err := s.stack.Subject(ctx, u)
+	return id, err
+}
+
+// ServiceAccountTenant returns the tenant of the service accounts of a namespace, for the issuer of
+// their tokens. The error wraps [tenant.ErrInvalid] if they have no tenant.
+func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
+	return s.stack.ServiceAccountTenant(ctx, namespace)
+}

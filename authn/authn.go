@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package authn turns credentials into identities that are bound to exactly one tenant.
 //
 // The chain asks, in this order: the front proxy, our sources as they are configured, and last

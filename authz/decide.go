@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package authz
 
 import (
@@ -151,10 +154,10 @@ func underlyingVerb(verb string) (string, bool) {
 	return verb, found && known && !strings.HasPrefix(verb, "impersonate")
 }
 
-// decidePath delegates discovery, the schemas, the report about the caller's own tenant, and the paths
-// that are open to all callers.
+// decidePath delegates discovery, the schemas, the report and the audit stream of the caller's own tenant,
+// and the paths that are open to all callers.
 func (b *Boundary) decidePath(p string) verdict {
-	if p == FairUsePath || slices.Contains(b.UnboundPaths, p) {
+	if p == FairUsePath || p == AuditPath || slices.Contains(b.UnboundPaths, p) {
 		return verdict{delegate: true, rule: RulePath}
 	}
 	// A path that is not in its shortest form might be read as another one further on.

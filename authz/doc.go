@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package authz decides whether a request stays on its own side of the line between tenants.
 //
 // [Boundary] stands before everything the server had of its own (RBAC, Node, webhooks). It never

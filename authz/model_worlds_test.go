@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package authz_test
 
 import (
@@ -129,7 +132,8 @@ var (
 		"/api", "/api/", "/api/v1", "/apis/apps/v1", "/openapi/v3", "/openapi", "/healthz", "/readyz", "/metrics", "/logs/",
 		"/", "", "*", "/api/../metrics", "/api//v1",
 		"/apis/./x", "/apix", "//api", "/api/v1/", "/api/v1//", "/healthz/", "api", "/version",
-		"/kubetenant/fair-use", "/kubetenant/fair-use/", "/kubetenant/", "/kubetenant//fair-use",
+		"/kubetenant/fair-use", "/kubetenant/fair-use/", "/kubetenant/audit", "/kubetenant/audit/",
+		"/kubetenant/", "/kubetenant//fair-use",
 	}
 	// What is known of each resource: "" for what no table and no CustomResourceDefinition has.
 	modelScopes = map[string]string{

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package authz
 
 import (
@@ -11,6 +14,10 @@ import (
 // FairUsePath is the path at which a server reports to callers what their own tenant uses. Callers of the
 // system tenant see all tenants.
 const FairUsePath = "/kubetenant/fair-use"
+
+// AuditPath is the path at which a server serves the audit stream of the caller's own tenant. Callers of
+// the system tenant can read all streams.
+const AuditPath = "/kubetenant/audit"
 
 // Payer returns the tenant whose limits of fair use apply to a request with user u. It is the tenant
 // of the authenticated caller. If that is the system tenant, it is the tenant of the impersonated

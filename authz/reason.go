@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package authz
 
 // A Reason specifies why the boundary denied or allowed a request. It has a code for programs and a

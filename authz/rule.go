@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package authz
 
 // A Rule names the rule of the boundary by which it delegated a request. Tools that explain a

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # build-gitops.sh DIRECTORY: builds the GitOps tools of the tests into DIRECTORY. They are Flux's
 # kustomize-controller, the definitions of the kinds that it needs, and an agent on top of Argo CD's
 # engine.

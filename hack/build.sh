@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # build.sh DIRECTORY LDFLAGS SERVER_LDFLAGS: builds the commands into DIRECTORY. SERVER_LDFLAGS apply
 # to the commands of the server's module.
 set -euo pipefail

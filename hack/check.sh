@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# check.sh BIN MODULE...: checks the format of all Go files, the subjects of commits, the English, and
-# whether the generated files are current, then go.mod and the code of each module. BIN has golangci-lint
-# and the generators.
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
+# check.sh BIN MODULE...: checks the format and the license of all files, the subjects of commits, the workflows of
+# GitHub, the English, and whether the generated files are current, then go.mod and the code of each module.
+# BIN has actionlint, addlicense, golangci-lint and the generators.
 set -euo pipefail
 
 bin=$1
@@ -9,6 +12,8 @@ shift
 cd "$(dirname "$0")/.."
 git ls-files -z '*.go' | xargs -0 gofmt -d -l | awk '{ print } END { exit NR > 0 }'
 hack/commits.sh
+hack/licenses.sh "$bin" --check
+"$bin/actionlint" -shellcheck= -pyflakes=
 echo 'checking the English of pages, messages and comments ...'
 hack/prose.sh --check
 echo 'checking generated files ...'

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # commits.sh: checks the subjects of the commits after the one that hack/commits-since names: "area: imperative",
 # at most 72 columns, no semicolon. Merge commits are exempt.
 set -euo pipefail

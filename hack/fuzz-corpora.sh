@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # fuzz-corpora.sh COUNT: copies about COUNT of the inputs that fuzzing has found on this machine into
 # testdata/fuzz of each target's package. The inputs are of all sizes.
 set -euo pipefail

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # fuzz-targets.sh: prints the package and the name of each fuzz target of the library's module.
 set -euo pipefail
 

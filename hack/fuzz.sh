@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # fuzz.sh TIME: runs each fuzz target for TIME, then prints how much of its package it covers.
 set -euo pipefail
 

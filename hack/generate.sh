@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # generate.sh BIN [--check]: writes the deepcopy methods, the CustomResourceDefinitions, and the
 # clients, listers and informers of the kinds in tenant/v1alpha1. It also writes the JSON schema of
 # the configuration file and the reference pages of both. BIN has the generators. With --check, it

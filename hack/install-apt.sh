@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # install-apt.sh PACKAGE...: installs the Debian packages that are missing. It needs root only if
 # one is missing.
 set -euo pipefail

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # install-npm.sh PACKAGE_JSON DIRECTORY: installs the npm packages that PACKAGE_JSON names into
 # DIRECTORY, and a copy of PACKAGE_JSON as a sign of success.
 set -euo pipefail

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # install-promtool.sh FILE: puts promtool of the Debian package prometheus into FILE. It does not
 # install the package, which would start a server. It needs root only to update the package lists.
 set -euo pipefail

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The kubetenant authors
+# SPDX-License-Identifier: Apache-2.0
+
 # prose.sh [--check | --lower | PATH...]: checks the English of pages, messages and comments.
 # "hack/prose.sh --help" describes it.
 set -euo pipefail

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plugins holds what the admission plugins have in common. Each plugin has a folder of its
 // own and knows the caller's tenant and the owner of a namespace through function values only.
 //

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package authntest makes JSON Web Tokens, good and forged, and the providers that vouch for them,
 // for tests and for the runner of scenarios. Tokens are written out here because libraries refuse
 // to make what some of them are to show.

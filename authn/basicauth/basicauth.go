@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package basicauth authenticates the Basic authorization header (RFC 7617) against a CSV file:
 //
 //	password,user,uid[,"group1,group2"[,other...]][,,tenant]

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package frontproxy authenticates identities that a trusted proxy states in headers.
 //
 // It is kube-apiserver's own request-header authenticator, rebuilt from the server's

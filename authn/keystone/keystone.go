@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package keystone authenticates OpenStack Keystone tokens (Identity API v3). It sends each token to
 // Keystone, and the scope of the token determines the tenant.
 //

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package oidc authenticates ID tokens of OpenID Connect providers.
 //
 // Upstream's authenticator (k8s.io/apiserver plugin/pkg/authenticator/token/oidc, v0.37.1) does the

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package serviceaccount authenticates the tokens of a cluster's own service accounts: those
 // of the TokenRequest API, bound to a Pod, a Secret or a Node or to nothing, and the legacy
 // ones that stand in Secrets.

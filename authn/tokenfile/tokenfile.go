@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tokenfile authenticates static bearer tokens from a CSV file whose records may end in a
 // tenant:
 //

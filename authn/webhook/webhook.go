@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package webhook authenticates tokens by an external TokenReview service
 // (authentication.k8s.io/v1), through upstream's client (k8s.io/apiserver
 // plugin/pkg/authenticator/token/webhook, v0.37.1).

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package x509 authenticates client certificates that name a tenant in their subject.
 //
 // New format: exactly one organization, "tenant:<id>"; the groups are the organizational units.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package abac reads policies of attribute-based access control, one JSON object a line, with a
 // tenant on both sides: whose callers a line is about, and in whose space. A line whose two
 // sides differ lets callers cross the line between tenants; nobody but the cluster's admin, who

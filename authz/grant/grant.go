@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package grant lets callers of one tenant reach named objects in a namespace of another, where
 // somebody who may do so himself has granted it.
 //

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rbac evaluates the RBAC objects of a cluster through an index by subject and namespace:
 // the same decisions as kube-apiserver's own evaluator (k8s.io/kubernetes
 // plugin/pkg/auth/authorizer/rbac, v1.37.1) at a cost that does not depend on how many bindings

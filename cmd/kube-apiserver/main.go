@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kube-apiserver is upstream's kube-apiserver with tenants compiled in: the same flags and
 // --tenancy-config.
 package main

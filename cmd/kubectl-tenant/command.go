@@ -1,13 +1,17 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
 	"fmt"
-	"runtime/debug"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/version"
 )
 
 func newCommand() *cobra.Command {
@@ -47,9 +51,9 @@ Exit status:
 		newUninstallCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(), newKeystoneSyncCommand(flags),
 		newLintCommand(flags), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
-		newStatusCommand(flags), newVersionCommand(), newOptionsCommand(),
+		newUsageCommand(flags), newAuditCommand(flags), newStatusCommand(flags), newVersionCommand(), newOptionsCommand(),
 	)
-	cmd.SetUsageTemplate(usage)
+	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())
 	})
@@ -65,9 +69,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// usage is cobra's template (cobra 1.10.2, UsageTemplate) as kubectl has it: in 80 columns, and
+// usageTemplate is cobra's template (cobra 1.10.2, UsageTemplate) as kubectl has it: in 80 columns, and
 // with the flags of all commands under "kubectl tenant options".
-const usage = `Usage:{{if .Runnable}}
+const usageTemplate = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]{{end}}{{if .HasExample}}
 
@@ -115,17 +119,9 @@ version and the commit.`,
 			}
 			v := struct {
 				Version string `json:"version"`
-				Go      string `json:"goVersion,omitempty"`
+				Go      string `json:"goVersion"`
 				Commit  string `json:"gitCommit,omitempty"`
-			}{Version: "unknown"}
-			if info, ok := debug.ReadBuildInfo(); ok {
-				v.Version, v.Go = info.Main.Version, info.GoVersion
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						v.Commit = s.Value
-					}
-				}
-			}
+			}{version.Version(), runtime.Version(), version.Commit()}
 			if done, err := format.Value(cmd.OutOrStdout(), "Version", v); done {
 				return err
 			}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -29,7 +32,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 	if err != nil {
 		return nil, err
 	}
-	w, err := scenario.NewWorld(s, nil)
+	w, err := scenario.NewFixture(s, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +134,7 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 		if err != nil {
 			return err
 		}
-		write := &scenario.Admit{Object: &runtime.RawExtension{Raw: raw}, Namespace: *o.flags.Namespace}
+		write := &scenario.Admit{Object: &runtime.RawExtension{Raw: raw}, Namespace: o.flags.Namespace()}
 		if err := q.Writes(write); err != nil {
 			return err
 		}
@@ -158,7 +161,7 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 	}
 	gr := schema.ParseGroupResource(t.resource)
 	scope := authz.Scopes{Custom: q.Snapshot.CustomScope}.Of(gr)
-	switch namespace := *o.flags.Namespace; {
+	switch namespace := o.flags.Namespace(); {
 	case o.object != nil && (gr != schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}):
 		return fmt.Errorf("the object in the file is one of %s, but TYPE is %s",
 			schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}, gr)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -13,7 +16,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
@@ -22,6 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/kubeconfig"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -255,7 +258,7 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 
 // byCertificate has a certificate signed for an entry, or says in a dry run what would be.
 func (o *genOptions) byCertificate(
-	cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry,
+	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
 ) (err error) {
 	request := &kubeconfig.Request{
 		User:   o.user,
@@ -284,7 +287,7 @@ func (o *genOptions) byCertificate(
 // byAccount gives an entry a token of a service account and its tenant, or says in
 // a dry run that it would.
 func (o *genOptions) byAccount(
-	cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry,
+	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
 ) error {
 	asked := e.Tenant
 	e.User, e.Namespace = c.Namespace+":"+o.serviceAccount, c.Namespace
@@ -309,7 +312,7 @@ func (o *genOptions) byAccount(
 }
 
 // byLogin has an entry log in when it is used, or says in a dry run how.
-func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kubernetes.Interface, e *kubeconfig.Entry) error {
+func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kube.Interface, e *kubeconfig.Entry) error {
 	e.User, e.Auth.Exec = "oidc", o.login()
 	if o.mode == "" {
 		return nil
@@ -333,7 +336,7 @@ func sayProgress(cmd *cobra.Command, request *kubeconfig.Request) (done func()) 
 }
 
 func (o *genOptions) tryCertificate(
-	ctx context.Context, cmd *cobra.Command, k kubernetes.Interface, r *kubeconfig.Request,
+	ctx context.Context, cmd *cobra.Command, k kube.Interface, r *kubeconfig.Request,
 ) error {
 	key, err := kubeconfig.NewKey()
 	if err != nil {
@@ -355,7 +358,7 @@ func (o *genOptions) tryCertificate(
 }
 
 // token returns a token of the service account.
-func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface) (string, error) {
+func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kube.Interface) (string, error) {
 	seconds := int64(o.expires.Seconds())
 	options := metav1.CreateOptions{DryRun: dryRunOption(o.mode)}
 	got, err := k.CoreV1().ServiceAccounts(c.Namespace).CreateToken(cmd.Context(), o.serviceAccount,
@@ -415,7 +418,7 @@ func (o *genOptions) login() *clientcmdapi.ExecConfig {
 
 // firstNamespace returns the namespace to begin in: the one of -n, else the tenant's only one. It
 // warns of a tenant that owns none: a name is easily misspelt.
-func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, id tenant.ID) string {
+func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kube.Interface, id tenant.ID) string {
 	if client.Changed(cmd.Flags(), "namespace") {
 		return c.Namespace
 	}
@@ -438,7 +441,7 @@ func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interfac
 
 // ownerOf returns whose a namespace is: by its label, or where the caller may
 // not read it, the caller's.
-func ownerOf(ctx context.Context, c *client.Cluster, k kubernetes.Interface, namespace string) (tenant.ID, error) {
+func ownerOf(ctx context.Context, c *client.Cluster, k kube.Interface, namespace string) (tenant.ID, error) {
 	if err := client.CheckNamespace("-n", namespace); err != nil {
 		return tenant.ID{}, err
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -121,7 +124,7 @@ func (o *genOptions) cluster() (*client.Cluster, error) {
 	return &client.Cluster{
 		Name:      o.gateway.url,
 		Config:    &rest.Config{Host: o.gateway.url},
-		Namespace: *o.flags.Namespace,
+		Namespace: o.flags.Namespace(),
 	}, nil
 }
 

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -122,7 +125,7 @@ func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privi
 	who := c
 	if f.kubeconfig != "" {
 		flags := client.NewFlags()
-		flags.KubeConfig = &f.kubeconfig
+		flags.Kubeconfig = f.kubeconfig
 		var err error
 		if who, err = flags.Cluster(); err != nil {
 			return nil, err

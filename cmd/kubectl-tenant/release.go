@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
@@ -126,19 +128,19 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 
 // managerOf returns clients that write as [tenant.ManagerUser], which the caller must be allowed to
 // impersonate. On a compiled-in server, that user has rights only in the group system:masters.
-func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluster.Manager, error) {
+func managerOf(ctx context.Context, c *client.Cluster, namespace string) (tenancy.Manager, error) {
 	if as := c.Config.Impersonate.UserName; as != "" {
-		return cluster.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use a kubeconfig without impersonation", as)
+		return tenancy.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use a kubeconfig without impersonation", as)
 	}
 	may := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "namespaces", Name: namespace},
 	}}
 	for _, groups := range [][]string{nil, {user.SystemPrivilegedGroup}} {
-		m, err := cluster.NewManager(c.Config, groups...)
+		m, err := tenancy.NewManager(c.Config, groups...)
 		if err != nil {
 			return m, err
 		}
-		review, err := m.Typed.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, may, metav1.CreateOptions{})
+		review, err := m.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, may, metav1.CreateOptions{})
 		switch {
 		case err == nil && review.Status.Allowed:
 			return m, nil
@@ -146,7 +148,7 @@ func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluste
 			return m, err
 		}
 	}
-	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, which is required to remove a "+
+	return tenancy.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, which is required to remove a "+
 		"namespace from its tenant: run the command as a cluster admin",
 		tenancy.ErrRefused, tenant.ManagerUser)
 }

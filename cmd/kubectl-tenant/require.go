@@ -1,17 +1,21 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -53,7 +57,7 @@ func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 // commands "tenants", "retired" and "delete-tenant" look for more than [tenancy.CheckExists]
 // does: see [withNearest].
 func namesTenants(command string) bool {
-	return command == "suspend" || command == "resume" || command == "adopt-tenants"
+	return slices.Contains([]string{"suspend", "resume", "adopt-tenants", "usage"}, command)
 }
 
 // withNearest adds the nearest existing name to an error about a tenant that does not exist.
@@ -114,7 +118,7 @@ func namedNamespace(cmd *cobra.Command, c *client.Cluster) string {
 func checkExisting(ctx context.Context, c *client.Cluster, tenants []string, namespace string) error {
 	config := rest.CopyConfig(c.Config)
 	config.Impersonate = rest.ImpersonationConfig{}
-	k, err := kubernetes.NewForConfig(config)
+	k, err := kube.NewForConfig(config)
 	if err != nil {
 		return err
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -149,6 +152,7 @@ func invocations(t *testing.T) map[string][]string {
 		"access-map":        {"-o", "json"},
 		"adopt":             {"web", "--tenant", "acme"},
 		"adopt-tenants":     {},
+		"audit":             {},
 		"clusters":          {},
 		"create-tenant":     {"acme", "--admin", "alice"},
 		"delete-tenant":     {"acme", "--yes"},
@@ -165,6 +169,7 @@ func invocations(t *testing.T) map[string][]string {
 		"shared-with-me":    {},
 		"suspend":           {"acme"},
 		"tenants":           {},
+		"usage":             {},
 		"verify-isolation":  {},
 		"who-can":           {"get", "pods"},
 		"who-can-become":    {"alice"},
@@ -253,6 +258,7 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 	)
 	takes := map[string]map[string][]string{ // by what is wrong
 		"adopt-tenants": {noTenant: {"nosuch"}},
+		"audit":         {noTenant: {"--tenant", "nosuch"}},
 		"delete-tenant": {noTenant: {"nosuch", "--yes"}},
 		"gen-kubeconfig": {
 			noTenant:    {"--user", "alice", "--tenant", "nosuch"},
@@ -275,6 +281,7 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 		"shared-with-me": {noTenant: {"--tenant", "nosuch"}},
 		"suspend":        {noTenant: {"nosuch"}},
 		"tenants":        {noTenant: {"nosuch"}},
+		"usage":          {noTenant: {"nosuch"}},
 		"who-can-become": {noNamespace: {"--serviceaccount", "nosuch/robot"}},
 		"whoami":         {noTenant: {"--as", "alice", "--as-group", "tenant:nosuch"}},
 	}

@@ -1,30 +1,36 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/metadata"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/restored"
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 func newValidateCommand(flags *client.Flags) *cobra.Command {
 	o := validateOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
-		Use:   "validate {FILE|DIR... | --cluster}",
+		Use:   "validate {FILE|DIR... | --cluster | --restored}",
 		Short: "Find what is wrong with files or a cluster, with a fix",
 		Long: `Reads files with the server's own code, and prints each problem
 with its position, the reason and a fix. It checks:
 
 - a TenancyConfiguration and every file that it names, and a Revocation
 - Tenant, TenantMembers, NamespaceTemplate, Publication, RetiredTenant,
-  TenantQuota and AccessGrant, by the schemas and the rules that the API server
-  applies
+  TenantQuota, AccessGrant and TenantUsage, by the schemas and the rules that
+  the API server applies
 - token files, password files and policy files (ABAC)
 - certificate requests
 - scenarios of "kubectl tenant test"
@@ -54,12 +60,28 @@ nothing. The system namespaces are those of the TenancyConfiguration among the
 files, or that the server publishes, or else the default ones. Here --cluster
 takes no name. Choose the cluster with --context.
 
+With --restored, it lists what a cluster lost when it was restored from a backup
+(docs/tasks/backup.md). It compares the cluster with records that a restore does
+not change:
+
+- --usage-records names a directory with usage records. It finds tenants that
+  the cluster does not have, or that were replaced.
+- --audit-log names an audit log of kube-apiserver, of level Metadata or above.
+  It finds deleted objects that exist again, and missing or older objects: of
+  kubetenant's kinds, Namespaces, RBAC, deleted ServiceAccounts, and Secrets in
+  the namespace of the service. The log must begin before the backup.
+
+Without records, it finds a Tenant that replaces an unknown one, and namespaces
+of a tenant without a Tenant. --restored reads no content of a Secret and writes
+nothing. It cannot find changes that the records do not contain.
+
 Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`,
 		Example: `  kubectl tenant validate tenancy.yaml
   kubectl tenant validate tenancy.yaml tenants/*.yaml -o json
   kubectl tenant validate --kind password users.csv
   kubectl tenant validate tenancy.yaml installed/
   kubectl tenant validate --cluster
+  kubectl tenant validate --restored --audit-log audit.log --usage-records usage/
   kubectl get clusterrolebindings,rolebindings,namespaces -A -o yaml > objects.yaml
   kubectl tenant validate tenancy.yaml objects.yaml`,
 		RunE: o.run,
@@ -67,6 +89,12 @@ Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`
 	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil,
 		"file to check, same as the argument FILE (may be repeated)")
 	cmd.Flags().BoolVar(&o.cluster, "cluster", false, "check the cluster that the kubeconfig names")
+	cmd.Flags().BoolVar(&o.restored, "restored", false,
+		"list what the cluster lost when it was restored from a backup")
+	cmd.Flags().StringSliceVar(&o.auditLogs, "audit-log", nil,
+		"with --restored: audit log of kube-apiserver, may end with .gz (may be repeated)")
+	cmd.Flags().StringVar(&o.usageRecords, "usage-records", "", "with --restored: directory with usage records")
+	_ = cmd.MarkFlagDirname("usage-records")
 	_ = cmd.Flags().MarkHidden("filename")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	o.addFlags(cmd)
@@ -90,13 +118,19 @@ func newLintCommand(flags *client.Flags) *cobra.Command {
 	return cmd
 }
 
+var errNotRestored = errors.New("--audit-log and --usage-records require --restored")
+
 // validateOptions are the flags of validate.
 type validateOptions struct {
-	flags   *client.Flags
-	files   []string
-	kind    string
-	cluster bool
-	format  *output.Format
+	flags    *client.Flags
+	files    []string
+	kind     string
+	cluster  bool
+	restored bool
+	// auditLogs and usageRecords are what --restored compares the cluster with.
+	auditLogs    []string
+	usageRecords string
+	format       *output.Format
 }
 
 func (o *validateOptions) addFlags(cmd *cobra.Command) {
@@ -110,8 +144,11 @@ func (o *validateOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	files := append(args, o.files...)
-	if len(files) == 0 && !o.cluster {
+	if len(files) == 0 && !o.cluster && !o.restored {
 		return fmt.Errorf("name a file or give --cluster (see %s --help)", cmd.CommandPath())
+	}
+	if !o.restored && (len(o.auditLogs) > 0 || o.usageRecords != "") {
+		return errNotRestored
 	}
 	namespace, _ := cmd.Flags().GetString("namespace")
 	if namespace == "" {
@@ -130,6 +167,12 @@ func (o *validateOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		if err := o.checkCluster(cmd, report, namespaces); err != nil {
 			report.Unread = append(report.Unread, err)
+		}
+	}
+	if o.restored {
+		if err := o.checkRestored(cmd, report, namespace); err != nil {
+			// The cause is not wrapped, so that the exit status of a refused read is not that of a finding.
+			report.Unread = append(report.Unread, errors.New(err.Error()))
 		}
 	}
 	if err := o.print(cmd, report); err != nil {
@@ -154,6 +197,25 @@ func (o *validateOptions) checkCluster(cmd *cobra.Command, report *validate.Repo
 		return err
 	}
 	return c.Explain(report.Cluster(cmd.Context(), c.Name, k, namespaces))
+}
+
+// checkRestored adds to the report what a restored cluster lost.
+func (o *validateOptions) checkRestored(cmd *cobra.Command, report *validate.Report, namespace string) error {
+	c, _, d, err := o.flags.Clients()
+	if err != nil {
+		return err
+	}
+	m, err := metadata.NewForConfig(c.Config)
+	if err != nil {
+		return err
+	}
+	return c.Explain(restored.Check(cmd.Context(), restored.Clients{Dynamic: d, Metadata: m}, restored.Options{
+		Cluster:      c.Name,
+		UsageRecords: o.usageRecords,
+		AuditLogs:    o.auditLogs,
+		Namespace:    namespace,
+		Now:          time.Now(),
+	}, report))
 }
 
 // print writes the findings to standard output.

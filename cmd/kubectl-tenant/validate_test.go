@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -9,7 +12,7 @@ import (
 
 // newValidatedCluster returns an API server for validate --cluster. The first element of a
 // path says which of the requests it refuses: "open" none, "partly" those for
-// RoleBindings, "closed" all.
+// RoleBindings, "closed" all. "restored" refuses none, and has a Tenant.
 func newValidatedCluster() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rights, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -27,6 +30,10 @@ func newValidatedCluster() *httptest.Server {
 			`"subjects":[{"kind":"Group","name":"tenant:acme"}]}`
 		list := `{"kind":%q,"apiVersion":%q,"metadata":{"continue":%q},"items":[%s]}`
 		rbac := "rbac.authorization.k8s.io/v1"
+		if rights == "restored" {
+			serveRestored(w, kind, strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"))
+			return
+		}
 		switch kind {
 		case "clusterrolebindings":
 			next, name := "2", "first"
@@ -43,6 +50,36 @@ func newValidatedCluster() *httptest.Server {
 			refuse(w, http.StatusNotFound, "NotFound")
 		}
 	}))
+}
+
+// serveRestored answers a list of a cluster that was restored at 12:00: one Tenant and its grant.
+func serveRestored(w http.ResponseWriter, kind string, metadataOnly bool) {
+	const (
+		then   = `"creationTimestamp":"2026-11-28T12:00:00Z"`
+		tenant = `{"apiVersion":"kubetenant.dev/v1alpha1","kind":"Tenant","metadata":{"name":"acme",` +
+			`"uid":"5b2d5a3e-4a55-4c28-9a3c-2ad1b0f4f6a1",` + then + `},"spec":{"id":"acme"}}`
+		partial = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":%q,"namespace":%q,` +
+			then + `}}`
+	)
+	list := `{"kind":"TenantList","apiVersion":"kubetenant.dev/v1alpha1","metadata":{},"items":[%s]}`
+	item := ""
+	if metadataOnly {
+		list = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[%s]}`
+	}
+	switch {
+	case kind == "tenants" && metadataOnly:
+		item = fmt.Sprintf(partial, "acme", "")
+	case kind == "tenants":
+		item = tenant
+	case kind == "accessgrants":
+		item = fmt.Sprintf(partial, "read", "acme--web")
+	case kind == "retiredtenants" && !metadataOnly:
+		list = strings.Replace(list, "TenantList", "RetiredTenantList", 1)
+	case kind == "rolebindings":
+		refuse(w, http.StatusForbidden, "Forbidden")
+		return
+	}
+	_, _ = fmt.Fprintf(w, list, item)
 }
 
 func refuse(w http.ResponseWriter, code int, reason string) {

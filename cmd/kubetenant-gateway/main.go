@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubetenant-gateway gives tenants to clusters whose kube-apiserver nobody may configure,
 // by standing in front of them.
 package main

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -32,6 +35,14 @@ func TestCheckConfiguration(t *testing.T) {
 		"a section of a gateway": {map[string]string{"tenancy.yaml": head + "gateway:\n  clusters:\n  - name: eu1\n" +
 			"    tenants: ['*', system]\n    reader: { kubeConfigFile: eu1-reader }\n" +
 			"    impersonator: { kubeConfigFile: eu1-imp }\n"}, ""},
+		"files that the service writes": {map[string]string{"tenancy.yaml": head + "audit: { directory: " +
+			"/var/lib/kubetenant/audit }\nusage:\n  directory: /var/lib/kubetenant/usage\n" +
+			"  file: { path: /var/lib/kubetenant/records/usage.jsonl }\n"}, ""},
+		"the token of an endpoint": {
+			map[string]string{"tenancy.yaml": head + "usage:\n  directory: /var/lib/kubetenant/usage\n" +
+				"  endpoint: { url: https://billing.example.com, tokenFile: billing.token }\n"},
+			`names "billing.token", but the Secret has no key`,
+		},
 		"other keys":       {map[string]string{"tenancy.yaml": head, "notes": "{"}, ""},
 		"no configuration": {map[string]string{"tokens.csv": tokens}, "the key tenancy.yaml is missing"},
 		"empty":            {map[string]string{"tenancy.yaml": ""}, "tenancy.yaml"},

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -109,7 +112,7 @@ func newControllerCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire, work.Report, work.Projects}
+		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire, work.Report, work.Projects, work.Stored}
 		if quotas {
 			tasks = append(tasks, work.Quotas)
 		}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -12,7 +15,7 @@ import (
 func newGenerateCommand() *cobra.Command {
 	o := webhookmanifests.Options{}
 	cmd := &cobra.Command{
-		Use:   "generate --config FILE --out DIR --image IMAGE --client-ca-file FILE",
+		Use:   "generate --config FILE --out DIR (--chart FILE | --image IMAGE) --client-ca-file FILE",
 		Short: "Write all manifests and control plane files",
 		Long: `Writes the manifests of the cluster (DIR/cluster) and the files of the control plane
 machines (DIR/control-plane) from a TenancyConfiguration. See docs/install.md.
@@ -25,8 +28,8 @@ settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, &o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "path of the TenancyConfiguration (required)")
-	f.StringVar(&o.Image, "image", "", "container image of kubetenant-webhook (required with --out, unless --external "+
-		"is set)")
+	f.StringVar(&o.Image, "image", "", "container image of kubetenant-webhook (required with --out, unless --chart or "+
+		"--external is set)")
 	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace to install in")
 	f.StringVar(&o.URL, "url", "",
 		"https://host:port at which kube-apiserver reaches the service for token reviews and authorization. "+
@@ -50,6 +53,13 @@ settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 	f.BoolVar(&o.Monitoring, "monitoring", false, "add ServiceMonitors and alert rules")
 	f.BoolVar(&o.FlowSchemas, "flow-schemas", false,
 		"let the controller maintain FlowSchemas, so that API Priority and Fairness is fair to tenants")
+	f.StringVar((*string)(&o.Storage), "storage", "",
+		"volume of each replica at /var/lib/kubetenant, for audit streams and usage records. Claim creates a StatefulSet "+
+			"with a PersistentVolumeClaim for each replica. EmptyDir ends with the Pod, and is for audit streams only.")
+	f.StringVar(&o.StorageSize, "storage-size", "12Gi", "size of the volume of each replica; must be larger than "+
+		"audit.maxTotalMegabytes")
+	f.StringVar(&o.StorageClass, "storage-class", "", "StorageClass of the claims. If empty, the default of the cluster "+
+		"applies.")
 	f.StringSliceVar(&o.SweepGroups, "sweep-groups", nil,
 		"API groups of custom resources whose older objects the controller may label")
 	f.StringVar(&o.Directory, "directory", "/etc/kubernetes/kubetenant",
@@ -62,6 +72,7 @@ settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 	f.BoolVar(&o.StaticPolicies, "static-policies", false,
 		"also write the policies as static manifests (feature gate ManifestBasedAdmissionControlConfig)")
 	_ = cmd.MarkFlagRequired("config")
+	manifests.AddChart(cmd, "kubetenant-webhook", &o.Image)
 	return cmd
 }
 

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubetenant-webhook gives an unmodified kube-apiserver tenants, by its webhooks.
 package main
 

@@ -1,7 +1,9 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"regexp"
 	"slices"
@@ -51,21 +53,8 @@ func TestMetricsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dashboard struct {
-		Panels []struct {
-			Title, Description string
-			FieldConfig        struct{ Defaults struct{ Unit string } }
-			Targets            []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(data, &dashboard); err != nil {
-		t.Fatal(err)
-	}
 	queries := 0
-	for _, p := range dashboard.Panels {
-		if p.Description == "" || p.FieldConfig.Defaults.Unit == "" {
-			t.Errorf("dashboard, %s: no description or no unit", p.Title)
-		}
+	for _, p := range readDashboard(t).Panels {
 		for _, q := range p.Targets {
 			queries++
 			if !named.MatchString(q.Expr) {

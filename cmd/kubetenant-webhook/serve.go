@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -15,10 +18,10 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
@@ -133,13 +136,14 @@ func (o *serveOptions) run(ctx context.Context) error {
 		known.WithoutReservations()
 		anonymous = &service.Anonymous{From: o.admissionClients}
 	}
-	stack, err := kubetenant.Open(background, o.config, known.Server)
+	tenancy, err := stack.Open(background, o.config, known.Server)
 	if err != nil {
 		return err
 	}
-	if err := known.Run(background, stack); err != nil {
+	if err := known.Run(background, tenancy); err != nil {
 		return err
 	}
+	defer known.StartUsage(background, tenancy).Stop(background)
 	server.Ready = known.Ready
 	registry.RawMustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -149,11 +153,19 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer last()
+	if o.admissionOnly { // kube-apiserver sends it no audit events, so the section is of another server
+		settings.Audit = nil
+	}
+	audit, endAudit, err := openAudit(settings.Audit, tenancy, known.Ready, registry.Register)
+	if err != nil {
+		return err
+	}
+	defer endAudit()
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()},
 		known.Checks()...)
 	handler, err := service.New(service.Options{
-		Stack:              stack,
+		Stack:              tenancy,
 		CheckConfiguration: o.configurationCheck(),
 		Limits:             limitsOf(&settings.Service.Limits, o.memory.Value()/2),
 		OwnerOf:            known.OwnerOf,
@@ -161,6 +173,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		Ready:              ready,
 		Register:           registry.Register,
 		Tracer:             tracer,
+		Audit:              audit,
 		Anonymous:          anonymous,
 	})
 	if err != nil {
@@ -194,7 +207,7 @@ func loadChecked(ctx context.Context, path string) (*configv1alpha1.TenancyConfi
 	if err != nil {
 		return nil, err
 	}
-	return settings, kubetenant.Check(ctx, path)
+	return settings, stack.Check(ctx, path)
 }
 
 func limitsOf(l *configv1alpha1.Limits, memory int64) service.Limits {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,14 +11,17 @@ import (
 
 const page = "../../docs/controllers.md"
 
-// read returns the text of a file.
+// license is the header of each source file. The page shows the files without it.
+const license = "// Copyright The kubetenant authors\n// SPDX-License-Identifier: Apache-2.0\n\n"
+
+// read returns the text of a file without the license header.
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return strings.TrimPrefix(string(text), license)
 }
 
 // TestPage requires that each block of the page with a file name is the file, or a part of it.

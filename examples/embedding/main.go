@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command embedding is a small API server with tenants. docs/embedding.md describes it.
 package main
 
@@ -5,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"net/http"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -22,14 +23,14 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
 var group = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
-// stackOf returns the stack of the server. It defines the owners of namespaces, and the resources
-// whose objects all have the tenant label.
-func stackOf(ctx context.Context, path string, rights genericapiserver.AuthorizationInfo) (*kubetenant.Stack, error) {
+// notesCluster returns the state that the library needs. The name of a namespace contains its owner.
+func notesCluster() lookup.Cluster {
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) { // package cluster reads those of a cluster
 		owner, _, found := strings.Cut(name, tenant.NamespaceSeparator)
 		if !found {
@@ -38,31 +39,7 @@ func stackOf(ctx context.Context, path string, rights genericapiserver.Authoriza
 		meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}
 		return &corev1.Namespace{ObjectMeta: meta}, nil
 	}, nil)
-	return kubetenant.Open(ctx, path, kubetenant.Server{
-		Authorization: kubetenant.Authorization{Authorizer: rights.Authorizer},
-		Cluster: kubetenant.Cluster{
-			Owners: owners,
-			CustomScope: func(r schema.GroupResource) authz.Scope { // tenants may not use unknown resources
-				return map[string]authz.Scope{group.Group: authz.ScopeNamespaced}[r.Group]
-			},
-			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
-		},
-	})
-}
-
-// embed replaces the authentication, authorization and admission of the server with the stack.
-func embed(stack *kubetenant.Stack, config *genericapiserver.Config) {
-	config.Authentication.Authenticator = stack.Authenticator
-	config.Authorization.Authorizer = stack.Authorizer
-	config.RuleResolver = stack.RuleResolver
-	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		return stack.WithRequestState(genericapiserver.DefaultBuildHandlerChain(stack.WithTenant(handler), c))
-	}
-	plugins := []admission.Interface{}
-	for _, plugin := range stack.Admission {
-		plugins = append(plugins, plugin.Interface)
-	}
-	config.AdmissionControl = admission.NewChainHandler(plugins...)
+	return (&lookup.Parts{Owners: owners, Resources: noteResources{}}).Cluster()
 }
 
 func serve(ctx context.Context, path string, port int) error {
@@ -72,11 +49,17 @@ func serve(ctx context.Context, path string, port int) error {
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, openapinamer.NewDefinitionNamer(scheme))
 	// a real server uses RBAC here
 	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
-	stack, err := stackOf(ctx, path, config.Authorization)
+	stack, err := kubetenant.Open(ctx, path, kubetenant.Config{
+		Cluster:    notesCluster(),
+		Authorizer: config.Authorization.Authorizer,
+	})
 	if err := errors.Join(err, listen(config, port)); err != nil {
 		return err
 	}
-	embed(stack, config)
+	defer stack.Close()
+	if err := stack.Apply(config, nil); err != nil {
+		return err
+	}
 	server, err := config.Complete(nil).New("notes", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return err

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -21,6 +24,9 @@ import (
 	openapicommon "k8s.io/kube-openapi/pkg/common"
 	openapiutil "k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // Note is the server's own kind.
@@ -160,3 +166,23 @@ func installNotes(server *genericapiserver.GenericAPIServer, scheme *runtime.Sch
 	info.VersionedResourcesStorageMap[group.Version] = map[string]rest.Storage{"notes": newNotes()}
 	return server.InstallAPIGroup(&info)
 }
+
+// noteResources describes Notes to the library. Tenants cannot use other resources.
+type noteResources struct{}
+
+// Scope implements [lookup.Resources].
+func (noteResources) Scope(resource schema.GroupResource) authz.Scope {
+	if resource.Group != group.Group {
+		return authz.ScopeUnknown
+	}
+	return authz.ScopeNamespaced
+}
+
+// KindScope implements [lookup.Resources].
+func (noteResources) KindScope(schema.GroupKind) authz.Scope { return authz.ScopeUnknown }
+
+// Kind implements [lookup.Resources].
+func (noteResources) Kind(schema.GroupResource) string { return "" }
+
+// Labeled implements [lookup.Resources]. The plugin TenantLabel labels each Note.
+func (noteResources) Labeled(schema.GroupResource, tenant.ID) bool { return true }

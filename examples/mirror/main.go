@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command mirror is an example of a controller that acts for others on several clusters behind a
 // gateway: it copies the ConfigMap that a Mirror names to other clusters, in the name of whoever
 // wrote the Mirror. It may read Mirrors and write their status, and impersonate; what somebody may

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command demo starts a control plane with two tenants and walks through requests with a real
 // kubectl: what each caller sees, and what it is denied.
 package main

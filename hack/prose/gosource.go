@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -39,6 +42,9 @@ func goSource(name string, source []byte) (goTexts, error) {
 	explained := explain(file)
 	var texts goTexts
 	for _, group := range file.Comments {
+		if strings.Contains(group.Text(), "SPDX-License-Identifier:") {
+			continue
+		}
 		if explained[group] {
 			texts.explained = append(texts.explained, g.comment(group)...)
 		} else {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command prose checks the English of this project with Vale and the style in hack/vale: pages,
 // messages of Go code, and comments. It gives Vale one paragraph a line, without code, links and
 // tables, and maps the findings to the files.

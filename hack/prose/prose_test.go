@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -201,6 +204,7 @@ func TestGood(t *testing.T) {
 		"key.go":                   "package x\n\nvar keys = []string{\"nobody\", \"nobody/counts\", \"access: Open\"}\n",
 		"names.go":                 "package x\n\n// ReasonNotLabelled and asks.Mint are names. [Nobody_says] is one.\n",
 		"directive.go":             "package x\n\n//go:generate he\n//nolint:whom // he\n// +kubebuilder:he\nvar x int\n",
+		"license.go":               "// Nobody counts\n// SPDX-License-Identifier: Apache-2.0\n\npackage x\n",
 		"output.go":                "package x\n\n// Output:\n// " + bad + "\n",
 		"code.go":                  "package x\n\n// F works:\n//\n//\t" + bad + "\n//\n// It returns.\nfunc F() {}\n",
 		"deploy/chart/values.yaml": "nobody: counts\nx: \"# he\"\n",

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bearer reads the bearer tokens of requests. A token that another reader could read as a
 // different one belongs to no caller.
 package bearer

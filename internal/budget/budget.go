@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package budget bounds how often something is done for each of many, so that none
 // uses up another's share.
 package budget

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fairuse limits the requests of each tenant at one server: how many it sends in a second,
 // and how many requests and streams it has at the same time.
 package fairuse

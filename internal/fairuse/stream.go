@@ -1,8 +1,12 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package fairuse
 
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -14,9 +18,13 @@ func IsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" && httpstream.IsUpgradeRequest(r)
 }
 
+// auditPath is authz.AuditPath.
+const auditPath = "/kubetenant/audit"
+
 // IsStream reports whether the client determines the duration of the response. These are the long
 // running requests of kube-apiserver (k8s.io/apiserver pkg/server/filters
-// BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1) and all upgrades. info may be nil.
+// BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), audit streams that the client follows,
+// and all upgrades. info may be nil.
 func IsStream(r *http.Request, info *request.RequestInfo) bool {
 	if IsUpgrade(r) {
 		return true
@@ -25,8 +33,14 @@ func IsStream(r *http.Request, info *request.RequestInfo) bool {
 		return false
 	}
 	if !info.IsResourceRequest {
-		return strings.HasPrefix(info.Path, "/debug/pprof/")
+		return info.Path == auditPath && follows(r) || strings.HasPrefix(info.Path, "/debug/pprof/")
 	}
 	return info.Verb == "watch" || info.Verb == "proxy" ||
 		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
+}
+
+// follows reports whether a request for an audit stream follows it.
+func follows(r *http.Request) bool {
+	is, err := strconv.ParseBool(r.URL.Query().Get("follow"))
+	return err == nil && is
 }

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway_test
 
 import (
@@ -70,12 +73,13 @@ func TestAuditNamesTheCluster(t *testing.T) {
 	}
 }
 
-// audited configures an audit log for the cluster eu1, and waits until it is in force.
+// audited configures an audit log for the cluster of [rooted]. The entry of the cluster stays the
+// same, because a changed entry ends active requests.
 func (w *world) audited(settings string) {
 	w.t.Helper()
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
 	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
-		"gateway:\n  audit: { policyFile: audit.yaml, "+settings+" }\n", 1)+entry("eu1", ", root: true"))
+		"gateway:\n  audit: { policyFile: audit.yaml, "+settings+" }\n", 1)+rootEntry())
 }
 
 // logged returns the events in a log.

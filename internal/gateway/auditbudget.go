@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 import (
@@ -46,25 +49,27 @@ func errAuditBudget() *apierrors.StatusError {
 }
 
 // withAudit records the requests of authenticated callers. It rejects a request that would be recorded
-// if its tenant has used up its budget. A request that is not rejected has all its events.
+// in the log if its tenant has used up its budget. A request that is not rejected has all its events.
 func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
-	if a.sink == nil {
+	if a.sink == nil && c.gateway.audits == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, _ := request.UserFrom(r.Context())
-		name, bounded := c.auditedTenant(r, u)
-		if !bounded {
-			filters.WithAudit(next, a.sink, a.policy, fairuse.IsStream).ServeHTTP(w, r)
-			return
+		log, refused := a.events(), false
+		if name, bounded := c.auditedTenant(r, u); bounded && a.sink != nil {
+			log = &tenantSink{a.sink, a.budgets, name}
+			if refused = !a.budgets.Has(name) && a.records(r); refused {
+				host, _, _ := net.SplitHostPort(r.RemoteAddr)
+				a.sink.omit(name, networkOf(host))
+			}
 		}
-		if !a.budgets.Has(name) && a.records(r) {
-			host, _, _ := net.SplitHostPort(r.RemoteAddr)
-			a.sink.omit(name, networkOf(host))
+		if refused {
 			respond(w, r, errAuditBudget())
 			return
 		}
-		filters.WithAudit(next, &tenantSink{a.sink, a.budgets, name}, a.policy, fairuse.IsStream).ServeHTTP(w, r)
+		sink, rules := c.recorded(r, a, log)
+		filters.WithAudit(next, sink, rules, fairuse.IsStream).ServeHTTP(w, r)
 	})
 }
 

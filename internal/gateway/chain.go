@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 import (
@@ -59,7 +62,7 @@ func (c *route) build(a *auditing) error {
 		}
 	}
 	stack := c.cluster.stack
-	h := stack.WithTenant(c.whileCurrent(c.inTurn(last)))
+	h := stack.WithTenant(c.whileCurrent(c.withAuditStream(c.inTurn(last))))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
 	if c.decisions, err = c.newDecisions(h); err != nil {
 		return err
@@ -76,7 +79,10 @@ func (c *route) build(a *auditing) error {
 // withAuthentication puts before a step all that does not know the cluster.
 func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
 	h = c.withAudit(h, a)
-	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.events(), a.policy)
+	failed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sink, rules := c.recorded(r, a, a.events())
+		filters.WithFailedAuthenticationAudit(unauthorized(), sink, rules).ServeHTTP(w, r)
+	})
 	h = filters.WithAuthentication(h, who, failed, nil, nil)
 	h = c.gateway.traced(h)
 	h = filters.WithRequestDeadline(h, a.events(), a.policy, fairuse.IsStream, codecs(), c.shared.Limits.Timeout.Duration)
@@ -124,7 +130,7 @@ func (c *route) authenticator() authenticator.Request {
 		revoked: c.gateway.stack.Revocations,
 		reviews: c.cluster.client.AuthenticationV1().TokenReviews(),
 		cached:  c.cluster.state.CachedNamespace,
-		current: c.cluster.state.Server.Cluster.Owners.Namespace,
+		current: c.cluster.state.Server.Cluster.Owners().Namespace,
 	}), sources)
 }
 

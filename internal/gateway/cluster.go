@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 import (
@@ -14,6 +17,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
@@ -113,10 +117,10 @@ func newCluster(
 		gateway.Decided(ctx, o)
 	}
 	lent.Refused = func(id tenant.ID, limit string) { gateway.RefusedBy(k.source(id), limit) }
+	lent.Streams = func(id tenant.ID) func() { return gateway.StreamBegan(k.source(id)) }
 	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
 	lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.reviewSubject)
-	labelled := lent.Cluster.Labelled
-	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
+	lent.Cluster = &labelsChecked{lent.Cluster, k.labelsHold}
 	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
 		return nil, err
 	}
@@ -128,6 +132,29 @@ func newCluster(
 	}
 	go k.followVersion(ctx)
 	return k, nil
+}
+
+// labelsChecked is a cluster whose objects have the labels of their tenants while hold returns true.
+type labelsChecked struct {
+	lookup.Cluster
+
+	hold func() bool
+}
+
+// Resources implements [lookup.Cluster].
+func (c *labelsChecked) Resources() lookup.Resources {
+	return &labeledResources{c.Cluster.Resources(), c.hold}
+}
+
+type labeledResources struct {
+	lookup.Resources
+
+	hold func() bool
+}
+
+// Labeled implements [lookup.Resources].
+func (r *labeledResources) Labeled(resource schema.GroupResource, id tenant.ID) bool {
+	return r.hold() && r.Resources.Labeled(resource, id)
 }
 
 // labelsHold reports whether labels of the cluster are to be believed.

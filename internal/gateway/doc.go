@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gateway is a reverse proxy before kube-apiservers whose flags nobody may change. It
 // authenticates with this project's sources, holds the tenant boundary by the library's own
 // authorizer, and sends a request on in the name of its caller, by impersonation, or with the

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 // Strangers returns the number of requests whose caller is not authenticated.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 import (
@@ -14,7 +17,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -22,11 +24,11 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authn"
-	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/usage"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -40,9 +42,10 @@ type Gateway struct {
 	writers        writers
 	unknownCallers *unknownCallers
 	omissions      omissions
-	strangers      *counts // requests whose caller is being authenticated
-	refusals       *counts // answers to callers that were not authenticated
-	path           string  // of the configuration
+	audits         *auditStreams // nil for none
+	strangers      *counts       // requests whose caller is being authenticated
+	refusals       *counts       // answers to callers that were not authenticated
+	path           string        // of the configuration
 	register       func(metrics.Registerable) error
 	tracer         trace.TracerProvider // nil for none
 	stopping       *stopping
@@ -51,6 +54,7 @@ type Gateway struct {
 	following      sync.Mutex  // held while a generation is made
 	committing     atomic.Bool // while parts of the next count already: what begins meanwhile is asked for again
 	current        atomic.Pointer[generation]
+	usage          *usage.Running
 }
 
 // generation is all that comes of one version of the configuration.
@@ -89,7 +93,7 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		refusals:       newCounts(refusalsInAll, refusalsByAddress),
 	}
 	g.metrics = newGatewayMetrics(g)
-	for _, m := range g.metrics.registerables() {
+	for _, m := range append(g.metrics.registerables(), g.metrics.streams.Registerables()...) {
 		if err := g.register(m); err != nil {
 			return nil, err
 		}
@@ -109,6 +113,7 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 	go g.followFiles(ctx)
 	go g.writers.run(ctx)
 	go wait.UntilWithContext(ctx, func(context.Context) { g.stack.ForgetTenants() }, forgetEvery)
+	g.usage = g.stack.StartUsage(ctx, usage.Gateway, nil)
 	return g, nil
 }
 
@@ -132,13 +137,6 @@ func (g *Gateway) hasTenant(id tenant.ID) bool {
 	return false
 }
 
-// nobody knows no namespace: who authenticates for several clusters is asked about none.
-func nobody() *authz.Owners {
-	return authz.NewOwners(func(name string) (*corev1.Namespace, error) {
-		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
-	}, nil)
-}
-
 // accepts asks the cluster that a request is for whether a credential may be
 // one of a deleted tenant.
 func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
@@ -157,7 +155,7 @@ func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 // accepts reports whether a credential of a tenant, by its name in the cluster, may be
 // one of a deleted tenant.
 func (c *route) accepts(there tenant.ID, issued time.Time) bool {
-	return c.cluster.state.Server.Cluster.Tenants.Accepts(there, issued)
+	return c.cluster.state.Server.Cluster.Tenants().Accepts(there, issued)
 }
 
 // withoutAccounts returns settings without the sources of service accounts, which are
@@ -193,7 +191,7 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 	if g.stack == nil {
 		if g.stack, err = stack.New(ctx, settings, stack.Server{
 			Register: g.register,
-			Cluster:  stack.Cluster{Owners: nobody()},
+			Cluster:  stack.NoCluster(),
 			Exists:   g.hasTenant,
 			Authentication: stack.Authentication{
 				APIAudiences:       settings.Service.APIAudiences,
@@ -209,6 +207,9 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 			return nil, err
 		}
 		commits, discards = append(commits, commit), append(discards, discard)
+	}
+	if err = g.openStreams(ctx, settings.Audit); err != nil {
+		return nil, err
 	}
 	next := &generation{routes: map[string]*route{}, settings: settings}
 	if next.auditing, err = g.openAuditing(settings.Gateway.Audit); err != nil {
@@ -469,21 +470,6 @@ func (now *generation) find(r *http.Request) (c *route, handler http.Handler, re
 		}
 	}
 	return c, c.handler, rest, nil
-}
-
-// ofPage returns a request with nothing that a browser sends by itself with each page: neither the
-// certificates of its connection nor a password.
-func ofPage(r *http.Request) *http.Request {
-	out := r.Clone(r.Context())
-	if !isBearer(r) {
-		out.Header.Del("Authorization")
-	}
-	if r.TLS != nil {
-		connection := *r.TLS
-		connection.PeerCertificates, connection.VerifiedChains = nil, nil
-		out.TLS = &connection
-	}
-	return out
 }
 
 // Collector tells of each cluster whether it is known as it is now.

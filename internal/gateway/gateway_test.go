@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway_test
 
 import (
@@ -29,10 +32,12 @@ func spaces() map[string]string {
 func rooted(t testing.TB) (*world, *standIn) {
 	t.Helper()
 	c := newStandIn(t, spaces())
-	w := newWorld(t,
-		entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"),
-		map[string]*standIn{"eu1": c})
-	return w, c
+	return newWorld(t, rootEntry(), map[string]*standIn{"eu1": c}), c
+}
+
+// rootEntry is the cluster of [rooted] in a configuration.
+func rootEntry() string {
+	return entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }")
 }
 
 const asAlice = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
@@ -492,7 +497,7 @@ func TestPages(t *testing.T) {
 	w.write("passwords.csv", "secret,carol,u9,dev,acme\n")
 	w.write("tenancy.yaml", strings.Replace(header, "fairUse:",
 		"  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\nfairUse:",
-		1)+entry("eu1", ", root: true"))
+		1)+rootEntry())
 	basic := []string{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("carol:secret"))}
 	const path = "/api/v1/namespaces/acme--web/pods"
 	waittest.Until(t, func() error {

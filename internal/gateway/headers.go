@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 import (
@@ -134,4 +137,19 @@ func isBearer(r *http.Request) bool {
 // bearsToken reports whether a request itself says whose it is.
 func bearsToken(r *http.Request) bool {
 	return isBearer(r) || strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), tokenProtocol)
+}
+
+// ofPage returns a request with nothing that a browser sends by itself with each page: neither the
+// certificates of its connection nor a password.
+func ofPage(r *http.Request) *http.Request {
+	out := r.Clone(r.Context())
+	if !isBearer(r) {
+		out.Header.Del("Authorization")
+	}
+	if r.TLS != nil {
+		connection := *r.TLS
+		connection.PeerCertificates, connection.VerifiedChains = nil, nil
+		out.TLS = &connection
+	}
+	return out
 }

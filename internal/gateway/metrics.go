@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 import (
@@ -6,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/internal/tenantaudit"
 )
 
 // gatewayMetrics count what comes through.
@@ -16,6 +21,7 @@ type gatewayMetrics struct {
 	turnedAway *metrics.Counter
 	// auditEvents has the results auditWritten, auditFailed and auditOmitted.
 	auditEvents *metrics.CounterVec
+	streams     *tenantaudit.Metrics
 	current     metrics.StableCollector
 }
 
@@ -63,6 +69,7 @@ func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 				"tenant's callers wrote too many.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
+		streams: tenantaudit.NewMetrics(),
 		current: &clusterCollector{gateway: g},
 	}
 }

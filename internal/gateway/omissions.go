@@ -1,6 +1,10 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"sync"
@@ -115,5 +119,12 @@ func (of *omission) event(tenant string) *auditinternal.Event {
 	return out
 }
 
-// Close writes the numbers of omitted audit events. It is called after the last request.
-func (g *Gateway) Close() { g.omissions.flush() }
+// Close writes the numbers of omitted audit events, the last totals of usage, and the last audit records. It
+// is called after the last request.
+func (g *Gateway) Close() {
+	g.omissions.flush()
+	g.usage.Stop(context.Background())
+	if g.audits != nil {
+		g.audits.end()
+	}
+}

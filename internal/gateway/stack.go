@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 // stackRoom is what the steps of a request need of its goroutine's stack, in bytes. With what

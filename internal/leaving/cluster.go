@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package leaving
 
 import (
@@ -6,9 +9,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -16,7 +19,7 @@ import (
 // unchecked has an error for each kind that could not be read completely. Findings about that kind
 // may be missing.
 func Cluster(
-	ctx context.Context, k kubernetes.Interface, systemNamespaces []string,
+	ctx context.Context, k kube.Interface, systemNamespaces []string,
 ) (found []Finding, unchecked []error) {
 	all := newCollection(systemNamespaces)
 	for _, kind := range []struct {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leaving finds the objects of a cluster that allow more on a server without kubetenant:
 // bindings that only kubetenant limits, and system namespaces with the label of a tenant. The same
 // functions check the objects of a live cluster and exported objects.

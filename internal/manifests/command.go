@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package manifests
 
 import (
@@ -5,7 +8,24 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/internal/manifests/charts"
+	"github.com/kubetenant/kubetenant/internal/version"
 )
+
+// AddChart adds the flag --chart, which sets image before cmd runs. chart is the name of the chart. Call
+// it after [Generates], when the flag --image exists.
+func AddChart(cmd *cobra.Command, chart string, image *string) {
+	path := cmd.Flags().String("chart", "",
+		"path of the packaged chart of the release ("+chart+"-VERSION.tgz): use its image instead of --image")
+	cmd.MarkFlagsMutuallyExclusive("chart", "image")
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
+		if *path != "" {
+			*image, err = charts.Image(*path, chart, version.Version())
+		}
+		return err
+	}
+}
 
 // Generates makes cmd write what files returns to the directory --out. The hidden flag --check is
 // the former name of "kubectl tenant validate": it checks the directory that it names.

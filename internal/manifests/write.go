@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package manifests writes what an operator installs: for the webhook service (folder
 // webhook) and for the gateway.
 package manifests

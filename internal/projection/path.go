@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package projection reduces an object of a cluster to the part that one namespace may see: the
 // configured fields, without the entries that belong to other namespaces.
 package projection

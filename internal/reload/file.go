@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reload keeps what was read from a file current while the file changes.
 package reload
 

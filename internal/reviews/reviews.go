@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reviews answers reviews of authentication.k8s.io and authorization.k8s.io on their way to
 // an API server, which would answer by what it knows alone.
 package reviews

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package serving serves a handler over TLS, with certificates that change and an
 // end that loses no request.
 package serving

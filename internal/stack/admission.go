@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -17,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
@@ -178,9 +182,9 @@ func namedByPrefix(
 
 // controllerObjects returns what finds the objects that controllers make others from; where nobody
 // knows any, what finds none.
-func (c *Cluster) controllerObjects() (metadata, objects plugins.ObjectFunc) {
-	if c.ControllerMetadata != nil && c.ControllerObjects != nil {
-		return c.ControllerMetadata, c.ControllerObjects
+func (c *clusterParts) controllerObjects() (metadata, objects plugins.ObjectFunc) {
+	if c.controllers != nil {
+		return c.controllers.Metadata, c.controllers.Object
 	}
 	none := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
 		return nil, nil
@@ -188,25 +192,25 @@ func (c *Cluster) controllerObjects() (metadata, objects plugins.ObjectFunc) {
 	return none, none
 }
 
-func (c *Cluster) isClusterScoped(r schema.GroupResource) bool {
-	return (&authz.Scopes{Custom: c.CustomScope}).Of(r) == authz.ScopeCluster
+func (c *clusterParts) isClusterScoped(r schema.GroupResource) bool {
+	return (&authz.Scopes{Custom: c.resources.Scope}).Of(r) == authz.ScopeCluster
 }
 
 // isNamespacedKind reports whether a kind is known to be of objects in namespaces.
-func (c *Cluster) isNamespacedKind(kind schema.GroupKind) bool {
+func (c *clusterParts) isNamespacedKind(kind schema.GroupKind) bool {
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))
-	switch (&authz.Scopes{Custom: c.CustomScope}).Of(plural.GroupResource()) {
+	switch (&authz.Scopes{Custom: c.resources.Scope}).Of(plural.GroupResource()) {
 	case authz.ScopeNamespaced:
 		return true
 	case authz.ScopeCluster:
 		return false
 	}
-	return c.KindScope != nil && c.KindScope(kind) == authz.ScopeNamespaced
+	return c.resources.KindScope(kind) == authz.ScopeNamespaced
 }
 
 // isNamespaced reports whether a resource is known to have objects in namespaces.
-func (c *Cluster) isNamespaced(resource schema.GroupResource) bool {
-	return (&authz.Scopes{Custom: c.CustomScope}).Of(resource) == authz.ScopeNamespaced
+func (c *clusterParts) isNamespaced(resource schema.GroupResource) bool {
+	return (&authz.Scopes{Custom: c.resources.Scope}).Of(resource) == authz.ScopeNamespaced
 }
 
 // statusExceptions reports whether a tenant may write a status that is a controller's.
@@ -272,25 +276,15 @@ func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*a
 	return out, nil
 }
 
-// QuotaStore holds the quotas of a cluster, as [tenantquota.Store] does.
-type QuotaStore interface {
-	quota.Store
-	// Classes returns the DeviceClasses of the cluster, see [quota.Options].
-	Classes() (quota.Classes, error)
-	// IsOf reports whether a quota belongs to a tenant, or whether there is no quota of that name and the
-	// name is the one of the tenant's objects. It returns false if that is unknown.
-	IsOf(name string, id tenant.ID) bool
-}
-
 // mandatory is the store of a configuration that limits tenants without a quota too.
 type mandatory struct {
-	QuotaStore
+	lookup.Quotas
 	hard corev1.ResourceList
 }
 
 // Of implements [quota.Store].
 func (m mandatory) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
-	states, err := m.QuotaStore.Of(ctx, id)
+	states, err := m.Quotas.Of(ctx, id)
 	if err == nil && len(states) == 0 {
 		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // it is being made; nothing is known of what is used
 	}
@@ -310,20 +304,20 @@ func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { ret
 func (unlimited) Taken(context.Context, tenant.ID) (bool, error) { return false, nil }
 
 // deviceClasses returns the function that returns the DeviceClasses, or nil if no quota is enforced.
-func (c *Cluster) deviceClasses(config *configv1alpha1.Quota) func() (quota.Classes, error) {
-	if c.Quotas == nil || !*config.Enabled {
+func (c *clusterParts) deviceClasses(config *configv1alpha1.Quota) func() (quota.Classes, error) {
+	if c.quotas == nil || !*config.Enabled {
 		return nil
 	}
-	return c.Quotas.Classes
+	return c.quotas.Classes
 }
 
 // quotaStore returns the store that a configuration asks for.
-func (c *Cluster) quotaStore(config *configv1alpha1.Quota) quota.Store {
+func (c *clusterParts) quotaStore(config *configv1alpha1.Quota) quota.Store {
 	switch {
-	case c.Quotas == nil || !*config.Enabled:
+	case c.quotas == nil || !*config.Enabled:
 		return unlimited{}
 	case len(config.Default) > 0:
-		return mandatory{c.Quotas, config.Default}
+		return mandatory{c.quotas, config.Default}
 	}
-	return c.Quotas
+	return c.quotas
 }

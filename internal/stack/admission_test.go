@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -20,6 +23,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -44,7 +48,7 @@ func TestReinvocation(t *testing.T) {
 		{Group: "example.com", Kind: "Application", KubeVela: true},
 	}
 	stack, err := stack.New(t.Context(), settings,
-		stack.Server{Cluster: stack.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
+		stack.Server{Cluster: lookuptest.OwnedBy(authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +172,7 @@ func TestAWriteMeetsOneGeneration(t *testing.T) {
 	replace(t, dir, tenancy("baseline"))
 	registry := metrics.NewKubeRegistry()
 	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t)), Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -65,7 +68,7 @@ type Authorization struct {
 // authorizationParts are what a boundary is made with.
 type authorizationParts struct {
 	Authorization
-	cluster *Cluster
+	cluster *clusterParts
 	names   *tenant.SystemNames
 	limits  tenant.Limits // for the identities of tenants' callers
 	// qualified says that names are qualified by the tenant, ownPrefixes that nothing but a tenant's
@@ -93,17 +96,17 @@ func newBoundary(
 			Names:            p.names,
 			SystemNamespaces: config.SystemNamespaces,
 			FromGroups:       config.Subject.FromGroups,
-			Owners:           p.cluster.Owners,
+			Owners:           p.cluster.owners,
 			Lineage:          p.cluster.lineage(),
 		},
-		Owners:         p.cluster.Owners,
-		Scopes:         authz.Scopes{Custom: p.cluster.CustomScope},
+		Owners:         p.cluster.owners,
+		Scopes:         authz.Scopes{Custom: p.cluster.resources.Scope},
 		UnboundPaths:   config.UnboundAllow.Paths,
 		UnboundObjects: objectVerbs(config.UnboundAllow.Resources),
 		Shared:         groupResources(config.SharedClusterResources),
-		Labelled:       p.cluster.Labelled,
+		Labelled:       p.cluster.resources.Labeled,
 		Selectable:     groupResources(config.SelectableResources),
-		Stale:          p.cluster.Stale,
+		Stale:          p.cluster.stale,
 		Shadow:         config.Mode == configv1alpha1.ModeShadow,
 		Observe:        p.observe,
 
@@ -124,8 +127,8 @@ func newBoundary(
 			return !isLoopback(u) && p.revoked().Covers(p.sourceTenant(id), u)
 		}
 	}
-	if p.cluster.Grants != nil && *config.Grants.Enabled {
-		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.Grants.Allows},
+	if p.cluster.grants != nil && *config.Grants.Enabled {
+		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.grants.Allows},
 			authz.Exception{Reason: authz.ReasonAnnounced, Whole: true, Allows: grant.Announced})
 	}
 	chain := &delegates{}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -10,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -25,7 +29,7 @@ func TestOmittedTenantsAreFollowed(t *testing.T) {
 		map[string]string{"tenancy.yaml": config, "tokens.csv": "omitted,bob,2,,system\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
 	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t)), Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,7 @@ func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 			"5,,system\n",
 	})
 	_, err := stack.Open(klog.NewContext(t.Context(), logger), filepath.Join(dir, "tenancy.yaml"),
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -22,6 +25,8 @@ import (
 type fairUseNote struct {
 	request bool // those of a request
 	stream  bool // those of a stream
+	// payer is the tenant that [Stack.AdmitFlow] has found.
+	payer tenant.ID
 }
 
 type fairUseKey struct{}
@@ -42,7 +47,7 @@ func fairUseNoteOf(ctx context.Context) *fairUseNote {
 // limitsOf returns the limits of a tenant.
 func (s *Stack) limitsOf(id tenant.ID) fairuse.Limits {
 	var spec v1alpha1.FairUse
-	if of := s.shared.Cluster.Tenants; of != nil {
+	if of := s.shared.cluster.tenants; of != nil {
 		spec = of.FairUse(id)
 	}
 	return fairuse.LimitsOf(spec, s.current.Load().config.FairUse)
@@ -75,8 +80,9 @@ func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), re
 func (s *Stack) AdmitFlow(
 	ctx context.Context, u user.Info,
 ) (flow user.Info, leave func(), refused *apierrors.StatusError) {
-	id := s.payer(ctx, u)
-	if id.IsZero() {
+	note, id := fairUseNoteOf(ctx), s.current.Load().boundary.Payer(ctx, u)
+	note.payer = id
+	if id.IsZero() || id.IsSystem() {
 		return u, noLeave, nil
 	}
 	limits := s.limitsOf(id)
@@ -84,7 +90,7 @@ func (s *Stack) AdmitFlow(
 	if over != nil {
 		return nil, nil, s.refuse(id, over)
 	}
-	fairUseNoteOf(ctx).request = true
+	note.request = true
 	return flowOf(u, id, limits.Level), leave, nil
 }
 
@@ -116,12 +122,16 @@ func (s *Stack) AdmitStream(ctx context.Context, u user.Info) (leave func(), ref
 		}
 		began()
 	}
-	leave, over := s.shared.fairUse.Stream(id, &limits)
+	left, over := s.shared.fairUse.Stream(id, &limits)
 	if over != nil {
 		return nil, s.refuse(id, over)
 	}
 	note.request, note.stream = true, true
-	return leave, nil
+	ended := s.shared.stream(id)
+	return func() {
+		ended()
+		left()
+	}, nil
 }
 
 // report returns the limits and the use of a tenant.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -16,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/internal/stack"
@@ -35,7 +39,7 @@ func (f *fairTenants) FairUse(id tenant.ID) v1alpha1.FairUse { return f.specs[id
 func sharing(t *testing.T, configured v1alpha1.FairUse, specs map[string]v1alpha1.FairUse) *stack.Stack {
 	t.Helper()
 	s, err := stack.New(t.Context(), &configv1alpha1.Settings{FairUse: configured}, stack.Server{
-		Cluster: stack.Cluster{
+		Cluster: (&lookup.Parts{
 			Owners: authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 				labels := map[string]string{tenant.Label: "acme"}
 				switch name {
@@ -48,7 +52,7 @@ func sharing(t *testing.T, configured v1alpha1.FairUse, specs map[string]v1alpha
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, nil
 			}, nil),
 			Tenants: &fairTenants{tenantsOf{}, specs},
-		},
+		}).Cluster(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -25,6 +28,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
 	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/internal/tenantaudit"
+	"github.com/kubetenant/kubetenant/internal/usage"
 	"github.com/kubetenant/kubetenant/plugins/workload"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -54,6 +59,7 @@ type generation struct {
 // shared is what the generations of a stack have in common.
 type shared struct {
 	Server
+	cluster   *clusterParts
 	reloads   *reloadMetrics
 	counters  *authn.Metrics
 	decisions *decisionMetrics
@@ -61,12 +67,16 @@ type shared struct {
 	compiler  func() authenticationcel.Compiler
 	sessions  *authz.Sessions
 	fairUse   *fairuse.Meter
+	// usage is nil if another Stack records the usage of tenants.
+	usage *usage.Metrics
+	audit *tenantaudit.Streams // nil for none
 	// required is that of the generation in force. Generations come one after the other.
 	required configv1alpha1.RequireTenant
 	// acceptsAdmins is that of the generation in force, too.
 	acceptsAdmins bool
-	// service is the section of the configuration at the start.
+	// service is the section of the configuration at the start, and atStart has the section usage.
 	service *configv1alpha1.Service
+	atStart *configv1alpha1.Settings
 	// grantors says what a grantor may do itself.
 	grantors authorizer.Authorizer
 	// isInForce reports whether a generation is the one that counts.
@@ -75,15 +85,17 @@ type shared struct {
 
 // newShared returns what the generations of stack have in common.
 func newShared(server Server, stack *Stack) (*shared, error) {
-	if server.Cluster.Owners == nil {
-		return nil, errors.New("Cluster.Owners is required")
+	if server.Cluster == nil || server.Cluster.Owners() == nil {
+		return nil, errors.New("kubetenant: Config.Cluster is required")
 	}
+	parts := partsOf(server.Cluster, server.Stale)
 	exists := server.Exists
 	if exists == nil {
-		exists = server.Cluster.exists
+		exists = parts.exists
 	}
 	of := &shared{
 		Server:    server,
+		cluster:   parts,
 		reloads:   newReloadMetrics(),
 		counters:  authn.NewMetrics(),
 		decisions: newDecisionMetrics(exists),
@@ -98,6 +110,9 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 		now = time.Now
 	}
 	of.fairUse = fairuse.New(now)
+	if server.Streams == nil {
+		of.decisions.usage, of.usage = usage.NewRecorder(now, exists, parts.uid), usage.NewMetrics()
+	}
 	if of.grantors == nil {
 		of.grantors = (*stackAuthorizer)(stack)
 	}
@@ -108,6 +123,9 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	}
 	if server.Register != nil {
 		all := slices.Concat(of.counters.Registerables(), of.decisions.registerables(), of.reloads.registerables())
+		if of.usage != nil {
+			all = append(all, of.usage.Registerables()...)
+		}
 		for _, m := range all {
 			if err := server.Register(m); err != nil {
 				return nil, err
@@ -148,7 +166,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		return nil, err
 	}
 	if required := config.Authorization.RequireTenant; required != of.required { // who is locked out already is no news
-		if err = of.Cluster.checkRequired(required); err != nil {
+		if err = of.cluster.checkRequired(required); err != nil {
 			return nil, err
 		}
 	}
@@ -167,7 +185,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	isAccounts := func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }
 	authorization := &authorizationParts{
 		Authorization: of.Authorization,
-		cluster:       &of.Cluster,
+		cluster:       of.cluster,
 		names:         names,
 		limits:        tenant.Limits(config.Authentication.Limits),
 		qualified:     config.Authentication.QualifyNames,
@@ -194,7 +212,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		return nil, errLockedOut
 	}
 	admission := &admissionParts{
-		cluster:  &of.Cluster,
+		cluster:  of.cluster,
 		subject:  g.boundary.Subjects.Of,
 		names:    names,
 		now:      of.Now,
@@ -223,6 +241,18 @@ func (s *shared) warn(ctx context.Context, config *configv1alpha1.Settings) {
 	} else if !equality.Semantic.DeepEqual(s.service, service) {
 		klog.FromContext(ctx).Info("The section service of the configuration is not the one at the start: " +
 			"restart kubetenant-webhook and kubetenant-gateway for the change to take effect")
+	}
+	if s.atStart == nil {
+		s.atStart = config
+	}
+	for section, same := range map[string]bool{
+		"usage": equality.Semantic.DeepEqual(s.atStart.Usage, config.Usage),
+		"audit": equality.Semantic.DeepEqual(s.atStart.Audit, config.Audit),
+	} {
+		if !same {
+			klog.FromContext(ctx).Info("The section " + section + " of the configuration is not the one at the start: " +
+				"restart the server for the change to take effect")
+		}
 	}
 }
 
@@ -319,7 +349,7 @@ func (s *shared) sourceTenant(id tenant.ID) tenant.ID {
 
 // accepts returns what [authn.Chain] asks about credentials; nil where nobody knows.
 func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
-	ofCluster, others := s.Cluster.accepts(), s.Authentication.Accepts
+	ofCluster, others := s.cluster.accepts(), s.Authentication.Accepts
 	switch {
 	case others == nil:
 		return ofCluster

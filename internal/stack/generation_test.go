@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -12,6 +15,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -31,7 +35,7 @@ func TestPublishedEvaluator(t *testing.T) {
 		stack, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
 			Authentication: stack.Authentication{Credentials: stack.NoCredentials},
 			Authorization:  stack.Authorization{RBAC: c.rbac},
-			Cluster:        stack.Cluster{Owners: authz.NewOwners(none, nil)},
+			Cluster:        lookuptest.OwnedBy(authz.NewOwners(none, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +103,7 @@ func TestDerivesRights(t *testing.T) {
 			stack, err := stack.New(t.Context(), config, stack.Server{
 				Authentication: stack.Authentication{Credentials: stack.NoCredentials},
 				Authorization:  stack.Authorization{RBAC: c.rbac},
-				Cluster:        stack.Cluster{Owners: authz.NewOwners(none, nil)},
+				Cluster:        lookuptest.OwnedBy(authz.NewOwners(none, nil)),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -32,6 +35,8 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -113,11 +118,11 @@ func (m *memory) restart() {
 	stack, err := stack.New(ctx, m.settings, stack.Server{
 		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
 		Authorization:  stack.Authorization{Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()},
-		Cluster: stack.Cluster{
+		Cluster: (&lookup.Parts{
 			Owners: authz.NewOwners(get(m.cached), func(_ context.Context, name string) (*corev1.Namespace, error) {
 				return get(m.namespaces)(name)
 			}),
-			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
+			Resources: lookuptest.AllLabeled{},
 			Grants: &grant.Grants{
 				Index: m.index,
 				Now:   func() time.Time { return m.now },
@@ -125,7 +130,7 @@ func (m *memory) restart() {
 					return m.grants[namespace+"/"+name], nil
 				},
 			},
-		},
+		}).Cluster(),
 		Now: func() time.Time { return m.now },
 	})
 	if err != nil {

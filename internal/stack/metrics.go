@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -9,6 +12,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/usage"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -21,6 +25,8 @@ type decisionMetrics struct {
 
 	// exists reports whether a tenant has a Tenant or a namespace. If nil, every tenant does.
 	exists func(tenant.ID) bool
+	// usage records the same requests. It is nil if another Stack records them.
+	usage *usage.Recorder
 
 	mu    sync.Mutex
 	max   int // tenants counted by name
@@ -99,14 +105,25 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	counter.(metrics.CounterMetric).Inc()
 	of := m.tenant(o.Caller)
 	of.requests.Inc()
-	if o.Verdict == authz.Denied || o.Verdict == authz.ShadowDenied {
+	denied := o.Verdict == authz.Denied || o.Verdict == authz.ShadowDenied
+	if denied {
 		of.denials.Inc()
+	}
+	switch {
+	case m.usage == nil:
+	case denied:
+		m.usage.Denied(o.Caller)
+	default:
+		m.usage.Allowed(o.Caller)
 	}
 }
 
 // limited records a request that was refused because of a limit of fair use.
 func (m *decisionMetrics) limited(id tenant.ID, limit string) {
 	m.overLimits.WithLabelValues(m.tenant(id).label, limit).Inc()
+	if m.usage != nil {
+		m.usage.Limited(id)
+	}
 }
 
 // tenant returns the counters of a tenant. A tenant that does not exist is not counted by name,

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -18,6 +21,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -36,8 +40,7 @@ func TestARefusedConfiguration(t *testing.T) {
 		}
 		return complete
 	}
-	nobody := authz.NewOwners(func(name string) (*corev1.Namespace, error) { return nil, errors.New("not asked") }, nil)
-	stack, err := New(t.Context(), config(5), Server{Cluster: Cluster{Owners: nobody}})
+	stack, err := New(t.Context(), config(5), Server{Cluster: NoCluster()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,12 +144,12 @@ func TestDecisionsHaveCodes(t *testing.T) {
 // place from other tenants.
 func TestTenantMetricsEnd(t *testing.T) {
 	namespaces := map[string][]string{}
-	known := &Cluster{OwnedNamespaces: func(id tenant.ID) ([]string, error) {
+	known := &clusterParts{namespaces: &lookuptest.Namespaces{Owned: func(id tenant.ID) ([]string, error) {
 		if id.String() == "unknown" {
 			return nil, errors.New("not read yet")
 		}
 		return namespaces[id.String()], nil
-	}}
+	}}}
 	m := newDecisionMetrics(known.exists)
 	registry := metrics.NewKubeRegistry()
 	for _, r := range m.registerables() {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -36,7 +39,7 @@ import (
 
 // admissionParts are what plugins are made with.
 type admissionParts struct {
-	cluster *Cluster
+	cluster *clusterParts
 	subject plugins.SubjectFunc
 	names   *tenant.SystemNames
 	now     func() time.Time
@@ -75,7 +78,7 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 		return nil, err
 	}
 	user.QualifiedNames = config.Authentication.QualifyNames
-	owner := plugins.OwnerFunc(p.cluster.Owners.Certain)
+	owner := plugins.OwnerFunc(p.cluster.owners.Certain)
 	o := &pluginOptions{
 		admissionParts: p,
 		config:         config,
@@ -136,7 +139,7 @@ func (o *pluginOptions) namespace() namespace.Options {
 		ClusterAnnotations: c.Namespace.ClusterAnnotations,
 		Recorded:           recordedAnnotations(c),
 		SystemNamespaces:   o.config.Authorization.SystemNamespaces,
-		Selected:           o.cluster.SelectedLabels,
+		Selected:           o.cluster.selectedLabel,
 		Spaces:             o.cluster.spaces,
 		Over:               o.cluster.isOver,
 	}
@@ -150,8 +153,8 @@ func (o *pluginOptions) lifecycle() lifecycle.Options {
 		ReadRetired: retiredOf,
 		Rights:      writerRights,
 		Lineage:     o.cluster.knownLineage(),
-		Owned:       o.cluster.OwnedNamespaces,
-		References:  o.cluster.References,
+		Owned:       o.cluster.owned(),
+		References:  o.cluster.references(),
 		Authorizer:  o.grantors,
 		Now:         o.now,
 	}
@@ -163,7 +166,7 @@ func (o *pluginOptions) restriction() restriction.Options {
 		Resources:    groupResources(c.Resources),
 		ExemptSystem: c.ExemptSystem,
 		Subject:      o.subject,
-		Owner:        o.cluster.Owners.Of,
+		Owner:        o.cluster.owners.Of,
 	}
 }
 
@@ -171,15 +174,15 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 	c := &o.config.Admission
 	return rolebinding.Options{
 		Subject:           o.subject,
-		Owner:             o.cluster.Owners.Of,
-		Named:             o.cluster.Owners.AskedBy,
+		Owner:             o.cluster.owners.Of,
+		Named:             o.cluster.owners.AskedBy,
 		Names:             o.names,
 		QualifiedNames:    o.config.Authentication.QualifyNames,
 		ForbidExternalIPs: c.Services.ExternalIPs == configv1alpha1.PermissionForbid,
 		ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == configv1alpha1.PermissionForbid,
 		Kinds:             o.kinds,
 		Namespaced:        o.cluster.isNamespacedKind,
-		Objects:           o.cluster.ControllerObjects,
+		Objects:           o.cluster.controllerObject(),
 		Spread:            spreadOf,
 		Members:           membersOf,
 		MemberRoles:       o.cluster.memberRoles,
@@ -191,9 +194,9 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 func (o *pluginOptions) managed() managed.Options {
 	return managed.Options{
 		Subject:     o.subject,
-		Terminating: o.cluster.Owners.Terminating,
+		Terminating: o.cluster.owners.Terminating,
 		Holds:       o.cluster.holds(),
-		Held:        o.cluster.Owners.Held,
+		Held:        o.cluster.owners.Held,
 		Gives:       o.gives,
 		Template:    templateOf,
 		Dropped:     droppedOf,
@@ -238,7 +241,7 @@ func (o *pluginOptions) binding() binding.Options {
 		Authorizer: o.grantors,
 		Kinds:      governedKinds(o.config.Admission.Binding.Kinds),
 		Objects:    o.objects,
-		KindOf:     o.cluster.CustomKind,
+		KindOf:     o.cluster.resources.Kind,
 	}
 }
 
@@ -249,8 +252,8 @@ func (o *pluginOptions) placement() placement.Options {
 		Owner:           o.owner,
 		Kinds:           o.kinds,
 		Space:           placementSpaces(&c.Placement, o.user),
-		Named:           namedByPrefix(c, o.cluster.Owners),
-		DefaultPriority: o.cluster.DefaultPriority,
+		Named:           namedByPrefix(c, o.cluster.owners),
+		DefaultPriority: o.cluster.defaultPriority,
 	}
 }
 

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -41,7 +44,7 @@ func (o *pluginOptions) mayBeManaged(resource schema.GroupResource) bool {
 // publishing returns what TenantManaged checks Publications with, or nil if the cluster's objects
 // cannot be read.
 func (o *pluginOptions) publishing() *managed.Publishing {
-	if o.cluster.Tenants == nil || o.cluster.PublicationSource == nil || o.cluster.PublicationRole == nil {
+	if o.cluster.tenants == nil || o.cluster.objects == nil {
 		return nil
 	}
 	return &managed.Publishing{
@@ -50,7 +53,7 @@ func (o *pluginOptions) publishing() *managed.Publishing {
 		Resource: o.rules.Resource,
 		Naming:   o.naming,
 		Object: func(ctx context.Context, of *managed.Source) (*unstructured.Unstructured, error) {
-			return o.cluster.PublicationSource(ctx, &publication.Source{
+			return o.cluster.objects.PublicationSource(ctx, &publication.Source{
 				Kind:      of.Kind,
 				Namespace: of.Namespace,
 				Name:      of.Name,
@@ -94,7 +97,7 @@ func (o *pluginOptions) readPublication(obj runtime.Object) (*managed.Publicatio
 
 // naming is [managed.Publishing.Naming].
 func (o *pluginOptions) naming(of schema.GroupResource, namespace, name string) (named, replace, known bool) {
-	naming, known := o.cluster.Tenants.PublicationsFrom(namespace, name)
+	naming, known := o.cluster.tenants.PublicationsFrom(namespace, name)
 	for _, p := range naming {
 		if resource, err := o.rules.Resource(p.From.Kind); err == nil && resource.GroupResource() == of {
 			named, replace = true, replace || p.Replace
@@ -105,7 +108,7 @@ func (o *pluginOptions) naming(of schema.GroupResource, namespace, name string) 
 
 // publishedContent is [managed.Publishing.Content].
 func (o *pluginOptions) publishedContent(ctx context.Context, u *unstructured.Unstructured) (*managed.Content, error) {
-	role, err := o.cluster.PublicationRole(ctx, u)
+	role, err := o.cluster.objects.PublicationRole(ctx, u)
 	if err != nil {
 		return nil, fmt.Errorf("spec.from: %w", err)
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -12,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
@@ -40,7 +44,7 @@ func TestLastReload(t *testing.T) {
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
 	s, err := stack.Open(t.Context(), path,
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t)), Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +144,7 @@ func TestAReloadThatLocksOut(t *testing.T) {
 			})
 			open := func() (*stack.Stack, error) {
 				return stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
-					Cluster:        stack.Cluster{Owners: owners(t)},
+					Cluster:        lookuptest.OwnedBy(owners(t)),
 					Authentication: stack.Authentication{ClientCA: content},
 				})
 			}
@@ -181,7 +185,7 @@ func TestTheSectionServiceIsReadAtTheStart(t *testing.T) {
 		}
 		return &config.Settings
 	}
-	s, err := stack.New(ctx, settings("drain: 5s"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+	s, err := stack.New(ctx, settings("drain: 5s"), stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
 	if err != nil {
 		t.Fatal(err)
 	}

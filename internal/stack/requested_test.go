@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -18,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/plugins/request"
@@ -36,7 +40,7 @@ func requesting(t *testing.T) *stack.Stack {
 	settings := &configv1alpha1.Settings{}
 	settings.Admission.Binding.Kinds = []configv1alpha1.BindingKind{{Group: "example.com", Kind: "Application"}}
 	stack, err := stack.New(t.Context(), settings,
-		stack.Server{Cluster: stack.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
+		stack.Server{Cluster: lookuptest.OwnedBy(authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

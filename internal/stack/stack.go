@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package stack builds what a server uses from a TenancyConfiguration: an authenticator, an
 // authorizer and admission plugins that know tenants. It follows the configuration file and the
 // files that it names, and replaces its snapshot of the configuration as a whole.
@@ -14,8 +17,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
@@ -29,27 +30,33 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
-	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/policy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Server is what a server lends to the stack, by concern. Cluster.Owners is required.
+// Server is what a server lends to the stack, by concern.
 type Server struct {
 	Authentication Authentication
 	Authorization  Authorization
-	Cluster        Cluster
+	// Cluster is the state of the cluster (required).
+	Cluster lookup.Cluster
+	// Stale reports whether the state of the cluster is too old to decide requests of tenants, see
+	// [authz.Options]. If nil, it never is.
+	Stale func() bool
 
 	// Observe is told of each decision of the boundary, see [authz.Options]. Nil for nobody.
 	Observe func(context.Context, authz.Outcome)
 	// Refused receives the tenant of each request that exceeds a limit, and the name of the limit. If nil,
 	// the metrics of the Stack contain the request.
 	Refused func(id tenant.ID, limit string)
+	// Streams records a watch or another stream of a tenant until ended is called, if another Stack records
+	// the usage of tenants for this one. Set it with Observe and Refused.
+	Streams func(id tenant.ID) (ended func())
 	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, the Tenants
 	// and namespaces of Cluster decide. Set it with Decided.
 	Exists func(tenant.ID) bool
@@ -96,59 +103,6 @@ type Authentication struct {
 	Reviewed authenticator.Request
 	// LegacyTokenUsed is told of the Secret of each legacy token that is used. Nil for nobody.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
-}
-
-// Cluster is what is known of the cluster; package cluster knows a live one.
-type Cluster struct {
-	// Owners tells whose a namespace is.
-	Owners *authz.Owners
-	// CustomScope answers for custom resources, as [cluster.CRDScopes.Of] does. Nil knows none.
-	CustomScope func(schema.GroupResource) authz.Scope
-	// CustomKind returns the kind of a custom resource, as
-	// [cluster.CRDScopes.KindOf] does. Nil knows none.
-	CustomKind func(schema.GroupResource) string
-	// KindScope answers for kinds whose resource cannot be told by their name, as
-	// [cluster.CRDScopes.OfKind] does. Nil knows none.
-	KindScope func(schema.GroupKind) authz.Scope
-	// SelectedLabels returns why a label of Namespaces may affect a webhook or a policy, or "" if none
-	// selects namespaces by it, as [cluster.NamespaceSelectors.Reason] does. If nil, no label does.
-	SelectedLabels func(key string) string
-	// Stale reports that Owners and CustomScope are not to be relied on, see
-	// [authz.Options]. Nil: they always are.
-	Stale func() bool
-	// Labelled reports whether, of a resource, all objects of a tenant and no others carry its label,
-	// as [label.Sweep.Done] does. Nil: lists over all namespaces stay closed to tenants.
-	Labelled func(schema.GroupResource, tenant.ID) bool
-	// Grants are the AccessGrants. Nil: none count.
-	Grants *grant.Grants
-	// Quotas are the tenants'. Nil: none count.
-	Quotas QuotaStore
-	// Tenants are the objects of kind Tenant. Nil: there are none.
-	Tenants Tenants
-	// WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is
-	// not known yet. Nil never knows.
-	WithoutTenant func() (ids []string, known bool)
-	// OwnedNamespaces returns the namespaces that bear a tenant's label, and References what in the
-	// system tenant's space names a tenant or service accounts of namespaces that it had, as
-	// [cluster.Cluster] does. Nil cannot tell: the name of a tenant that was deleted is nobody's then.
-	OwnedNamespaces func(tenant.ID) ([]string, error)
-	References      func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
-
-	// ControllerMetadata and ControllerObjects return the objects from which controllers make others,
-	// as [cluster.ControllerLookup] does: the first at least their metadata, and without the network
-	// where it can. Nil knows none: what controllers make is theirs alone.
-	ControllerMetadata, ControllerObjects plugins.ObjectFunc
-	// PublicationSource reads the object that a Publication copies from the server. It returns nil if
-	// the object does not exist. PublicationRole is [publication.RoleOf]. If one is nil, no caller may
-	// write a Publication.
-	//
-	// [publication.RoleOf]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster/publication#RoleOf
-	PublicationSource func(
-		context.Context, *publication.Source, schema.GroupVersionResource,
-	) (*unstructured.Unstructured, error)
-	PublicationRole func(context.Context, *unstructured.Unstructured) (*publication.Role, error)
-	// DefaultPriority reports whether a PriorityClass is the cluster's default. Nil knows of none.
-	DefaultPriority func(name string) bool
 }
 
 // Stack is what a server puts in place of its own. It is safe for concurrent use.
@@ -239,11 +193,8 @@ func Check(ctx context.Context, path string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	nobody := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
-		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
-	}, nil)
 	of, err := newShared(Server{
-		Cluster:        Cluster{Owners: nobody},
+		Cluster:        NoCluster(),
 		Authentication: Authentication{RequestHeader: noProxy()},
 	}, &Stack{})
 	if err != nil {
@@ -313,13 +264,13 @@ func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 // WithTenant is the innermost filter, see [authz.WithTenant]. It also applies the limits of fair use
 // that [Stack.AdmitRequest] has not applied to a request.
 func (s *Stack) WithTenant(next http.Handler) http.Handler {
-	return s.withFairUse(authz.WithTenant(s.withPlugins(s.withReviews(next)), s.shared.sessions))
+	return s.withFairUse(authz.WithTenant(s.withAudit(s.withPlugins(s.withReviews(next))), s.shared.sessions))
 }
 
 // FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants
 // have open in a namespace ends with its owner.
 func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
-	return &namespaceEvents{s.shared.sessions.Follow(s.shared.Cluster.Owners.OwnerOf), s.shared.decisions.forget}
+	return &namespaceEvents{s.shared.sessions.Follow(s.shared.cluster.owners.OwnerOf), s.shared.decisions.forget}
 }
 
 // GrantChanged must be called when a grant in a namespace allows something else than before, so
@@ -354,7 +305,7 @@ func (s *Stack) SyncedKeystone() *configv1alpha1.Source {
 
 // PublicationRules returns the rules of Publications.
 func (s *Stack) PublicationRules() *publication.Rules {
-	return publication.RulesOf(&s.current.Load().config.Admission.Publication, s.shared.Cluster.isNamespaced)
+	return publication.RulesOf(&s.current.Load().config.Admission.Publication, s.shared.cluster.isNamespaced)
 }
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
@@ -368,8 +319,12 @@ func (s *Stack) Decided(ctx context.Context, o authz.Outcome) { s.shared.decisio
 // The tenant MUST have its name in the configuration of this Stack.
 func (s *Stack) RefusedBy(id tenant.ID, limit string) { s.shared.decisions.limited(id, limit) }
 
+// StreamBegan records, in the usage of this Stack, a watch or another stream of another Stack until ended is
+// called. The tenant MUST have its name in the configuration of this Stack.
+func (s *Stack) StreamBegan(id tenant.ID) (ended func()) { return s.shared.stream(id) }
+
 // HasTenant reports whether a tenant has a Tenant or a namespace. It returns true if this is unknown.
-func (s *Stack) HasTenant(id tenant.ID) bool { return s.shared.Cluster.exists(id) }
+func (s *Stack) HasTenant(id tenant.ID) bool { return s.shared.cluster.exists(id) }
 
 // ForgetTenants deletes the metrics of tenants that no longer exist. A Stack that follows no
 // namespaces needs it, if Server.Exists is set.
@@ -381,6 +336,9 @@ func (s *Stack) ForgetTenants() { s.shared.decisions.forget() }
 func (s *Stack) TenantChanged(id tenant.ID) {
 	s.shared.sessions.EndTenants(func(other tenant.ID) bool { return other == id })
 	s.shared.decisions.forget()
+	if s.shared.decisions.usage != nil {
+		s.shared.decisions.usage.Check(id)
+	}
 }
 
 // Revocations returns what is revoked now; nil where nothing is. It is quick and
@@ -403,7 +361,7 @@ func (s *Stack) EndSessions() { s.shared.sessions.EndAll() }
 func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
 	s.shared.clientCAs.set(g.clientCAs)
-	for _, name := range s.shared.Cluster.Owners.Reserve(g.config.Authorization.SystemNamespaces) {
+	for _, name := range s.shared.cluster.owners.Reserve(g.config.Authorization.SystemNamespaces) {
 		s.shared.sessions.EndOthers(name, tenant.System())
 	}
 	required := g.config.Authorization.RequireTenant

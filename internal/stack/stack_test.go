@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -38,6 +41,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/plugins/gate"
@@ -121,7 +125,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
 	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t)), Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +183,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	replace(t, dir,
 		map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": "p,bob,2,,b\n"})
 	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +242,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	var told []error
 	registry := metrics.NewKubeRegistry()
 	opened, err := stack.Open(ctx, path,
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t)), Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +343,7 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{},
 	}
 	opened, err := stack.Open(t.Context(), path,
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{RequestHeader: anybody}})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t)), Authentication: stack.Authentication{RequestHeader: anybody}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,12 +357,12 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
 		"authentication: { sources: [ { name: proxy, tenants: [a], frontProxy: {} } ] }\n"})
 	if _, err := stack.Open(t.Context(), path, stack.Server{
-		Cluster:        stack.Cluster{Owners: owners(t)},
+		Cluster:        lookuptest.OwnedBy(owners(t)),
 		Authentication: stack.Authentication{RequestHeader: anybody},
 	}); !errors.Is(err, frontproxy.ErrAnyName) {
 		t.Errorf("a front proxy of any name = %v; want ErrAnyName", err)
 	}
-	if _, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}}); err == nil {
+	if _, err := stack.Open(t.Context(), path, stack.Server{Cluster: lookuptest.OwnedBy(owners(t))}); err == nil {
 		t.Error("a front proxy is configured on a server that trusts none")
 	}
 }
@@ -391,7 +395,7 @@ func TestCheck(t *testing.T) {
 // TestNewCompletes: settings that were neither defaulted nor validated open nothing.
 func TestNewCompletes(t *testing.T) {
 	built, err := stack.New(t.Context(), &configv1alpha1.Settings{},
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +420,7 @@ func TestNewCompletes(t *testing.T) {
 	bad := &configv1alpha1.Settings{
 		Authentication: configv1alpha1.Authentication{Sources: []configv1alpha1.Source{{Name: "x"}}},
 	}
-	if _, err := stack.New(t.Context(), bad, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}}); err == nil {
+	if _, err := stack.New(t.Context(), bad, stack.Server{Cluster: lookuptest.OwnedBy(owners(t))}); err == nil {
 		t.Error("invalid settings are accepted")
 	}
 }
@@ -426,7 +430,7 @@ func TestPluginsAreRegistered(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"})
 	opened, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack
 
 import (
@@ -7,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
@@ -22,94 +24,63 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Tenants are the objects of kind Tenant of a cluster, as [tenants.Store] holds them.
-// Safe for concurrent use.
-//
-// [tenants.Store]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster/tenants#Store
-type Tenants interface {
-	// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant,
-	// [authz.AccessRetired] where that was deleted, and the zero value where it is not known.
-	Of(id tenant.ID) authz.Access
-	// WithoutTenant returns how far callers of a tenant may go that has no Tenant and needs none.
-	WithoutTenant(id tenant.ID) authz.Access
-	// IsOf reports whether a Tenant belongs to a tenant, or whether there is no Tenant of that name and
-	// the name is the tenant's. It returns false if that is unknown.
-	IsOf(name string, id tenant.ID) bool
-	// Lineage returns what is known of a tenant beside its name.
-	Lineage(id tenant.ID) tenant.Lineage
-	// Accepts reports whether a credential that was issued at a time can be a tenant's own, see
-	// [tenant.Lineage.Accepts].
-	Accepts(id tenant.ID, issued time.Time) bool
-	// Spaces returns what is said of its namespaces.
-	Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec
-	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its
-	// Tenant says; it may ask the server.
-	Holds(ctx context.Context, id tenant.ID) bool
-	// Gives reports whether a template that the Tenant of a tenant names, or a Publication, provides an
-	// object of a name in a namespace. It fails if that is not known.
-	Gives(
-		rules *publication.Rules, id tenant.ID, namespace string, resource schema.GroupResource, name string,
-	) (bool, error)
-	// PublicationsFrom returns the Publications whose source has a namespace and a name, of any kind. It
-	// omits Publications that are being deleted. The last result is false if they are not known.
-	PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool)
-	// MemberRoles returns the ClusterRoles that a tenant itself may give.
-	MemberRoles(id tenant.ID) []string
-	// Admins returns the subjects that the Tenant of a tenant names as its admins.
-	Admins(id tenant.ID) []rbacv1.Subject
-	// FairUse returns the limits that the Tenant of a tenant specifies.
-	FairUse(id tenant.ID) v1alpha1.FairUse
-}
-
 // exists reports whether a tenant has a Tenant or a namespace. It returns true if this is unknown.
-func (c *Cluster) exists(id tenant.ID) bool {
-	if id.IsSystem() || c.OwnedNamespaces == nil {
+func (c *clusterParts) exists(id tenant.ID) bool {
+	if id.IsSystem() || c.namespaces == nil {
 		return true
 	}
-	if c.Tenants != nil {
-		if access := c.Tenants.Of(id); access != authz.AccessNone && access != authz.AccessRetired {
+	if c.tenants != nil {
+		if access := c.tenants.Of(id); access != authz.AccessNone && access != authz.AccessRetired {
 			return true
 		}
 	}
-	owned, err := c.OwnedNamespaces(id)
+	owned, err := c.namespaces.OwnedNamespaces(id)
 	return err != nil || len(owned) > 0
 }
 
-// lineage returns what is known of tenants beside their names; nil where no Tenants are known.
-func (c *Cluster) lineage() func(tenant.ID) tenant.Lineage {
-	if c.Tenants == nil {
-		return nil
+// uid returns the UID of a tenant's Tenant, or "" if it has none.
+func (c *clusterParts) uid(id tenant.ID) string {
+	if c.tenants == nil {
+		return ""
 	}
-	return c.Tenants.Lineage
+	return c.tenants.Lineage(id).UID
 }
 
-// knownLineage is [Cluster.lineage], and says whether that is known now.
-func (c *Cluster) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
-	if c.Tenants == nil {
+// lineage returns what is known of tenants beside their names; nil where no Tenants are known.
+func (c *clusterParts) lineage() func(tenant.ID) tenant.Lineage {
+	if c.tenants == nil {
+		return nil
+	}
+	return c.tenants.Lineage
+}
+
+// knownLineage is lineage, and says whether that is known now.
+func (c *clusterParts) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
+	if c.tenants == nil {
 		return nil
 	}
 	return func(id tenant.ID) (tenant.Lineage, bool) {
-		known := c.Tenants.Of(id) != authz.AccessUnknown // first: what is known afterwards is not asked for
-		return c.Tenants.Lineage(id), known
+		known := c.tenants.Of(id) != authz.AccessUnknown // first: what is known afterwards is not asked for
+		return c.tenants.Lineage(id), known
 	}
 }
 
 // accepts returns what [authn.Chain] asks about credentials; nil where no Tenants are known.
 //
 // [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
-func (c *Cluster) accepts() func(context.Context, tenant.ID, time.Time) bool {
-	if c.Tenants == nil {
+func (c *clusterParts) accepts() func(context.Context, tenant.ID, time.Time) bool {
+	if c.tenants == nil {
 		return nil
 	}
-	return func(_ context.Context, id tenant.ID, issued time.Time) bool { return c.Tenants.Accepts(id, issued) }
+	return func(_ context.Context, id tenant.ID, issued time.Time) bool { return c.tenants.Accepts(id, issued) }
 }
 
 // spaces returns what a tenant's namespaces are like.
-func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
-	if c.Tenants == nil {
+func (c *clusterParts) spaces(id tenant.ID) namespace.Spaces {
+	if c.tenants == nil {
 		return namespace.Spaces{}
 	}
-	of := c.Tenants.Spaces(id)
+	of := c.tenants.Spaces(id)
 	return namespace.Spaces{
 		Labels:         tenants.Labels(of.Labels),
 		PodSecurity:    of.PodSecurity,
@@ -118,62 +89,62 @@ func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
 }
 
 // holds is [Tenants.Holds]; nil where no Tenants are known.
-func (c *Cluster) holds() func(context.Context, tenant.ID) bool {
-	if c.Tenants == nil {
+func (c *clusterParts) holds() func(context.Context, tenant.ID) bool {
+	if c.tenants == nil {
 		return nil
 	}
-	return c.Tenants.Holds
+	return c.tenants.Holds
 }
 
 // gives reports whether a template or a Publication gives an object in a namespace.
-func (c *Cluster) gives(
+func (c *clusterParts) gives(
 	ctx context.Context, rules *publication.Rules, namespace string, resource schema.GroupResource, name string,
 ) (bool, error) {
-	if c.Tenants == nil {
+	if c.tenants == nil {
 		return false, nil
 	}
-	owner, err := c.Owners.Certain(ctx, namespace)
+	owner, err := c.owners.Certain(ctx, namespace)
 	if err != nil || owner.IsZero() || owner.IsSystem() {
 		return false, err
 	}
-	return c.Tenants.Gives(rules, owner, namespace, resource, name)
+	return c.tenants.Gives(rules, owner, namespace, resource, name)
 }
 
 // memberRoles is [Tenants.MemberRoles].
-func (c *Cluster) memberRoles(id tenant.ID) []string {
-	if c.Tenants == nil {
+func (c *clusterParts) memberRoles(id tenant.ID) []string {
+	if c.tenants == nil {
 		return nil
 	}
-	return c.Tenants.MemberRoles(id)
+	return c.tenants.MemberRoles(id)
 }
 
 // remainingNamespaces returns a function that returns the namespaces of a tenant, without those that
 // are being deleted. It is nil if the namespaces are not known.
-func (c *Cluster) remainingNamespaces() func(tenant.ID) ([]string, error) {
-	if c.OwnedNamespaces == nil {
+func (c *clusterParts) remainingNamespaces() func(tenant.ID) ([]string, error) {
+	if c.namespaces == nil {
 		return nil
 	}
 	return func(id tenant.ID) ([]string, error) {
-		names, err := c.OwnedNamespaces(id)
-		return slices.DeleteFunc(slices.Clone(names), c.Owners.Terminating), err
+		names, err := c.namespaces.OwnedNamespaces(id)
+		return slices.DeleteFunc(slices.Clone(names), c.owners.Terminating), err
 	}
 }
 
 // rights returns the ClusterRoles that callers of a tenant have without a binding.
-func (c *Cluster) rights(id tenant.ID) []rbac.Derived {
-	if c.Tenants == nil {
+func (c *clusterParts) rights(id tenant.ID) []rbac.Derived {
+	if c.tenants == nil {
 		return tenants.Rights(id, nil)
 	}
-	return tenants.Rights(id, c.Tenants.Admins(id))
+	return tenants.Rights(id, c.tenants.Admins(id))
 }
 
 // isOver reports whether a tenant is being deleted, or was, or that is not known.
-func (c *Cluster) isOver(id tenant.ID) bool {
-	if c.Tenants == nil {
+func (c *clusterParts) isOver(id tenant.ID) bool {
+	if c.tenants == nil {
 		return false
 	}
-	unknown := c.Tenants.Of(id) == authz.AccessUnknown
-	lineage := c.Tenants.Lineage(id)
+	unknown := c.tenants.Of(id) == authz.AccessUnknown
+	lineage := c.tenants.Lineage(id)
 	return unknown || lineage.IsOver()
 }
 
@@ -182,15 +153,15 @@ const warnEvery = 10 * time.Minute
 
 // access returns how far the callers of tenants may go where a Tenant is required so; nil
 // where nothing holds them.
-func (c *Cluster) access(ctx context.Context, required configv1alpha1.RequireTenant) func(tenant.ID) authz.Access {
+func (c *clusterParts) access(ctx context.Context, required configv1alpha1.RequireTenant) func(tenant.ID) authz.Access {
 	of := func(tenant.ID) authz.Access { return authz.AccessNone }
-	if c.Tenants != nil {
-		of = c.Tenants.Of
+	if c.tenants != nil {
+		of = c.tenants.Of
 	}
 	switch {
 	case required == configv1alpha1.RequireTenantAlways:
 		return of
-	case c.Tenants == nil:
+	case c.tenants == nil:
 		return nil
 	case required == configv1alpha1.RequireTenantWarn:
 		w := &tenantWarnings{at: map[tenant.ID]time.Time{}}
@@ -206,9 +177,9 @@ func (c *Cluster) access(ctx context.Context, required configv1alpha1.RequireTen
 }
 
 // optional returns the access of a tenant's callers if the tenant needs no Tenant.
-func (c *Cluster) optional(id tenant.ID, access authz.Access) authz.Access {
+func (c *clusterParts) optional(id tenant.ID, access authz.Access) authz.Access {
 	if access == authz.AccessNone {
-		return c.Tenants.WithoutTenant(id)
+		return c.tenants.WithoutTenant(id)
 	}
 	return access
 }
@@ -232,11 +203,11 @@ func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 
 // checkRequired refuses to require Tenants while an owner of a namespace has none,
 // as far as that is known.
-func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
-	if required != configv1alpha1.RequireTenantAlways || c.WithoutTenant == nil {
+func (c *clusterParts) checkRequired(required configv1alpha1.RequireTenant) error {
+	if required != configv1alpha1.RequireTenantAlways || c.namespaces == nil {
 		return nil
 	}
-	ids, known := c.WithoutTenant()
+	ids, known := c.namespaces.WithoutTenant()
 	if !known || len(ids) == 0 {
 		return nil
 	}
@@ -252,24 +223,24 @@ func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
 
 // objectField implements [authz.Options.ObjectField]. The name of a Tenant and of TenantMembers
 // depends on the ID of the tenant alone. The name of a TenantQuota can belong to any tenant.
-func (c *Cluster) objectField(resource schema.GroupResource, id tenant.ID) (field, value string) {
+func (c *clusterParts) objectField(resource schema.GroupResource, id tenant.ID) (field, value string) {
 	switch {
-	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
+	case c.quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
 		return tenants.QuotaTenantField, id.String()
-	case c.Tenants == nil || !isOfTenant(resource) || c.Tenants.Of(id) == authz.AccessUnknown ||
-		!c.Tenants.IsOf(id.ObjectName(), id):
+	case c.tenants == nil || !isOfTenant(resource) || c.tenants.Of(id) == authz.AccessUnknown ||
+		!c.tenants.IsOf(id.ObjectName(), id):
 		return "", ""
 	}
 	return metav1.ObjectNameField, id.ObjectName()
 }
 
 // isAbout implements [authz.Options.IsAbout].
-func (c *Cluster) isAbout(resource schema.GroupResource, name string, id tenant.ID) bool {
+func (c *clusterParts) isAbout(resource schema.GroupResource, name string, id tenant.ID) bool {
 	switch {
-	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
-		return c.Quotas.IsOf(name, id)
-	case c.Tenants != nil && isOfTenant(resource):
-		return c.Tenants.IsOf(name, id)
+	case c.quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
+		return c.quotas.IsOf(name, id)
+	case c.tenants != nil && (isOfTenant(resource) || resource == v1alpha1.Resource(v1alpha1.ResourceTenantUsages)):
+		return c.tenants.IsOf(name, id)
 	}
 	return false
 }

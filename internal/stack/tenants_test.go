@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -24,6 +27,8 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
@@ -74,14 +79,14 @@ func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
 
 func (o tenantsOf) FairUse(tenant.ID) v1alpha1.FairUse { return v1alpha1.FairUse{} }
 
-// Admins implements [stack.Tenants].
+// Admins implements [lookup.Tenants].
 func (o tenantsOf) Admins(tenant.ID) []rbacv1.Subject { return nil }
 
 func (o tenantsOf) IsOf(name string, id tenant.ID) bool { return name == id.ObjectName() }
 
 // requiring returns the stack of a cluster with Tenants where they are required so.
 func requiring(
-	ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c stack.Cluster,
+	ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c lookup.Parts,
 ) (*stack.Stack, error) {
 	t.Helper()
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
@@ -90,7 +95,7 @@ func requiring(
 	settings := &configv1alpha1.Settings{}
 	settings.Authorization.RequireTenant = required
 	return stack.New(ctx, settings, stack.Server{
-		Cluster: c,
+		Cluster: c.Cluster(),
 		Authorization: stack.Authorization{
 			Authorizer: authorizer.AuthorizerFunc(func(
 				context.Context, authorizer.Attributes,
@@ -112,7 +117,7 @@ func TestRequireTenant(t *testing.T) {
 	}
 	for _, c := range []struct {
 		required configv1alpha1.RequireTenant
-		tenants  stack.Tenants
+		tenants  lookup.Tenants
 		want     map[string]authz.Reason
 	}{
 		{
@@ -170,7 +175,7 @@ func TestRequireTenant(t *testing.T) {
 			},
 		},
 	} {
-		stack, err := requiring(t.Context(), t, c.required, stack.Cluster{Tenants: c.tenants})
+		stack, err := requiring(t.Context(), t, c.required, lookup.Parts{Tenants: c.tenants})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +214,7 @@ func TestRequireTenantIsRefused(t *testing.T) {
 		"never said": {nil, ""},
 	} {
 		_, err := requiring(t.Context(), t, configv1alpha1.RequireTenantAlways,
-			stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
+			lookup.Parts{Tenants: tenantsOf{}, Namespaces: &lookuptest.Namespaces{Without: c.without}})
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -217,7 +222,7 @@ func TestRequireTenantIsRefused(t *testing.T) {
 			configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn,
 		} {
 			if _, err := requiring(t.Context(), t, other,
-				stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without}); err != nil {
+				lookup.Parts{Tenants: tenantsOf{}, Namespaces: &lookuptest.Namespaces{Without: c.without}}); err != nil {
 				t.Errorf("%s, %s: %v", name, other, err)
 			}
 		}
@@ -242,9 +247,9 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	write("requireTenant: Never")
 	var without atomic.Pointer[[]string]
 	without.Store(&[]string{"ghost"})
-	cluster := stack.Cluster{
-		Tenants:       tenantsOf{"acme": authz.AccessOpen},
-		WithoutTenant: func() ([]string, bool) { return *without.Load(), true },
+	cluster := lookup.Parts{
+		Tenants:    tenantsOf{"acme": authz.AccessOpen},
+		Namespaces: &lookuptest.Namespaces{Without: func() ([]string, bool) { return *without.Load(), true }},
 	}
 	stack, err := openRequiring(t, path, cluster)
 	if err != nil {
@@ -300,7 +305,7 @@ func TestAShadowEnds(t *testing.T) {
 		}
 	}
 	write("Shadow")
-	stack, err := openRequiring(t, path, stack.Cluster{})
+	stack, err := openRequiring(t, path, lookup.Parts{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,12 +339,12 @@ func TestAShadowEnds(t *testing.T) {
 }
 
 // openRequiring returns the stack of the configuration at path.
-func openRequiring(t *testing.T, path string, c stack.Cluster) (*stack.Stack, error) {
+func openRequiring(t *testing.T, path string, c lookup.Parts) (*stack.Stack, error) {
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
 	}, nil)
 	return stack.Open(t.Context(), path, stack.Server{
-		Cluster: c,
+		Cluster: c.Cluster(),
 		Authorization: stack.Authorization{
 			Authorizer: authorizer.AuthorizerFunc(func(
 				context.Context, authorizer.Attributes,
@@ -396,7 +401,7 @@ func TestRequireTenantWarns(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)
 	stack, err := requiring(ctx, t, configv1alpha1.RequireTenantWarn,
-		stack.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
+		lookup.Parts{Tenants: tenantsOf{"open": authz.AccessOpen}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -19,6 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -69,7 +73,7 @@ func tokenStack(
 		"tokens.csv":   "file,bob,1,,a\n",
 	})
 	s, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: register})
+		stack.Server{Cluster: lookuptest.OwnedBy(owners(t)), Register: register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +159,7 @@ func TestLentRevocations(t *testing.T) {
 	var front *stack.Stack
 	told := make(chan bool, 1)
 	front, err := stack.New(t.Context(), settings("revoked.yaml"), stack.Server{
-		Cluster: stack.Cluster{Owners: owners(t)},
+		Cluster: lookuptest.OwnedBy(owners(t)),
 		Authentication: stack.Authentication{RevocationsChanged: func(r *authn.Revocations) {
 			_, ok, _ := front.Authenticator.AuthenticateRequest(bearer("bob").WithContext(t.Context()))
 			told <- r == front.Revocations() && !ok
@@ -165,7 +169,7 @@ func TestLentRevocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	behind, err := stack.New(t.Context(), settings("of another.yaml"), stack.Server{
-		Cluster:        stack.Cluster{Owners: owners(t)},
+		Cluster:        lookuptest.OwnedBy(owners(t)),
 		Authentication: stack.Authentication{Credentials: stack.NoCredentials, Revocations: front.Revocations},
 	})
 	if err != nil {
@@ -242,7 +246,7 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 		"tokens.csv":   "",
 	})
 	_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
-		Cluster:        stack.Cluster{Owners: owners(t)},
+		Cluster:        lookuptest.OwnedBy(owners(t)),
 		Authentication: stack.Authentication{ServiceAccountIssuers: []string{issuer.URL()}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "the issuer may not be the server's own") {
@@ -270,7 +274,7 @@ func TestServiceAccountsAreTheServers(t *testing.T) {
 		{[]string{"https://cluster.local"}, "must be an issuer of the server"},
 	} {
 		_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
-			Cluster:        stack.Cluster{Owners: owners(t)},
+			Cluster:        lookuptest.OwnedBy(owners(t)),
 			Authentication: stack.Authentication{ServiceAccountIssuers: c.issuers},
 		})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

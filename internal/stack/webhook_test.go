@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -10,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -68,7 +72,7 @@ func TestWebhookRevocation(t *testing.T) {
 		},
 	} {
 		stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-			stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+			stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package stack_test
 
 import (
@@ -21,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/plugins/lifecycle"
@@ -258,10 +262,10 @@ func pluginOf(t *testing.T, name string, rights []string) admission.ValidationIn
 			}
 			return authorizer.DecisionNoOpinion, "", nil
 		})},
-		Cluster: stack.Cluster{
+		Cluster: (&lookup.Parts{
 			Owners:  authz.NewOwners(func(string) (*corev1.Namespace, error) { return nil, errors.New("none") }, nil),
 			Tenants: tenantsOf{},
-		},
+		}).Cluster(),
 	})
 	if err != nil {
 		t.Fatal(err)

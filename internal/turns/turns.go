@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package turns limits how many requests a server handles at the same time. The other requests wait,
 // and the tenants that wait take turns.
 package turns

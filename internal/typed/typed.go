@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package typed reads and writes the objects of one kind as a Go type over a dynamic client.
 //
 // The generated clients of tenant/client refuse a whole list if one object in it does not decode. A

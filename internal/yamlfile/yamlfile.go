@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package yamlfile reads the project's YAML files (configurations, revocations and scenarios), and
 // writes objects as YAML.
 package yamlfile

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package attribution records who asked for what: the creator on every object, and the user on pods
 // and their templates, for schedulers that account by user (Apache YuniKorn).
 //

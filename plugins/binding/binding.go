@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package binding records on application-like objects whose rights a controller may use for them:
 // the identity of whoever changed the object last, which package impersonate reads.
 package binding

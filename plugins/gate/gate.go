@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gate asks the boundary about writes that have not met it: of callers who went
 // around the gateway of a cluster whose kube-apiserver nobody may configure, from within or
 // by the cloud's own identities.

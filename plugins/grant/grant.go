@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package grant holds what may stand in an AccessGrant: nobody grants what it may not do itself,
 // and who granted is what the server saw.
 package grant

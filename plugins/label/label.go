@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package label keeps the tenant label true: every object that is stored in tenant space carries
 // its owner's, and no other object carries one. Lists over all namespaces that are limited to that
 // label hold a tenant's own objects, all of them and nothing else.

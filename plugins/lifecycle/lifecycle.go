@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lifecycle guards the creation and the deletion of Tenants. A protected Tenant cannot be
 // deleted. A deleted Tenant remains until the server has deleted the objects of its tenant. The name
 // of a deleted tenant can be reused only if no object of that tenant is left.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package managed protects the objects that the server writes by itself: bindings and quotas of
 // Tenants, objects of NamespaceTemplates, and copies of Publications. No other caller may create,
 // change or delete them, including the administrators of the cluster: the server would restore them.

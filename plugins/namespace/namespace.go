@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package namespace protects the Namespace objects of tenants. A tenant's caller may create
 // namespaces of its own tenant only, and may set only listed labels and annotations. No caller may
 // change or remove the tenant label, except the server's own identity for kubectl tenant release.

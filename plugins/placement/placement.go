@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package placement keeps a tenant's pods where they belong: what pods and the templates
 // of pods say about nodes, scheduling and priority is refused in tenant space, unless it
 // is on the tenant's list.

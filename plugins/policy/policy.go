@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package policy holds what a tenant's objects may ask of the cluster to what the operator offers
 // that tenant: the registries of images and how they are pulled, the classes of ingresses, gateways
 // and storage, the hosts that are served, and the types of Services.

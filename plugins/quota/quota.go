@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package quota holds a tenant to its limits over all its namespaces: compute, counts of objects
 // and extended resources, first come, first served.
 //

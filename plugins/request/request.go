@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package request records the object that a client sent. Other plugins use the record to ignore the
 // changes of the plugins, policies and webhooks of the cluster.
 package request

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package restriction keeps resources that govern machines out of tenant space: by default nodes
 // and DaemonSets, in every API version.
 package restriction

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rolebinding keeps what a tenant writes from naming what is not the tenant's: subjects of
 // RoleBindings, subjects of certificates, owners of objects that block the deletion of what all
 // share, sources of volumes, and, where that is switched on, addresses and volumes.

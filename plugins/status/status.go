@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package status keeps the status of built-in objects their controllers': what a tenant writes
 // there others believe. A pod that says it is done is not counted, a Service's address takes
 // traffic that is another's (CVE-2020-8554), a nominated node holds room on it, and a StatefulSet

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workload finds where an object describes pods: in a Pod itself, in the template of each
 // built-in kind that makes pods, and in the templates of other kinds whose place is configured.
 package workload

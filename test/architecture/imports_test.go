@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package architecture_test
 
 import (
@@ -102,8 +105,9 @@ type layer struct {
 // layers returns the layers from the bottom to the top. The first that holds a package applies.
 func layers() []layer {
 	shared := []string{
-		"internal/bearer", "internal/budget", "internal/fairuse", "internal/listinformer", "internal/projection",
-		"internal/reload", "internal/reviews", "internal/turns", "internal/typed", "internal/yamlfile",
+		"internal/bearer", "internal/budget", "internal/fairuse", "internal/kube", "internal/listinformer",
+		"internal/projection", "internal/reload", "internal/reviews", "internal/tenantaudit", "internal/turns",
+		"internal/typed", "internal/usage", "internal/version", "internal/yamlfile",
 	}
 	kinds := []string{"tenant.", "tenant/v1alpha1"}
 	library := slices.Concat([]string{"authn", "authz", "plugins", "cluster", "config/v1alpha1"}, kinds, shared)
@@ -120,12 +124,16 @@ func layers() []layer {
 		{"internal/bearer", nil},
 		{"internal/budget", nil},
 		{"internal/fairuse", kinds},
+		{"internal/kube", nil},
 		{"internal/listinformer", nil},
 		{"internal/projection", nil},
 		{"internal/reload", nil},
 		{"internal/reviews", []string{"tenant.", "internal/bearer"}},
+		{"internal/tenantaudit", []string{"tenant.", "internal/budget"}},
 		{"internal/turns", []string{"tenant."}},
 		{"internal/typed", []string{"internal/listinformer", "tenant/v1alpha1"}},
+		{"internal/usage", append([]string{"internal/typed"}, kinds...)},
+		{"internal/version", nil},
 		{"internal/yamlfile", nil},
 		// authn, authz and plugins do not know each other, the kinds or the configuration. A source or
 		// a plugin does not know another one.
@@ -146,11 +154,16 @@ func layers() []layer {
 			slices.Concat([]string{"authn/keystone", "cluster/tenants", "config/v1alpha1"}, kinds, shared),
 		},
 		{"cluster/retirement", slices.Concat([]string{"authz", "cluster/tenants"}, kinds, shared)},
+		{"cluster/stored", slices.Concat([]string{"plugins"}, kinds, shared)},
 		{"cluster/tenantquota", slices.Concat([]string{"plugins"}, kinds, shared)},
 		{"cluster/publication", slices.Concat([]string{"cluster/template", "config/v1alpha1", "plugins"}, kinds, shared)},
 		{
 			"cluster/tenants",
 			slices.Concat([]string{"authz", "cluster/publication", "cluster/template", "plugins"}, kinds, shared),
+		},
+		{
+			"cluster/lookup",
+			slices.Concat([]string{"authz", "cluster/lookup", "cluster/publication", "plugins"}, kinds),
 		},
 		{
 			"cluster",
@@ -160,8 +173,9 @@ func layers() []layer {
 		},
 		{"internal/stack", library},
 		{"deploy", nil},
-		{"internal/leaving", append([]string{"config/v1alpha1"}, kinds...)},
+		{"internal/leaving", append([]string{"config/v1alpha1", "internal/kube"}, kinds...)},
 		{"internal/serving", append([]string{"internal/serving"}, engine...)},
+		{"internal/apiserver", append([]string{"internal/serving/leader"}, engine...)},
 		{"internal/simulate", append([]string{"internal/simulate", "authn/authntest"}, engine...)},
 		{
 			"internal/manifests",
@@ -184,12 +198,12 @@ func layers() []layer {
 			}, engine),
 		},
 		{"cmd/kubetenant-gateway", append([]string{".", "internal/gateway"}, service...)},
-		{"cmd/kubetenant-webhook", append([]string{".", "internal/webhook", "internal/cli/validate"}, service...)},
+		{"cmd/kubetenant-webhook", append([]string{"internal/webhook", "internal/cli/validate"}, service...)},
 		{"cmd/kube-apiserver/kubetenant-local", []string{"cmd/kube-apiserver/local"}},
 		{
 			"cmd/kube-apiserver/local",
 			slices.Concat([]string{
-				".", "cmd/kube-apiserver/app", "internal/manifests", "internal/serving/state", "test/localserver",
+				"cmd/kube-apiserver/app", "internal/manifests", "internal/serving/state", "internal/stack", "test/localserver",
 			}, library),
 		},
 		{
@@ -202,13 +216,13 @@ func layers() []layer {
 		{
 			"cmd/kube-apiserver",
 			slices.Concat([]string{
-				"cmd/kube-apiserver/app", "cmd/kube-apiserver/issuer", "internal/serving/leader",
+				"cmd/kube-apiserver/app", "cmd/kube-apiserver/issuer", "internal/apiserver",
 			}, public),
 		},
 		{"examples", append([]string{"tenant/impersonate"}, withoutInternal(public)...)},
 		{"test", slices.Concat([]string{".", "authn/authntest", "internal", "tenant", "test"}, library)},
 		{"hack", slices.Concat([]string{"authn/authntest", "test"}, library)},
-		{"", []string{"authz", "config/v1alpha1", "internal/stack"}},
+		{"", append([]string{"internal/apiserver", "internal/stack"}, library...)},
 	}
 }
 
@@ -313,7 +327,7 @@ func TestTheLibrarysModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, word := range []string{
-		"k8s.io/kubernetes ", "go.etcd.io/", "replace", "tool ", "sigs.k8s.io/controller-runtime",
+		"k8s.io/kubernetes ", "go.etcd.io/etcd/server", "replace", "tool ", "sigs.k8s.io/controller-runtime",
 		"k8s.io/apiextensions-apiserver",
 	} {
 		if strings.Contains(string(data), word) {

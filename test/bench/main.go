@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command bench measures the composed server against upstream's kube-apiserver of the same release,
 // both on the same embedded etcd, in runs that take turns: the latency of requests, and the time
 // from start to ready. It prints medians with their 95% confidence intervals.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command benchcli measures kubectl tenant on a large cluster: 1,000 tenants, 10,000 namespaces and
 // 100,000 bindings, beside the release's own kubectl listing the same bindings in the same run.
 package main

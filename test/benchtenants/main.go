@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command benchtenants measures what Tenants give on a large cluster: 10,000 tenants and 30,000
 // namespaces on a real server. How long all of it takes, how soon a new namespace has what it gets,
 // alone and beside a change of Tenants and of a template in 10,000 others, what a restart costs,

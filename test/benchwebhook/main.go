@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command benchwebhook loads the webhook service, beside an empty TLS server of the same Go, with
 // h2load (Debian: nghttp2-client), and prints the table of docs/design/benchmarks.md.
 package main

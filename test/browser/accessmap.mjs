@@ -1,3 +1,8 @@
+/**
+ * Copyright The kubetenant authors
+ * SPDX-License-Identifier: Apache-2.0
+ */
+
 // Clicks through an access map in a real browser, headless Chromium, and looks at it as a screen reader does.
 //
 //   node accessmap.mjs CHROMIUM PAGE

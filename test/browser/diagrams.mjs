@@ -1,3 +1,8 @@
+/**
+ * Copyright The kubetenant authors
+ * SPDX-License-Identifier: Apache-2.0
+ */
+
 // Renders Mermaid diagrams in headless Chromium, as GitHub does, in its light and its dark theme.
 //
 //   node diagrams.mjs CHROMIUM FILE

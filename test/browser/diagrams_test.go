@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package browser_test checks in headless Chromium what only a browser can tell.
 package browser_test
 

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package idp runs real identity providers as processes, for tests and the demo: a Keystone of the
 // distribution, and the OpenID provider of test/idp/testdata.
 package idp

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package idp_test
 
 import (
@@ -18,6 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/test/idp"
@@ -45,10 +49,9 @@ func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	if _, err := configv1alpha1.Load(path); err != nil {
 		t.Fatal(err)
 	}
-	s, err := kubetenant.Open(t.Context(), path, kubetenant.Server{
-		Cluster: kubetenant.Cluster{
-			Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil),
-		},
+	s, err := kubetenant.Open(t.Context(), path, kubetenant.Config{
+		Cluster: lookuptest.OwnedBy(
+			authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package loadtest measures how a noisy tenant delays a quiet one.
 package loadtest
 

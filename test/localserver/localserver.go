@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package localserver runs kubetenant-local as a separate process, for the demo, the tests and the
 // benchmarks.
 package localserver
@@ -20,7 +23,7 @@ import (
 
 const (
 	// startWithin and stopWithin bound the start and the stop of a server on a busy machine.
-	startWithin = 2 * time.Minute
+	startWithin = 5 * time.Minute
 	stopWithin  = time.Minute
 )
 

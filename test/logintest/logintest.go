@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package logintest has providers to log in at, for tests: they let everybody in.
 package logintest
 

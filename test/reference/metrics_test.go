@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package reference_test
 
 import (
@@ -18,13 +21,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/gateway"
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/tenantaudit"
 	"github.com/kubetenant/kubetenant/internal/webhook/controller"
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
@@ -70,15 +74,18 @@ func modes(t *testing.T) []*mode {
 	must(err)
 	known, err := cluster.New(clients, informers.NewSharedInformerFactory(clients.Typed, 0))
 	must(err)
-	_, err = kubetenant.New(t.Context(), settings, kubetenant.Server{
+	_, err = stack.New(t.Context(), settings, stack.Server{
 		Register: compiledIn.register,
-		Cluster:  kubetenant.Cluster{Owners: known.Owners},
+		Cluster:  known,
 	})
 	must(err)
-	quotas, err := known.Quotas.Metrics()
+	for _, r := range tenantaudit.NewMetrics().Registerables() {
+		must(compiledIn.register(r))
+	}
+	quotas, err := known.QuotaStore.Metrics()
 	must(err)
-	all := slices.Concat(quotas, known.Tenants.Metrics(), known.Published.Metrics(), known.Definitions.Metrics(),
-		known.Projects.Metrics())
+	all := slices.Concat(quotas, known.TenantStore.Metrics(), known.GrantController.Metrics(), known.Published.Metrics(),
+		known.Definitions.Metrics(), known.Projects.Metrics(), known.Stored.Registerables())
 	for _, r := range all {
 		must(compiledIn.register(r))
 	}
@@ -86,10 +93,13 @@ func modes(t *testing.T) []*mode {
 	webhook := newMode("kubetenant-webhook")
 	followed, err := state.NewForWebhooks(unreachable(), settings, "kubetenant-system", webhook.register)
 	must(err)
-	stack, err := kubetenant.New(t.Context(), settings, followed.Server)
+	served, err := stack.New(t.Context(), settings, followed.Server)
 	must(err)
-	_, err = service.New(service.Options{Stack: stack, Register: webhook.register})
+	_, err = service.New(service.Options{Stack: served, Register: webhook.register})
 	must(err)
+	for _, r := range tenantaudit.NewMetrics().Registerables() {
+		must(webhook.register(r))
+	}
 	webhook.registered = append(webhook.registered,
 		serving.WebhookMetrics(&serving.Server{}, func() bool { return true })...)
 

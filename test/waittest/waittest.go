@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package waittest lets tests wait for what another goroutine or process does.
 package waittest
 

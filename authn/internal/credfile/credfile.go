@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package credfile reads the records that the token file and the password file have in common:
 //
 //	secret,user,uid[,"group1,group2"[,other...]][,,tenant]

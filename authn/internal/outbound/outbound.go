@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package outbound bounds what a server that is asked about credentials can
 // do to us by its answers.
 package outbound

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tokencache remembers what came of tokens, without holding the tokens.
 package tokencache
 

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package unverified tells what can be seen of a bearer token without verifying it: enough to
 // choose the source that may claim it, and nothing that may be believed before that source has
 // verified the token.

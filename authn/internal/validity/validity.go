@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package validity carries with an identity from when until when its credential counts, from a
 // source that knows it to the chain.
 package validity

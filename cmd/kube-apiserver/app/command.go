@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package app composes upstream's kube-apiserver with the tenancy of this project.
 package app
 
@@ -93,7 +96,7 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 			return err
 		}
 	}
-	config, beforeShutdown, err := NewConfig(ctx, completed, tenancyConfig)
+	config, stack, err := NewConfig(ctx, completed, tenancyConfig)
 	if err != nil {
 		return err
 	}
@@ -110,8 +113,11 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 	if err != nil {
 		return fmt.Errorf("create the server: %w", err)
 	}
-	if err := server.GenericAPIServer.AddPreShutdownHook("kubetenant-leader", beforeShutdown); err != nil {
-		return err
+	if stack != nil {
+		if err := server.GenericAPIServer.AddPreShutdownHook("kubetenant-leader", stack.PreShutdown); err != nil {
+			return err
+		}
+		defer stack.Close()
 	}
 	prepared, err := server.PrepareRun()
 	if err != nil {

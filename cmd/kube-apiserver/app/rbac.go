@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package app
 
 import (
@@ -55,14 +58,8 @@ func (t takenRBAC) others(server authorizer.Authorizer) authorizer.Authorizer {
 	return server
 }
 
-// lentRBAC is what the stack is lent, and whether all of it is known.
-type lentRBAC struct {
-	*kubetenant.RBAC
-	synced func() bool
-}
-
-// lendRBAC returns RBAC in both evaluators, over the server's own informers.
-func lendRBAC(versioned informers.SharedInformerFactory) (*lentRBAC, error) {
+// rbacOf returns RBAC in both evaluators, from the server's own informers.
+func rbacOf(versioned informers.SharedInformerFactory) (*kubetenant.RBAC, error) {
 	index := indexed.NewIndex()
 	all := versioned.Rbac().V1()
 	synced, err := index.Follow(all)
@@ -73,5 +70,10 @@ func lendRBAC(versioned informers.SharedInformerFactory) (*lentRBAC, error) {
 		&rbac.RoleGetter{Lister: all.Roles().Lister()}, &rbac.RoleBindingLister{Lister: all.RoleBindings().Lister()},
 		&rbac.ClusterRoleGetter{Lister: all.ClusterRoles().Lister()},
 		&rbac.ClusterRoleBindingLister{Lister: all.ClusterRoleBindings().Lister()})
-	return &lentRBAC{&kubetenant.RBAC{Index: index, Upstream: upstream, UpstreamRules: upstream}, synced}, nil
+	return &kubetenant.RBAC{
+		Index:         index,
+		Upstream:      upstream,
+		UpstreamRules: upstream,
+		Synced:        synced,
+	}, nil
 }

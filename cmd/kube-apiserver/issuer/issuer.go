@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package issuer adds the tenant to the tokens that a server issues for service accounts.
 package issuer
 

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubectl is upstream's kubectl of the release that the server is built from, for the demo
 // and the tests.
 package main

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubetenant-local runs a small control plane with tenants on this machine.
 package main
 

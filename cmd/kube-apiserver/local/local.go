@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package local runs a whole small control plane in one process: kube-apiserver with
 // tenants, an embedded etcd, its own certificate authority, and the few controllers that
 // namespaces and workloads need.
@@ -287,6 +290,8 @@ const defaultConfig = `# The tenants of this control plane.
 # The server reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
+# The audit log of each tenant is a file in this directory.
+audit: { directory: audit }
 authentication:
   sources:
   - { name: certs, x509: { clientCAFile: pki/ca.crt } }

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package local
 
 import (
@@ -27,10 +30,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/internal/manifests"
 	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
@@ -101,7 +104,7 @@ func isController(child *exec.Cmd) bool { return slices.Contains(child.Args, "co
 
 // runUntil runs the second shape until ctx ends or one of its processes does.
 func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) (err error) {
-	if err := kubetenant.Check(ctx, s.o.TenancyConfig); err != nil {
+	if err := stack.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err // before anything is started
 	}
 	what := "the webhook service"
@@ -163,7 +166,7 @@ func (s *shape) forget(e ended) {
 // sameInstalled returns why the service cannot go on with the configuration as it is now: it is
 // wrong, or something else would have to be installed for it.
 func (s *shape) sameInstalled(ctx context.Context) error {
-	if err := kubetenant.Check(ctx, s.o.TenancyConfig); err != nil {
+	if err := stack.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err
 	}
 	files, err := webhookmanifests.Generate(s.manifestOptions())

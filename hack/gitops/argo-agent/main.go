@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Argo-agent applies the manifests of a Git repository with the engine of Argo CD. The tests use it
 // as the GitOps tool of a platform team. It follows the agent of gitops-engine, which listens on
 // all addresses; this one listens on the loopback address only.

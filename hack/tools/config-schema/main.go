@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command config-schema prints the JSON schema of the configuration file. It reads the Go types of
 // config/v1alpha1 and their comments with the parser of controller-gen. Run it at the root of the
 // repository.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package accessmap shows who may read and write what in whose namespaces, as one page or as JSON.
 // Every cell was decided by the server's own code.
 package accessmap

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package client is how the commands of "kubectl tenant" reach a cluster: the flags of kubectl, and
 // errors that say in one line what is wrong and what to do about it.
 package client
@@ -8,48 +11,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/internal/kube"
 )
-
-// Flags are kubectl's, but for --user, which names an identity in these commands, and --context,
-// which takes a list where a command asks several clusters.
-type Flags struct {
-	*genericclioptions.ConfigFlags
-	contexts []string
-	clusters []string             // see AddClusters
-	required func(*Cluster) error // see Require
-	detected map[string]*detection
-}
-
-// NewFlags returns the flags, none of them given.
-func NewFlags() *Flags {
-	f := genericclioptions.NewConfigFlags(false)
-	f.AuthInfoName = nil
-	f.Context = nil
-	f.WrapConfigFn = func(c *rest.Config) *rest.Config {
-		c.WarningHandler = rest.NoWarnings{} // about versions that nobody here chose
-		c.QPS = -1                           // one command is no flood; the server's own limits hold
-		return c
-	}
-	return &Flags{ConfigFlags: f, detected: map[string]*detection{}}
-}
-
-// AddFlags adds the flags to a command and all beneath it, with what completes them.
-func (f *Flags) AddFlags(cmd *cobra.Command) {
-	f.ConfigFlags.AddFlags(cmd.PersistentFlags())
-	cmd.PersistentFlags().StringSliceVar(&f.contexts, "context", nil,
-		"context of the kubeconfig to use; commands about privileges accept several, separated by commas")
-	_ = cmd.RegisterFlagCompletionFunc("context", f.completeContexts)
-	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
-}
 
 // Changed reports whether a flag was given.
 func Changed(set *pflag.FlagSet, name string) bool {
@@ -66,14 +36,14 @@ type Cluster struct {
 	// Namespace is the one to use where none is given.
 	Namespace string
 
-	client   kubernetes.Interface
+	client   kube.Interface
 	mapper   func() (meta.RESTMapper, error)
 	detected *detection
 	required func(*Cluster) error
 }
 
 // Clients returns the cluster of the flags, and clients of its kinds and of any.
-func (f *Flags) Clients() (*Cluster, kubernetes.Interface, dynamic.Interface, error) {
+func (f *Flags) Clients() (*Cluster, kube.Interface, dynamic.Interface, error) {
 	c, err := f.Cluster()
 	if err != nil {
 		return nil, nil, nil, err
@@ -87,9 +57,9 @@ func (f *Flags) Clients() (*Cluster, kubernetes.Interface, dynamic.Interface, er
 }
 
 // Kube returns its client.
-func (c *Cluster) Kube() (kubernetes.Interface, error) {
+func (c *Cluster) Kube() (kube.Interface, error) {
 	if c.client == nil {
-		k, err := kubernetes.NewForConfig(c.Config)
+		k, err := kube.NewForConfig(c.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -146,28 +116,25 @@ func (f *Flags) Clusters() ([]*Cluster, error) {
 }
 
 func (f *Flags) cluster(p place) (*Cluster, error) {
-	defer f.at(p)()
 	name := p.context
-	loader := f.ToRawKubeConfigLoader()
+	loader := f.loader(p)
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, err
 	}
-	if err := checkContext(&raw, name, *f.APIServer); err != nil {
+	if err := checkContext(&raw, name, f.overrides.ClusterInfo.Server); err != nil {
 		return nil, err
 	}
-	config, err := f.ToRESTConfig()
+	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
 	config.UserAgent = "kubectl-tenant"
+	config.WarningHandler = rest.NoWarnings{} // about versions that the user did not choose
+	config.QPS = -1                           // the server has limits of its own
 	namespace, _, err := loader.Namespace()
 	if err != nil {
 		return nil, err
-	}
-	mapper := func() (meta.RESTMapper, error) {
-		defer f.at(p)()
-		return f.ToRESTMapper()
 	}
 	if name == "" {
 		name = raw.CurrentContext
@@ -190,20 +157,10 @@ func (f *Flags) cluster(p place) (*Cluster, error) {
 		Server:    server,
 		Config:    config,
 		Namespace: namespace,
-		mapper:    mapper,
+		mapper:    func() (meta.RESTMapper, error) { return f.mapper(config) },
 		detected:  f.detected[config.Host],
 		required:  f.required,
 	}, nil
-}
-
-// at makes the flags name a place, until the function that it returns is called.
-func (f *Flags) at(p place) (back func()) {
-	context, entry := f.Context, f.ClusterName
-	f.Context = &p.context
-	if p.entry != "" {
-		f.ClusterName = &p.entry
-	}
-	return func() { f.Context, f.ClusterName = context, entry }
 }
 
 var errNoKubeconfig = errors.New("no kubeconfig found: set --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)

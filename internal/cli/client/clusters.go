@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package client
 
 import (
@@ -25,12 +28,12 @@ func (f *Flags) AddClusters(cmd *cobra.Command) {
 // named returns the clusters of --cluster.
 func (f *Flags) named() ([]*Cluster, error) {
 	switch {
-	case *f.APIServer != "":
+	case f.overrides.ClusterInfo.Server != "":
 		return nil, errors.New("--cluster and --server cannot be used together")
 	case len(f.contexts) > 0:
 		return nil, errors.New("--cluster and --context cannot be used together")
 	}
-	raw, err := f.ToRawKubeConfigLoader().RawConfig()
+	raw, err := f.loader(place{}).RawConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +196,7 @@ func contextsWhere(config *clientcmdapi.Config, is func(*clientcmdapi.Context) b
 }
 
 func (f *Flags) completeClusters(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	raw, err := f.ToRawKubeConfigLoader().RawConfig()
+	raw, err := f.loader(place{}).RawConfig()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

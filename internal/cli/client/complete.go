@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package client
 
 import (
@@ -9,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -22,7 +25,7 @@ const (
 )
 
 func (f *Flags) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	raw, err := f.ToRawKubeConfigLoader().RawConfig()
+	raw, err := f.loader(place{}).RawConfig()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -36,7 +39,7 @@ func (f *Flags) completeContexts(*cobra.Command, []string, string) ([]string, co
 
 // CompleteNamespaces completes namespaces that the caller may list.
 func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
+	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
 		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeFrom})
 		if err == nil {
 			for i := range list.Items {
@@ -49,7 +52,7 @@ func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, prefix string
 
 // CompleteTenants completes tenants: those that own a namespace.
 func (f *Flags) CompleteTenants(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
+	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
 		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeFrom, LabelSelector: tenant.Label})
 		if err == nil {
 			for i := range list.Items {
@@ -72,7 +75,7 @@ func (f *Flags) CompleteGroups(cmd *cobra.Command, _ []string, prefix string) ([
 
 // CompleteRoles completes the roles of the cluster.
 func (f *Flags) CompleteRoles(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
+	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
 		list, err := k.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{Limit: completeFrom})
 		if err == nil {
 			for i := range list.Items {
@@ -84,7 +87,7 @@ func (f *Flags) CompleteRoles(cmd *cobra.Command, _ []string, prefix string) ([]
 }
 
 func (f *Flags) completeSubjects(cmd *cobra.Command, prefix, kind string) ([]string, cobra.ShellCompDirective) {
-	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
+	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
 		subjects := func(all []rbacv1.Subject) {
 			for _, s := range all {
 				if s.Kind == kind {
@@ -109,7 +112,7 @@ func (f *Flags) completeSubjects(cmd *cobra.Command, prefix, kind string) ([]str
 }
 
 func (f *Flags) complete(
-	cmd *cobra.Command, prefix string, from func(context.Context, kubernetes.Interface, func(string)) error,
+	cmd *cobra.Command, prefix string, from func(context.Context, kube.Interface, func(string)) error,
 ) ([]string, cobra.ShellCompDirective) {
 	all, err := f.Clusters()
 	if err != nil {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package client
 
 import (
@@ -6,9 +9,9 @@ import (
 	"net/url"
 	"strings"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -28,7 +31,7 @@ func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 	}
 	at := rest.CopyConfig(c.Config)
 	at.Host = plain
-	k, err := kubernetes.NewForConfig(at)
+	k, err := kube.NewForConfig(at)
 	if err != nil {
 		return "", err
 	}

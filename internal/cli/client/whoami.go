@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package client
 
 import (
@@ -14,11 +17,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -60,7 +63,7 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 			return next.RoundTrip(r)
 		})
 	}
-	k, err := kubernetes.NewForConfig(watched)
+	k, err := kube.NewForConfig(watched)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +99,7 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 // findTenant tells the tenant by the rules that the server tells it by, with the default
 // configuration's names: where the server does not say it in an extra, it authenticates by itself
 // and the webhook service knows the tenant from the same.
-func (c *Cluster) findTenant(ctx context.Context, k kubernetes.Interface, i *Caller) error {
+func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) error {
 	subjects, err := Subjects(func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	})

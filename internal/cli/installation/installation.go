@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package installation detects whether and how kubetenant runs on a server.
 //
 // It relies only on the server's behavior: how it answers malformed tenant and cluster paths, how
@@ -14,11 +17,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -64,7 +67,7 @@ type Installation struct {
 	// does not decide the requests that it gets there.
 	Direct bool
 
-	client kubernetes.Interface
+	client kube.Interface
 }
 
 // detectWithin limits the time of a detection if the configuration sets no timeout.
@@ -114,7 +117,7 @@ func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published
 			return nil, fmt.Errorf("%w: namespace %s has the label of tenant %q", ErrUntrusted, namespace, owner)
 		}
 	}
-	return cluster.PublishedConfiguration(ctx, i.client, namespace)
+	return cluster.PublishedConfiguration(ctx, i.client.CoreV1(), namespace)
 }
 
 // ErrNoLimits means that the RBAC evaluator of a server does not know the limits of bindings

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package installation
 
 import (
@@ -16,13 +19,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -40,7 +43,7 @@ const (
 type probe struct {
 	config *rest.Config
 	http   *http.Client
-	kube   kubernetes.Interface
+	kube   kube.Interface
 }
 
 func newProbe(config *rest.Config) (*probe, error) {
@@ -50,8 +53,8 @@ func newProbe(config *rest.Config) (*probe, error) {
 	}
 	connection := *client // which may be the default one
 	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	kube, err := kubernetes.NewForConfigAndClient(config, &connection)
-	return &probe{config: config, http: &connection, kube: kube}, err
+	k, err := kube.NewForConfigAndClient(config, &connection)
+	return &probe{config: config, http: &connection, kube: k}, err
 }
 
 // detect returns an installation without a mode if kubetenant was not found.
@@ -99,7 +102,7 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 	if err != nil || !admits {
 		return &Installation{}, err
 	}
-	published, err := cluster.PublishedConfiguration(ctx, p.kube, WebhookNamespace)
+	published, err := cluster.PublishedConfiguration(ctx, p.kube.CoreV1(), WebhookNamespace)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the admission webhooks of kubetenant respond, but the configuration that shows their "+

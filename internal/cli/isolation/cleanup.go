@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package isolation
 
 import (
@@ -13,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -47,7 +50,7 @@ type leftover struct {
 
 // CleanUp removes what earlier runs created at least age ago, and returns how many runs there were.
 func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, error) {
-	client, err := kubernetes.NewForConfig(admin)
+	client, err := kube.NewForConfig(admin)
 	if err != nil {
 		return 0, err
 	}
@@ -75,7 +78,7 @@ func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, e
 
 // leftovers returns the runs that left an object. It ignores an object that has the label but a
 // name that no run gives, since a tenant may label its own objects.
-func leftovers(ctx context.Context, client kubernetes.Interface) ([]leftover, error) {
+func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 	options := metav1.ListOptions{LabelSelector: runLabel}
 	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
 	if err != nil {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package isolation
 
 import (
@@ -8,7 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/internal/kube"
 )
 
 // resource is a resource or subresource that the server serves.
@@ -39,7 +43,7 @@ var verbs = []string{"create", "delete", "deletecollection", "get", "list", "pat
 
 // discover returns the resources that the server serves, in every version. It counts a group that
 // does not answer, and a verb without a request, as not tested.
-func (m *matrix) discover(admin kubernetes.Interface) ([]resource, error) {
+func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 	_, lists, err := discovery.ServerGroupsAndResources(admin.Discovery())
 	failed := &discovery.ErrGroupDiscoveryFailed{}
 	if err != nil && !errors.As(err, &failed) {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package isolation asks a live server for everything that it serves, and tries all of it across
 // the boundary between two throwaway tenants. Only denials may come back.
 package isolation

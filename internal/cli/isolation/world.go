@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package isolation
 
 import (
@@ -22,10 +25,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -45,7 +48,7 @@ const (
 // world holds the objects that a run creates.
 type world struct {
 	mode    installation.Mode
-	admin   kubernetes.Interface
+	admin   kube.Interface
 	objects dynamic.Interface
 	tenants [2]tenant.ID
 	callers []*caller
@@ -61,7 +64,7 @@ func newWorld(o *Options) (*world, error) {
 			return nil, fmt.Errorf("tenant %q: %w", name, err)
 		}
 	}
-	if w.admin, err = kubernetes.NewForConfig(o.Admin); err != nil {
+	if w.admin, err = kube.NewForConfig(o.Admin); err != nil {
 		return nil, err
 	}
 	w.objects, err = dynamic.NewForConfig(o.Admin)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package keystonesync computes what the leader of the control plane would change in a cluster because
 // of Keystone. It only reads.
 package keystonesync
@@ -15,13 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/projects"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -32,7 +35,7 @@ const pageSize = 500
 
 // Cluster is the cluster to compare with Keystone. All fields except SystemNamespaces are required.
 type Cluster struct {
-	Kube    kubernetes.Interface
+	Kube    kube.Interface
 	Dynamic dynamic.Interface
 	// SystemNamespaces are the namespaces that the system tenant owns, whatever label they have.
 	SystemNamespaces []string

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package kubeconfig
 
 import (
@@ -19,9 +22,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/keyutil"
 
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -111,7 +114,7 @@ func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P25
 // Sign has the certificate signed by the cluster's signer kubernetes.io/kube-apiserver-client,
 // approving it only where the caller may, and removes the request again whatever comes of it. With
 // DryRun there is no certificate. The error wraps [ErrDenied], [ErrNoSigner] or [ErrWaiting].
-func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate, key []byte, err error) {
+func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key []byte, err error) {
 	private, err := NewKey()
 	if err != nil {
 		return nil, nil, err
@@ -159,7 +162,7 @@ func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate
 
 // approve approves a request if the caller may.
 func approve(
-	ctx context.Context, k kubernetes.Interface, request *certificatesv1.CertificateSigningRequest,
+	ctx context.Context, k kube.Interface, request *certificatesv1.CertificateSigningRequest,
 ) (bool, error) {
 	const group = certificatesv1.GroupName
 	for _, needed := range []authorizationv1.ResourceAttributes{
@@ -197,7 +200,7 @@ func approve(
 }
 
 // wait returns the certificate, once it is there.
-func (r *Request) wait(ctx context.Context, k kubernetes.Interface, name string) ([]byte, error) {
+func (r *Request) wait(ctx context.Context, k kube.Interface, name string) ([]byte, error) {
 	var last *certificatesv1.CertificateSigningRequest
 	err := wait.PollUntilContextTimeout(ctx, lookEvery, r.Within, true, func(ctx context.Context) (bool, error) {
 		got, err := k.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})

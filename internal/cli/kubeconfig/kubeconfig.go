@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kubeconfig makes kubeconfigs that need no other file, and writes them so that
 // nothing is ever half written.
 package kubeconfig

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package login gets bearer tokens for kubectl: from OpenID providers and from Keystone. What it
 // prints is an ExecCredential (KEP-541).
 package login

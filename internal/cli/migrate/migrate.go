@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package migrate turns the files of other projects into this project's. What cannot be said here,
 // or would say more than it did there, is left out and named: nobody gets a right by a migration.
 package migrate

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nearest finds the name that a misspelled name was meant to be.
 package nearest
 

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package output
 
 import (
@@ -14,15 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// apiVersion is that of single values; lists are v1 Lists, as kubectl prints several objects.
-const apiVersion = "cli." + tenant.Domain + "/v1alpha1"
+// APIVersion is that of single values; lists are v1 Lists, as kubectl prints several objects.
+const APIVersion = "cli." + tenant.Domain + "/v1alpha1"
 
 const (
 	formatName = "name"
@@ -32,8 +34,11 @@ const (
 // Format is what a command prints: -o and the flags beside it, as kubectl has them. Programs get
 // kubectl's own printers; what a command prints for people is its own, and the default.
 type Format struct {
-	flags     *genericclioptions.PrintFlags
+	output    string
+	template  string
+	missing   bool // --allow-missing-template-keys
 	own       []string
+	hasNames  bool
 	isList    bool
 	noHeaders bool
 	printer   printers.ResourcePrinter
@@ -41,22 +46,18 @@ type Format struct {
 
 // NewFormat returns the format of a command that prints one value; own are values of
 // -o that it prints itself.
-func NewFormat(own ...string) *Format {
-	f := &Format{flags: genericclioptions.NewPrintFlags(""), own: own}
-	f.flags.NamePrintFlags = nil
-	return f
-}
+func NewFormat(own ...string) *Format { return &Format{own: own} }
 
 // NewObjectFormat returns the format of a command that prints objects of Kubernetes.
-func NewObjectFormat() *Format { return &Format{flags: genericclioptions.NewPrintFlags("")} }
+func NewObjectFormat() *Format { return &Format{hasNames: true} }
 
 // NewListFormat returns the format of a command that prints a list.
 func NewListFormat(own ...string) *Format {
-	return &Format{flags: genericclioptions.NewPrintFlags(""), own: append(own, formatWide), isList: true}
+	return &Format{own: append(own, formatWide), hasNames: true, isList: true}
 }
 
 // Is reports whether the format is one of the command's own.
-func (f *Format) Is(own string) bool { return *f.flags.OutputFormat == own }
+func (f *Format) Is(own string) bool { return f.output == own }
 
 // IsForPeople reports whether the format is none for programs. [Format.Check] goes before it.
 func (f *Format) IsForPeople() bool { return f.printer == nil }
@@ -65,7 +66,11 @@ func (f *Format) IsForPeople() bool { return f.printer == nil }
 func (f *Format) NoMoreHeaders() { f.noHeaders = true }
 
 func (f *Format) allowed() []string {
-	all := slices.Concat(f.own, f.flags.AllowedFormats())
+	all := slices.Concat(f.own, []string{"json", "yaml", "kyaml"})
+	if f.hasNames {
+		all = append(all, formatName)
+	}
+	all = slices.Concat(all, goTemplates(), jsonPaths())
 	if f.isList {
 		all = append(all, customColumns)
 	}
@@ -74,33 +79,29 @@ func (f *Format) allowed() []string {
 
 // AddFlags adds -o and the flags beside it to a command.
 func (f *Format) AddFlags(cmd *cobra.Command) {
-	f.flags.TemplatePrinterFlags.AddFlags(cmd)
-	cmd.Flags().Lookup("template").Usage = "template, or file with a template, for -o go-template and jsonpath"
-	cmd.Flags().Lookup("allow-missing-template-keys").Usage = "ignore fields that the template uses and the object does " +
-		"not have"
-	cmd.Flags().StringVarP(f.flags.OutputFormat, "output", "o", "", "output format: "+strings.Join(f.allowed(), ", "))
-	f.flags.OutputFlagSpecified = func() bool { return cmd.Flag("output").Changed }
+	flags := cmd.Flags()
+	flags.StringVar(&f.template, "template", "", "template, or file with a template, for -o go-template and jsonpath")
+	_ = cmd.MarkFlagFilename("template")
+	flags.BoolVar(&f.missing, "allow-missing-template-keys", true, "ignore fields that the template uses and the object "+
+		"does not have")
+	flags.StringVarP(&f.output, "output", "o", "", "output format: "+strings.Join(f.allowed(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.allowed(), cobra.ShellCompDirectiveNoFileComp))
 	if f.isList {
-		cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "do not print the column headers")
+		flags.BoolVar(&f.noHeaders, "no-headers", false, "do not print the column headers")
 	}
 }
 
 // Check refuses what -o cannot be, before anything is asked.
 func (f *Format) Check() error {
-	format := *f.flags.OutputFormat
-	if format == "" && *f.flags.TemplatePrinterFlags.TemplateArgument == "" || slices.Contains(f.own, format) {
+	if f.output == "" && f.template == "" || slices.Contains(f.own, f.output) {
 		return nil
 	}
-	if spec, found := strings.CutPrefix(format, customColumns); found && f.isList {
+	if spec, found := strings.CutPrefix(f.output, customColumns); found && f.isList {
 		p, err := newColumnsPrinter(strings.TrimPrefix(spec, "="), f.noHeaders)
 		f.printer = p
 		return err
 	}
-	p, err := f.flags.ToPrinter()
-	if genericclioptions.IsNoCompatiblePrinterError(err) {
-		return fmt.Errorf("-o %s: must be one of %s", format, strings.Join(f.allowed(), ", "))
-	}
+	p, err := f.newPrinter()
 	f.printer = p
 	return err
 }
@@ -119,7 +120,7 @@ func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 	if !isMap {
 		return true, errors.New("the output is not an object")
 	}
-	object["apiVersion"], object["kind"] = apiVersion, kind
+	object["apiVersion"], object["kind"] = APIVersion, kind
 	return true, written(w, f.printer, &unstructured.Unstructured{Object: object})
 }
 
@@ -183,7 +184,7 @@ func (f *Format) List(w io.Writer, l *List) error {
 	seen := map[schema.GroupKind]map[string]bool{}
 	for i := range l.Rows {
 		r := &l.Rows[i]
-		if *f.flags.OutputFormat != formatName {
+		if f.output != formatName {
 			content, err := contentOf(r.Item)
 			if err != nil {
 				return err
@@ -214,7 +215,7 @@ func identify(item map[string]any, of *Row) {
 	if item == nil || item["apiVersion"] != nil {
 		return
 	}
-	item["apiVersion"] = apiVersion
+	item["apiVersion"] = APIVersion
 	if item["kind"] == nil {
 		item["kind"] = of.Kind.Kind
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package output prints what the commands found: kubectl's tables for people,
 // kubectl's formats for programs.
 package output

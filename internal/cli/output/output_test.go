@@ -1,8 +1,13 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package output_test
 
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/kubetenant/kubetenant/internal/cli/output"
@@ -160,6 +166,53 @@ func TestFormatRefused(t *testing.T) {
 	if err := format(t, output.NewFormat("html"), "-oname").Check(); err == nil ||
 		!strings.HasPrefix(err.Error(), "-o name: must be one of html, json") {
 		t.Errorf("a value has a name: %v", err)
+	}
+}
+
+// TestFormatsAreThoseOfKubectl: -o accepts each format of kubectl's flag, and --template without -o is
+// a template of Go.
+func TestFormatsAreThoseOfKubectl(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "template")
+	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range genericclioptions.NewPrintFlags("").AllowedFormats() {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"-o" + name}
+			if strings.Contains(name, "template") || strings.Contains(name, "jsonpath") {
+				if err := format(t, output.NewObjectFormat(), args...).Check(); err == nil ||
+					!strings.Contains(err.Error(), "the template is missing") {
+					t.Errorf("without a template: %v", err)
+				}
+				args = []string{"-o" + name + "=" + file}
+			}
+			f := format(t, output.NewObjectFormat(), args...)
+			if err := f.Check(); err != nil || f.IsForPeople() {
+				t.Errorf("%v, for people: %t", err, f.IsForPeople())
+			}
+		})
+	}
+	for args, want := range map[string]string{
+		"--template={{.a}}":                                      "<b>",
+		"--template={.a} -ojsonpath":                             "<b>",
+		"--template=[{.a}] -ojsonpath":                           "[<b>]",
+		"-ojsonpath-as-json={.a}":                                "[\n    \"\\u003cb\\u003e\"\n]\n",
+		"-otemplate={{.none}}":                                   "<no value>",
+		"-otemplate-is-not-one={{.none}}":                        "must be one of",
+		"-ogo-template-file=does-not-exist":                      "no such file",
+		"-ojsonpath={.none} --allow-missing-template-keys=false": "none is not found",
+	} {
+		t.Run(args, func(t *testing.T) {
+			f := format(t, output.NewFormat(), strings.Fields(args)...)
+			var b bytes.Buffer
+			err := f.Check()
+			if err == nil {
+				_, err = f.Value(&b, "Letter", map[string]any{"a": "<b>"})
+			}
+			if got := b.String(); err != nil && !strings.Contains(err.Error(), want) || err == nil && got != want {
+				t.Errorf("%q, %v; want %q", got, err, want)
+			}
+		})
 	}
 }
 

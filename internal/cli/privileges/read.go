@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package privileges finds what reaches an identity in a cluster, and who may do what: roles and
 // bindings, grants between tenants and lines of the policy file, behind the tenant boundary.
 package privileges
@@ -13,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -49,7 +52,7 @@ func Read(
 ) (*simulator.Snapshot, error) {
 	fast := rest.CopyConfig(config)
 	fast.ContentType, fast.AcceptContentTypes = protobuf, protobuf+",application/json"
-	k, err := kubernetes.NewForConfig(fast)
+	k, err := kube.NewForConfig(fast)
 	if err != nil {
 		return nil, err
 	}

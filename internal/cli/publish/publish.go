@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package publish writes an object of the system tenant and its Publication, and reports what the
 // server does in each namespace because of it.
 package publish

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package status
 
 import (
@@ -13,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -37,7 +40,7 @@ const (
 
 // liveReplicas returns the names of the servers that run now: the hosts of kube-apiservers, or the
 // ready Pods of the webhook service. It returns none if they are not known.
-func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation.Mode) (names []string, err error) {
+func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode) (names []string, err error) {
 	if mode == installation.CompiledIn {
 		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx,
 			metav1.ListOptions{LabelSelector: identityLeases})

@@ -1,8 +1,10 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package status reports how kubetenant runs on a server, and what is wrong with it.
 package status
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,14 +15,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
+	"github.com/kubetenant/kubetenant/internal/kube"
+	"github.com/kubetenant/kubetenant/internal/version"
 )
 
 // mostTenants is the maximum number of Tenants that a report names as not ready.
@@ -98,7 +100,7 @@ const (
 // failing. It returns an error, and a report too, if kubetenant is not installed or this
 // could not be determined.
 func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
-	r := &Report{Server: c.Config.Host, Versions: Versions{Client: cmp.Or(cluster.Version(), "unknown")}}
+	r := &Report{Server: c.Config.Host, Versions: Versions{Client: version.Version()}}
 	found, missing := c.Installation(ctx)
 	installed := missing == nil
 	if missing != nil && !errors.Is(missing, installation.ErrNotInstalled) {
@@ -132,7 +134,7 @@ func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 
 // addFairUse adds what tenants use. An unmodified server has no such path, and a gateway answers only
 // callers of tenants.
-func (r *Report) addFairUse(ctx context.Context, k kubernetes.Interface) {
+func (r *Report) addFairUse(ctx context.Context, k kube.Interface) {
 	text, err := k.Discovery().RESTClient().Get().AbsPath(authz.FairUsePath).DoRaw(ctx)
 	reports := fairuse.Reports{Items: []*fairuse.Report{}}
 	switch {
@@ -158,7 +160,7 @@ func (r *Report) problem(format string, args ...any) {
 }
 
 // addConfiguration adds what the server publishes, and its replicas.
-func (r *Report) addConfiguration(ctx context.Context, k kubernetes.Interface, found *installation.Installation) {
+func (r *Report) addConfiguration(ctx context.Context, k kube.Interface, found *installation.Installation) {
 	p, err := found.Published(ctx)
 	if err != nil || found.Mode == installation.Gateway && !found.Direct { // a gateway publishes nothing of its own
 		r.unknown(PartConfiguration)

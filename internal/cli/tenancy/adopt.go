@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -21,11 +24,11 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -34,7 +37,7 @@ import (
 // Adoption gives namespaces that are nobody's to a tenant, with the objects in them.
 type Adoption struct {
 	Tenant tenant.ID
-	Kube   kubernetes.Interface
+	Kube   kube.Interface
 	// Objects reads and labels what is in the namespaces.
 	Objects dynamic.Interface
 	// Config is the server's, by which objects are judged.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -13,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -44,7 +47,7 @@ type owned struct {
 // AdoptTenants makes Tenants of the tenants that own namespaces and have none, and returns them.
 // The error wraps [ErrRefused] or [ErrNotPrepared].
 func AdoptTenants(
-	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing,
+	ctx context.Context, k kube.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing,
 ) ([]runtime.Object, error) {
 	owners, err := withoutObjects(ctx, k, d, a)
 	if err != nil {
@@ -86,7 +89,7 @@ func AdoptTenants(
 
 // withoutObjects returns the tenants that own namespaces and have no Tenant: all, or some.
 func withoutObjects(
-	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption,
+	ctx context.Context, k kube.Interface, d dynamic.Interface, a *ObjectAdoption,
 ) (map[tenant.ID]*owned, error) {
 	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
 	if err != nil {
@@ -124,7 +127,7 @@ func withoutObjects(
 
 // findAdmins finds who has the ClusterRole admin in all namespaces of a tenant by bindings
 // of ours that do not end.
-func findAdmins(ctx context.Context, k kubernetes.Interface, owners map[tenant.ID]*owned) error {
+func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*owned) error {
 	list, err := k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{LabelSelector: privileges.MadeByLabel + "=" + maker})
 	if err != nil {
@@ -182,7 +185,7 @@ func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
 // takeOver takes the bindings away by which admins were such, when the
 // server has given them theirs.
 func (of *owned) takeOver(
-	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, w Writing,
+	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, w Writing,
 ) error {
 	if len(of.admins) > 0 && len(w.DryRun) == 0 {
 		if err := AwaitPrepared(ctx, k, d, id, of.namespaces); err != nil {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -13,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -60,7 +63,7 @@ func (g *WideGrant) Binding() *rbacv1.ClusterRoleBinding {
 
 // Apply creates the ClusterRoleBinding, or corrects the existing one. It returns the binding and the
 // verb for [output.Changes]. The error wraps [ErrRefused] or [ErrNoRole].
-func (g *WideGrant) Apply(ctx context.Context, k kubernetes.Interface) (*rbacv1.ClusterRoleBinding, string, error) {
+func (g *WideGrant) Apply(ctx context.Context, k kube.Interface) (*rbacv1.ClusterRoleBinding, string, error) {
 	if _, err := k.RbacV1().ClusterRoles().Get(ctx, g.ClusterRole, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, "", fmt.Errorf("ClusterRole %s: %w", g.ClusterRole, ErrNoRole)
 	}
@@ -80,7 +83,7 @@ func (g *WideGrant) Apply(ctx context.Context, k kubernetes.Interface) (*rbacv1.
 }
 
 func (g *WideGrant) correct(
-	ctx context.Context, k kubernetes.Interface, got, want *rbacv1.ClusterRoleBinding,
+	ctx context.Context, k kube.Interface, got, want *rbacv1.ClusterRoleBinding,
 ) (*rbacv1.ClusterRoleBinding, string, error) {
 	scope := got.Annotations[tenant.ScopeAnnotation]
 	_, ends := got.Annotations[tenant.ExpiresAnnotation]
@@ -104,7 +107,7 @@ func (g *WideGrant) correct(
 
 // Revoke deletes the ClusterRoleBindings that Apply created for the subject. It returns their names,
 // and the names of other ClusterRoleBindings of the subject, which it does not change.
-func (g *WideGrant) Revoke(ctx context.Context, k kubernetes.Interface) (deleted, left []string, err error) {
+func (g *WideGrant) Revoke(ctx context.Context, k kube.Interface) (deleted, left []string, err error) {
 	bindings := k.RbacV1().ClusterRoleBindings()
 	list, err := bindings.List(ctx, metav1.ListOptions{})
 	if err != nil {

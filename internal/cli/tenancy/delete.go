@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -18,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -64,7 +67,7 @@ type parts struct {
 // ends one that has a Tenant; what is of another is deleted here. The error wraps [ErrNotEmpty],
 // [ErrEnding], [ErrRefused] or [ErrNoTenant], or is that of [Deletion.Confirm]. With
 // [Deletion.Nothing] nothing is deleted, and said is what would be.
-func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
+func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
 	is, err := partsOf(ctx, k, d, id)
 	if err != nil {
 		return err
@@ -112,7 +115,7 @@ func refuseSystem(spaces []corev1.Namespace, system []string) error {
 	return nil
 }
 
-func partsOf(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) (*parts, error) {
+func partsOf(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID) (*parts, error) {
 	spaces, err := k.CoreV1().Namespaces().List(ctx,
 		metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
 	if err != nil {
@@ -229,7 +232,7 @@ func waitsFor(u *unstructured.Unstructured) string {
 }
 
 // deleteParts deletes a tenant that has no Tenant.
-func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, is *parts, how *Deletion) error {
+func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, is *parts, how *Deletion) error {
 	remove := func(what schema.GroupKind, name string, of func() error) error {
 		if !how.Nothing {
 			if err := of(); err != nil && !apierrors.IsNotFound(err) {
@@ -302,7 +305,7 @@ func quotasOf(ctx context.Context, d dynamic.Interface, id tenant.ID) ([]string,
 
 // contents returns what is in namespaces, but for what is in every one.
 func contents(
-	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, spaces []corev1.Namespace,
+	ctx context.Context, k kube.Interface, d dynamic.Interface, spaces []corev1.Namespace,
 ) ([]string, error) {
 	resources, err := Resources(k.Discovery(), "list")
 	if err != nil {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -7,10 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/nearest"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -22,7 +25,7 @@ const suggestFrom = 1000
 // CheckExists refuses a tenant that has neither a Tenant, nor a namespace, nor a RetiredTenant, and
 // suggests the nearest existing name. It returns nil if the caller may not see whether the tenant
 // exists. The error wraps [ErrNoTenant], or is the client's.
-func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) error {
+func CheckExists(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID) error {
 	if id.IsZero() || id.IsSystem() {
 		return nil
 	}
@@ -50,7 +53,7 @@ func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 }
 
 // HasAny reports whether a tenant has a Tenant or a namespace.
-func HasAny(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) (bool, error) {
+func HasAny(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID) (bool, error) {
 	absent, err := absentObject(ctx, d, v1alpha1.ResourceTenants, id)
 	if err != nil || !absent {
 		return !absent, refusal(err)
@@ -65,7 +68,7 @@ func HasAny(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 
 // CheckNamespaceExists refuses a namespace that does not exist. It returns nil if the caller may
 // not see whether it does. The error wraps [ErrMissing], or is the client's.
-func CheckNamespaceExists(ctx context.Context, k kubernetes.Interface, name string) error {
+func CheckNamespaceExists(ctx context.Context, k kube.Interface, name string) error {
 	_, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -104,7 +107,7 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 }
 
 // existing returns the tenants with a Tenant or a namespace that the caller can see.
-func existing(ctx context.Context, k kubernetes.Interface, d dynamic.Interface) (names []string) {
+func existing(ctx context.Context, k kube.Interface, d dynamic.Interface) (names []string) {
 	if list, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{Limit: suggestFrom}); err == nil {
 		for i := range list.Items {
 			names = append(names, tenantOf(&list.Items[i]))

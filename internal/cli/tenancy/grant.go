@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tenancy makes and takes away what a tenant is made of: its namespaces, the bindings of
 // its people and the label of its objects.
 package tenancy
@@ -18,11 +21,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -114,7 +117,7 @@ func hash(parts ...string) string {
 
 // Apply creates the binding, or corrects the existing one. It returns the verb for [output.Changes].
 // The error wraps [ErrRefused], [ErrNoNamespace] or [ErrNoRole].
-func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.RoleBinding, verb string, err error) {
+func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBinding, verb string, err error) {
 	ref, err := g.role(ctx, k)
 	if err != nil {
 		return nil, "", err
@@ -181,7 +184,7 @@ func (g *Grant) isAboutRole(err error) bool {
 
 // role returns the role that is meant: the namespace's before the cluster's. One that may not be
 // read is taken for the cluster's, which the server judges.
-func (g *Grant) role(ctx context.Context, k kubernetes.Interface) (rbacv1.RoleRef, error) {
+func (g *Grant) role(ctx context.Context, k kube.Interface) (rbacv1.RoleRef, error) {
 	if g.ClusterRole {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
 	}
@@ -213,7 +216,7 @@ type Revoked struct {
 // Revoke removes the bindings that [Grant.Apply] created for the subject in the namespace. With a
 // role, it removes only the binding of that role. If Revoke fails, the result contains what it did
 // before.
-func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (r Revoked, err error) {
+func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err error) {
 	bindings := k.RbacV1().RoleBindings(g.Namespace)
 	list, err := bindings.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -277,7 +280,7 @@ func newNamespace(name string, owner tenant.ID) *corev1.Namespace {
 // CreateNamespace makes a namespace of a tenant, unless it is there; the zero ID leaves it to the
 // server whose it is. The error wraps [ErrRefused].
 func CreateNamespace(
-	ctx context.Context, k kubernetes.Interface, name string, owner tenant.ID, dryRun []string,
+	ctx context.Context, k kube.Interface, name string, owner tenant.ID, dryRun []string,
 ) (made bool, err error) {
 	_, err = k.CoreV1().Namespaces().Create(ctx, newNamespace(name, owner), metav1.CreateOptions{DryRun: dryRun})
 	if !apierrors.IsAlreadyExists(err) {

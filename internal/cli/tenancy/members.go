@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -13,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -190,7 +193,7 @@ func (g *MemberGrant) refusal(err error) error {
 
 // Others returns the RoleBindings of the subject in the tenant's namespaces that do not come from its
 // Tenant or its TenantMembers, as NAMESPACE/NAME.
-func (g *MemberGrant) Others(ctx context.Context, k kubernetes.Interface) (names []string, err error) {
+func (g *MemberGrant) Others(ctx context.Context, k kube.Interface) (names []string, err error) {
 	list, err := k.CoreV1().Namespaces().List(ctx,
 		metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: g.Tenant.String()})})
 	if err != nil {

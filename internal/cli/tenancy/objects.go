@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -15,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -149,7 +152,7 @@ var ErrNotPrepared = errors.New("the admins do not have their role yet: to see w
 // AwaitPrepared waits until namespaces of a tenant have what its Tenant gives, for some seconds.
 // The error wraps [ErrNotPrepared] or [ErrRefused].
 func AwaitPrepared(
-	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, namespaces []string,
+	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, namespaces []string,
 ) error {
 	err := wait.PollUntilContextTimeout(ctx, preparedWithin/100, preparedWithin, true,
 		func(ctx context.Context) (bool, error) {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -15,13 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -38,15 +41,33 @@ const (
 	releaseWithin = 2 * time.Minute
 )
 
+// Manager are the clients of [tenant.ManagerUser].
+type Manager struct {
+	Kube    kube.Interface
+	Dynamic dynamic.Interface
+}
+
+// NewManager returns clients of a caller that may impersonate [tenant.ManagerUser] in some groups.
+func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
+	config = rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: groups}
+	if m.Kube, err = kube.NewForConfig(config); err != nil {
+		return m, err
+	}
+	config.ContentType = "" // custom resources have no protobuf form
+	m.Dynamic, err = dynamic.NewForConfig(config)
+	return m, err
+}
+
 // Release takes a namespace from its tenant. It may be repeated after an interruption at any step.
 // The Namespace has the annotation [tenant.ReleasingAnnotation] until every step is complete. Until
 // then, admission refuses to give it to another tenant.
 type Release struct {
 	Writing
 	// Kube and Objects are clients of the caller. Manager writes as [tenant.ManagerUser].
-	Kube    kubernetes.Interface
+	Kube    kube.Interface
 	Objects dynamic.Interface
-	Manager cluster.Manager
+	Manager Manager
 	// System are the system namespaces: the system tenant keeps them, so nothing in them is deleted.
 	System []string
 	// Force deletes the objects that block the release. If Nothing is set, no write request is sent.
@@ -342,7 +363,7 @@ func (r *Release) patch(
 	if err != nil {
 		return err
 	}
-	_, err = r.Manager.Typed.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body,
+	_, err = r.Manager.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body,
 		metav1.PatchOptions{DryRun: dryRun})
 	if apierrors.IsConflict(err) {
 		return err

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy_test
 
 import (
@@ -21,7 +24,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -155,7 +157,7 @@ func (w *releasing) release() *tenancy.Release {
 	return &tenancy.Release{
 		Kube:    withSettings{w.kube},
 		Objects: w.objects,
-		Manager: cluster.Manager{Typed: w.kube, Dynamic: w.objects},
+		Manager: tenancy.Manager{Kube: w.kube, Dynamic: w.objects},
 		System:  []string{"kube-system"},
 		Writing: tenancy.Writing{
 			Done: output.NewChanges(lines{&w.said}, "", ""),

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package tenancy
 
 import (
@@ -18,11 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -259,7 +262,7 @@ func (t *New) object() *unstructured.Unstructured {
 }
 
 // Create creates the objects of [New.Objects] that do not exist.
-func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
+func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
 	if err := checkNamespaces(ctx, k, t); err != nil { // before anything is made
 		return err
 	}
@@ -322,7 +325,7 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 }
 
 // checkNamespaces refuses namespaces that cannot become or are not the tenant's.
-func checkNamespaces(ctx context.Context, k kubernetes.Interface, t *New) error {
+func checkNamespaces(ctx context.Context, k kube.Interface, t *New) error {
 	for _, ns := range t.Namespaces {
 		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
 			return err
@@ -332,7 +335,7 @@ func checkNamespaces(ctx context.Context, k kubernetes.Interface, t *New) error 
 }
 
 // checkNamespace refuses a namespace that cannot become or is not the tenant's.
-func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id tenant.ID) error {
+func checkNamespace(ctx context.Context, k kube.Interface, name string, id tenant.ID) error {
 	got, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

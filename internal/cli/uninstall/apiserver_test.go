@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall_test
 
 import (
@@ -57,7 +60,7 @@ func served() map[string][]metav1.APIResource {
 	return map[string][]metav1.APIResource{
 		"v1": append(of(true, "configmaps", "secrets", "services", "serviceaccounts", "pods",
 			"events"), of(false, "namespaces")...),
-		"apps/v1":                of(true, "deployments"),
+		"apps/v1":                of(true, "deployments", "statefulsets"),
 		"policy/v1":              of(true, "poddisruptionbudgets"),
 		"networking.k8s.io/v1":   of(true, "networkpolicies"),
 		"coordination.k8s.io/v1": of(true, "leases"),
@@ -69,7 +72,7 @@ func served() map[string][]metav1.APIResource {
 			"validatingadmissionpolicies", "validatingadmissionpolicybindings"),
 		"flowcontrol.apiserver.k8s.io/v1": of(false, "flowschemas", "prioritylevelconfigurations"),
 		"kubetenant.dev/v1alpha1": append(of(false, "tenants", "retiredtenants", "tenantmembers", "tenantquotas",
-			"namespacetemplates", "publications"), of(true, "accessgrants")...),
+			"namespacetemplates", "publications", "tenantusages"), of(true, "accessgrants")...),
 	}
 }
 

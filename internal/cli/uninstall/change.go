@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall
 
 import (
@@ -53,7 +56,7 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 
 // isHidden reports whether kube-apiserver may still call the webhook service although no answer
 // tells it: in mode Shadow, the service denies nothing. Without its admission webhooks and its
-// Deployment, nothing is there to be called.
+// workload, nothing is there to be called.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
@@ -62,26 +65,30 @@ func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if err != nil || !is {
 		return false, err
 	}
-	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, r.ServiceNamespaces...)
+	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube.CoreV1(), r.ServiceNamespaces...)
 	if err != nil {
 		return true, nil //nolint:nilerr // its mode is unknown
 	}
 	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == configv1alpha1.ModeShadow, nil
 }
 
-// hasService reports whether the admission webhooks or the Deployment of the webhook service exist.
+// hasService reports whether the admission webhooks, or the Deployment or StatefulSet of the webhook service,
+// exist.
 func (r *run) hasService(ctx context.Context) (bool, error) {
 	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
 	for _, namespace := range r.ServiceNamespaces {
 		if apierrors.IsNotFound(err) {
 			_, err = r.Admin.Kube.AppsV1().Deployments(namespace).Get(ctx, programs()[0], metav1.GetOptions{})
 		}
+		if apierrors.IsNotFound(err) {
+			_, err = r.Admin.Kube.AppsV1().StatefulSets(namespace).Get(ctx, programs()[0], metav1.GetOptions{})
+		}
 	}
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read the webhook configuration and the Deployment of the service: %w", err)
+		return false, fmt.Errorf("read the webhook configuration and the workload of the service: %w", err)
 	}
 	return true, nil
 }

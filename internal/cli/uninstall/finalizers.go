@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall
 
 import (
@@ -24,6 +27,7 @@ func kinds() []schema.GroupVersionResource {
 		v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants,
 		v1alpha1.ResourceTenantMembers, v1alpha1.ResourceTenantQuotas,
 		v1alpha1.ResourceNamespaceTemplates, v1alpha1.ResourcePublications, v1alpha1.ResourceAccessGrants,
+		v1alpha1.ResourceTenantUsages,
 	} {
 		all = append(all, v1alpha1.SchemeGroupVersion.WithResource(name))
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall
 
 import (
@@ -81,7 +84,7 @@ func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error)
 		if _, labelled := o.of[namespace]; labelled {
 			continue
 		}
-		p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespace)
+		p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube.CoreV1(), namespace)
 		switch {
 		case err == nil:
 			all = append(all, p.Settings.Authorization.SystemNamespaces...)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall
 
 import (
@@ -12,10 +15,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/kube"
 )
 
 // Servers is the result of one check of the servers of a cluster.
@@ -56,7 +59,7 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	if err := s.ask(ctx, l.config); err != nil || s.Mode == installation.Gateway {
 		return s, err
 	}
-	k, err := kubernetes.NewForConfig(l.config)
+	k, err := kube.NewForConfig(l.config)
 	if err != nil {
 		return nil, err
 	}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall_test
 
 import (
@@ -50,14 +53,23 @@ func TestReplicas(t *testing.T) {
 // TestShadowWithoutWebhooks: a service in mode Shadow without admission
 // webhooks may still be called.
 func TestShadowWithoutWebhooks(t *testing.T) {
-	s := newServer(t, installed())
-	s.compiledIn = false
-	delete(s.objects, "admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant")
-	s.publish("kubetenant-system", "authentication: {sources: []}, authorization: {mode: Shadow}")
-	o, _ := options(t, s)
-	err := uninstall.Run(t.Context(), o)
-	if !errors.Is(err, uninstall.ErrRefused) || len(s.names("/deployments kubetenant-system/kubetenant-webhook")) != 1 {
-		t.Error(err)
+	for kind, workload := range map[string]string{
+		"Deployment":  "/deployments kubetenant-system/kubetenant-webhook",
+		"StatefulSet": "/statefulsets kubetenant-system/kubetenant-webhook", // with a volume
+	} {
+		s := newServer(t, strings.Replace(installed(), "kind: Deployment, metadata: {name: kubetenant-webhook,",
+			"kind: "+kind+", metadata: {name: kubetenant-webhook,", 1))
+		s.compiledIn = false
+		delete(s.objects, "admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant")
+		s.publish("kubetenant-system", "authentication: {sources: []}, authorization: {mode: Shadow}")
+		o, _ := options(t, s)
+		if err := uninstall.Run(t.Context(), o); !errors.Is(err, uninstall.ErrRefused) || len(s.names(workload)) != 1 {
+			t.Errorf("%s: %v", kind, err)
+		}
+		o.Force = true
+		if err := uninstall.Run(t.Context(), o); err != nil || len(s.names(workload)) > 0 {
+			t.Errorf("%s: with --force: %v", kind, err)
+		}
 	}
 }
 

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall
 
 import (
@@ -29,12 +32,15 @@ func programs() []string {
 // service are the objects of the webhook service, in the order in which they are
 // deleted: what runs first.
 func service() []named {
-	apps := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	apps := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
+	}
 	monitoring := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: resource}
 	}
 	return []named{
-		{apps, programs()},
+		{apps("statefulsets"), programs()[:1]}, // with audit streams or usage records, whose claims remain
+		{apps("deployments"), programs()},
 		{core("services"), programs()},
 		{schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}, programs()},
 		{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, programs()},
@@ -83,7 +89,7 @@ func (r *run) service(ctx context.Context, namespaces []string) error {
 			if err := r.deleteNamed(ctx, namespace, objects); err != nil {
 				return err
 			}
-			if i == 0 {
+			if i == 1 { // nothing creates Pods again
 				if err := r.awaitPods(ctx, namespace); err != nil {
 					return err
 				}

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall
 
 import (
@@ -30,7 +33,7 @@ func (r *run) sources(ctx context.Context) error {
 	if r.hidden {
 		namespaces = r.ServiceNamespaces
 	}
-	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespaces...)
+	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube.CoreV1(), namespaces...)
 	if err != nil {
 		return r.unlessForced(fmt.Errorf("the configuration of the servers cannot be read, so their sources of "+
 			"credentials are unknown: %w", err))

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package uninstall removes kubetenant from a cluster. A server without kubetenant ignores the
 // boundary and the limits of bindings, so the bindings that would allow more there are deleted
 // before the servers change. Each step finds out from the cluster what is left to do, so the
@@ -12,23 +15,23 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/kube"
 )
 
 // Clients are the clients of one caller of a cluster.
 type Clients struct {
-	Kube     kubernetes.Interface
+	Kube     kube.Interface
 	Objects  dynamic.Interface
 	Metadata metadata.Interface
 }
 
 // NewClients returns the clients of a configuration.
 func NewClients(config *rest.Config) (c Clients, err error) {
-	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {
+	if c.Kube, err = kube.NewForConfig(config); err != nil {
 		return c, err
 	}
 	if c.Objects, err = dynamic.NewForConfig(config); err != nil {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package uninstall_test
 
 import (
@@ -103,7 +106,7 @@ func installed() string {
 	}
 	for _, kind := range []string{
 		"Tenant", "RetiredTenant", "TenantMembers", "TenantQuota", "NamespaceTemplate",
-		"Publication", "AccessGrant",
+		"Publication", "AccessGrant", "TenantUsage",
 	} {
 		plural, scope := strings.TrimSuffix(strings.ToLower(kind), "s")+"s", "Cluster"
 		if kind == "AccessGrant" {

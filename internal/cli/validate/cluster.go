@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package validate
 
 import (
@@ -11,11 +14,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/internal/leaving"
 )
 
@@ -85,7 +88,7 @@ func named(docs []document, object string) *document {
 // Cluster adds the objects of a cluster that allow more on a server without kubetenant. The
 // namespaces are the system namespaces, or nil for those that the server publishes. The error is
 // the client's.
-func (r *Report) Cluster(ctx context.Context, name string, k kubernetes.Interface, namespaces []string) error {
+func (r *Report) Cluster(ctx context.Context, name string, k kube.Interface, namespaces []string) error {
 	before := len(r.Unread)
 	if namespaces == nil {
 		published, warning, err := publishedNamespaces(ctx, k)
@@ -127,10 +130,10 @@ var errNamespacesUnknown = errors.New("system Namespaces could not be checked: "
 
 // publishedNamespaces returns the system namespaces that the server of a cluster publishes. The
 // warning says that they are the default ones. The error is [errNamespacesUnknown] or the client's.
-func publishedNamespaces(ctx context.Context, k kubernetes.Interface) (all []string, warning string, err error) {
+func publishedNamespaces(ctx context.Context, k kube.Interface) (all []string, warning string, err error) {
 	unknown := false
 	for _, namespace := range []string{metav1.NamespaceSystem, installation.WebhookNamespace} {
-		p, err := cluster.PublishedConfiguration(ctx, k, namespace)
+		p, err := cluster.PublishedConfiguration(ctx, k.CoreV1(), namespace)
 		switch {
 		case err == nil:
 			return p.Settings.Authorization.SystemNamespaces, "", nil

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package validate
 
 import (
@@ -21,6 +24,7 @@ func undecoded(d *document, value map[string]any) []Finding {
 		v1alpha1.KindRetiredTenant:     decoded[v1alpha1.RetiredTenant],
 		v1alpha1.KindTenantQuota:       decoded[v1alpha1.TenantQuota],
 		v1alpha1.KindAccessGrant:       decoded[v1alpha1.AccessGrant],
+		v1alpha1.KindTenantUsage:       decoded[v1alpha1.TenantUsage],
 	}[d.kind]
 	t, err := decode(&unstructured.Unstructured{Object: value})
 	if err == nil {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package validate_test
 
 import (
@@ -56,6 +59,20 @@ func TestObjects(t *testing.T) {
 		"an item of a set twice": {
 			grant + "spec:\n  from: { tenant: globex, users: [ bob, eve, bob ] }\n" + to,
 			[]string{"5:46: spec.from.users[2]: is in the list already | write it once"},
+		},
+		"usage of a tenant": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenantUsage\nmetadata: { name: acme }\ntenant: acme\nservers:\n" +
+				"- name: cp-0\n  hours: [ { hour: '2026-11-28T01:00:00Z', requests: 1 } ]\n",
+			nil,
+		},
+		"usage without a tenant": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenantUsage\nmetadata: { name: acme }\nservers:\n" +
+				"- name: cp-0\n  hours: [ { hour: '2026-11-28T01:00:00Z', requests: -1 } ]\n",
+			[]string{
+				"1:1: tenant: is required | add tenant",
+				"6:44: servers[0].hours[0].requests: should be greater than or equal to 0 | write a value that fits the " +
+					"description: requests is the number of requests and reviews that the tenant boundary decided.",
+			},
 		},
 		"a status": {tenant + "spec: { id: acme }\nstatus: { namespaces: { total: many } }\n", nil},
 		"an unknown field of the status": {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package validate
 
 import (
@@ -72,7 +75,7 @@ func kinds() []kind {
 			name: Objects,
 			objects: map[string][]string{tenant.Domain: {
 				v1alpha1.KindTenant, v1alpha1.KindTenantMembers, v1alpha1.KindNamespaceTemplate, v1alpha1.KindPublication,
-				v1alpha1.KindRetiredTenant, v1alpha1.KindTenantQuota, v1alpha1.KindAccessGrant,
+				v1alpha1.KindRetiredTenant, v1alpha1.KindTenantQuota, v1alpha1.KindAccessGrant, v1alpha1.KindTenantUsage,
 			}},
 			check: (*run).objects,
 		},

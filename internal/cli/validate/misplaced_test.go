@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package validate_test
 
 import (
@@ -11,7 +14,7 @@ import (
 
 // ownKinds are the kinds of kubetenant in the order of a fix.
 const ownKinds = "TenancyConfiguration, Revocation, Scenario, Tenant, TenantMembers, NamespaceTemplate, " +
-	"Publication, RetiredTenant, TenantQuota, AccessGrant"
+	"Publication, RetiredTenant, TenantQuota, AccessGrant, TenantUsage"
 
 // TestWrongVersion checks that every kind of kubetenant needs its own API version, with a --kind and
 // without one.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package validate finds what is wrong with the files of kubetenant, with the position, the reason
 // and a fix. The code that the server reads a file with decides what is wrong.
 package validate

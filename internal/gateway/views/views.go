@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package views contains the read-only resources that a gateway serves itself, in the group
 // gateway.kubetenant.dev. They have a root and a discovery of their own, so that kubectl reads them
 // like any API. The gateway stores nothing for them.

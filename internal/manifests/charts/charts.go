@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package charts renders Helm charts of this project without Helm, for commands that
 // write what they install.
 package charts
@@ -9,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"regexp"
@@ -75,14 +79,27 @@ func RenderOne(files fs.FS, name string, data any) ([]byte, error) {
 			err := encoder.Encode(v)
 			return strings.TrimSuffix(out.String(), "\n"), err
 		},
+		"fromYaml": func(text string) (map[string]any, error) {
+			v := map[string]any{}
+			return v, yaml.Unmarshal([]byte(text), &v)
+		},
+		"fail":       func(message string) (string, error) { return "", errors.New(message) },
 		"b64enc":     func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
 		"regexMatch": regexp.MatchString,
 		"sha256sum": func(s string) string {
 			sum := sha256.Sum256([]byte(s))
 			return hex.EncodeToString(sum[:])
 		},
-		"lower":   strings.ToLower,
-		"list":    func(items ...any) []any { return items },
+		"lower": strings.ToLower,
+		"list":  func(items ...any) []any { return items },
+		"dict": func(pairs ...any) map[string]any {
+			all := map[string]any{}
+			for i := 0; i < len(pairs); i += 2 {
+				all[fmt.Sprint(pairs[i])] = pairs[i+1]
+			}
+			return all
+		},
+		"sub":     func(a, b int) int { return a - b },
 		"replace": func(old, with, s string) string { return strings.ReplaceAll(s, old, with) },
 		"required": func(message string, v any) (any, error) {
 			if v == nil || v == "" {

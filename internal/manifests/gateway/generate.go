@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway
 
 import (
@@ -28,17 +31,26 @@ type Options struct {
 	// are written for those. An empty Kubeconfig is where kubectl looks.
 	Contexts   map[string]string
 	Kubeconfig string
+	// Certificate and Key are files of the gateway's serving certificate. If they are set, the Secrets of
+	// the gateway are written.
+	Certificate, Key string
+	// ServiceType is the type of the gateway's Service; defaults to ClusterIP.
+	ServiceType string
 	// Monitoring adds a ServiceMonitor and alert rules.
 	Monitoring bool
 }
 
 var (
 	errNoSection = errors.New("the configuration has no gateway section")
-	errNoImage   = errors.New("the image is required: set --image")
+	errNoImage   = errors.New("the image is required: set --chart or --image")
+	errNoFile    = errors.New("the Secret of the configuration needs all files that the configuration names. " +
+		"With --contexts, generate writes the kubeconfigs")
+	errServiceType = errors.New("--service-type must be ClusterIP, NodePort or LoadBalancer")
 )
 
-// Generate returns the files, by their path: gateway.yaml to apply where the gateway runs,
-// clusters/<name>.yaml in each cluster, and kubeconfigs/* for the Secret of the configuration.
+// Generate returns the files, by their path. An admin applies 00-namespace.yaml, gateway.yaml and
+// secrets.yaml in the cluster of the gateway, and clusters/<name>.yaml in each cluster. The files in
+// kubeconfigs belong into the Secret of the configuration.
 func Generate(o Options) (map[string][]byte, error) {
 	config, err := configv1alpha1.Load(o.Config)
 	switch {
@@ -50,6 +62,9 @@ func Generate(o Options) (map[string][]byte, error) {
 		return nil, errNoImage
 	}
 	out := map[string][]byte{}
+	if out["00-namespace.yaml"], err = o.namespace(); err != nil {
+		return nil, err
+	}
 	if err := o.render(out); err != nil {
 		return nil, err
 	}
@@ -59,7 +74,10 @@ func Generate(o Options) (map[string][]byte, error) {
 			return nil, err
 		}
 	}
-	return out, o.addKubeconfigs(config.Gateway.Clusters, out)
+	if err := o.addKubeconfigs(config.Gateway.Clusters, out); err != nil {
+		return nil, err
+	}
+	return out, o.addSecrets(out)
 }
 
 // render adds the files of the chart to out. An operator sets other values of the chart with Helm.
@@ -69,6 +87,16 @@ func (o *Options) render(out map[string][]byte) error {
 		return err
 	}
 	values["image"], values["monitoring"] = o.Image, o.Monitoring
+	// The kubeconfigs that addKubeconfigs writes read the tokens.
+	values["tokensRequired"] = len(o.Contexts) > 0
+	switch o.ServiceType {
+	case "":
+	case "ClusterIP", "NodePort", "LoadBalancer":
+		service, _ := values["service"].(map[string]any)
+		service["type"] = o.ServiceType
+	default:
+		return errServiceType
+	}
 	data, err := charts.Data(deploy.Files, "gateway", o.Namespace, values)
 	if err != nil {
 		return err
@@ -92,6 +120,9 @@ func (o *Options) render(out map[string][]byte) error {
 // Check returns what is wrong with a set that was generated in a directory, for the configuration
 // as it is now, and what to know of it.
 func Check(dir string, o Options) (wrong, notes []string, err error) {
+	if o.Image == "" {
+		o.Image = "unchecked"
+	}
 	files, err := Generate(o)
 	if err != nil {
 		return nil, nil, err

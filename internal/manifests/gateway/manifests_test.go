@@ -1,16 +1,22 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package gateway_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/internal/manifests/gateway"
@@ -329,5 +335,96 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// TestSecrets: with a certificate, generate writes Secrets that contain the configuration, every file
+// that it names, and the certificate.
+func TestSecrets(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey("gateway.example.com", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, otherKey, err := cert.GenerateSelfSignedCertKey("gateway.example.com", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("client-ca.crt", []byte("authorities"))
+	o := gateway.Options{
+		Config: write("tenancy.yaml", []byte(strings.Replace(header, "gateway:\n",
+			"authentication: { sources: [ { name: certs, x509: { clientCAFile: client-ca.crt } } ] }\ngateway:\n", 1)+
+			cluster+` }, tenants: ["*"] }`+"\n  audit: { policyFile: audit.yaml, logPath: /audit/audit.log }\n")),
+		Image:     "i",
+		Namespace: "kubetenant-system",
+		Contexts:  map[string]string{"eu1": "a"},
+		Kubeconfig: write("mine", []byte(`{apiVersion: v1, kind: Config, users: [{name: me, user: {token: s3cret}}],
+clusters: [{name: a, cluster: {server: "https://a:6443"}}], contexts: [{name: a, context: {cluster: a, user: me}}]}`)),
+		Certificate: write("tls.crt", certificate),
+		Key:         write("tls.key", key),
+	}
+	if files, err := gateway.Generate(o); err == nil || !strings.Contains(err.Error(), "audit.yaml") {
+		t.Errorf("without a file that the configuration names: %d files, %v", len(files), err)
+	}
+	write("audit.yaml", []byte("a policy"))
+	files, err := gateway.Generate(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for text := range strings.SplitSeq(string(files["secrets.yaml"]), "---\n") {
+		var secret corev1.Secret
+		if err := yaml.Unmarshal([]byte(text), &secret); err != nil {
+			t.Fatal(err)
+		}
+		for name, data := range secret.Data {
+			got[secret.Namespace+"/"+secret.Name+"/"+name] = string(data)
+		}
+	}
+	config, err := os.ReadFile(o.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := "kubetenant-system/kubetenant-gateway-"
+	if want := map[string]string{
+		in + "config/tenancy.yaml":  string(config),
+		in + "config/client-ca.crt": "authorities",
+		in + "config/audit.yaml":    "a policy",
+		in + "config/r":             string(files["kubeconfigs/r"]),
+		in + "config/i":             string(files["kubeconfigs/i"]),
+		in + "tls/tls.crt":          string(certificate),
+		in + "tls/tls.key":          string(key),
+	}; !maps.Equal(got, want) || strings.Contains(got[in+"config/r"], "s3cret") {
+		t.Errorf("Secrets: %q, want %q", got, want)
+	}
+	if gateway := string(files["gateway.yaml"]); !strings.Contains(gateway,
+		`{ secretName: "kubetenant-gateway-tokens", optional: false }`) {
+		t.Errorf("the Pod does not wait for the tokens:\n%s", gateway)
+	}
+	write("tls.key", otherKey)
+	if _, err := gateway.Generate(o); err == nil || strings.Contains(err.Error(), "PRIVATE KEY") {
+		t.Errorf("the key of another certificate: %v", err)
+	}
+}
+
+// TestServiceType: generate writes a Service of the type, and rejects an unknown type.
+func TestServiceType(t *testing.T) {
+	_, o, _ := generate(t, cluster+` }, tenants: ["*"] }`, false)
+	for name, wanted := range map[string]string{"": "ClusterIP", "LoadBalancer": "LoadBalancer", "ExternalName": ""} {
+		t.Run("type "+name, func(t *testing.T) {
+			o.ServiceType = name
+			files, err := gateway.Generate(o)
+			if (err == nil) != (wanted != "") ||
+				wanted != "" && !strings.Contains(string(files["gateway.yaml"]), "\n  type: "+wanted+"\n") {
+				t.Errorf("%v\n%s", err, files["gateway.yaml"])
+			}
+		})
 	}
 }

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gateway writes what is installed for the gateway in each cluster.
 package gateway
 

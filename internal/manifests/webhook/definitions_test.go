@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package webhook_test
 
 import (
@@ -97,7 +100,7 @@ func TestEveryDefinition(t *testing.T) {
 }
 
 // TestEveryKindIsReadable: the accounts of the service and of the controller may
-// follow each kind of the API.
+// follow each kind of the API, except TenantUsages, which they only write.
 func TestEveryKindIsReadable(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
@@ -126,7 +129,11 @@ func TestEveryKindIsReadable(t *testing.T) {
 	}
 	for _, account := range []string{"kubetenant-webhook", "kubetenant-controller"} {
 		for _, resource := range registered(t) {
-			for _, verb := range []string{"list", "watch"} {
+			verbs := []string{"list", "watch"}
+			if resource == "tenantusages" {
+				verbs = []string{"create", "delete", "get", "patch"}
+			}
+			for _, verb := range verbs {
 				if !may[account][verb+" "+resource] && !may[account][verb+" *"] {
 					t.Errorf("%s may not %s %s", account, verb, resource)
 				}
@@ -168,15 +175,20 @@ func TestPagesNameTheFolder(t *testing.T) {
 			}
 		}
 	}
-	install, err := os.ReadFile(repository + "/docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, section := range []string{"3. Start the service", "When a definition is missing", "Upgrade"} {
-		_, text, _ := strings.Cut(string(install), "\n## "+section+"\n")
-		text, _, _ = strings.Cut(text, "\n## ")
-		if !strings.Contains(text, "\nkubectl apply --server-side -f installed/crds/ --force-conflicts\n") {
-			t.Errorf("docs/install.md, %s, does not apply the folder", section)
+	for page, sections := range map[string][]string{
+		"docs/install.md":       {"3. Start the service", "When a definition is missing"},
+		"docs/tasks/upgrade.md": {"Webhook service"},
+	} {
+		content, err := os.ReadFile(filepath.Join(repository, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, section := range sections {
+			_, text, _ := strings.Cut(string(content), "\n## "+section+"\n")
+			text, _, _ = strings.Cut(text, "\n## ")
+			if !strings.Contains(text, "kubectl apply --server-side -f installed/crds/ --force-conflicts\n") {
+				t.Errorf("%s, %s: must apply the folder", page, section)
+			}
 		}
 	}
 }

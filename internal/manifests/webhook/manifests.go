@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package webhook writes what an operator installs for kubetenant-webhook, from one
 // TenancyConfiguration: the objects of the cluster, by the templates of the Helm chart,
 // and the files of kube-apiserver. [Check] says what in an installed set would fail
@@ -14,7 +17,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -63,6 +65,11 @@ type Options struct {
 	SelfManaged bool
 	// Monitoring adds ServiceMonitors and alert rules.
 	Monitoring bool
+	// Storage is the type of the volume of each replica, for audit streams and usage records.
+	Storage Storage
+	// StorageSize is the size of the volume, such as 10Gi. StorageClass is the StorageClass of claims, or
+	// empty for the default of the cluster.
+	StorageSize, StorageClass string
 	// SweepGroups are groups of custom resources whose older objects the controller may label.
 	SweepGroups []string
 	// FlowSchemas lets the controller maintain the FlowSchemas of tenants.
@@ -75,6 +82,7 @@ type Options struct {
 	// Authorizers stand behind the service: [Node, RBAC].
 	Authorizers []string
 	probes      []string // those that the configuration opens to everybody
+	audit       bool     // the configuration has audit streams
 	// StaticPolicies serves the policies as manifests too, which count before the first request.
 	StaticPolicies bool
 }
@@ -136,6 +144,7 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 		"ClientKey":         o.ClientKey,
 		"Authorizers":       o.Authorizers,
 		"StaticPolicies":    o.StaticPolicies,
+		"Audit":             o.audit,
 		"AdmissionUser":     host,
 		"Users":             append(slices.Clone(users), accountsOf(o)...),
 		"Probes":            o.probes,
@@ -158,7 +167,8 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	}
 	data["Flags"] = list
 	write := func(name string, text []byte) { out["control-plane/"+name] = text }
-	if err := charts.Render(files, data, nil, write); err != nil {
+	isWanted := func(name string) bool { return o.audit || !slices.Contains(ofAudit(), name) }
+	if err := charts.Render(files, data, isWanted, write); err != nil {
 		return err
 	}
 	if o.ServingCA != "" {
@@ -171,6 +181,9 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	}
 	return nil
 }
+
+// ofAudit are the files of kube-apiserver that it needs to send audit events.
+func ofAudit() []string { return []string{"webhook-audit.kubeconfig", "audit-policy.yaml"} }
 
 // deployed are the templates of what runs in the cluster.
 func deployed() []string { return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"} }
@@ -225,7 +238,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	case o.SelfManaged == (o.ServingCA != ""):
 		return nil, errors.New("set either --serving-ca-file or --self-managed-certificates")
 	case o.Image == "" && !o.External:
-		return nil, errors.New("the image is required: set --image")
+		return nil, errors.New("the image is required: set --chart or --image")
 	}
 	if len(o.AdmissionClients) > 0 && !o.AdmissionOnly {
 		return nil, errors.New("--admission-clients requires --admission-only")
@@ -252,7 +265,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	v["names"] = slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool { return name == "" })
 	if o.External {
 		v["url"] = o.URL
-	} else if v["config"], err = configFiles(o.Config); err != nil {
+	} else if err := o.deployedValues(v); err != nil {
 		return nil, err
 	}
 	if o.ServingCA != "" {
@@ -265,6 +278,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	if certificates, ok := v["certificates"].(map[string]any); ok {
 		certificates["selfManaged"] = o.SelfManaged
 	}
+	o.audit = config.Audit != nil && !o.AdmissionOnly
 	if o.SweepGroups != nil {
 		v["sweepGroups"] = o.SweepGroups
 	}
@@ -326,31 +340,4 @@ func exemptOf(a *configv1alpha1.Authorization) map[string]any {
 		}
 	}
 	return map[string]any{"users": a.SystemSubjects.Users, "groups": a.SystemSubjects.Groups, "userPrefixes": prefixes}
-}
-
-// configFiles returns the configuration as tenancy.yaml and the files that it
-// names, by their path below it.
-func configFiles(config string) (map[string]string, error) {
-	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
-	if err != nil {
-		return nil, err
-	}
-	files := map[string]string{"tenancy.yaml": string(data)}
-	decoded, err := configv1alpha1.Decode(data)
-	if err != nil {
-		return nil, err
-	}
-	decoded.Gateway = nil // whose credentials of all clusters are not this one's to hold
-	for _, name := range decoded.Paths() {
-		if !filepath.IsLocal(*name) {
-			return nil, fmt.Errorf("%s names %s: only files in the folder of the configuration "+
-				"can be installed with it", config, *name)
-		}
-		content, err := os.ReadFile(filepath.Join(filepath.Dir(config), *name)) // #nosec G304 G703 -- as above
-		if err != nil {
-			return nil, err
-		}
-		files[filepath.ToSlash(filepath.Clean(*name))] = string(content)
-	}
-	return files, nil
 }

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package webhook_test
 
 import (
@@ -78,7 +81,11 @@ func TestDecodes(t *testing.T) {
 		"everything":      func(o *webhook.Options) { o.Monitoring, o.StaticPolicies = true, true },
 		"own certificate": func(o *webhook.Options) { o.SelfManaged, o.ServingCA = false, o.ClientCA },
 		"outside":         func(o *webhook.Options) { o.External, o.Image = true, "" },
-		"sync":            func(o *webhook.Options) { *o = keystoneOptions(t, createsTenants) },
+		"claim": func(o *webhook.Options) {
+			o.Storage, o.StorageSize, o.StorageClass = webhook.StorageClaim, "1Gi", "fast"
+		},
+		"emptyDir": func(o *webhook.Options) { o.Storage, o.StorageSize = webhook.StorageEmptyDir, "1Gi" },
+		"sync":     func(o *webhook.Options) { *o = keystoneOptions(t, createsTenants) },
 	} {
 		o := options(t)
 		change(&o)

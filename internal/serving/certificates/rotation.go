@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package certificates makes and renews the certificates of the webhooks, in the cluster itself.
 //
 // Two authorities overlap: one is replaced while the other is in the middle of its life, so that at

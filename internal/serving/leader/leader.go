@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leader does what only one process at a time may do: it counts quotas, labels objects that
 // are older than the webhooks, creates what Tenants specify, and renews certificates. A Lease names
 // that process.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package quickjson writes by hand the bytes that encoding/json would, for what is written in each
 // request: without reflection and with few allocations (docs/design/benchmarks.md). Who writes a type
 // with it compares it with encoding/json in a test.

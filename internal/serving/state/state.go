@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package state is what a process outside of kube-apiserver knows of a cluster, and whether that is
 // what the cluster is now: for the webhook service, and for each cluster behind the gateway.
 package state
@@ -7,6 +10,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +34,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
-	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/internal/usage"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -43,6 +47,7 @@ type State struct {
 
 	factory    informers.SharedInformerFactory
 	known      *cluster.Cluster
+	view       *view
 	swept      *sweptFile
 	publishes  bool // the configuration in force
 	follow     func(context.Context)
@@ -100,30 +105,18 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 		"namespaces":                  s.factory.Core().V1().Namespaces().Informer().HasSynced,
 		"custom-resource-definitions": s.known.CRDs.HasSynced,
 		"swept":                       s.swept.informer.HasSynced,
-		"tenants":                     s.known.Tenants.HasSynced,
+		"tenants":                     s.known.TenantStore.HasSynced,
 	}
-	s.Server.Cluster = stack.Cluster{
-		Owners:          s.known.Owners,
-		CustomScope:     s.known.CRDs.Of,
-		KindScope:       s.known.CRDs.OfKind,
-		CustomKind:      s.known.CRDs.KindOf,
-		Labelled:        s.swept.done,
-		Stale:           func() bool { return !s.current.Load() },
-		Tenants:         s.known.Tenants,
-		WithoutTenant:   s.known.WithoutTenant,
-		OwnedNamespaces: s.known.OwnedNamespaces,
-		References:      s.known.References,
-
-		PublicationSource: s.known.PublicationSource,
-		PublicationRole:   s.known.PublicationRole,
-	}
+	s.view = &view{Cluster: s.known, labeled: s.swept.done}
+	s.Server.Cluster = s.view
+	s.Server.Stale = func() bool { return !s.current.Load() }
 	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
 		return nil, err
 	}
 	s.deciding = []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants}
 	if *settings.Authorization.Grants.Enabled {
-		s.Server.Cluster.Grants = s.known.Grants.Grants()
-		s.synced["accessgrants"] = s.known.Grants.HasSynced
+		s.view.grants = s.known.Grants()
+		s.synced["accessgrants"] = s.known.GrantController.HasSynced
 		s.deciding = append(s.deciding, v1alpha1.ResourceAccessGrants)
 	}
 	if *settings.Admission.Quota.Enabled {
@@ -145,9 +138,9 @@ func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, names
 	}
 	if *settings.Admission.Quota.Enabled {
 		// Whose each is, for tenants that read their own: the rest is the admission half's.
-		s.Server.Cluster.Quotas = s.known.Quotas
-		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
-		s.runQuotas = func(ctx context.Context, _ *stack.Stack) { s.known.Quotas.Run(ctx) }
+		s.view.quotas = s.known.QuotaStore
+		s.synced["tenantquotas"] = s.known.QuotaStore.HasSynced
+		s.runQuotas = func(ctx context.Context, _ *stack.Stack) { s.known.QuotaStore.Run(ctx) }
 	}
 	return s, nil
 }
@@ -188,23 +181,21 @@ func NewForWebhooks(
 		APIAudiences: settings.Service.APIAudiences,
 	}
 	s.Server.Authorization.ReviewsElsewhere = true
-	selectors, err := cluster.NewNamespaceSelectors(cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
+	synced, err := s.known.FollowAdmission(s.factory.Scheduling().V1().PriorityClasses(),
+		cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
 	if err != nil {
 		return nil, err
 	}
-	classes := s.factory.Scheduling().V1().PriorityClasses()
-	s.synced["controllers"] = s.known.Controllers.HasSynced
-	s.synced["priority-classes"] = classes.Informer().HasSynced
-	s.synced["namespace-selectors"] = selectors.HasSynced
-	of := &s.Server.Cluster
-	of.ControllerMetadata, of.ControllerObjects = s.known.Controllers.Metadata, s.known.Controllers.Object
-	of.SelectedLabels, of.DefaultPriority = selectors.Reason, cluster.DefaultPriority(classes.Lister())
-	followed := append(s.known.Tenants.Metrics(), s.known.Definitions.Metrics()...)
+	s.synced["controllers"] = s.known.ControllerLookup.HasSynced
+	s.synced["admission-objects"] = synced
+	s.view.controllers = s.known.ControllerLookup
+	followed := slices.Concat(
+		s.known.TenantStore.Metrics(), s.known.GrantController.Metrics(), s.known.Definitions.Metrics())
 	if *settings.Admission.Quota.Enabled {
-		of.Quotas = s.known.Quotas
+		s.view.quotas = s.known.QuotaStore
 		s.runQuotas = func(ctx context.Context, stack *stack.Stack) { s.known.RunQuotas(ctx, stack.DefaultQuota) }
-		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
-		quotas, err := s.known.Quotas.Metrics()
+		s.synced["tenantquotas"] = s.known.QuotaStore.HasSynced
+		quotas, err := s.known.QuotaStore.Metrics()
 		if err != nil {
 			return nil, err
 		}
@@ -237,16 +228,10 @@ func NewForWebhooks(
 // as it is observed, so that requests at the same time may exceed a quota together. Before a
 // stack is built of the state.
 func (s *State) WithoutReservations() {
-	if s.Server.Cluster.Quotas != nil {
-		s.Server.Cluster.Quotas = observed{s.Server.Cluster.Quotas}
+	if s.view.quotas != nil {
+		s.view.quotas = observed{s.view.quotas}
 	}
 }
-
-// observed are quotas that nobody charges.
-type observed struct{ stack.QuotaStore }
-
-// Charge implements [quota.Store].
-func (observed) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 
 // protobuf lets the typed client save what JSON costs.
 func protobuf(config *rest.Config) *rest.Config {
@@ -315,7 +300,7 @@ func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	if err := s.known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return err
 	}
-	s.known.Tenants.OnLess(stack.TenantChanged)
+	s.known.TenantStore.OnLess(stack.TenantChanged)
 	s.factory.StartWithContext(ctx)
 	go s.follow(ctx)
 	if s.publishes {
@@ -328,7 +313,7 @@ func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	if s.runQuotas != nil {
 		go s.runQuotas(ctx, stack)
 	}
-	go s.known.Tenants.Run(ctx)
+	go s.known.TenantStore.Run(ctx)
 	if len(s.deciding) > 0 {
 		go s.known.Definitions.Run(ctx, nil) // the controller records events
 	}
@@ -336,19 +321,24 @@ func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	if s.webhooks != nil {
 		go s.webhooks.Run(ctx)
 	}
-	if s.Server.Cluster.Grants != nil {
-		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
+	if s.view.grants != nil {
+		go s.known.GrantController.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
 	go s.watches.probe(ctx, s.ask)
 	go wait.UntilWithContext(ctx, func(context.Context) { s.look() }, checkEvery)
 	return nil
 }
 
+// StartUsage writes what tenants use to their TenantUsages and as records, see [stack.Stack.StartUsage].
+func (s *State) StartUsage(ctx context.Context, stack *stack.Stack) *usage.Running {
+	return stack.StartUsage(ctx, usage.Webhook, s.known.Dynamic)
+}
+
 var errNotSynced = errors.New("the initial list is not complete")
 
 // OwnerOf returns the name of the tenant that owns a namespace, or "" if the cache does not know it.
 func (s *State) OwnerOf(namespace string) string {
-	ns, err := s.known.Namespaces.Get(namespace)
+	ns, err := s.known.NamespaceLister.Get(namespace)
 	if err != nil {
 		return ""
 	}
@@ -357,7 +347,7 @@ func (s *State) OwnerOf(namespace string) string {
 
 // CachedNamespace returns a Namespace from the watch cache. The caller MUST NOT change it.
 func (s *State) CachedNamespace(name string) (*corev1.Namespace, error) {
-	return s.known.Namespaces.Get(name)
+	return s.known.NamespaceLister.Get(name)
 }
 
 // FollowNamespaces registers a handler of Namespace events. It MUST be called before [State.Run].

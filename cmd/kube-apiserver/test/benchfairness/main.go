@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command benchfairness measures how long a quiet tenant waits while a noisy tenant has many
 // requests in flight. It compares upstream's API Priority and Fairness with the same behind the
 // wrapper of the compiled-in server. docs/design/benchmarks.md has its results.

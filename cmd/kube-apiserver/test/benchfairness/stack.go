@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,11 +19,12 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
-	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/apiserver"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -50,22 +54,22 @@ func newModes(ctx context.Context) (upstream, compiledIn mode, err error) {
 	if err != nil {
 		return mode{}, mode{}, err
 	}
-	stack, err := kubetenant.New(ctx, &configv1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{
+	fair, err := stack.New(ctx, &configv1alpha1.Settings{}, stack.Server{Cluster: (&lookup.Parts{
 		Owners:  authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil),
 		Tenants: store,
-	}})
+	}).Cluster()})
 	if err != nil {
 		return mode{}, mode{}, err
 	}
 	upstream = mode{
 		name:   "upstream",
 		wrap:   func(next flowcontrol.Interface) flowcontrol.Interface { return next },
-		around: stack.WithRequestState,
+		around: fair.WithRequestState,
 	}
 	compiledIn = mode{
 		name:   "compiled in",
-		wrap:   func(next flowcontrol.Interface) flowcontrol.Interface { return app.FlowByTenant(next, stack) },
-		around: stack.WithRequestState,
+		wrap:   func(next flowcontrol.Interface) flowcontrol.Interface { return apiserver.FlowByTenant(next, fair) },
+		around: fair.WithRequestState,
 	}
 	return upstream, compiledIn, nil
 }

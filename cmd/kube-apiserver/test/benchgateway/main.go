@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command benchgateway loads the gateway, beside two of httputil.ReverseProxy over the same
 // transports, before a server that does nothing and before a bare kube-apiserver, and prints the
 // tables of docs/design/benchmarks.md.

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command conformance runs test suites that nobody here wrote, upstream's integration tests and
 // controller-runtime's envtest packages, against upstream's kube-apiserver and against the composed
 // one, and compares test by test. What differs must stand on a list, each with its reason, and what

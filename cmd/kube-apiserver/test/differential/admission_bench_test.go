@@ -1,7 +1,9 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package differential
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -20,6 +22,8 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -83,14 +87,10 @@ func BenchmarkAdmission(b *testing.B) {
 		UID:         "uid",
 		Annotations: map[string]string{tenant.OnBehalfOfAnnotation: `{"user":"alice","tenant":"acme"}`},
 	}}
-	find := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
-		return owner, nil
-	}
-	stack, err := kubetenant.New(b.Context(), &configv1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{
-		Owners:             authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil),
-		ControllerMetadata: find,
-		ControllerObjects:  find,
-	}})
+	stack, err := kubetenant.New(b.Context(), &configv1alpha1.Settings{}, kubetenant.Config{Cluster: (&lookup.Parts{
+		Owners:      authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil),
+		Controllers: lookuptest.Controller{Owner: owner},
+	}).Cluster()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -167,18 +167,10 @@ func BenchmarkAdmission(b *testing.B) {
 }
 
 func through(b *testing.B, stack *kubetenant.Stack, a admission.Attributes, o admission.ObjectInterfaces) {
-	for _, p := range stack.Admission {
-		if m, ok := p.Interface.(admission.MutationInterface); ok && p.Handles(a.GetOperation()) {
-			if err := m.Admit(b.Context(), a, o); err != nil {
-				b.Fatal(err)
-			}
-		}
+	if err := stack.Admission.(admission.MutationInterface).Admit(b.Context(), a, o); err != nil {
+		b.Fatal(err)
 	}
-	for _, p := range stack.Admission {
-		if v, ok := p.Interface.(admission.ValidationInterface); ok && p.Handles(a.GetOperation()) {
-			if err := v.Validate(b.Context(), a, o); err != nil {
-				b.Fatal(err)
-			}
-		}
+	if err := stack.Admission.(admission.ValidationInterface).Validate(b.Context(), a, o); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -8,6 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -24,14 +28,6 @@ func checkDefinitions(t *testing.T, s *localserver.Server) {
 	problems, err := cluster.Definitions(t.Context(), c)
 	if err != nil || len(problems) != 0 {
 		t.Errorf("the definitions: %+v, %v", problems, err)
-	}
-}
-
-// removeDefinitions deletes all definitions of the project.
-func removeDefinitions(t *testing.T, s *localserver.Server) {
-	t.Helper()
-	if said, err := kubectl(t, s, "admin", "delete", "-f", definitionsFolder); err != nil {
-		t.Fatal(said)
 	}
 }
 
@@ -113,7 +109,13 @@ func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 	})
 	checkDefinitions(t, s)
 	if webhook { // an older definition would drop spec.suspension
-		do("replace", "-f", "../../../../cluster/testdata/tenants-adf3471.yaml")
+		const older = "../../../../cluster/testdata/tenants-adf3471.yaml"
+		if said, err := kubectl(t, s, "admin", "replace", "-f", older); err == nil ||
+			!strings.Contains(said, "lacks fields of the installed one") {
+			t.Errorf("an older definition replaces a newer one: %s", said)
+		}
+		do("annotate", "crd", "tenants.kubetenant.dev", tenant.AllowFieldRemovalAnnotation+"=true")
+		do("replace", "-f", older)
 		isDenied(true)
 		install()
 		isDenied(false)

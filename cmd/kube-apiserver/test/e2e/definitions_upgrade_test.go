@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -94,8 +97,9 @@ func oneOfEachKind(t *testing.T) (all []*unstructured.Unstructured) {
 		kinds[o.GetKind()] = true
 		all = append(all, o)
 	}
-	// Publications never had a handwritten definition.
-	if want := len(v1alpha1.ResourceNames()) - 1; len(kinds) != want || kinds[v1alpha1.KindPublication] {
+	// Publications and TenantUsages never had a handwritten definition.
+	if want := len(v1alpha1.ResourceNames()) - 2; len(kinds) != want || kinds[v1alpha1.KindPublication] ||
+		kinds[v1alpha1.KindTenantUsage] {
 		t.Fatalf("the file has %d kinds; want %d", len(kinds), want)
 	}
 	return all

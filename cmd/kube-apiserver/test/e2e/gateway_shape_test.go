@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -52,7 +55,7 @@ const (
 	exceptGatewayRules      = "Reviews of others"
 )
 
-// Skip implements [scenario.Shape].
+// Skip implements [scenario.Mode].
 func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	if why := s.compiledIn.Skip(sc, c); why != "" {
 		return why
@@ -158,7 +161,7 @@ func tokenOf(c *scenario.Case) string { return fmt.Sprintf("verbatim-%x", c.Name
 
 // prepareGateway puts a gateway into the configuration, before the server whose directory is given,
 // and a source of those that are taken verbatim.
-func prepareGateway(w *scenario.World, dir string) error {
+func prepareGateway(w *scenario.Fixture, dir string) error {
 	if err := prepareService(w); err != nil {
 		return err
 	}
@@ -211,8 +214,8 @@ func prepareGateway(w *scenario.World, dir string) error {
 	return os.WriteFile(w.ConfigFile, data, 0o600)
 }
 
-// Open implements [scenario.Shape].
-func (s *behindGateway) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+// Open implements [scenario.Mode].
+func (s *behindGateway) Open(ctx context.Context, w *scenario.Fixture) (scenario.Session, error) {
 	dir := s.dir
 	if !shared(w.Scenario) {
 		dir = w.Dir

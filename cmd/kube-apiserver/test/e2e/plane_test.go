@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -59,7 +62,7 @@ func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] =
 func currentConfig(dir string) string { return filepath.Join(dir, "current", "scenario.yaml") }
 
 // enter makes a world the current one of dir.
-func enter(dir string, w *scenario.World) error {
+func enter(dir string, w *scenario.Fixture) error {
 	link := filepath.Join(dir, "current")
 	if err := os.Symlink(w.Dir, link+".new"); err != nil {
 		return err

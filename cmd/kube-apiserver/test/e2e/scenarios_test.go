@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e runs the project against a real kube-apiserver.
 package e2e
 
@@ -26,15 +29,19 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// binary returns the path of a built command.
+// binary returns the path of a command or of a tool that the make target of the test builds.
 func binary(t *testing.T, name string) string {
 	t.Helper()
-	return filepath.Join(binaries(t), name)
+	path := filepath.Join(binaries(t), name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: run the test with its make target, which must build %s", err, name)
+	}
+	return path
 }
 
 // shape is a shape whose servers scenarios share.
 type shape interface {
-	scenario.Shape
+	scenario.Mode
 	// key is the same for scenarios that one server can be started for.
 	key(*scenario.Scenario) (string, error)
 	close() error
@@ -135,7 +142,7 @@ func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) shap
 	}
 }
 
-func testScenario(t *testing.T, shape scenario.Shape, s located) {
+func testScenario(t *testing.T, shape scenario.Mode, s located) {
 	err := scenario.Run(t.Context(), shape, s.file, s.Scenario, func(r scenario.Result) {
 		if r.Status == scenario.Failed {
 			t.Errorf("%s: expected %s, got %s", r.Case, r.Expected, r.Got)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -131,6 +134,8 @@ func TestOneServer(t *testing.T) {
 		reviewsAreDelegated(t, s)
 	})
 	t.Run("fair use", func(t *testing.T) { fairUseHolds(t, s, fairuse.Limits{}) })
+	t.Run("audit streams", func(t *testing.T) { auditStreamsHold(t, s) })
+	t.Run("usage", func(t *testing.T) { usageHolds(t, s) })
 	t.Run("no secret is told", func(t *testing.T) { noSecretIsTold(t, s, audit) })
 }
 

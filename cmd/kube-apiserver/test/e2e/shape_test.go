@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -52,7 +55,7 @@ func shared(s *scenario.Scenario) bool {
 	return s.Invalid == "" && !slices.Contains(startedCold, s.Metadata.Name)
 }
 
-// Keys implements [scenario.Shape].
+// Keys implements [scenario.Mode].
 func (s *compiledIn) Keys() *scenario.Keys { return s.keys }
 
 // key says for which scenarios one server can be started.
@@ -66,7 +69,7 @@ func (s *compiledIn) close() error {
 	return s.plane.close()
 }
 
-// Skip implements [scenario.Shape].
+// Skip implements [scenario.Mode].
 func (*compiledIn) Skip(s *scenario.Scenario, c *scenario.Case) string {
 	switch {
 	case s.Now != nil:
@@ -107,8 +110,8 @@ func (s *compiledIn) flags(config, dir string, d scenario.Delegate) ([]string, e
 	return args, nil
 }
 
-// Open implements [scenario.Shape].
-func (s *compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+// Open implements [scenario.Mode].
+func (s *compiledIn) Open(ctx context.Context, w *scenario.Fixture) (scenario.Session, error) {
 	if !shared(w.Scenario) {
 		args, err := s.flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
 		if err != nil {
@@ -143,7 +146,7 @@ func asSession(s *session, err error) (scenario.Session, error) {
 }
 
 // start seeds and starts a server of the scenario's own, in its folder.
-func (s *compiledIn) start(ctx context.Context, w *scenario.World, args []string) (*session, error) {
+func (s *compiledIn) start(ctx context.Context, w *scenario.Fixture, args []string) (*session, error) {
 	held, err := s.seed(ctx, w)
 	if err != nil {
 		return nil, err
@@ -163,7 +166,7 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.World, args []string
 // configuration in place of the one before, and what it holds into the cluster.
 func (s *compiledIn) enter(
 	ctx context.Context,
-	w *scenario.World,
+	w *scenario.Fixture,
 	args []string,
 	furnish func(_ *session, held []runtime.RawExtension, first bool) error,
 ) (*session, error) {
@@ -196,7 +199,7 @@ func (s *compiledIn) enter(
 }
 
 // open starts the plane in the world of its first scenario.
-func (s *compiledIn) open(ctx context.Context, w *scenario.World, args []string) (err error) {
+func (s *compiledIn) open(ctx context.Context, w *scenario.Fixture, args []string) (err error) {
 	if err := s.keys.Write(s.dir); err != nil {
 		return err
 	}
@@ -208,7 +211,7 @@ func (s *compiledIn) open(ctx context.Context, w *scenario.World, args []string)
 }
 
 // seed makes what the cluster holds, with tenancy off, and returns it.
-func (s *compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.RawExtension, error) {
+func (s *compiledIn) seed(ctx context.Context, w *scenario.Fixture) ([]runtime.RawExtension, error) {
 	held, err := scenario.Held(w.Scenario)
 	if err != nil || len(held) == 0 {
 		return nil, err
@@ -237,12 +240,12 @@ func (s *compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.Raw
 // session answers for one scenario over HTTP.
 type session struct {
 	*caller
-	world    *scenario.World
+	world    *scenario.Fixture
 	end      func()
 	allowing bool
 }
 
-func newSession(w *scenario.World, server *localserver.Server, end func()) (*session, error) {
+func newSession(w *scenario.Fixture, server *localserver.Server, end func()) (*session, error) {
 	c, err := newCaller(server.URL, server.Kubeconfig("admin"))
 	s := &session{caller: c, world: w, end: end}
 	w.UID = s.uid

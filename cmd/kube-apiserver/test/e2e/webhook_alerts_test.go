@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -6,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,6 +76,16 @@ func alertCases() []alertCase {
 			map[string]string{
 				`kubetenant_webhook_requests_total{path="/authorize",code="200"}`: "0+1x10000",
 				`kubetenant_webhook_requests_total{path="/authorize",code="429"}`: "0+1x10000",
+			},
+		},
+		{
+			"KubetenantAuditStreamsFail",
+			"10m",
+			map[string]string{`kubetenant_audit_stream_records_total{pod="a",stream="tenant",result="dropped"}`: "0+1x10000"},
+			map[string]string{
+				`kubetenant_audit_stream_records_total{pod="a",stream="tenant",result="written"}`: "0+1x10000",
+				`kubetenant_audit_stream_records_total{pod="b",stream="tenant",result="failed"}`:  "0+1x10000",
+				`kubetenant_gateway_cluster_current{pod="b",cluster="eu1"}`:                       "1+0x10000",
 			},
 		},
 		{
@@ -192,6 +206,36 @@ func alertCases() []alertCase {
 			map[string]string{"kubetenant_controller_sweep_lacking": day("0")},
 		},
 		{
+			"KubetenantUsageNotWritten",
+			"2h",
+			map[string]string{`kubetenant_usage_errors_total{pod="a",operation="spool"}`: "0+1x10000"},
+			map[string]string{`kubetenant_usage_errors_total{pod="a",operation="spool"}`: day("5")},
+		},
+		{
+			"KubetenantUsageNotDelivered",
+			"2h",
+			map[string]string{
+				`kubetenant_usage_records_total{pod="a",result="failed"}`: "0+1x10000",
+				`kubetenant_usage_records_total{pod="a",result="sent"}`:   day("5"),
+			},
+			map[string]string{
+				`kubetenant_usage_records_total{pod="a",result="failed"}`: "0+1x10000",
+				`kubetenant_usage_records_total{pod="a",result="sent"}`:   "0+1x10000",
+			},
+		},
+		{
+			"KubetenantUsageDropped",
+			"2h",
+			map[string]string{`kubetenant_usage_records_total{pod="a",result="dropped"}`: "0+1x10000"},
+			map[string]string{`kubetenant_usage_records_total{pod="a",result="sent"}`: "0+1x10000"},
+		},
+		{
+			"KubetenantUsageNotMeasured",
+			"12h",
+			map[string]string{"kubetenant_usage_measure_errors_total": "0+1x10000"},
+			map[string]string{"kubetenant_usage_measure_errors_total": day("1")},
+		},
+		{
 			"KubetenantCertificatesDown",
 			"30m",
 			map[string]string{leading + `{name="kubetenant-certificates"}`: day("0")},
@@ -226,6 +270,42 @@ func TestWebhookAlertsOfTheGateway(t *testing.T) {
 	run(t, "kubetenant-gateway", "generate", "--monitoring", "--config", config, "--image", "example.com/gateway:1",
 		"--out", filepath.Join(dir, "out"))
 	testAlerts(t, filepath.Join(dir, "out", "monitoring.yaml"), gatewayAlertCases())
+}
+
+// TestWebhookDashboardQueries checks that Prometheus' own tool parses every query of the dashboard.
+func TestWebhookDashboardQueries(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../../../deploy/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	var rules []map[string]string
+	for _, p := range dashboard.Panels {
+		for _, q := range p.Targets {
+			rules = append(rules, map[string]string{"record": "query:" + strconv.Itoa(len(rules)), "expr": q.Expr})
+		}
+	}
+	if len(rules) < 30 {
+		t.Errorf("%d queries", len(rules))
+	}
+	group := map[string]any{"name": "dashboard", "rules": rules}
+	text, err := json.Marshal(map[string]any{"groups": []any{group}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "promtool", "check", "rules", path)
 }
 
 // testAlerts tests the alerts in a file, each of which must have a case.
@@ -274,6 +354,9 @@ func testAlerts(t *testing.T, path string, cases []alertCase) {
 	for _, c := range cases {
 		if !slices.Contains(names, c.alert) {
 			t.Errorf("there is no alert %s", c.alert)
+		}
+		if len(c.rest) == 0 {
+			t.Errorf("%s has no series that do not raise it", c.alert)
 		}
 		untested = slices.DeleteFunc(untested, func(name string) bool { return name == c.alert })
 		for _, side := range []struct {

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -5,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -155,7 +157,17 @@ func TestWebhookManifestsApply(t *testing.T) {
 // TestWebhookChart: Helm makes the same of the chart as generate does.
 func TestWebhookChart(t *testing.T) {
 	t.Parallel()
-	out := generated(t)
+	for _, storage := range []string{"", "EmptyDir", "Claim"} {
+		t.Run(storage, func(t *testing.T) {
+			t.Parallel()
+			compareChart(t, generated(t, "--storage="+storage))
+		})
+	}
+}
+
+// compareChart compares what Helm and generate make of the chart. The folder is that of generate.
+func compareChart(t *testing.T, out string) {
+	t.Helper()
 	const chart = "../../../../deploy/chart"
 	values := filepath.Join(out, "values.yaml")
 	run(t, "helm", "lint", "--strict", chart, "-f", values)
@@ -280,93 +292,6 @@ func makeRoom(t *testing.T, s *localserver.Server, kinds string) {
 	}
 }
 
-// TestWebhookInstallSteps follows docs/install.md command by command, from the certificates to the
-// webhooks and away again, on a server without nodes: the pod that makes the certificates is a
-// process here, and no rollout is waited for.
-func TestWebhookInstallSteps(t *testing.T) {
-	t.Parallel()
-	s := start(t, t.TempDir(), "--webhook")
-	// its accounts stay: the service that kube-apiserver asks goes on with their tokens
-	makeRoom(t, s, "roles,rolebindings,configmaps,leases,secrets")
-	removeDefinitions(t, s)                                             // so that the page has to install each
-	for _, kind := range []string{"ServiceMonitor", "PrometheusRule"} { // of the Prometheus operator
-		plural := strings.ToLower(kind) + "s"
-		apply(
-			t, s, fmt.Sprintf(
-				`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.monitoring.coreos.com},
-spec: {group: monitoring.coreos.com, scope: Namespaced,
-names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage: true,
-schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`,
-				plural, kind,
-			),
-		)
-		if said, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=30s",
-			"crd/"+plural+".monitoring.coreos.com"); err != nil {
-			t.Fatal(said)
-		}
-	}
-	page, err := os.ReadFile("../../../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := errors.Join(os.Symlink(binaries(t), filepath.Join(dir, "bin")),
-		os.WriteFile(filepath.Join(dir, "tokens.csv"), []byte("tok,alice,u1,dev,,acme\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	shell := func(commands string) {
-		t.Helper()
-		// The address is the operator's choice: one of this server's.
-		commands = strings.ReplaceAll(commands, "10.96.0.77", "10.0.0.77")
-		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c",
-			`kubectl() { [[ "$*" == *"rollout status"* ]] || command kubectl "$@"; }`+"\n"+commands)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("admin"), "PATH="+binaries(t)+":"+os.Getenv("PATH"))
-		if said, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", commands, err, said)
-		}
-	}
-	admin := client(t, config(t, s, "admin"))
-	ran := 0
-	for i, block := range strings.Split(string(page), "```") {
-		if i%2 == 0 || strings.Contains(block, "helm ") {
-			continue
-		}
-		if text, is := strings.CutPrefix(block, "yaml\n"); is {
-			if !strings.Contains(text, "kind: TenancyConfiguration") {
-				continue // a part of a configuration
-			}
-			if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		shell(block)
-		ran++
-		if strings.Contains(block, "deployment.yaml") { // what a node would start
-			startCertificates(t, accountKubeconfig(t, s, admin, "kubetenant-certificates"), 1)
-			waittest.Until(t, func() error {
-				_, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), "kubetenant-webhook-tls", metav1.GetOptions{})
-				return err
-			})
-		}
-	}
-	if ran != 8 {
-		t.Errorf("%d blocks of commands", ran)
-	}
-	checkDefinitions(t, s)
-	// the page's order of taking it away
-	for name := range strings.SplitSeq("webhooks policies deployment config flowcontrol accounts", " ") {
-		if !strings.Contains(string(page), name+".yaml") {
-			t.Errorf("the page does not name %s.yaml", name)
-		}
-		shell("kubectl delete -f installed/cluster/" + name + ".yaml")
-	}
-	if left := installedNames(t, s); left != "" {
-		t.Errorf("left:\n%s", left)
-	}
-}
-
 // TestWebhookHelm follows the page with Helm on a server whose nodes run nothing: install, upgrade,
 // uninstall. What is installed is there each time, and gone in the end, but for the definitions.
 func TestWebhookHelm(t *testing.T) {
@@ -386,21 +311,23 @@ func TestWebhookHelm(t *testing.T) {
 		}
 		return string(said)
 	}
-	page, err := os.ReadFile("../../../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The commands as they stand in the page.
-	command := func(verb string) []string {
+	pages := map[string]string{"install": "docs/install.md", "upgrade": "docs/tasks/upgrade.md"}
+	command := func(verb string) []string { // the command in the page
 		t.Helper()
+		page, err := os.ReadFile(filepath.Join("../../../..", pages[verb]))
+		if err != nil {
+			t.Fatal(err)
+		}
 		for line := range strings.Lines(string(page)) {
 			if rest, is := strings.CutPrefix(strings.TrimSpace(line), "helm "+verb+" "); is {
-				rest = strings.NewReplacer("deploy/chart", "../../../../deploy/chart", "installed/values.yaml", values).
-					Replace(rest)
+				rest = strings.NewReplacer(
+					"kubetenant-webhook-0.1.0.tgz", "../../../../deploy/chart",
+					"installed/values.yaml", values,
+				).Replace(rest)
 				return append([]string{verb}, strings.Fields(rest)...)
 			}
 		}
-		t.Fatalf("docs/install.md has no helm %s", verb)
+		t.Fatalf("%s has no helm %s", pages[verb], verb)
 		return nil
 	}
 	if said, err := kubectl(t, s, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
@@ -498,6 +425,8 @@ func TestWebhookChartValues(t *testing.T) {
 		{"imagePullSecrets[0]=x", "/imagePullSecrets/0"},
 		{"priorityClassName=1", "/priorityClassName"},
 		{"exemptSystem=x", "/exemptSystem"},
+		{"storage.type=HostPath", "/storage/type"},
+		{"storage.size=large", "/storage/size"},
 	} {
 		said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart",
 			"-f", filepath.Join(out, "values.yaml"), "--set", c.set).CombinedOutput()

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 package e2e
 
 import (
@@ -28,7 +31,7 @@ type behindWebhook struct{ compiledIn }
 
 // key implements shape: what is installed for a configuration is the server's from its start.
 func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
-	w, err := scenario.NewWorld(sc, s.keys)
+	w, err := scenario.NewFixture(sc, s.keys)
 	if err != nil {
 		return "", err
 	}
@@ -94,7 +97,7 @@ const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1",
 	`"spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*",` +
 	`"nonResourcePath":"*"}}` + "\n"
 
-// Skip implements [scenario.Shape].
+// Skip implements [scenario.Mode].
 func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	if why := s.compiledIn.Skip(sc, c); why != "" || c == nil {
 		return why
@@ -151,15 +154,15 @@ func (*behindWebhook) flags(config, dir string, d scenario.Delegate) ([]string, 
 }
 
 // prepareService takes out of the configuration what the server behind the service does not have.
-func prepareService(w *scenario.World) error {
+func prepareService(w *scenario.Fixture) error {
 	if w.Scenario.Delegate == scenario.DelegateRBAC {
 		return nil
 	}
 	return withoutRBAC(w.ConfigFile)
 }
 
-// Open implements [scenario.Shape].
-func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+// Open implements [scenario.Mode].
+func (s *behindWebhook) Open(ctx context.Context, w *scenario.Fixture) (scenario.Session, error) {
 	if err := prepareService(w); err != nil {
 		return nil, err
 	}
@@ -179,7 +182,7 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.S
 // session starts what the scenario runs on, with those flags, or the service
 // anew where it runs already.
 func (s *behindWebhook) session(
-	ctx context.Context, w *scenario.World, flags func(config, dir string, d scenario.Delegate) ([]string, error),
+	ctx context.Context, w *scenario.Fixture, flags func(config, dir string, d scenario.Delegate) ([]string, error),
 ) (*session, error) {
 	if !shared(w.Scenario) {
 		args, err := flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)

@@ -1,3 +1,6 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command floods sends floods of HTTP/2 frames to a server, and measures meanwhile how long another
 // caller waits. docs/design/benchmarks.md has its results.
 package main

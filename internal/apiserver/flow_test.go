@@ -1,10 +1,17 @@
-package app_test
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,10 +26,12 @@ import (
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/apiserver"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/usage"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -58,14 +67,14 @@ func TestFlowByTenant(t *testing.T) {
 		Burst:             ptr.To[int32](2),
 		Level:             "gold",
 	}}
-	stack, err := kubetenant.New(t.Context(), settings, kubetenant.Server{
-		Cluster: kubetenant.Cluster{Owners: owners},
+	s, err := stack.New(t.Context(), settings, stack.Server{
+		Cluster: lookuptest.OwnedBy(owners),
 		Now:     func() time.Time { return time.Unix(1_000_000, 0) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if app.FlowByTenant(nil, stack) != nil {
+	if apiserver.FlowByTenant(nil, s) != nil {
 		t.Error("a server without API Priority and Fairness has it now")
 	}
 	next := &recordedFlows{}
@@ -73,12 +82,12 @@ func TestFlowByTenant(t *testing.T) {
 		return flowcontrolrequest.WorkEstimate{}
 	}
 	served := 0
-	handler := filters.WithPriorityAndFairness(stack.WithTenant(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	handler := filters.WithPriorityAndFairness(s.WithTenant(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		served++
-	})), nil, app.FlowByTenant(next, stack), noWork, time.Second)
+	})), nil, apiserver.FlowByTenant(next, s), noWork, time.Second)
 	send := func(name, id string) *http.Response {
 		w := httptest.NewRecorder()
-		stack.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			u := authz.NoteCaller(r.Context(),
 				&user.DefaultInfo{Name: name, Groups: []string{"dev"}, Extra: map[string][]string{tenant.ExtraKey: {id}}})
 			ctx := request.WithUser(r.Context(), u)
@@ -107,5 +116,78 @@ func TestFlowByTenant(t *testing.T) {
 		if u := next.users[i]; u.GetName() != want.Name || !slices.Equal(u.GetGroups(), want.Groups) {
 			t.Errorf("request %d is of %s %q, want %s %q", i, u.GetName(), u.GetGroups(), want.Name, want.Groups)
 		}
+	}
+}
+
+// estimatedFlows executes every request after it has estimated its work, as upstream does.
+type estimatedFlows struct{ flowcontrol.Interface }
+
+func (estimatedFlows) Handle(
+	_ context.Context,
+	_ flowcontrol.RequestDigest,
+	_ func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+	estimate func() flowcontrolrequest.WorkEstimate,
+	_ fairqueuing.QueueNoteFn,
+	execute func(),
+) {
+	estimate()
+	execute()
+}
+
+// TestSeats checks that the seats of a request are recorded for its tenant, also if the request panics.
+func TestSeats(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "usage.jsonl")
+	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}, nil)
+	s, err := stack.New(t.Context(), &configv1alpha1.Settings{Usage: configv1alpha1.Usage{
+		Directory: filepath.Join(dir, "spool"),
+		File:      &configv1alpha1.UsageFile{Path: path},
+	}}, stack.Server{Cluster: lookuptest.OwnedBy(owners)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := s.StartUsage(t.Context(), usage.KubeAPIServer, nil)
+	flow := apiserver.FlowByTenant(estimatedFlows{}, s)
+	work := func() {
+		for began := time.Now(); time.Since(began) < 100*time.Microsecond; {
+			continue
+		}
+	}
+	for id, execute := range map[string]func(){
+		"acme": work,
+		"initech": func() {
+			work()
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		s.WithRequestState(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			defer func() { _ = recover() }()
+			u := authz.NoteCaller(r.Context(),
+				&user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
+			flow.Handle(r.Context(), flowcontrol.RequestDigest{User: u}, nil, func() flowcontrolrequest.WorkEstimate {
+				return flowcontrolrequest.WorkEstimate{InitialSeats: 1000} // for requests of microseconds
+			}, nil, execute)
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
+	}
+	running.Stop(t.Context())
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seats := map[string]int64{}
+	for line := range strings.Lines(string(data)) {
+		var r struct {
+			Tenant           string
+			SeatMilliseconds int64
+		}
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		seats[r.Tenant] += r.SeatMilliseconds
+	}
+	if len(seats) != 2 || seats["acme"] <= 0 || seats["initech"] <= 0 {
+		t.Errorf("seats %v; want some of both tenants", seats)
 	}
 }

@@ -1,9 +1,13 @@
-package app
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
 
 import (
 	"context"
 	"hash/maphash"
 	"strconv"
+	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
-	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
 // limitedNames is the number of names under which upstream's filter records requests above a limit. It
@@ -27,22 +31,25 @@ const limitedPrefix = "kubetenant-fair-use-"
 type flowByTenant struct {
 	flowcontrol.Interface
 
-	stack *kubetenant.Stack
+	stack *stack.Stack
 	seed  maphash.Seed // no tenant can choose with which others it shares a name
 }
 
 // FlowByTenant returns next with one flow for each tenant. It returns nil if next is nil, which is a
 // server without API Priority and Fairness.
-func FlowByTenant(next flowcontrol.Interface, stack *kubetenant.Stack) flowcontrol.Interface {
+func FlowByTenant(next flowcontrol.Interface, s *stack.Stack) flowcontrol.Interface {
 	if next == nil {
 		return nil
 	}
-	return &flowByTenant{next, stack, maphash.MakeSeed()}
+	return &flowByTenant{next, s, maphash.MakeSeed()}
 }
 
 // Handle implements [flowcontrol.Interface]. If it does not execute a request, upstream's filter
 // answers with status 429. The time to wait grows with the number of such requests
 // (k8s.io/apiserver pkg/server/filters/priority-and-fairness.go, v0.37.1).
+//
+// It records how long the request occupies its initial seats. That does not include the seats that a write
+// occupies afterwards for the watches that it notifies.
 func (f *flowByTenant) Handle(
 	ctx context.Context,
 	digest flowcontrol.RequestDigest,
@@ -58,8 +65,18 @@ func (f *flowByTenant) Handle(
 		return
 	}
 	defer leave()
+	seats, lasted := uint64(1), time.Duration(0)
+	defer func() { f.stack.Executed(ctx, seats, lasted) }() // after the seats are released
 	digest.User = flow
-	f.Interface.Handle(ctx, digest, note, estimate, queued, execute)
+	f.Interface.Handle(ctx, digest, note, func() flowcontrolrequest.WorkEstimate {
+		work := estimate()
+		seats = work.InitialSeats
+		return work
+	}, queued, func() {
+		began := time.Now()
+		defer func() { lasted = time.Since(began) }()
+		execute()
+	})
 }
 
 // limitedName returns the name under which upstream's filter records a refused request of a user.

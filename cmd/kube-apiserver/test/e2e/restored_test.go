@@ -1,0 +1,254 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const restoredConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  revocation: { path: revoked.yaml }
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+  - { name: cluster, serviceAccount: { issuer: https://kubernetes.default.svc, keyFiles: [pki/service-account.key] } }
+`
+
+// beforeBackup are the objects that the backup contains.
+const beforeBackup = `
+apiVersion: kubetenant.dev/v1alpha1
+kind: Tenant
+metadata: { name: acme }
+spec: { id: acme }
+---
+apiVersion: kubetenant.dev/v1alpha1
+kind: Tenant
+metadata: { name: globex }
+spec: { id: globex }
+---
+apiVersion: kubetenant.dev/v1alpha1
+kind: Tenant
+metadata: { name: initech }
+spec: { id: initech }
+---
+apiVersion: kubetenant.dev/v1alpha1
+kind: AccessGrant
+metadata: { name: read, namespace: acme--web }
+spec:
+  from: { tenant: globex, groups: [ "tenant:globex" ] }
+  to: [ { apiGroups: [ "" ], resources: [ configmaps ], verbs: [ get ] } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: { name: guest, namespace: acme--web }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: guest } ]
+---
+apiVersion: v1
+kind: Namespace
+metadata: { name: kubetenant-system }
+---
+apiVersion: v1
+kind: Secret
+metadata: { name: kubetenant-webhook-config, namespace: kubetenant-system }
+stringData: { revoked.yaml: "first" }
+`
+
+// TestRestoredEtcd restores an etcd snapshot. It checks the table in docs/tasks/backup.md about the
+// changes after the snapshot, and that kubectl tenant validate --restored lists them.
+func TestRestoredEtcd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("tenancy.yaml", restoredConfig)
+	write("revoked.yaml", noRevocations)
+	policy := write("audit-policy.yaml",
+		"apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [ { level: Metadata } ]\n")
+	log := filepath.Join(dir, "audit.log")
+	args := []string{"--", "--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}
+	s := start(t, dir, args...)
+	prepare(t, s)
+	mustKubectl(t, s, "apply", "-f", write("objects.yaml", beforeBackup))
+	uid := func(kind, name string) string {
+		t.Helper()
+		return mustKubectl(t, s, "get", kind, name, "-o", "jsonpath={.metadata.uid}")
+	}
+	initech := uid("tenant", "initech")
+
+	data, snapshot := filepath.Join(dir, "etcd", "data"), filepath.Join(dir, "snapshot")
+	stopped(t, s)
+	if err := os.CopyFS(snapshot, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, dir, args...)
+	waittest.Until(t, func() error { return changeAfterBackup(t, s, initech) })
+	mustKubectl(t, s, "apply", "-f", write("hooli.yaml",
+		"{apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: {name: hooli}, spec: {id: hooli}}"))
+	hooli := uid("tenant", "hooli")
+	write("revoked.yaml", noRevocations+"users: [ { tenant: globex, name: bob } ]\n")
+	usage := filepath.Join(dir, "records")
+	records := usageOf("acme", uid("tenant", "acme")) + usageOf("hooli", hooli)
+	if err := os.Mkdir(usage, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write("records/usage.jsonl", records)
+	check := []string{"validate", "--restored", "--audit-log", log, "--usage-records", usage}
+	if code, out := exitCode(t, s, check...); code != 0 {
+		t.Errorf("before the restore: exit code %d\n%s", code, out)
+	}
+
+	stopped(t, s)
+	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(snapshot))); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, dir, args...)
+	checkRestored(t, s)
+	if text, err := os.ReadFile(filepath.Join(dir, "revoked.yaml")); err != nil || !strings.Contains(string(text), "bob") {
+		t.Errorf("the file of revocations on disk is %q, %v", text, err)
+	}
+	code, out := exitCode(t, s, check...)
+	checkFindings(t, code, out, hooli)
+
+	waittest.Until(t, func() error { return changeAfterBackup(t, s, initech) })
+	mustKubectl(t, s, "apply", "-f", filepath.Join(dir, "hooli.yaml"))
+	_, out = exitCode(t, s, "validate", "--restored", "--audit-log", log)
+	if strings.Contains(out, "fix: ") {
+		t.Errorf("after the changes were repeated:\n%s", out)
+	}
+}
+
+// checkFindings checks that the output names each lost change, and nothing else.
+func checkFindings(t *testing.T, code int, out, hooli string) {
+	t.Helper()
+	if code != 1 {
+		t.Errorf("after the restore: exit code %d", code)
+	}
+	for _, want := range []string{
+		"Tenant initech: was deleted at ", "fix: kubectl tenant delete-tenant initech\n",
+		"Tenant acme: was written at ", "a suspension may be missing",
+		"Tenant hooli: was written at ", "tenant hooli: the usage records contain the UID " + hooli,
+		"AccessGrant acme--web/read: was deleted at ", "fix: kubectl delete accessgrant read -n acme--web\n",
+		"RoleBinding acme--web/guest: was deleted at ",
+		"Secret kubetenant-system/kubetenant-webhook-config: was written at ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no finding %q in\n%s", want, out)
+		}
+	}
+	if strings.Count(out, "\n  fix: ") != 7 || strings.Contains(out, "Tenant globex") {
+		t.Errorf("other findings:\n%s", out)
+	}
+}
+
+// changeAfterBackup makes the changes that a restore of the backup loses. It can be repeated.
+func changeAfterBackup(t *testing.T, s *localserver.Server, initech string) error {
+	t.Helper()
+	for _, args := range [][]string{
+		{"delete-tenant", "initech", "--yes", "--wait=false"},
+		{"suspend", "acme", "--read-only"},
+	} {
+		if out, err := tenantOutput(t, s, "admin", args...); err != nil {
+			return fmt.Errorf("%v: %s", args, out)
+		}
+	}
+	for _, args := range [][]string{
+		{"delete", "accessgrant", "read", "-n", "acme--web", "--ignore-not-found"},
+		{"delete", "rolebinding", "guest", "-n", "acme--web", "--ignore-not-found"},
+		{
+			"patch", "secret", "kubetenant-webhook-config", "-n", "kubetenant-system", "-p",
+			`{"stringData":{"revoked.yaml":"second"}}`,
+		},
+		{"get", "retiredtenant", "initech-" + initech},
+	} {
+		if out, err := kubectl(t, s, "admin", args...); err != nil {
+			return fmt.Errorf("%v: %s", args, out)
+		}
+	}
+	return nil
+}
+
+// checkRestored checks that each change is lost.
+func checkRestored(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	if out := mustKubectl(t, s, "get", "tenants", "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.suspension}"+
+		"{.metadata.deletionTimestamp},{end}"); out != "acme ,globex ,initech ," {
+		t.Errorf("Tenants %q", out)
+	}
+	if out := mustKubectl(t, s, "get", "retiredtenants", "-o", "name"); out != "" {
+		t.Errorf("RetiredTenants %q", out)
+	}
+	if out := mustKubectl(t, s, "get", "secret", "kubetenant-webhook-config", "-n", "kubetenant-system", "-o",
+		`jsonpath={.data.revoked\.yaml}`); out != "Zmlyc3Q=" {
+		t.Errorf("revocations %q", out)
+	}
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "acme", "create", "configmap", "again", "-n", "acme--web"); err != nil {
+			return fmt.Errorf("a suspended tenant writes: %s", out)
+		}
+		return nil
+	})
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "globex", "get", "configmap", "again", "-n", "acme--web"); err != nil {
+			return fmt.Errorf("a deleted grant: %s", out)
+		}
+		return nil
+	})
+	mustKubectl(t, s, "get", "rolebinding", "guest", "-n", "acme--web")
+}
+
+// mustKubectl returns the output of a command of kubectl, which must succeed.
+func mustKubectl(t *testing.T, s *localserver.Server, args ...string) string {
+	t.Helper()
+	var out string
+	waittest.Until(t, func() (err error) { // a definition may not be served yet
+		if out, err = kubectl(t, s, "admin", args...); err != nil {
+			err = fmt.Errorf("%v: %s", args, out)
+		}
+		return err
+	})
+	return out
+}
+
+func stopped(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exitCode returns the exit code of a command of kubectl tenant, and its output.
+func exitCode(t *testing.T, s *localserver.Server, args ...string) (code int, output string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), append(args, "--kubeconfig",
+		s.Kubeconfig("admin"))...)
+	out, err := cmd.CombinedOutput()
+	if failed := (*exec.ExitError)(nil); err != nil && !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+// usageOf returns a usage record of the current hour.
+func usageOf(id, uid string) string {
+	const form = `{"server":"cp-0","started":"2026-01-01T00:00:00Z","uid":%q,"tenant":%q,"hour":%q,"requests":1}` + "\n"
+	return fmt.Sprintf(form, uid, id, time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339))
+}

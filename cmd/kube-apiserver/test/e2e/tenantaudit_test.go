@@ -1,0 +1,207 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/tenantaudit"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const auditWebhookConfig = webhookProvisionConfig + "audit: { directory: audit }\n"
+
+// auditRights gives the users of two tenants the right to read their streams.
+const auditRights = `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole,
+  metadata: { name: audit-readers }, rules: [ { nonResourceURLs: [/kubetenant/audit], verbs: [get] } ] }`
+
+const auditBinding = `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding,
+  metadata: { name: audit-readers },
+  roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: audit-readers },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" },
+    { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:globex" } ] }`
+
+// recordsOf returns the records that a command prints.
+func recordsOf(t *testing.T, out string) (all []tenantaudit.Record) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		var r tenantaudit.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// find returns the record of a request for the ConfigMap of [makeAuditedRequests], or nil.
+func find(all []tenantaudit.Record, verb string) *tenantaudit.Record {
+	for i := range all {
+		if r := &all[i]; r.Verb == verb && r.Resource == "configmaps" && r.Name == "audited" {
+			return r
+		}
+	}
+	return nil
+}
+
+// makeAuditedRequests sends a write of acme, one of the system, and one that globex may not send.
+func makeAuditedRequests(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	admin := client(t, config(t, s, "admin"))
+	waittest.Until(t, func() error { // no events of the first seconds, which may belong to an earlier namespace
+		ns, err := admin.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+		if err == nil && authz.MayPrecede(time.Now().Add(-time.Second), ns.CreationTimestamp.Time) {
+			err = errors.New("the namespace is too new")
+		}
+		return err
+	})
+	for _, args := range [][]string{
+		{"acme", "create", "configmap", "audited", "-n", "acme--web"},
+		{"admin", "label", "configmap", "audited", "-n", "acme--web", "by=admin"},
+	} {
+		if out, err := kubectl(t, s, args[0], args[1:]...); err != nil {
+			t.Fatal(out)
+		}
+	}
+	if out, err := kubectl(t, s, "globex", "delete", "configmap", "audited", "-n", "acme--web"); err == nil {
+		t.Fatalf("globex deleted an object of acme: %s", out)
+	}
+}
+
+// checkStream checks the records of acme's stream after [makeAuditedRequests].
+func checkStream(all []tenantaudit.Record) error {
+	created, labelled := find(all, "create"), find(all, "patch")
+	switch {
+	case created == nil || created.User == "" || created.Tenant != "acme" || created.Code != 201:
+		return fmt.Errorf("the own write is recorded as %+v", created)
+	case labelled == nil || labelled.User != "" || labelled.Tenant != "system" || labelled.Code != 200:
+		return fmt.Errorf("the write of the system is recorded as %+v", labelled)
+	}
+	for i := range all {
+		if r := &all[i]; r.Tenant == "globex" || r.Verb == "delete" && r.Name == "audited" {
+			return fmt.Errorf("the stream has a refused request of another tenant: %+v", r)
+		}
+	}
+	return nil
+}
+
+// tenantOutput returns what a command of kubectl tenant prints, or its error.
+func tenantOutput(t *testing.T, s *localserver.Server, name string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
+		append(args, "--kubeconfig", s.Kubeconfig(name))...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return errs.String(), err
+	}
+	return string(out), nil
+}
+
+// auditStreamsHold checks which records the callers of a server with streams read.
+func auditStreamsHold(t *testing.T, s *localserver.Server) {
+	apply(t, s, auditRights)
+	apply(t, s, auditBinding)
+	makeAuditedRequests(t, s)
+	read := func(name string, args ...string) (string, error) {
+		return tenantOutput(t, s, name, append([]string{"audit", "-o", "json", "--since", "10m"}, args...)...)
+	}
+	waittest.Until(t, func() error {
+		out, err := read("acme")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return checkStream(recordsOf(t, out))
+	})
+	waittest.Until(t, func() error {
+		out, err := read("globex", "--denied")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if r := find(recordsOf(t, out), "delete"); r == nil || r.Code != 403 || r.User == "" {
+			return fmt.Errorf("the own denied request is recorded as %+v", r)
+		}
+		return nil
+	})
+	for _, id := range []string{"acme", "system", "nobody"} {
+		if out, err := read("globex", "--tenant", id); err == nil {
+			t.Errorf("globex reads the stream of %s: %s", id, out)
+		}
+	}
+	out, err := read("admin", "--tenant", "acme")
+	if err != nil {
+		t.Fatal(out)
+	}
+	if err := checkStream(recordsOf(t, out)); err != nil {
+		t.Errorf("the stream of acme, read by the admin: %v", err)
+	}
+	if out, err = read("admin"); err != nil {
+		t.Fatal(out)
+	}
+	if r := find(recordsOf(t, out), "delete"); r == nil || r.Tenant != "globex" || r.User == "" {
+		t.Errorf("the system's stream has the denied request as %+v", r)
+	}
+}
+
+// usageHolds checks which usage the callers of a server read.
+func usageHolds(t *testing.T, s *localserver.Server) {
+	waittest.Until(t, func() error {
+		out, err := tenantOutput(t, s, "admin", "usage", "acme", "-o", "json")
+		if err != nil || !strings.Contains(out, `"requests"`) {
+			return fmt.Errorf("the usage of acme: %w: %s", err, out)
+		}
+		return nil
+	})
+	if out, err := tenantOutput(t, s, "globex", "usage", "acme"); err == nil {
+		t.Errorf("globex reads the usage of acme: %s", out)
+	}
+}
+
+// TestWebhookAudit: an unmodified kube-apiserver sends its audit events to the service, which writes the
+// streams. A caller without the certificate of kube-apiserver does not find the path.
+func TestWebhookAudit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(auditWebhookConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--webhook")
+	prepareAudited(t, s)
+	makeAuditedRequests(t, s)
+	waittest.Until(t, func() error {
+		out, err := tenantOutput(t, s, "admin", "audit", "-o", "json", "--from", filepath.Join(dir, "audit"),
+			"--uid", "id-acme")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return checkStream(recordsOf(t, out))
+	})
+}
+
+// prepareAudited gives two tenants a namespace each, and the right to write there.
+func prepareAudited(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	for _, id := range []string{"acme", "globex"} {
+		namespace := id + "--web"
+		apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+
+			`, labels: { kubetenant.dev/tenant: `+id+` } } }`)
+		apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding,
+  metadata: { name: users, namespace: `+namespace+` },
+  roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:`+id+`" } ] }`)
+	}
+}

@@ -1,0 +1,336 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apiserver puts a stack into a generic API server. It also runs the tasks of the server for
+// tenants: it follows the cluster, installs the definitions of kubetenant's kinds, and runs the
+// controllers of the cluster.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/healthz"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/stack"
+)
+
+// errHandlerChain is the error for two feature gates that together replace the handler chain of the
+// server (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
+var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the " +
+	"handler chain that enforces tenancy: turn one of them off")
+
+var (
+	errNotSynced      = errors.New("not all CustomResourceDefinitions have been read yet")
+	errKindsNotSynced = errors.New("quotas, grants and Tenants have not been read yet: if this continues, see the log " +
+		"for why their CustomResourceDefinitions are not installed")
+)
+
+// Tasks are the tasks of a server for a live cluster.
+type Tasks int
+
+const (
+	// Follow reads the cluster.
+	Follow Tasks = iota
+	// Lead also writes into the cluster, and does the work of the controllers while the server leads.
+	Lead
+)
+
+// Server is a generic API server with a stack.
+type Server struct {
+	stack *stack.Stack
+	// cluster is nil if the stack has no live cluster.
+	cluster    *cluster.Cluster
+	tasks      Tasks
+	rbacSynced func() bool
+	kinds      kindsInstalled
+	state      knowledge
+	leads      leadership
+	// drained ends after the last request. It is nil until Apply.
+	drained <-chan struct{}
+}
+
+// New returns the server of a stack. known is the live cluster of the stack, or nil. rbacSynced
+// reports whether the RBAC of the stack is complete. If nil, it always is.
+func New(s *stack.Stack, known *cluster.Cluster, tasks Tasks, rbacSynced func() bool) (*Server, error) {
+	server := &Server{
+		stack:      s,
+		cluster:    known,
+		tasks:      tasks,
+		rbacSynced: rbacSynced,
+	}
+	server.state.synced = server.synced
+	if known == nil {
+		return server, nil
+	}
+	if err := registerMetrics(known); err != nil {
+		return nil, err
+	}
+	if err := known.FollowNamespaces(s.FollowNamespaces()); err != nil {
+		return nil, err
+	}
+	known.TenantStore.OnLess(s.TenantChanged)
+	return server, nil
+}
+
+// Apply puts the stack into the configuration of a server: authentication, authorization, the rule
+// resolver, the handler chain, API Priority and Fairness, audit and admission. The server calls Start,
+// and is ready when it knows the cluster. If options is nil, generic.AdmissionControl becomes a chain
+// of the plugins and of what it was before.
+func (s *Server) Apply(generic *genericapiserver.Config, options *genericoptions.AdmissionOptions) error {
+	gates := utilfeature.DefaultFeatureGate
+	if gates.Enabled(genericfeatures.StorageVersionAPI) && gates.Enabled(genericfeatures.APIServerIdentity) {
+		return errHandlerChain
+	}
+	generic.Authentication.Authenticator = s.stack.Authenticator
+	generic.Authorization.Authorizer = s.stack.Authorizer
+	generic.RuleResolver = s.stack.RuleResolver
+	generic.FlowControl = FlowByTenant(generic.FlowControl, s.stack)
+	advertise(generic.SecureServing, s.stack.ClientCA)
+	build := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		api = s.stack.WithTenant(s.stack.WithFairUseOfAll(s.stack.WithAuditOfAll(api)))
+		return s.state.withRetry(s.stack.WithRequestState(build(api, c)))
+	}
+	if err := addAudit(generic, s.stack); err != nil {
+		return err
+	}
+	s.drained = generic.DrainedNotify()
+	if err := s.addHooks(generic); err != nil {
+		return err
+	}
+	if options == nil {
+		s.chainAdmission(generic)
+		return nil
+	}
+	return addAdmission(options, s.stack.Admission)
+}
+
+// synced reports whether the server has read the state of the cluster.
+func (s *Server) synced() bool {
+	known := s.cluster
+	return known == nil || known.NamespacesSynced() && known.CRDs.HasSynced() &&
+		(s.rbacSynced == nil || s.rbacSynced()) && s.kinds.known(known)
+}
+
+// addHooks makes the server call Start, and lets it be ready when it knows the cluster.
+func (s *Server) addHooks(generic *genericapiserver.Config) error {
+	if err := generic.AddPostStartHook("kubetenant-cluster", func(h genericapiserver.PostStartHookContext) error {
+		serving := h.Context
+		s.state.serving.Store(&serving)
+		return s.Start(h)
+	}); err != nil || s.cluster == nil {
+		return err
+	}
+	generic.AddReadyzChecks(
+		healthz.NamedCheck("kubetenant-custom-scopes", func(*http.Request) error {
+			if !s.cluster.CRDs.HasSynced() {
+				return errNotSynced
+			}
+			return nil
+		}),
+		// Until these kinds are known, the server denies writes of tenants. Without the Tenants, it denies all
+		// requests of tenants.
+		healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
+			if !s.kinds.known(s.cluster) {
+				return errKindsNotSynced
+			}
+			return nil
+		}))
+	return nil
+}
+
+// Start starts the tasks of the server, which end with ctx. It returns at once. The caller MUST start the
+// informers of the cluster's factory.
+func (s *Server) Start(ctx context.Context) error {
+	if s.cluster == nil {
+		s.leads.startUsage(ctx, s.stack, nil, s.drained)
+		return nil
+	}
+	if s.tasks == Follow {
+		s.leads.startUsage(ctx, s.stack, nil, s.drained)
+		go s.cluster.Run(ctx)
+		go s.cluster.TenantStore.Run(ctx)
+		go s.cluster.QuotaStore.Run(ctx)
+		go s.cluster.GrantController.Run(ctx, s.stack.Grantors, s.stack.GrantChanged)
+		return nil
+	}
+	manager, err := cluster.NewManager(s.cluster.Config, user.SystemPrivilegedGroup)
+	if err != nil {
+		return err
+	}
+	go s.cluster.Run(ctx)
+	go s.lead(ctx, manager)
+	return nil
+}
+
+// lead does the work of [Lead] that needs the caches.
+func (s *Server) lead(ctx context.Context, manager cluster.Manager) {
+	known := s.cluster
+	if !cache.WaitForCacheSync(ctx.Done(), known.NamespacesSynced) ||
+		s.rbacSynced != nil && !cache.WaitForCacheSync(ctx.Done(), s.rbacSynced) {
+		return
+	}
+	s.leads.startUsage(ctx, s.stack, known.Dynamic, s.drained)
+	go func() {
+		if err := known.RunSweep(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Failed to label older objects")
+		}
+	}()
+	// The Tenants are read as soon as they are defined, also by another server.
+	go known.TenantStore.Run(ctx)
+	if !s.kinds.install(ctx, known.Dynamic) {
+		return
+	}
+	go known.RunQuotas(ctx, s.stack.DefaultQuota)
+	s.leads.begin(ctx, func(ctx context.Context) { lead(ctx, known.Config, known, manager, s.stack) })
+	go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, hostname(), s.stack.Published)
+	known.GrantController.Run(ctx, s.stack.Grantors, s.stack.GrantChanged)
+}
+
+// PreShutdown ends the work that writes through the server itself. It is a hook that runs before the
+// server shuts down. It never returns an error, because the server would then not wait for open requests.
+func (s *Server) PreShutdown() error { return s.leads.end() }
+
+// Close writes the last usage records. Call it after the last request.
+func (s *Server) Close() { s.leads.stopUsage() }
+
+// chainAdmission puts the plugins of the stack in front of the admission of a server.
+func (s *Server) chainAdmission(generic *genericapiserver.Config) {
+	plugins := make([]admission.Interface, 0, len(s.stack.Admission)+1)
+	for _, p := range s.stack.Admission {
+		plugins = append(plugins, p.Interface)
+	}
+	if generic.AdmissionControl != nil {
+		plugins = append(plugins, generic.AdmissionControl)
+	}
+	generic.AdmissionControl = admission.NewChainHandler(plugins...)
+}
+
+// addAdmission puts the plugins in their places among the server's own.
+func addAdmission(options *genericoptions.AdmissionOptions, all []stack.Plugin) error {
+	stack.Register(all, options.Plugins)
+	order := options.RecommendedPluginOrder
+	at := slices.Index(order, mutating.PluginName)
+	if at < 0 {
+		return fmt.Errorf("admission plugin %s not found: the plugins of kubetenant must run before it", mutating.PluginName)
+	}
+	end := slices.Index(order, resourcequota.PluginName)
+	if end < at {
+		return fmt.Errorf("admission plugin %s not found: the plugins of kubetenant must run after it",
+			resourcequota.PluginName)
+	}
+	var first, names, last []string
+	for _, p := range all {
+		switch {
+		case p.First:
+			first = append(first, p.Name)
+		case p.Last:
+			last = append(last, p.Name)
+		default:
+			names = append(names, p.Name)
+		}
+	}
+	options.RecommendedPluginOrder = slices.Concat(first, order[:at], names, order[at:end+1], last, order[end+1:])
+	return nil
+}
+
+// registerMetrics registers the metrics of the cluster.
+func registerMetrics(known *cluster.Cluster) error {
+	all, err := known.QuotaStore.Metrics()
+	if err != nil {
+		return err
+	}
+	all = slices.Concat(all, known.TenantStore.Metrics(), known.GrantController.Metrics(), known.Published.Metrics(),
+		known.Definitions.Metrics(), known.Projects.Metrics(), known.Stored.Registerables())
+	for _, m := range all {
+		if err := Register(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Register registers metrics with the legacy registry. If a process has several servers, the metrics of
+// the first one are served, as upstream does.
+func Register(m metrics.Registerable) error {
+	err := legacyregistry.Register(m)
+	if errors.As(err, &prometheus.AlreadyRegisteredError{}) {
+		return nil
+	}
+	return err
+}
+
+// hostname returns the name under which this server publishes its configuration, which is the name of its
+// identity lease.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// kindsInstalled records whether the server accepts the definitions of kubetenant.
+type kindsInstalled struct{ refused atomic.Bool }
+
+// known reports whether the objects of the kinds were read. A server becomes ready without the quotas and
+// grants if the cluster refuses the definitions, because an admin may need the server to repair that.
+func (k *kindsInstalled) known(of *cluster.Cluster) bool {
+	return (k.refused.Load() || of.QuotaStore.HasSynced() && of.GrantController.HasSynced()) &&
+		of.TenantStore.HasSynced()
+}
+
+// refusedAfter is the time after which the server is ready without the definitions.
+const refusedAfter = 10 * time.Second
+
+// install installs the definitions of kubetenant. It retries until the server accepts them, and returns
+// false if ctx ended before that.
+func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) bool {
+	begun := time.Now()
+	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		err := cluster.InstallCRDs(ctx, client)
+		if err != nil {
+			klog.FromContext(ctx).Info("Failed to install the CustomResourceDefinitions of kubetenant, will retry", "err", err)
+		}
+		k.refused.Store(err != nil &&
+			(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || time.Since(begun) > refusedAfter))
+		return err == nil, nil
+	}) == nil
+}
+
+// advertise adds the authorities of the stack to those that the server names in TLS handshakes.
+func advertise(serving *genericapiserver.SecureServingInfo, ours dynamiccertificates.CAContentProvider) {
+	switch {
+	case serving == nil:
+	case serving.ClientCA != nil:
+		serving.ClientCA = dynamiccertificates.NewUnionCAContentProvider(serving.ClientCA, ours)
+	case len(ours.CurrentCABundleContent()) > 0:
+		serving.ClientCA = ours
+	}
+}

@@ -1,0 +1,57 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"net/http"
+	"strconv"
+
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/stack"
+)
+
+// addAudit writes the events of the server into the audit streams of tenants, and serves these, if the
+// configuration has streams.
+//
+// With --audit-policy-file, the streams have the events that the policy selects, as upstream's own
+// backends do. Without it, upstream has no backend, and the streams have the metadata of each request.
+func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
+	streams, err := stack.OpenAuditOf(s)
+	if err != nil || streams == nil {
+		return err
+	}
+	for _, m := range streams.Metrics() {
+		if err := Register(m); err != nil {
+			return err
+		}
+	}
+	backends := []audit.Backend{streams.Backend()}
+	if generic.AuditPolicyRuleEvaluator == nil {
+		generic.AuditPolicyRuleEvaluator = policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
+			OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
+			Rules:      []auditinternal.PolicyRule{{Level: auditinternal.LevelMetadata}},
+		})
+	}
+	if generic.AuditBackend != nil {
+		backends = append(backends, generic.AuditBackend)
+	}
+	generic.AuditBackend = audit.Union(backends...)
+	isLong := generic.LongRunningFunc
+	generic.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
+		return info.Path == authz.AuditPath && follows(r) || isLong(r, info)
+	}
+	return nil
+}
+
+// follows reports whether a request for an audit stream follows it.
+func follows(r *http.Request) bool {
+	is, err := strconv.ParseBool(r.URL.Query().Get("follow"))
+	return err == nil && is
+}

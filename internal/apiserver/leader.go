@@ -1,0 +1,123 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/serving/leader"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/usage"
+)
+
+// leadership is the work that this server does while it leads. The work writes through the server
+// itself, so it must end before the server stops serving.
+type leadership struct {
+	mu     sync.Mutex
+	isOver bool
+	cancel context.CancelFunc
+	done   chan struct{}
+	// usage writes what tenants use. It is nil if usage is not recorded.
+	usage *usage.Running
+}
+
+// startUsage records what tenants use until the channel drained ends, after the last request, or until ctx
+// ends if drained is nil. Each server does so, also if it does not lead.
+func (l *leadership) startUsage(
+	ctx context.Context, s *stack.Stack, objects dynamic.Interface, drained <-chan struct{},
+) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isOver {
+		return
+	}
+	if drained == nil {
+		drained = ctx.Done()
+	}
+	ctx = context.WithoutCancel(ctx)
+	running := s.StartUsage(ctx, usage.KubeAPIServer, objects)
+	l.usage = running
+	go func() {
+		<-drained
+		running.Stop(ctx)
+	}()
+}
+
+// stopUsage writes the last records. The server calls it after the last request.
+func (l *leadership) stopUsage() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.usage != nil {
+		l.usage.Stop(context.Background())
+	}
+}
+
+// begin starts the work, which ends with ctx or before the server shuts down.
+func (l *leadership) begin(ctx context.Context, work func(context.Context)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isOver {
+		return
+	}
+	ctx, l.cancel = context.WithCancel(ctx)
+	l.done = make(chan struct{})
+	go func() {
+		defer close(l.done)
+		work(ctx)
+	}()
+}
+
+// end is a hook that runs before the server shuts down. It ends the work, which releases the Lease, so
+// that another server or the next process leads at once. It also writes the last TenantUsages. It never
+// returns an error, because the server would then not wait for its open requests.
+func (l *leadership) end() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isOver = true
+	if l.usage != nil {
+		defer l.usage.SaveTenantUsages(context.Background())
+	}
+	if l.cancel == nil {
+		return nil
+	}
+	l.cancel()
+	select {
+	case <-l.done:
+	case <-time.After(leader.EndsWithin + time.Second):
+	}
+	return nil
+}
+
+// lead does the work of the leader until ctx ends. It calculates the usage of quotas, prepares
+// namespaces as their Tenants specify, and ends tenants whose Tenants are deleted. Only one server may
+// do so at a time. A server whose cache is behind would treat objects that it does not know as deleted.
+func lead(
+	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, s *stack.Stack,
+) {
+	provision := func(ctx context.Context) error {
+		return known.Provision(ctx, manager, s.DerivesRights, s.SharedClusterResources, s.PublicationRules, "")
+	}
+	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
+	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
+	follow := func(ctx context.Context) error { return known.FollowProjects(ctx, manager, s.SyncedKeystone) }
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		lease := leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}
+		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report, follow,
+			known.MeasureStored)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Another server is the leader: it calculates quota usage, "+
+				"measures what tenants store, prepares namespaces and deletes tenants",
+				"err", err)
+		}
+	}, time.Second)
+}

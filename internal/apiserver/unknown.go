@@ -1,0 +1,101 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+)
+
+// knowledge reports whether a server knows the state of its cluster.
+type knowledge struct {
+	synced func() bool
+	once   atomic.Bool
+	// serving ends when the server stops listening, which is also the end of its own client. It is nil
+	// before the server listens.
+	serving atomic.Pointer[context.Context]
+}
+
+// isComplete reports whether the server has read the state once, and can read it again.
+func (k *knowledge) isComplete() bool {
+	if serving := k.serving.Load(); serving != nil && (*serving).Err() != nil {
+		return false
+	}
+	if k.once.Load() {
+		return true
+	}
+	if !k.synced() {
+		return false
+	}
+	k.once.Store(true)
+	return true
+}
+
+// withRetry answers with status 503 and Retry-After instead of 401 and 403 while the server does not know
+// the state of its cluster. This is so at its start, and at its end, when it cannot read objects again.
+// The server then denies callers that another server allows. Clients treat 401 and 403 as final.
+//
+// A server that starts receives such requests, although it is not ready. A load balancer notices that
+// only after an interval, and a server can start sooner.
+func (k *knowledge) withRetry(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u := &undecided{ResponseWriter: w, known: k.isComplete}
+		u.always = !k.isComplete()
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(u), r)
+	})
+}
+
+// undecided replaces denials that are not final. It keeps every other response.
+type undecided struct {
+	http.ResponseWriter
+
+	known           func() bool
+	always          bool // the state was not known when the request began
+	begun, replaced bool
+}
+
+// Unwrap implements [responsewriter.UserProvidedDecorator].
+func (u *undecided) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (u *undecided) WriteHeader(code int) {
+	if u.replaced {
+		return
+	}
+	denied := code == http.StatusUnauthorized || code == http.StatusForbidden
+	if u.begun || !denied || !u.always && u.known() {
+		u.begun = u.begun || code >= http.StatusOK
+		u.ResponseWriter.WriteHeader(code)
+		return
+	}
+	u.begun, u.replaced = true, true
+	status := apierrors.NewServiceUnavailable("the server does not know the state of the cluster, because it starts or " +
+		"stops: try again").Status()
+	status.APIVersion, status.Kind = "v1", "Status"
+	var body bytes.Buffer
+	_ = json.NewEncoder(&body).Encode(status) // a Status has a JSON form
+	h := u.Header()
+	for _, name := range []string{"Content-Length", "Content-Encoding", "WWW-Authenticate"} {
+		h.Del(name)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Retry-After", "1")
+	u.ResponseWriter.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = u.ResponseWriter.Write(body.Bytes()) // the client is gone otherwise
+}
+
+// Write implements [http.ResponseWriter]. It discards the body of a denial.
+func (u *undecided) Write(p []byte) (int, error) {
+	if u.replaced {
+		return len(p), nil
+	}
+	u.begun = true
+	return u.ResponseWriter.Write(p)
+}

@@ -1,0 +1,123 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery/cached/disk"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/homedir"
+)
+
+// Flags are kubectl's flags, with two exceptions: --user names an identity in these commands, and
+// --context accepts a list. They do not use genericclioptions of k8s.io/cli-runtime, because that
+// package links kustomize.
+type Flags struct {
+	// Kubeconfig is the file of --kubeconfig. If empty, the files that kubectl reads by default.
+	Kubeconfig string
+
+	overrides clientcmd.ConfigOverrides
+	extra     []string // of --as-user-extra
+	cacheDir  string
+	contexts  []string
+	clusters  []string             // see AddClusters
+	required  func(*Cluster) error // see Require
+	detected  map[string]*detection
+}
+
+// NewFlags returns flags with their default values.
+func NewFlags() *Flags { return &Flags{detected: map[string]*detection{}} }
+
+// AddFlags adds the flags to a command and to its subcommands, with their completions.
+func (f *Flags) AddFlags(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ClusterOverrideFlags.APIServer.ShortName = "s"
+	// A flag without a name is not added.
+	names.ContextOverrideFlags.AuthInfoName.LongName = ""
+	names.AuthOverrideFlags.Username.LongName = ""
+	names.AuthOverrideFlags.Password.LongName = ""
+	names.CurrentContext.LongName = ""
+	clientcmd.BindOverrideFlags(&f.overrides, flags, names)
+
+	flags.StringVar(&f.Kubeconfig, clientcmd.RecommendedConfigPathFlag, "",
+		"Path to the kubeconfig file to use for CLI requests.")
+	flags.StringVar(&f.cacheDir, "cache-dir", defaultCacheDir(), "Default cache directory")
+	flags.StringArrayVar(&f.extra, "as-user-extra", nil, "User extras to impersonate for the operation, this flag can be "+
+		"repeated to specify multiple values for the same key.")
+	flags.StringSliceVar(&f.contexts, "context", nil,
+		"context of the kubeconfig to use; commands about privileges accept several, separated by commas")
+	_ = cmd.RegisterFlagCompletionFunc("context", f.completeContexts)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
+}
+
+// Namespace is the namespace of --namespace. If the flag is not set, it is "".
+func (f *Flags) Namespace() string { return f.overrides.Context.Namespace }
+
+// loader reads the kubeconfig, with the values of the flags.
+func (f *Flags) loader(p place) clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.Kubeconfig
+	overrides := f.overrides
+	overrides.AuthInfo.ImpersonateUserExtra = userExtra(f.extra)
+	overrides.CurrentContext = p.context
+	if p.entry != "" {
+		overrides.Context.Cluster = p.entry
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides)
+}
+
+// userExtra returns the values of --as-user-extra. Like kubectl, it ignores a value without "=".
+func userExtra(all []string) map[string][]string {
+	if len(all) == 0 {
+		return nil
+	}
+	extra := map[string][]string{}
+	for _, one := range all {
+		if key, value, ok := strings.Cut(one, "="); ok {
+			extra[key] = append(extra[key], value)
+		}
+	}
+	return extra
+}
+
+// discoveryValid is how long kubectl uses a cached response of the discovery.
+const discoveryValid = 6 * time.Hour
+
+// mapper returns the resources of a server. It shares the cache of kubectl.
+func (f *Flags) mapper(config *rest.Config) (meta.RESTMapper, error) {
+	cache := cmp.Or(f.cacheDir, defaultCacheDir())
+	discovered := filepath.Join(cache, "discovery", cacheName(config.Host))
+	client, err := disk.NewCachedDiscoveryClientForConfig(
+		rest.CopyConfig(config), discovered, filepath.Join(cache, "http"), discoveryValid)
+	if err != nil {
+		return nil, err
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(client)
+	return restmapper.NewShortcutExpander(mapper, client, func(string) {}), nil
+}
+
+func defaultCacheDir() string {
+	return cmp.Or(os.Getenv("KUBECACHEDIR"), filepath.Join(homedir.HomeDir(), ".kube", "cache"))
+}
+
+// notInCacheNames is the expression of kubectl, so that both use the same folder.
+var notInCacheNames = regexp.MustCompile(`[^(\w/.)]`)
+
+// cacheName returns the name of the cache folder for a server.
+func cacheName(host string) string {
+	host = strings.Replace(host, "https://", "", 1)
+	host = strings.Replace(host, "http://", "", 1)
+	return notInCacheNames.ReplaceAllString(host, "_")
+}

@@ -1,0 +1,178 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/tenantaudit"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// auditStreams are the audit streams of all clusters. A stream belongs to a Tenant of one cluster.
+type auditStreams struct {
+	streams *tenantaudit.Streams
+	backend *tenantaudit.Backend
+	policy  audit.PolicyRuleEvaluator // selects all events
+	end     func()
+}
+
+// openStreams opens the audit streams once, by the first version of the configuration.
+func (g *Gateway) openStreams(ctx context.Context, config *configv1alpha1.Audit) error {
+	if g.current.Load() != nil || g.audits != nil {
+		return nil
+	}
+	streams, err := stack.OpenAudit(config)
+	if err != nil || streams == nil {
+		return err
+	}
+	backend, stop := tenantaudit.NewBackend(tenantaudit.NewSink(streams, g.metrics.streams)), make(chan struct{})
+	if err := backend.Run(stop); err != nil {
+		return err
+	}
+	g.audits = &auditStreams{
+		streams: streams,
+		backend: backend,
+		policy: policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
+			Rules: []auditinternal.PolicyRule{{Level: auditinternal.LevelMetadata}},
+		}),
+		end: sync.OnceFunc(func() {
+			close(stop)
+			backend.Shutdown()
+			_ = streams.Close() // each record has been synced
+		}),
+	}
+	context.AfterFunc(ctx, g.audits.end)
+	return nil
+}
+
+// resolver finds the tenants of the events of a route. Tenants have their names in the cluster, and records
+// have the names that the gateway knows.
+func (c *route) resolver() *tenantaudit.Resolver {
+	if c.cluster == nil {
+		return &tenantaudit.Resolver{
+			Caller: func(caller, _ user.Info, _ time.Time) (authenticated, acting tenant.ID) {
+				id, _ := tenant.Of(caller)
+				return id, id
+			},
+			Owner:   func(string, time.Time) tenant.ID { return tenant.ID{} },
+			Stream:  func(tenant.ID, time.Time) (tenantaudit.Stream, bool) { return "", false },
+			Cluster: nameOf(c),
+		}
+	}
+	there := c.cluster.stack.AuditResolver()
+	system := tenant.Bind(&user.DefaultInfo{Name: tenant.System().String()}, tenant.System())
+	return &tenantaudit.Resolver{
+		Caller: func(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
+			id, err := tenant.Of(caller)
+			if err == nil {
+				id, _ = c.mapping.tenant(id)
+			} else if tenant.IsServiceAccountName(caller.GetName()) { // it belongs to the cluster
+				id, _ = there.Caller(caller, nil, at)
+			}
+			if as == nil || !id.IsSystem() {
+				return id, id
+			}
+			_, acting = there.Caller(system, as, at)
+			return id, acting
+		},
+		Owner:     there.Owner,
+		CallerKey: there.CallerKey,
+		OwnerKey:  there.OwnerKey,
+		Stream:    there.Stream,
+		Name:      func(id tenant.ID) string { return c.mapping.source(id).String() },
+		Cluster:   nameOf(c),
+	}
+}
+
+// joined writes events into the streams, and into the log those that its policy selects. Streams that cannot
+// be written do not deny a request.
+type joined struct {
+	streams audit.Sink
+	log     audit.Sink // nil for none
+	config  audit.RequestAuditConfig
+}
+
+// ProcessEvents implements [audit.Sink].
+func (j *joined) ProcessEvents(events ...*auditinternal.Event) bool {
+	success := true
+	for _, event := range events {
+		if event.Stage != auditinternal.StageRequestReceived {
+			j.streams.ProcessEvents(event) // it has reported its error
+		}
+		if j.log != nil && j.config.Level != auditinternal.LevelNone && !slices.Contains(j.config.OmitStages, event.Stage) {
+			success = j.log.ProcessEvents(event) && success
+		}
+	}
+	return success
+}
+
+// recorded returns the sink and the policy for a request. The log may be nil.
+func (c *route) recorded(r *http.Request, a *auditing, log audit.Sink) (audit.Sink, audit.PolicyRuleEvaluator) {
+	if c.gateway.audits == nil {
+		return log, a.policy
+	}
+	out := &joined{streams: c.gateway.audits.backend.For(c.resolver()), log: log}
+	if log != nil {
+		out.config.Level = auditinternal.LevelMetadata // if the policy cannot be evaluated, the log has the event
+		if attributes, err := filters.GetAuthorizerAttributes(r.Context()); err == nil {
+			out.config = a.policy.EvaluatePolicyRule(attributes)
+		}
+	}
+	return out, c.gateway.audits.policy
+}
+
+var errAudit = errors.New("the caller may not read audit streams")
+
+// withAuditStream serves the audit streams of the cluster's tenants at [authz.AuditPath]. The cluster decides
+// whether a caller may get this path. The caller's identity decides which stream it reads.
+func (c *route) withAuditStream(next http.Handler) http.Handler {
+	if c.gateway.audits == nil {
+		return next
+	}
+	reader := &stack.AuditReader{
+		Streams: c.gateway.audits.streams,
+		Stream:  c.cluster.stack.AuditStream,
+		Cluster: nameOf(c),
+		Named: func(id tenant.ID) tenant.ID {
+			there, _ := c.mapping.tenant(id)
+			return there
+		},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.URL.Path != authz.AuditPath {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx := r.Context()
+		u, _ := request.UserFrom(ctx)
+		id, _, err := c.cluster.stack.Subject(ctx, u)
+		if err != nil || id.IsZero() || id.IsSystem() && !authz.PathTenant(ctx).IsZero() {
+			respond(w, r, forbidden(errAudit))
+			return
+		}
+		decision, _, _ := c.ask(ctx, authorizer.AttributesRecord{User: u, Verb: "get", Path: authz.AuditPath})
+		if decision != authorizer.DecisionAllow {
+			respond(w, r, forbidden(errAudit))
+			return
+		}
+		reader.Serve(w, r, id)
+	})
+}

@@ -1,0 +1,96 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// maxPackaged bounds each file that [Image] reads from a packaged chart.
+const maxPackaged = 1 << 20
+
+// pinned matches a reference with a tag and a digest.
+var pinned = regexp.MustCompile(`^[^\s@]+:([\w][\w.-]{0,127})@sha256:[0-9a-f]{64}$`)
+
+// Image returns the default image of a packaged chart, such as kubetenant-webhook-0.1.0.tgz of a
+// release. The chart must have the name, and the image must have a digest and the version of the
+// chart. If own, the version of the calling command, is one of a release, the chart must have it too.
+func Image(path, name, own string) (string, error) {
+	image, err := image(path, name, own)
+	if err != nil {
+		return "", fmt.Errorf("read the chart %s: %w", path, err)
+	}
+	return image, nil
+}
+
+func image(path, name, own string) (string, error) {
+	chart, values, err := unpack(path, name)
+	if err != nil {
+		return "", err
+	}
+	var is struct{ Name, Version string }
+	var has struct{ Image string }
+	if err := errors.Join(yaml.Unmarshal(chart, &is), yaml.Unmarshal(values, &has)); err != nil {
+		return "", err
+	}
+	parts := pinned.FindStringSubmatch(has.Image)
+	switch {
+	case is.Name != name:
+		return "", fmt.Errorf("its name is %q: use the chart %s of a release", is.Name, name)
+	case parts == nil:
+		return "", errors.New("its default image has no tag or no digest: use a chart of a release, or set --image")
+	case strings.TrimPrefix(parts[1], "v") != is.Version:
+		return "", fmt.Errorf("the image of version %s does not belong to the chart of version %s: download the chart again",
+			parts[1], is.Version)
+	case strings.HasPrefix(own, "v") && own[1:] != is.Version:
+		return "", fmt.Errorf("the chart has version %s, and this command has version %s: use both of one release",
+			is.Version, own)
+	}
+	return has.Image, nil
+}
+
+// unpack returns Chart.yaml and values.yaml of a packaged chart.
+func unpack(path, name string) (chart, values []byte, err error) {
+	file, err := os.Open(path) // #nosec G304 -- the operator's file
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = file.Close() }()
+	compressed, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	for archive := tar.NewReader(compressed); ; {
+		header, err := archive.Next()
+		switch {
+		case errors.Is(err, io.EOF) && (chart == nil || values == nil):
+			return nil, nil, fmt.Errorf("it does not contain %s/Chart.yaml and %[1]s/values.yaml", name)
+		case errors.Is(err, io.EOF):
+			return chart, values, nil
+		case err != nil:
+			return nil, nil, err
+		}
+		var into *[]byte
+		switch header.Name {
+		case name + "/Chart.yaml":
+			into = &chart
+		case name + "/values.yaml":
+			into = &values
+		default:
+			continue
+		}
+		if *into, err = io.ReadAll(io.LimitReader(archive, maxPackaged)); err != nil {
+			return nil, nil, err
+		}
+	}
+}

@@ -1,0 +1,124 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+)
+
+// Storage is the type of the volume of each replica.
+type Storage string
+
+// The types of volumes.
+const (
+	// StorageNone has no volume. The configuration must have neither audit streams nor usage records.
+	StorageNone Storage = ""
+	// StorageEmptyDir is a volume that ends with the Pod. The configuration must not have usage records.
+	StorageEmptyDir Storage = "EmptyDir"
+	// StorageClaim is a PersistentVolumeClaim. A Pod that replaces another one has its volume.
+	StorageClaim Storage = "Claim"
+)
+
+// storageMount is where the chart mounts the volume.
+const storageMount = "/var/lib/kubetenant"
+
+var (
+	errStorageType = errors.New("--storage must be EmptyDir or Claim")
+	errNoStorage   = errors.New("the configuration has the section audit: set --storage to EmptyDir or Claim")
+	errNoClaim     = errors.New("the configuration has usage.directory: set --storage to Claim, " +
+		"since unsent usage records must outlive a Pod")
+)
+
+// deployedValues puts into the values of the chart what a service in the cluster needs: the configuration, its
+// files, and its volume.
+func (o *Options) deployedValues(v map[string]any) error {
+	files, config, err := configFiles(o.Config)
+	if err != nil {
+		return err
+	}
+	v["config"] = files
+	switch o.Storage {
+	case StorageNone, StorageEmptyDir, StorageClaim:
+	default:
+		return errStorageType
+	}
+	if !o.AdmissionOnly {
+		if err := o.checkStorage(config); err != nil {
+			return err
+		}
+	}
+	storage, is := v["storage"].(map[string]any)
+	if o.Storage == StorageNone || !is {
+		return nil
+	}
+	if _, err := resource.ParseQuantity(o.StorageSize); err != nil {
+		return fmt.Errorf("--storage-size must be a quantity such as 10Gi: %w", err)
+	}
+	storage["type"], storage["size"], storage["className"] = string(o.Storage), o.StorageSize, o.StorageClass
+	return nil
+}
+
+// checkStorage returns an error if the service would write files outside of its volume, or if a volume of
+// another type is necessary. The chart reports the same problems.
+func (o *Options) checkStorage(config *configv1alpha1.TenancyConfiguration) error {
+	type path struct{ field, value string }
+	var written []path
+	if a := config.Audit; a != nil {
+		if o.Storage == StorageNone {
+			return errNoStorage
+		}
+		written = append(written, path{"audit.directory", a.Directory})
+	}
+	if u := &config.Usage; u.Directory != "" {
+		if o.Storage != StorageClaim {
+			return errNoClaim
+		}
+		written = append(written, path{"usage.directory", u.Directory})
+		if u.File != nil {
+			written = append(written, path{"usage.file.path", u.File.Path})
+		}
+	}
+	for _, p := range written {
+		if below, is := strings.CutPrefix(p.value, storageMount+"/"); !is || !filepath.IsLocal(below) ||
+			filepath.Clean(below) == "." {
+			return fmt.Errorf("%s is %s: it must be below %s, where the chart mounts the volume", p.field, p.value, storageMount)
+		}
+	}
+	return nil
+}
+
+// configFiles returns the configuration as tenancy.yaml, and the files that it names by their path below it. It
+// also returns the configuration with the paths that it has in the container.
+func configFiles(config string) (map[string]string, *configv1alpha1.TenancyConfiguration, error) {
+	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
+	if err != nil {
+		return nil, nil, err
+	}
+	files := map[string]string{"tenancy.yaml": string(data)}
+	decoded, err := configv1alpha1.Decode(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	decoded.Gateway = nil // whose credentials of all clusters are not this one's to hold
+	for _, name := range decoded.Paths() {
+		if !filepath.IsLocal(*name) {
+			return nil, nil, fmt.Errorf("%s names %s: only files in the folder of the configuration "+
+				"can be installed with it", config, *name)
+		}
+		content, err := os.ReadFile(filepath.Join(filepath.Dir(config), *name)) // #nosec G304 G703 -- as above
+		if err != nil {
+			return nil, nil, err
+		}
+		files[filepath.ToSlash(filepath.Clean(*name))] = string(content)
+	}
+	return files, decoded, nil
+}

@@ -1,0 +1,60 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// view is a cluster as a service uses it. A nil field is a part of the cluster that the service does
+// not use.
+type view struct {
+	*cluster.Cluster
+
+	grants      *grant.Grants
+	quotas      lookup.Quotas
+	controllers lookup.Controllers
+	// labeled reports whether the controller has labeled the objects of a tenant.
+	labeled func(schema.GroupResource, tenant.ID) bool
+}
+
+// Resources implements [lookup.Cluster].
+func (v *view) Resources() lookup.Resources {
+	return &labeledResources{v.Cluster.Resources(), v.labeled}
+}
+
+// Grants implements [lookup.Cluster].
+func (v *view) Grants() *grant.Grants { return v.grants }
+
+// Quotas implements [lookup.Cluster].
+func (v *view) Quotas() lookup.Quotas { return v.quotas }
+
+// Controllers implements [lookup.Cluster].
+func (v *view) Controllers() lookup.Controllers { return v.controllers }
+
+// labeledResources are the resources of a cluster in which another process labels objects.
+type labeledResources struct {
+	lookup.Resources
+
+	labeled func(schema.GroupResource, tenant.ID) bool
+}
+
+// Labeled implements [lookup.Resources].
+func (r *labeledResources) Labeled(resource schema.GroupResource, id tenant.ID) bool {
+	return r.labeled(resource, id)
+}
+
+// observed are quotas that no request is charged to.
+type observed struct{ lookup.Quotas }
+
+// Charge implements [quota.Store].
+func (observed) Charge(context.Context, *quota.State, *quota.State) error { return nil }

@@ -1,0 +1,227 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/reviews"
+	"github.com/kubetenant/kubetenant/internal/tenantaudit"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// OpenAudit opens the audit streams of a configuration. It returns nil if the configuration has none.
+func OpenAudit(config *configv1alpha1.Audit) (*tenantaudit.Streams, error) {
+	if config == nil {
+		return nil, nil //nolint:nilnil // no streams are no error
+	}
+	const megabyte = 1 << 20
+	return tenantaudit.Open(tenantaudit.Options{
+		Directory:     config.Directory,
+		MaxBytes:      int64(*config.MaxSizeMegabytes) * megabyte,
+		MaxBackups:    *config.MaxBackups,
+		MaxAge:        time.Duration(*config.MaxAgeDays) * 24 * time.Hour,
+		MaxTotalBytes: int64(*config.MaxTotalMegabytes) * megabyte,
+	})
+}
+
+// AuditResolver returns the resolver of the audit events of this server. It uses only the cache.
+func (s *Stack) AuditResolver() *tenantaudit.Resolver {
+	return &tenantaudit.Resolver{
+		CallerKey: authz.CallerTenantAuditAnnotation,
+		OwnerKey:  authz.OwnerTenantAuditAnnotation,
+		Caller: func(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
+			return s.current.Load().boundary.Recorded(caller, as, at)
+		},
+		Owner: func(namespace string, at time.Time) tenant.ID {
+			return s.current.Load().boundary.RecordedOwner(namespace, at)
+		},
+		Stream: s.auditStreamAt,
+	}
+}
+
+// auditStreamAt returns the audit stream of a tenant for an event of a time. It returns false if the tenant has
+// none, or if another tenant of the same name may have caused the event.
+func (s *Stack) auditStreamAt(id tenant.ID, at time.Time) (tenantaudit.Stream, bool) {
+	if of := s.shared.cluster.tenants; of != nil && !id.IsZero() && !id.IsSystem() {
+		if authz.MayPrecede(at, of.Lineage(id).Created) {
+			return "", false
+		}
+	}
+	return s.AuditStream(id)
+}
+
+// AuditStream returns the audit stream of a tenant. It returns false if the tenant has none. This is the case
+// for a tenant without a Tenant and a namespace, for a deleted tenant, and while the Tenants are unknown.
+func (s *Stack) AuditStream(id tenant.ID) (tenantaudit.Stream, bool) {
+	of := s.shared.cluster.tenants
+	switch {
+	case id.IsZero():
+		return "", false
+	case id.IsSystem():
+		return tenantaudit.System, true
+	case of == nil:
+		return tenantaudit.StreamOf(id, ""), s.HasTenant(id)
+	case of.Of(id) == authz.AccessUnknown:
+		return "", false
+	}
+	lineage := of.Lineage(id)
+	if lineage.UID == "" {
+		return tenantaudit.StreamOf(id, ""), len(lineage.Retired) == 0 && s.HasTenant(id)
+	}
+	return tenantaudit.StreamOf(id, lineage.UID), true
+}
+
+// ServeAudit makes the server answer requests for [authz.AuditPath] with the streams. It MUST be called before
+// the server handles requests.
+func (s *Stack) ServeAudit(streams *tenantaudit.Streams) { s.shared.audit = streams }
+
+func isAudit(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.URL.Path == authz.AuditPath
+}
+
+// errAuditTenant is the answer to a caller of a tenant that requests the stream of another tenant, whether
+// that tenant exists or not.
+var errAuditTenant = errors.New("a caller can only read the audit stream of its own tenant")
+
+// withAudit answers callers of a tenant with the audit stream of their own tenant. The caller's identity alone
+// decides which stream that is. The server MUST have authorized the request.
+func (s *Stack) withAudit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.shared.audit == nil || !isAudit(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		u, _ := request.UserFrom(r.Context())
+		id, _, err := s.Subject(r.Context(), u)
+		if err != nil || id.IsZero() {
+			reviews.Respond(w, r, forbiddenAudit(errAuditTenant))
+			return
+		}
+		if id.IsSystem() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		(&AuditReader{Streams: s.shared.audit, Stream: s.AuditStream}).Serve(w, r, id)
+	})
+}
+
+// WithAuditOfAll answers callers of the system tenant with the audit stream of any tenant. It is a filter
+// within [Stack.WithTenant]. It does not answer requests whose path names a tenant, because they are narrowed to
+// that tenant. The server MUST have authorized the request.
+func (s *Stack) WithAuditOfAll(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.shared.audit != nil && isAudit(r) && authz.PathTenant(r.Context()).IsZero() {
+			u, _ := request.UserFrom(r.Context())
+			if id, _, err := s.Subject(r.Context(), u); err == nil && id.IsSystem() {
+				(&AuditReader{Streams: s.shared.audit, Stream: s.AuditStream}).Serve(w, r, id)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// AuditReader serves audit streams over HTTP.
+type AuditReader struct {
+	Streams *tenantaudit.Streams
+	// Stream is [Stack.AuditStream].
+	Stream func(id tenant.ID) (tenantaudit.Stream, bool)
+	// Cluster selects the records of a cluster. If empty, all records are selected.
+	Cluster string
+	// Named returns the tenant that a query of a caller of the system tenant names. If nil, it is the tenant
+	// of that name.
+	Named func(tenant.ID) tenant.ID
+}
+
+// Serve answers a request of a caller of a tenant. A caller of the system tenant reads the stream that it
+// names, or the system's. Any other caller reads the stream of its own tenant.
+func (a *AuditReader) Serve(w http.ResponseWriter, r *http.Request, id tenant.ID) {
+	query, err := tenantaudit.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		reviews.Respond(w, r, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	end, ok := a.Streams.BeginRead(a.Cluster, id)
+	if !ok {
+		reviews.Respond(w, r, apierrors.NewTooManyRequests("the tenant reads too many audit streams at a time", 1))
+		return
+	}
+	defer end()
+	if query.Tenant != "" {
+		named, err := tenant.Parse(query.Tenant)
+		if err == nil && a.Named != nil && !named.IsSystem() {
+			named = a.Named(named)
+		}
+		switch {
+		case !id.IsSystem() && (err != nil || named != id):
+			reviews.Respond(w, r, forbiddenAudit(errAuditTenant))
+			return
+		case err != nil:
+			reviews.Respond(w, r, apierrors.NewBadRequest("tenant is not the name of a tenant"))
+			return
+		}
+		id = named
+	}
+	stream, has := a.Stream(id)
+	if !has {
+		reviews.Respond(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "audit streams"}, id.String()))
+		return
+	}
+	query.Filter.Cluster = a.Cluster
+	a.Streams.Serve(w, r, stream.In(a.Cluster), query.Filter)
+}
+
+func forbiddenAudit(err error) *apierrors.StatusError {
+	return apierrors.NewForbidden(schema.GroupResource{}, "", err)
+}
+
+// AuditStreams are the audit streams of a server of one cluster.
+type AuditStreams struct {
+	streams *tenantaudit.Streams
+	backend audit.Backend
+	metrics *tenantaudit.Metrics
+}
+
+// OpenAuditOf opens the audit streams of the configuration of a stack, which then serves them. It returns
+// nil if the configuration has none.
+func OpenAuditOf(s *Stack) (*AuditStreams, error) {
+	streams, err := OpenAudit(s.current.Load().config.Audit)
+	if err != nil || streams == nil {
+		return nil, err
+	}
+	s.ServeAudit(streams)
+	records := tenantaudit.NewMetrics()
+	backend := tenantaudit.NewBackend(tenantaudit.NewSink(streams, records))
+	return &AuditStreams{streams, backend.For(s.AuditResolver()), records}, nil
+}
+
+// Backend returns the backend that writes events into the streams. The server MUST run it and shut it down.
+func (a *AuditStreams) Backend() audit.Backend { return &closing{a.backend, a.streams} }
+
+// Metrics returns the metrics of the streams.
+func (a *AuditStreams) Metrics() []metrics.Registerable { return a.metrics.Registerables() }
+
+// closing is a backend that closes the streams after the last event.
+type closing struct {
+	audit.Backend
+	streams *tenantaudit.Streams
+}
+
+// Shutdown implements [audit.Backend].
+func (c *closing) Shutdown() {
+	c.Backend.Shutdown()
+	_ = c.streams.Close() // each record has been synced
+}

@@ -1,0 +1,404 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stack_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
+	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/fairuse"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/tenantaudit"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+func TestAuditIsAStream(t *testing.T) {
+	info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
+	for query, want := range map[string]bool{
+		"?follow=true":                true,
+		"?follow=false":               false,
+		"?since=2026-11-28T01:00:00Z": false,
+		"":                            false,
+	} {
+		r := httptest.NewRequest(http.MethodGet, authz.AuditPath+query, http.NoBody)
+		if got := fairuse.IsStream(r, info); got != want {
+			t.Errorf("%q: a stream of fair use: %t, want %t", query, got, want)
+		}
+	}
+}
+
+// auditTenants are tenants with a Tenant, except none. renewed replaced a deleted Tenant.
+type auditTenants struct{ tenantsOf }
+
+var renewedAt = time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
+
+func (auditTenants) Of(id tenant.ID) authz.Access {
+	switch id.String() {
+	case "none", "invented":
+		return authz.AccessNone
+	case "unknown":
+		return authz.AccessUnknown
+	case "deleted":
+		return authz.AccessRetired
+	}
+	return authz.AccessOpen
+}
+
+func (auditTenants) Lineage(id tenant.ID) tenant.Lineage {
+	retired := []tenant.Retired{{UID: "u-before"}}
+	switch id.String() {
+	case "none", "invented", "unknown":
+		return tenant.Lineage{}
+	case "deleted":
+		return tenant.Lineage{Retired: retired}
+	case "renewed":
+		return tenant.Lineage{UID: "u-renewed", Created: renewedAt, Retired: retired}
+	}
+	return tenant.Lineage{UID: "u-" + id.String(), Created: renewedAt}
+}
+
+// recording returns a stack that serves audit streams. A live read of a namespace is an error.
+func recording(t *testing.T) (*stack.Stack, *tenantaudit.Streams) {
+	t.Helper()
+	one := int32(1)
+	settings := &configv1alpha1.Settings{FairUse: v1alpha1.FairUse{Watches: &one}}
+	s, err := stack.New(t.Context(), settings, stack.Server{
+		Cluster: (&lookup.Parts{
+			Owners: authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+				owner, _, has := strings.Cut(name, "--")
+				if !has {
+					return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+				}
+				labels := map[string]string{tenant.Label: owner}
+				ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+				if strings.HasSuffix(name, "--ending") {
+					ns.DeletionTimestamp = &metav1.Time{Time: renewedAt}
+				}
+				if strings.HasSuffix(name, "--new") {
+					ns.CreationTimestamp = metav1.Time{Time: renewedAt}
+				}
+				return ns, nil
+			}, nil),
+			Tenants: auditTenants{},
+			Namespaces: &lookuptest.Namespaces{Owned: func(id tenant.ID) ([]string, error) {
+				if id.String() == "none" {
+					return []string{"none--web"}, nil
+				}
+				return nil, nil
+			}},
+		}).Cluster(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, err := tenantaudit.Open(tenantaudit.Options{Directory: t.TempDir(), MaxBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = streams.Close() })
+	s.ServeAudit(streams)
+	return s, streams
+}
+
+func TestAuditStream(t *testing.T) {
+	s, _ := recording(t)
+	for name, want := range map[string]tenantaudit.Stream{
+		"acme":     "u-acme",
+		"none":     "id-none",
+		"invented": "",
+		"unknown":  "",
+		"deleted":  "",
+		"renewed":  "u-renewed",
+		"system":   "system",
+	} {
+		id, err := tenant.Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, has := s.AuditStream(id)
+		if has != (want != "") || has && got != want {
+			t.Errorf("%s has the stream %q (%v), want %q", name, got, has, want)
+		}
+		after, has := s.AuditResolver().Stream(id, renewedAt.Add(6*time.Second))
+		if has != (want != "") || has && after != want {
+			t.Errorf("%s has the stream %q (%v) for an event, want %q", name, after, has, want)
+		}
+	}
+	for _, name := range []string{"acme", "renewed"} {
+		id, _ := tenant.Parse(name)
+		// an event in the second of the creation, or by a server whose clock is ahead
+		for _, after := range []time.Duration{-time.Hour, 900 * time.Millisecond, 5 * time.Second} {
+			at := renewedAt.Add(after)
+			if got, has := s.AuditResolver().Stream(id, at); has {
+				t.Errorf("an event of %s at %s, which a deleted tenant may have caused, is in the stream %s", name, at, got)
+			}
+		}
+	}
+}
+
+// TestEventsOfAFormerNamespace: the owner of a namespace receives no events of an earlier namespace of the same name.
+func TestEventsOfAFormerNamespace(t *testing.T) {
+	s, _ := recording(t)
+	r, account := s.AuditResolver(), &user.DefaultInfo{Name: "system:serviceaccount:acme--new:robot"}
+	for at, want := range map[time.Time]string{
+		renewedAt.Add(-time.Hour):             "",
+		renewedAt.Add(900 * time.Millisecond): "",
+		renewedAt.Add(6 * time.Second):        "acme",
+	} {
+		if got := r.Owner("acme--new", at).String(); got != want {
+			t.Errorf("%s: the owner is %q, want %q", at, got, want)
+		}
+		if _, got := r.Caller(account, nil, at); got.String() != want {
+			t.Errorf("%s: the tenant of the account is %q, want %q", at, got, want)
+		}
+	}
+}
+
+func TestAuditResolver(t *testing.T) {
+	s, _ := recording(t)
+	r := s.AuditResolver()
+	named := func(name string, groups ...string) user.Info { return &user.DefaultInfo{Name: name, Groups: groups} }
+	account := named("system:serviceaccount:acme--web:robot")
+	for name, c := range map[string]struct {
+		caller, as            user.Info
+		authenticated, acting string
+	}{
+		"a user":                               {callerOf("alice", "acme"), nil, "acme", "acme"},
+		"an account":                           {account, nil, "acme", "acme"},
+		"an account of an ending namespace":    {named("system:serviceaccount:acme--ending:robot"), nil, "acme", "acme"},
+		"an account of no namespace":           {named("system:serviceaccount:gone:robot"), nil, "", ""},
+		"the system tenant":                    {callerOf("root", "system"), nil, "system", "system"},
+		"the system tenant as a user":          {callerOf("root", "system"), callerOf("alice", "acme"), "system", "acme"},
+		"the system tenant as an account":      {callerOf("root", "system"), account, "system", "acme"},
+		"the system tenant as a group":         {callerOf("root", "system"), named("a", "tenant:acme"), "system", "acme"},
+		"the system tenant as an unknown user": {callerOf("root", "system"), named("a"), "system", ""},
+		"a tenant as another's user":           {callerOf("alice", "acme"), callerOf("gwen", "globex"), "acme", "acme"},
+		"no tenant as a user":                  {named("a"), callerOf("gwen", "globex"), "", ""},
+	} {
+		authenticated, acting := r.Caller(c.caller, c.as, renewedAt)
+		if authenticated.String() != c.authenticated || acting.String() != c.acting {
+			t.Errorf("%s: %q and %q, want %q and %q", name, authenticated, acting, c.authenticated, c.acting)
+		}
+	}
+	for namespace, want := range map[string]string{
+		"acme--web":    "acme",
+		"acme--ending": "acme",
+		"gone":         "",
+		"":             "",
+	} {
+		if got := r.Owner(namespace, renewedAt).String(); got != want {
+			t.Errorf("%s belongs to %q, want %q", namespace, got, want)
+		}
+	}
+}
+
+// TestReadAudit: the identity of a caller of a tenant decides which stream it reads, whatever it requests.
+func TestReadAudit(t *testing.T) {
+	s, streams := recording(t)
+	of := func(stream tenantaudit.Stream, name string) tenantaudit.Placed {
+		return tenantaudit.Placed{Stream: stream, Record: &tenantaudit.Record{Name: name}}
+	}
+	if err := streams.Write(t.Context(), []tenantaudit.Placed{
+		of("u-acme", "of-acme"), of("u-globex", "of-globex"), of(tenantaudit.System, "of-system"),
+		of("u-before", "of-before"), of("u-renewed", "of-renewed"), of("id-acme", "of-label"),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	read := func(caller, as user.Info, method, query string) (int, string) {
+		resp := during(s, caller, as, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
+			r.Method, r.URL.Path, r.URL.RawQuery = method, authz.AuditPath, query
+			info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
+			api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+			s.WithTenant(s.WithAuditOfAll(api)).ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+		})
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	alice, root := callerOf("alice", "acme"), callerOf("root", "system")
+	account := &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot"}
+	for name, c := range map[string]struct {
+		caller, as user.Info
+		query      string
+		want       string // the records
+		code       int
+	}{
+		"own":                                 {alice, nil, "", "of-acme", 200},
+		"own by name":                         {alice, nil, "tenant=acme", "of-acme", 200},
+		"own by an account":                   {account, nil, "", "of-acme", 200},
+		"another tenant's":                    {alice, nil, "tenant=globex", "", 403},
+		"the system's":                        {alice, nil, "tenant=system", "", 403},
+		"no tenant's":                         {alice, nil, "tenant=nobody", "", 403},
+		"no name":                             {alice, nil, "tenant=../globex", "", 403},
+		"two tenants'":                        {alice, nil, "tenant=acme&tenant=globex", "", 400},
+		"without a tenant":                    {&user.DefaultInfo{Name: "a"}, nil, "", "", 403},
+		"without a tenant by name":            {&user.DefaultInfo{Name: "a"}, nil, "tenant=acme", "", 403},
+		"of a tenant that replaced another":   {callerOf("r", "renewed"), nil, "", "of-renewed", 200},
+		"of a tenant that does not exist":     {callerOf("i", "invented"), nil, "", "", 404},
+		"system's":                            {root, nil, "", "of-system", 200},
+		"any tenant's by the system tenant":   {root, nil, "tenant=globex", "of-globex", 200},
+		"no tenant's by the system tenant":    {root, nil, "tenant=invented", "", 404},
+		"no name by the system tenant":        {root, nil, "tenant=../globex", "", 400},
+		"the system tenant as a user":         {root, alice, "", "of-acme", 200},
+		"the system tenant as a user, others": {root, alice, "tenant=globex", "", 403},
+		"a wrong query":                       {alice, nil, "since=yesterday", "", 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, body := read(c.caller, c.as, http.MethodGet, c.query)
+			if code != c.code {
+				t.Fatalf("%d, want %d: %s", code, c.code, body)
+			}
+			if code == http.StatusOK && !strings.Contains(body, `"`+c.want+`"`) || strings.Count(body, `"of-`) > 1 {
+				t.Errorf("read %s, want %s", body, c.want)
+			}
+			if code != http.StatusOK && strings.Contains(body, "globex") {
+				t.Errorf("the answer repeats the query: %s", body)
+			}
+		})
+	}
+	narrowed := func(path string) (code int, text string) {
+		w := httptest.NewRecorder()
+		s.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
+			ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), root)
+			s.WithAuditOfAll(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
+		})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		return w.Code, w.Body.String()
+	}
+	// a path that is narrowed to one tenant does not lead to the records of all tenants
+	if code, body := narrowed("/tenants/acme" + authz.AuditPath); code != http.StatusNotFound {
+		t.Errorf("the system tenant on the path of acme: %d: %s", code, body)
+	}
+	if code, body := narrowed(authz.AuditPath); code != http.StatusOK || !strings.Contains(body, "of-system") {
+		t.Errorf("the system tenant: %d: %s", code, body)
+	}
+	exists, _ := read(alice, nil, http.MethodGet, "tenant=globex")
+	_, there := read(alice, nil, http.MethodGet, "tenant=globex")
+	_, not := read(alice, nil, http.MethodGet, "tenant=nobody")
+	if exists != http.StatusForbidden || there != not {
+		t.Errorf("the answers tell which tenants exist:\n%s\n%s", there, not)
+	}
+	for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodDelete} {
+		if code, _ := read(alice, nil, method, ""); code != http.StatusTeapot {
+			t.Errorf("%s: %d", method, code)
+		}
+	}
+	s.ServeAudit(nil)
+	if code, _ := read(alice, nil, http.MethodGet, ""); code != http.StatusTeapot {
+		t.Errorf("%d without streams", code)
+	}
+}
+
+// TestConcurrentReadsAreLimited: a tenant cannot occupy the server with reads, nor prevent those of other callers.
+func TestConcurrentReadsAreLimited(t *testing.T) {
+	s, streams := recording(t)
+	read := func(caller user.Info) *http.Response {
+		return during(s, caller, nil, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
+			r.Method, r.URL.Path = http.MethodGet, authz.AuditPath
+			info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
+			s.WithTenant(s.WithAuditOfAll(http.NotFoundHandler())).ServeHTTP(w,
+				r.WithContext(request.WithRequestInfo(r.Context(), info)))
+		})
+	}
+	acme, err := tenant.Parse("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends []func()
+	for range 4 {
+		end, ok := streams.BeginRead("", acme)
+		if !ok {
+			t.Fatal("a read is refused")
+		}
+		ends = append(ends, end)
+	}
+	refused := read(callerOf("alice", "acme"))
+	if refused.StatusCode != http.StatusTooManyRequests || refused.Header.Get("Retry-After") == "" {
+		t.Errorf("a fifth read: %d, %v", refused.StatusCode, refused.Header)
+	}
+	for _, other := range []user.Info{callerOf("gwen", "globex"), callerOf("root", "system")} {
+		if resp := read(other); resp.StatusCode != http.StatusOK {
+			t.Errorf("a read of %s: %d", other.GetName(), resp.StatusCode)
+		}
+	}
+	ends[0]()
+	if resp := read(callerOf("alice", "acme")); resp.StatusCode != http.StatusOK {
+		t.Errorf("a read after another one has ended: %d", resp.StatusCode)
+	}
+	for _, end := range ends[1:] {
+		end()
+	}
+	for i := range 65 { // many tenants
+		id, err := tenant.Parse(fmt.Sprintf("t%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := streams.BeginRead("", id); ok != (i < 64) {
+			t.Errorf("read %d: %t", i, ok)
+		}
+	}
+	if resp := read(callerOf("root", "system")); resp.StatusCode != http.StatusOK {
+		t.Errorf("a read of the system tenant beside those of tenants: %d", resp.StatusCode)
+	}
+}
+
+// TestReadAuditIsLimited: a follower is a stream of its tenant, and ends with the rights of its caller.
+func TestReadAuditIsLimited(t *testing.T) {
+	s, _ := recording(t)
+	follow := func() int {
+		return during(s, callerOf("alice", "acme"), nil, func(w http.ResponseWriter, r *http.Request, u user.Info) {
+			r.URL.Path, r.URL.RawQuery = authz.AuditPath, "follow=true"
+			info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
+			ctx, cancel := context.WithTimeout(request.WithRequestInfo(r.Context(), info), time.Minute)
+			defer cancel()
+			attributes := authorizer.AttributesRecord{User: u, Verb: "get", Path: authz.AuditPath}
+			if _, _, err := s.Authorizer.Authorize(ctx, attributes); err != nil {
+				t.Error(err)
+			}
+			s.WithTenant(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
+		}).StatusCode
+	}
+	ended := make(chan int, 2)
+	for range 2 {
+		go func() { ended <- follow() }()
+	}
+	if code := <-ended; code != http.StatusTooManyRequests {
+		t.Errorf("a second follower has %d with a limit of one watch", code)
+	}
+	acme, _ := tenant.Parse("acme")
+	waittest.Until(t, func() error {
+		s.TenantChanged(acme)
+		select {
+		case code := <-ended:
+			if code != http.StatusOK {
+				t.Errorf("the first follower has %d", code)
+			}
+			return nil
+		default:
+			return errors.New("the follower continues after the tenant changed")
+		}
+	})
+}

@@ -1,0 +1,110 @@
+// Copyright The kubetenant authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cluster/lookup"
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// clusterParts are the parts of a [lookup.Cluster]. namespaces, tenants, grants, quotas, controllers,
+// objects and stale are nil if the cluster does not have them.
+type clusterParts struct {
+	owners      *authz.Owners
+	namespaces  lookup.Namespaces
+	resources   lookup.Resources
+	tenants     lookup.Tenants
+	grants      *grant.Grants
+	quotas      lookup.Quotas
+	controllers lookup.Controllers
+	objects     lookup.Objects
+	stale       func() bool
+}
+
+// partsOf returns the parts of a cluster. stale is [Server.Stale].
+func partsOf(c lookup.Cluster, stale func() bool) *clusterParts {
+	parts := &clusterParts{
+		owners:      c.Owners(),
+		namespaces:  c.Namespaces(),
+		resources:   c.Resources(),
+		tenants:     c.Tenants(),
+		grants:      c.Grants(),
+		quotas:      c.Quotas(),
+		controllers: c.Controllers(),
+		objects:     c.Objects(),
+		stale:       stale,
+	}
+	if parts.resources == nil {
+		parts.resources = noResources{}
+	}
+	return parts
+}
+
+// noResources knows no custom resources.
+type noResources struct{}
+
+// Scope implements [lookup.Resources].
+func (noResources) Scope(schema.GroupResource) authz.Scope { return authz.ScopeUnknown }
+
+// KindScope implements [lookup.Resources].
+func (noResources) KindScope(schema.GroupKind) authz.Scope { return authz.ScopeUnknown }
+
+// Kind implements [lookup.Resources].
+func (noResources) Kind(schema.GroupResource) string { return "" }
+
+// Labeled implements [lookup.Resources].
+func (noResources) Labeled(schema.GroupResource, tenant.ID) bool { return false }
+
+// selectedLabel is [lookup.Objects.SelectedLabel].
+func (c *clusterParts) selectedLabel(key string) string {
+	if c.objects == nil {
+		return ""
+	}
+	return c.objects.SelectedLabel(key)
+}
+
+// defaultPriority is [lookup.Objects.DefaultPriority].
+func (c *clusterParts) defaultPriority(name string) bool {
+	return c.objects != nil && c.objects.DefaultPriority(name)
+}
+
+// controllerObject returns [lookup.Controllers.Object], or nil if the controllers are not known.
+func (c *clusterParts) controllerObject() plugins.ObjectFunc {
+	if c.controllers == nil {
+		return nil
+	}
+	return c.controllers.Object
+}
+
+// owned returns [lookup.Namespaces.OwnedNamespaces], or nil if the namespaces are not known.
+func (c *clusterParts) owned() func(tenant.ID) ([]string, error) {
+	if c.namespaces == nil {
+		return nil
+	}
+	return c.namespaces.OwnedNamespaces
+}
+
+// references returns [lookup.Namespaces.References], or nil if the namespaces are not known.
+func (c *clusterParts) references() func(context.Context, tenant.ID, []string) ([]string, error) {
+	if c.namespaces == nil {
+		return nil
+	}
+	return c.namespaces.References
+}
+
+// NoCluster returns a cluster without namespaces.
+func NoCluster() lookup.Cluster {
+	return (&lookup.Parts{Owners: authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}, nil)}).Cluster()
+}
