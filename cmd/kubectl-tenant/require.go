@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/internal/kube"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -46,7 +47,13 @@ func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 		return
 	}
 	flags.Require(func(c *client.Cluster) error {
-		if _, err := c.Installation(cmd.Context()); err != nil {
+		_, err := c.Installation(cmd.Context())
+		if cmd.Name() == "whoami" && errors.Is(err, installation.ErrMayNotReview) {
+			// The server still reports the caller's identity, from which the command determines the tenant.
+			warnTo(cmd)("warning: %v. The tenant below applies only if kubetenant is installed.", err)
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 		return checkNamed(cmd, c, args)

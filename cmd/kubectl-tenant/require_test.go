@@ -212,6 +212,62 @@ func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 	}
 }
 
+// withoutReviews is a server on which a caller of tenant acme may not create subjectaccessreviews.
+func withoutReviews(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, object := http.StatusForbidden, map[string]any{
+			"kind":       "Status",
+			"apiVersion": "v1",
+			"status":     "Failure",
+			"code":       http.StatusForbidden,
+			"reason":     "Forbidden",
+			"message":    "subjectaccessreviews.authorization.k8s.io is forbidden",
+		}
+		switch r.URL.Path {
+		case "/apis/authentication.k8s.io/v1/selfsubjectreviews":
+			code, object = http.StatusCreated, map[string]any{
+				"kind":       "SelfSubjectReview",
+				"apiVersion": "authentication.k8s.io/v1",
+				"status": map[string]any{"userInfo": map[string]any{
+					"username": "alice",
+					"groups":   []string{"tenant:acme"},
+					"extra":    map[string]any{"authentication.kubernetes.io/credential-id": []string{"X509SHA256=1"}},
+				}},
+			}
+		case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+		default:
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(object)
+	})
+}
+
+// TestOnlyWhoAmIRunsWithoutReviews: a caller who may not create subjectaccessreviews cannot find out
+// whether kubetenant is installed. The command whoami reports the caller's identity with a warning.
+// Every other command fails.
+func TestOnlyWhoAmIRunsWithoutReviews(t *testing.T) {
+	for name, args := range invocations(t) {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, withoutReviews)
+			out, err := s.run(t, append([]string{name}, args...)...)
+			if name != "whoami" {
+				if !errors.Is(err, installation.ErrMayNotReview) || exitCode(err) != exitUnusual || out != "" {
+					t.Errorf("%v, exit %d\n%s", err, exitCode(err), out)
+				}
+				return
+			}
+			warning := "warning: cannot determine whether kubetenant is installed on " + s.URL +
+				": you may not create subjectaccessreviews"
+			if err != nil || !strings.HasPrefix(out, warning) || !strings.Contains(out, "\nTenant:    acme (") {
+				t.Errorf("%v; want %q and the tenant acme\n%s", err, warning, out)
+			}
+		})
+	}
+}
+
 // TestCommandsOfSeveralClustersRefuseEach requires that one cluster without kubetenant
 // does not stop the others.
 func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {

@@ -57,6 +57,11 @@ func (e *UndeterminedError) Error() string {
 	return fmt.Sprintf("cannot determine whether kubetenant is installed on %s: %v", e.Server, e.Cause)
 }
 
+// Is reports whether the cause is target, which is [ErrMayNotReview].
+func (e *UndeterminedError) Is(target error) bool {
+	return target == ErrMayNotReview && errors.Is(e.Cause, ErrMayNotReview)
+}
+
 // Installation is a running kubetenant. The zero value is no installation. It is
 // safe for concurrent use.
 type Installation struct {
