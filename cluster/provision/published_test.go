@@ -173,10 +173,16 @@ func (w *world) publish(change func(*v1alpha1.Publication)) {
 	w.publishAs("ca", change)
 }
 
-// publishAs writes a Publication of the ConfigMap of its name.
+// publishAs writes a Publication of the ConfigMap of its name, and waits for the engine.
 func (w *world) publishAs(name string, change func(*v1alpha1.Publication)) {
 	w.t.Helper()
-	defer w.settle()
+	w.writePublication(name, change)
+	w.settle()
+}
+
+// writePublication writes a Publication of the ConfigMap of its name.
+func (w *world) writePublication(name string, change func(*v1alpha1.Publication)) {
+	w.t.Helper()
 	all := w.dynamic.Resource(publicationResource)
 	u, err := all.Get(w.t.Context(), name, metav1.GetOptions{})
 	exists := err == nil
