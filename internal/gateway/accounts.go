@@ -77,8 +77,9 @@ type reviewLimits struct {
 	fresh  *budget.Budgets // for reviews whose result is used once
 }
 
-// The limits of TokenReviews for one namespace. A result that is used once is needed only for
-// impersonation and similar requests, so its limit exceeds what an impersonating controller sends.
+// The limits of TokenReviews for one namespace. Results are used once only for requests that do not
+// contain the token when they reach the cluster, such as impersonation. Their limit exceeds what an
+// impersonating controller sends.
 const (
 	reviewsPerSecond      = 20
 	reviewsAtOnce         = 200
@@ -132,7 +133,7 @@ func newAccounts(a *accounts) authenticator.Request {
 	tokens := bearer.New(token, errOthers, errOthers) // the configured sources reject malformed tokens
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := tokens.AuthenticateRequest(req)
-		if ok && a.revoked().HasPresented(req) { // a revoked certificate rejects all callers on its connection
+		if ok && a.revoked().HasPresented(req) { // with a revoked certificate, a connection authenticates no caller
 			return nil, false, authn.ErrRevoked
 		}
 		return resp, ok, err

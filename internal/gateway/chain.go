@@ -145,8 +145,8 @@ const clusterAuditAnnotation = "gateway.kubetenant.dev/cluster"
 // with a path. The gateway cuts it after 256 bytes and ignores everything in it except the path.
 const targetAuditAnnotation = "gateway.kubetenant.dev/request-target"
 
-// audited adds to the audit events of a request what its path does not contain: the cluster, and the
-// rest of the request target.
+// audited adds to the audit events of a request what its path does not contain: the cluster, and
+// the rest of the request target.
 func (c *route) audited(next http.Handler) http.Handler {
 	name := nameOf(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -38,7 +38,7 @@ type cluster struct {
 	reader     *rest.Config
 	lists      inFlight      // lists of all objects behind the views, by tenant
 	listsInAll inFlight      // the same lists of all tenants, under the zero ID
-	held       *views.Budget // bytes of these lists
+	held       *views.Budget // bytes that the views of all tenants hold
 	// changes are the namespaces for which stored decisions are not used.
 	changes changes
 	// turns limits the requests that are sent to the cluster at the same time. It survives changes of

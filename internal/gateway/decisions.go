@@ -44,8 +44,8 @@ type decisions struct {
 	impersonatedAnew func() http.Handler
 }
 
-// newDecisions returns the decisions of a route. next is the step after impersonation. If there is
-// an error, the decisions deny all reviews.
+// newDecisions returns the decisions of a route. next is the step after impersonation. If a review
+// fails, [route.ask] denies the request.
 func (c *route) newDecisions(next http.Handler) (*decisions, error) {
 	reviews := func(allowed time.Duration) (authorizer.Authorizer, error) {
 		return (authorizerfactory.DelegatingAuthorizerConfig{

@@ -170,7 +170,7 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 			return out, errReserved
 		case !tenant.IsWellFormed(group):
 			return out, errForm
-		case isAccount && strings.HasPrefix(group, tenant.GroupPrefix): // omitted: with it, the account has none of its own groups
+		case isAccount && strings.HasPrefix(group, tenant.GroupPrefix): // it would replace the account's own groups
 		case isAccount:
 			return out, errAccountGroup
 		default:

@@ -29,7 +29,7 @@ func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error)
 		return "", r, nil
 	}
 	cluster, path, _ := strings.Cut(after, "/")
-	// No cluster has the name "clusters".
+	// A nested cluster part, or a name that no cluster can have.
 	if first, _, _ := strings.Cut(path, "/"); first == "clusters" || len(validation.IsDNS1123Label(cluster)) > 0 {
 		return "", nil, errClusterPath
 	}

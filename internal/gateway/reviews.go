@@ -69,7 +69,7 @@ func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, e
 	if err != nil || !ok {
 		return resp, ok, err
 	}
-	// For its own requests, the boundary reports revocations by name, UID or tenant.
+	// For a request with this token, the boundary checks revocations by name, UID and tenant.
 	if x.token != "" {
 		id, _, err := k.stack.Subject(r.Context(), resp.User)
 		switch {

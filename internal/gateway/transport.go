@@ -22,9 +22,8 @@ const (
 	pingTimeout = 5 * time.Second
 	// blockedFor is how long a write may make no progress.
 	blockedFor = 30 * time.Second
-	// receiveBuffer limits the received bytes of one stream that wait to be read. By default, Go
-	// buffers 4 MiB for each. A tenant may have about 260 streams. A stream whose caller reads nothing
-	// ends after blockedFor.
+	// receiveBuffer limits the bytes that one HTTP/2 stream buffers. The default in Go is 4 MiB. A
+	// tenant may have about 260 streams. If a caller reads nothing, its stream ends after blockedFor.
 	receiveBuffer = 128 << 10
 	// headerBytes limits the headers of a response, which stay in memory until the body is complete. A
 	// proxied response may come from any server.
