@@ -77,8 +77,8 @@ type reviewLimits struct {
 	fresh  *budget.Budgets // for reviews whose result is used once
 }
 
-// The limits of TokenReviews for one namespace. Results are used once only for requests that do not
-// contain the token when they reach the cluster, such as impersonation. Their limit exceeds what an
+// The limits of TokenReviews for one namespace. If the cluster does not receive the token itself,
+// for example with impersonation, a result is used once. The limit of such reviews exceeds what an
 // impersonating controller sends.
 const (
 	reviewsPerSecond      = 20
@@ -110,7 +110,7 @@ func newAccounts(a *accounts) authenticator.Request {
 		resp, ok, err := a.review(ctx, results, token, &claimed)
 		switch {
 		case err == nil && !ok:
-			err = errRefused // the issuer is ours, so do not abstain
+			err = errRefused // the issuer is the cluster's, so do not abstain
 		case err == nil && a.revoked().HasToken(token): // applies to stored results too: the signature is valid
 			err = authn.ErrRevoked
 		}
@@ -121,7 +121,8 @@ func newAccounts(a *accounts) authenticator.Request {
 			case errors.Is(err, errTooManyReviews):
 				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
 			case errors.Is(err, errNoReview):
-				// Missing keys are not reported: nothing vouches for the token's issuer.
+				// If the keys are missing, the caller gets 401, because the issuer of the token is not
+				// verified.
 				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}
@@ -160,8 +161,8 @@ func (a *accounts) review(
 	return results.AuthenticateToken(ctx, storedFor(ns)+"\n"+token)
 }
 
-// storedFor returns a part of the key. It changes whenever the service accounts of a namespace may
-// belong to other callers than before.
+// storedFor returns the namespace's part of a stored result's key. It changes whenever the service
+// accounts of the namespace may belong to other callers than before.
 func storedFor(ns *corev1.Namespace) string {
 	return string(ns.UID) + " " + ns.Labels[tenant.Label]
 }
@@ -206,7 +207,7 @@ func claimsOf(token string) (out claims) {
 	return out
 }
 
-// authenticateKeyed is authenticate for a token that follows the key of its namespace.
+// authenticateKeyed is authenticate for a token with the namespace's part of the key in front.
 func (a *accounts) authenticateKeyed(ctx context.Context, keyed string) (*authenticator.Response, bool, error) {
 	_, token, _ := strings.Cut(keyed, "\n")
 	return a.authenticate(ctx, token, a.limits.stored)

@@ -37,7 +37,7 @@ var (
 	errTooSlow     = errors.New("the cluster did not answer in time")
 )
 
-// refusalBytes is the number of bytes of a refusal that are searched.
+// refusalBytes limits the part of a refusal that is searched, in bytes.
 const refusalBytes = 64 << 10
 
 // impersonationRefused matches the message with which kube-apiserver denies the gateway an
@@ -100,7 +100,7 @@ func isUnauthorized(text []byte) bool {
 	return err == nil && is && status.Reason == metav1.StatusReasonUnauthorized
 }
 
-// locate converts a Location of the cluster to the caller's form of the URL.
+// locate converts a Location of the cluster to the URL that the caller must request.
 func (c *route) locate(location, prefix string) (string, error) {
 	u, err := url.Parse(location)
 	if err != nil || strings.HasPrefix(location, "//") || strings.Contains(location, `\`) {
@@ -160,7 +160,7 @@ func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 		refuseStream(w, r)
 		return
 	case errors.Is(r.Context().Err(), context.Canceled) && x.left() == nil: // the session has ended
-		if r.Method == http.MethodGet || r.Method == http.MethodHead { // a write may already have happened
+		if r.Method == http.MethodGet || r.Method == http.MethodHead { // not for a write, which may already have happened
 			w.Header().Set("Retry-After", "1")
 		}
 		said := errReplaced

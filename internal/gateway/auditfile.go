@@ -25,7 +25,7 @@ type logFile struct {
 
 	mu       sync.Mutex
 	rotation rotation
-	rotating *lumberjack.Logger // reused for each rotation, because each Logger has a goroutine that never ends
+	rotating *lumberjack.Logger // created once per rotation, because each Logger has a goroutine that never ends
 	file     io.WriteCloser     // nil if the log is closed
 	opened   os.FileInfo        // the file that was opened
 	lines    wholeLines         // writes to file

@@ -21,7 +21,7 @@ import (
 // (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), but it needs less time
 // (docs/design/benchmarks.md). For each event, upstream's backend determines the conversion again,
 // and encoding/json uses reflection. Each request has two events. Each line is one Write. out MUST
-// NOT retain the bytes, which are reused. It is safe for concurrent use if out is.
+// NOT retain the bytes, which are reused. auditLog is safe for concurrent use if out is.
 type auditLog struct{ out io.Writer }
 
 // ProcessEvents implements [audit.Sink]. It tries to write all events, and returns false if one
@@ -38,8 +38,8 @@ func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 }
 
 // wholeLines writes lines. If a line was written only in part, for example because the disk was
-// full, the next line begins on a new line. If only the newline was missing, the first line is then
-// complete, although its Write returned an error. It is safe for concurrent use.
+// full, wholeLines writes a newline before the next line. If only the newline was missing, the
+// first line is then complete, although its Write returned an error. It is safe for concurrent use.
 type wholeLines struct {
 	mu   sync.Mutex
 	out  io.Writer
@@ -154,7 +154,7 @@ func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
 	if s == nil {
 		return nil
 	}
-	// Refusals have details.
+	// The statuses of refusals have details.
 	if (s.TypeMeta != metav1.TypeMeta{}) || (s.ListMeta != metav1.ListMeta{}) || s.Details != nil {
 		return w.Any("responseStatus", s)
 	}

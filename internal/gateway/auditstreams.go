@@ -104,8 +104,8 @@ func (c *route) resolver() *tenantaudit.Resolver {
 	}
 }
 
-// joined writes all events to the streams, and the events that its policy selects to the log. If
-// the streams cannot be written, the request is still handled.
+// joined writes all events except RequestReceived to the streams, and the events that its policy
+// selects to the log. If the streams cannot be written, the request is still handled.
 type joined struct {
 	streams audit.Sink
 	log     audit.Sink // nil without a log

@@ -113,14 +113,14 @@ func unauthorized() http.Handler {
 // unknownCluster responds to requests for clusters that are not configured. After authentication,
 // the response is the same as for a cluster that the caller may not use.
 func (c *route) unknownCluster(a *auditing) http.Handler {
-	// This handler does not check whether its configuration is still current. The different response
+	// This handler does not check whether its configuration is still current. A different response
 	// would reveal whether a cluster exists.
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) })
 	return c.gateway.stack.WithRequestState(c.withAuthentication(refuse, c.gateway.stack.Authenticator, a))
 }
 
-// authenticator returns the configured sources, preceded by the service accounts of the cluster if
-// their tokens are passed.
+// authenticator returns the configured sources. If the cluster's service account tokens are passed,
+// their authenticator runs first.
 func (c *route) authenticator() authenticator.Request {
 	sources := c.gateway.stack.Authenticator
 	if c.config.ServiceAccounts.Tokens != configv1alpha1.TokensPass {
@@ -188,8 +188,8 @@ func (g *Gateway) whileInForce(still func(now *generation) bool, next http.Handl
 	})
 }
 
-// keepsSessions reports whether the sessions of the route before may continue on this route. This
-// route may be nil.
+// keepsSessions reports whether the sessions of an earlier route may continue on this route. c may
+// be nil.
 func (c *route) keepsSessions(before *route) bool {
 	if c == nil || c.cluster != before.cluster {
 		return false

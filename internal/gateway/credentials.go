@@ -117,7 +117,8 @@ const (
 )
 
 // followFiles applies changed kubeconfigs, the files that they name, and changed audit policies,
-// until ctx ends. It applies only files that can be read and that two checks in a row found equal.
+// until ctx ends. It applies a change if the files can be read and have the same content in two
+// consecutive checks.
 func (g *Gateway) followFiles(ctx context.Context) {
 	var looked, refused map[string]fingerprint
 	since := 0

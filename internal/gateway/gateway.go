@@ -139,8 +139,8 @@ func (g *Gateway) hasTenant(id tenant.ID) bool {
 	return false
 }
 
-// accepts reports whether the cluster of a request accepts a credential of a tenant that was issued
-// at a time. A deleted tenant may have had the same name. See [tenant.Lineage.Accepts].
+// accepts reports whether the cluster of a request accepts a tenant's credential with this time of
+// issue. A deleted tenant may have had the same name. See [tenant.Lineage.Accepts].
 func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	x := proxyStateFrom(ctx)
 	switch {
@@ -154,8 +154,8 @@ func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	return x.route.accepts(there, issued)
 }
 
-// accepts reports whether the cluster accepts a credential of a tenant. The tenant has its name in
-// the cluster. See [tenant.Lineage.Accepts].
+// accepts reports whether the cluster accepts a tenant's credential with this time of issue. there
+// is the tenant's name in the cluster. See [tenant.Lineage.Accepts].
 func (c *route) accepts(there tenant.ID, issued time.Time) bool {
 	return c.cluster.state.Server.Cluster.Tenants().Accepts(there, issued)
 }

@@ -96,7 +96,7 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 	if fairuse.IsUpgrade(p.In) {
 		p.Out.Header.Set("Connection", "Upgrade")
 		p.Out.Header.Set("Upgrade", p.In.Header.Get("Upgrade"))
-		if origin := p.In.Header.Get("Origin"); origin != "" { // watches by websocket need it
+		if origin := p.In.Header.Get("Origin"); origin != "" { // required for watches over websocket
 			p.Out.Header.Set("Origin", origin)
 		}
 	}

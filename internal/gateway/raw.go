@@ -24,8 +24,8 @@ var (
 		"exactly once, and the request must have no body")
 )
 
-// checkRaw returns the response to a request that the gateway rejects unread, or nil. The gateway
-// and the cluster must interpret a request in the same way.
+// checkRaw returns the response to a request that the gateway rejects, or nil. It rejects requests
+// that the gateway and the cluster could interpret differently.
 func checkRaw(r *http.Request) *apierrors.StatusError {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		return apierrors.NewGenericServerResponse(

@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// withReviews is the step that answers a caller's reviews of itself as far as the boundary decides.
-// The cluster does not know the boundary and would answer from its roles alone.
+// withReviews is the step that responds to a caller's self reviews if the boundary denies the
+// access. The cluster does not know the boundary, and would decide by its roles alone.
 func (c *route) withReviews(next http.Handler) http.Handler {
 	access := reviews.Access(func(r *http.Request, a authorizer.AttributesRecord) (authorizer.Decision, string, error) {
 		return c.cluster.stack.Authorizer.Authorize(r.Context(), a)

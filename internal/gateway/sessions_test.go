@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// goesOn reports whether a stream has not ended yet.
+// goesOn reports whether a stream is still active.
 func goesOn(ended <-chan time.Time) bool {
 	select {
 	case <-ended:
@@ -87,7 +87,7 @@ func TestEndWithCredential(t *testing.T) {
 }
 
 // newAuthority returns a certificate authority, and a function that issues the TLS configuration of
-// a caller of tenant acme. The caller's certificate ends at the given time.
+// a caller of tenant acme. The caller's certificate expires at end.
 func newAuthority(t *testing.T, w *world) (ca []byte, issue func(end time.Time) *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -8,7 +8,7 @@ package gateway
 // stacks for other goroutines (stackalloc, Go 1.26).
 const stackRoom = 12 << 10
 
-// growStack grows the stack of a request's goroutine once, before the request's steps run: its
+// growStack grows the stack of a request's goroutine once, before the request's steps run. Its
 // frame has [stackRoom] bytes. Otherwise, the runtime doubles and copies the stack several times
 // while the filters call each other. Over HTTP/2, each request has its own goroutine, and this
 // copying takes a twelfth of the request's processor time. The result has no meaning. It prevents

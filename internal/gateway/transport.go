@@ -102,7 +102,7 @@ func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Tran
 	}
 	if t.TLSClientConfig != nil {
 		t.TLSClientConfig = t.TLSClientConfig.Clone()
-		t.TLSClientConfig.NextProtos = nil // the protocols determine it
+		t.TLSClientConfig.NextProtos = nil // Protocols determines it
 	}
 	return t, nil
 }

@@ -42,9 +42,9 @@ func (c *route) view(g *generation) http.Handler {
 	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 
-// clustersOf returns the clusters that the callers of a tenant may use, by name. It omits clusters
-// in which a credential issued at that time may belong to a deleted tenant. If issued is nil, it
-// returns none.
+// clustersOf returns the clusters that the callers of a tenant may use, sorted by name. It omits
+// clusters in which a credential issued at that time may belong to a deleted tenant. If issued is
+// nil, it returns none.
 func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Cluster {
 	all := []views.Cluster{}
 	for _, name := range slices.Sorted(maps.Keys(now.routes)) {

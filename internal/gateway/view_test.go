@@ -74,8 +74,8 @@ func namesOf(l *unstructured.UnstructuredList) string {
 	return strings.Join(names, " ")
 }
 
-// TestViewOfClusters checks that each caller gets the clusters that its tenant may use. Other
-// clusters look as if they did not exist.
+// TestViewOfClusters checks that each caller gets the clusters that its tenant may use. It gets the
+// same response for other clusters as for missing ones.
 func TestViewOfClusters(t *testing.T) {
 	t.Parallel()
 	w := viewed(t)
