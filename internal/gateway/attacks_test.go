@@ -207,7 +207,7 @@ func TestReadersThatStandStill(t *testing.T) {
 		if code, text := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 			t.Errorf("another tenant: %d: %s", code, text)
 		}
-		time.Sleep(2 * time.Second) // memory use grows for a moment
+		time.Sleep(2 * time.Second) // until the buffers are full
 		_ = f.conn.Close()
 		waittest.Until(t, func() error {
 			if n := open.Load(); n > 0 {

@@ -238,7 +238,7 @@ func TestUselessKubeconfigsAreIgnored(t *testing.T) {
 			c := newStandIn(t, spaces())
 			w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
 			write(w, "eu1-imp")
-			// Three checks of the file. Only time shows that it is never used.
+			// The gateway checks the file three times during this loop.
 			for range 30 {
 				time.Sleep(200 * time.Millisecond)
 				if err := sendsAs(w, c, impersonatorToken); err != nil {
