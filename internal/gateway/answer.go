@@ -187,7 +187,7 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 		return forbidden(not)
 	case errors.Is(err, errOwn):
 		return forbidden(err)
-	case apierrors.IsUnauthorized(err): // of a request that the gateway sent itself
+	case apierrors.IsUnauthorized(err): // the response to a request that the gateway sent itself
 		said = errRefusesUs
 	case errors.Is(err, errRedirect), errors.Is(err, errImpersonate):
 		code, said = http.StatusBadGateway, err

@@ -93,8 +93,8 @@ func (f *framed) drain() <-chan error {
 }
 
 // TestRapidReset checks a client that sends requests and resets them at once (CVE-2023-44487). It
-// has no more active requests at a cluster than other clients may have, leaves none behind, and
-// does not delay other callers.
+// cannot exceed the limit of active requests at a cluster, leaves none behind, and does not delay
+// other callers.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

@@ -308,9 +308,9 @@ func TestAuditPolicyIsFollowed(t *testing.T) {
 	})
 }
 
-// TestAuditOfATenant checks that a tenant's callers cannot push the events of other tenants out of
-// the log: their events are short, and further requests are rejected. An event contains the number
-// of rejected requests. The test does not run in parallel, because the budget grows with time.
+// TestAuditOfATenant checks that a tenant's callers cannot push other tenants' events out of the
+// log. Their events are short, and further requests are rejected. An event contains the number of
+// rejected requests. The test does not run in parallel, because the budget grows with time.
 func TestAuditOfATenant(t *testing.T) {
 	w, c := shared(t)
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: None, "+

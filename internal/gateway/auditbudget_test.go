@@ -83,8 +83,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCutTexts checks that a text within the limit is not cut. The limit counts the bytes in the
-// log.
+// TestCutTexts checks that a text within the limit is not cut. The limit is in bytes of the log.
 func TestCutTexts(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

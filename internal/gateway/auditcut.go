@@ -15,8 +15,8 @@ import (
 // unauthenticatedText limits each text in the event of an unauthenticated request, in bytes.
 const unauthenticatedText = 256
 
-// textBounds limit the texts of an event. They count the bytes in the log, in which some characters
-// need six.
+// textBounds limit the texts of an event, in bytes of the log. Some characters need six bytes
+// there.
 type textBounds struct {
 	uri, text int
 	// user limits all texts of a user together.

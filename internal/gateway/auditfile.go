@@ -26,7 +26,7 @@ type logFile struct {
 	mu       sync.Mutex
 	rotation rotation
 	rotating *lumberjack.Logger // created once per rotation, because each Logger has a goroutine that never ends
-	file     io.WriteCloser     // nil if the log is closed
+	file     io.WriteCloser     // nil if no file is in use
 	opened   os.FileInfo        // the file that was opened
 	lines    wholeLines         // writes to file
 	retired  bool

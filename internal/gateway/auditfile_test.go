@@ -140,8 +140,8 @@ func TestAuditLogWithoutAPath(t *testing.T) {
 	}
 }
 
-// TestAuditLogRotates checks that files do not exceed their size, that no event is lost or split
-// between two files, and that the oldest files are deleted.
+// TestAuditLogRotates checks that files do not exceed their size and that the oldest are deleted.
+// No event is lost or split between two files.
 func TestAuditLogRotates(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

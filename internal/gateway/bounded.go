@@ -27,8 +27,8 @@ const (
 
 var errTooMuch = errors.New("the response of the cluster is too large")
 
-// bounded returns a configuration that reads no more of a response than a limit allows. Watches are
-// not limited.
+// bounded returns a configuration that reads each response only up to a limit. Watches are not
+// limited.
 func bounded(config *rest.Config, of func() *byteLimit) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -53,7 +53,7 @@ func newByteLimit(most int64) *byteLimit {
 	return b
 }
 
-// boundedBody is a body that uses a limit until it is closed.
+// boundedBody is a body that uses a limit until it ends.
 type boundedBody struct {
 	io.ReadCloser
 	limit *byteLimit

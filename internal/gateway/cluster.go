@@ -61,7 +61,7 @@ type clusterKey struct {
 var errNoRoute = errors.New("the cluster is not configured")
 
 // newCluster builds the caches of a cluster and keeps them current until ctx ends or the cluster is
-// stopped. The stack of the gateway watches the revocations and counts the decisions.
+// stopped. The stack of the gateway watches the revocations and records the decisions.
 func newCluster(
 	ctx context.Context,
 	key clusterKey,

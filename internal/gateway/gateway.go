@@ -370,7 +370,7 @@ func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *confi
 	}
 }
 
-// goawayAfter is the minimum age of a connection before the gateway tells its client to open
+// goawayAfter is the minimum age of a connection before the gateway requests its client to open
 // another one. During the handshake, the requests of a busy client wait. Without a minimum, a
 // client that sends a thousand requests a second would have to reconnect every second.
 const goawayAfter = time.Minute

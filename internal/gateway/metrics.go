@@ -78,7 +78,7 @@ func (m *gatewayMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.latency, m.turnedAway, m.auditEvents}
 }
 
-// count counts a request after the response.
+// count records a request after the response.
 func (m *gatewayMetrics) count(x *proxyState, code int, took time.Duration) {
 	name := nameOf(x.route)
 	m.requests.WithLabelValues(name, strconv.Itoa(code)).Inc()
@@ -87,7 +87,7 @@ func (m *gatewayMetrics) count(x *proxyState, code int, took time.Duration) {
 	}
 }
 
-// countTurnedAway counts a request that was rejected before authentication.
+// countTurnedAway records a request that was rejected before authentication.
 func (m *gatewayMetrics) countTurnedAway() {
 	m.turnedAway.Inc()
 	m.requests.WithLabelValues(noCluster, strconv.Itoa(http.StatusTooManyRequests)).Inc()

@@ -40,7 +40,7 @@ func (w *world) value(name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// TestDecisionMetrics checks that the gateway counts decisions of the boundary by tenant. A tenant
+// TestDecisionMetrics checks that the metrics show decisions of the boundary by tenant. A tenant
 // has its name in the configuration, and invented tenants have no series.
 func TestDecisionMetrics(t *testing.T) {
 	t.Parallel()

@@ -150,7 +150,7 @@ func TestTokensWithoutATime(t *testing.T) {
 }
 
 // TestStoredReviews checks that a stored result of a TokenReview is used only for requests that are
-// forwarded with the token, and only while the namespace has the same owner.
+// forwarded with the token. The namespace must still have the same owner.
 func TestStoredReviews(t *testing.T) {
 	t.Parallel()
 	w, c := shared(t)
@@ -256,8 +256,9 @@ func deciding(t *testing.T, allowed *atomic.Bool, ask func(w *world) (int, strin
 	return w, c, asked
 }
 
-// TestDecisionsAreForgotten checks that the cluster decides again about impersonation, and about
-// the subject of a review, after a namespace in the request was created again or got another owner.
+// TestDecisionsAreForgotten checks that the cluster decides again after a namespace in the request
+// was created again or got another owner. This applies to impersonation and to the subject of a
+// review.
 func TestDecisionsAreForgotten(t *testing.T) {
 	for what, change := range map[string]func(w *world, c *standIn){
 		"created again": func(_ *world, c *standIn) { c.makeAgain("shared", "acme") },

@@ -31,15 +31,15 @@ const omittedAuditAnnotation = "gateway.kubetenant.dev/omitted-events"
 // callers have no tenant. It is not set if the requests were unauthenticated.
 const omittedTenantAuditAnnotation = "gateway.kubetenant.dev/omitted-events-tenant"
 
-// omissions counts the events that were not written, by tenant. Every ten seconds, an event reports
-// the number for each tenant. A number is kept until its event was written. The zero value has no
-// counts. It is safe for concurrent use.
+// omissions are the numbers of events that were not written, by tenant. Every ten seconds, an event
+// reports the number for each tenant. A number is kept until its event was written. The zero value
+// is empty. It is safe for concurrent use.
 type omissions struct {
 	mu       sync.Mutex
 	byTenant map[string]*omission
 }
 
-// omission is the count for one tenant.
+// omission is the number for one tenant.
 type omission struct {
 	since time.Time // time of the first event
 	count int
@@ -47,7 +47,7 @@ type omission struct {
 	write func(*auditinternal.Event) bool // from the newest version of the configuration
 }
 
-// note counts an event that is not written. The tenant is empty for an unauthenticated request.
+// note adds an event that is not written. The tenant is empty for an unauthenticated request.
 func (o *omissions) note(tenant, peer string, write func(*auditinternal.Event) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,7 +67,7 @@ func (o *omissions) note(tenant, peer string, write func(*auditinternal.Event) b
 	}
 }
 
-// state writes the event with the count of a tenant. If this fails, it tries again later.
+// state writes the event with the number of a tenant. If this fails, it tries again later.
 func (o *omissions) state(tenant string) {
 	o.mu.Lock()
 	of := o.byTenant[tenant]
@@ -91,7 +91,7 @@ func (o *omissions) state(tenant string) {
 	time.AfterFunc(omittedEvery, func() { o.state(tenant) })
 }
 
-// flush writes the counts of all tenants. It is called when the gateway stops.
+// flush writes the numbers of all tenants. It is called when the gateway stops.
 func (o *omissions) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +102,7 @@ func (o *omissions) flush() {
 	}
 }
 
-// event returns the event with the count of a tenant.
+// event returns the event with the number of a tenant.
 func (of *omission) event(tenant string) *auditinternal.Event {
 	out := &auditinternal.Event{
 		Level:                    auditinternal.LevelMetadata,

@@ -74,7 +74,7 @@ func TestOpenRequestsEnd(t *testing.T) {
 					return nil
 				})
 				<-ended
-				_, _ = io.WriteString(conn, r.body[len(r.body)-1:]) // the connection may already be closed
+				_, _ = io.WriteString(conn, r.body[len(r.body)-1:]) // the connection may have ended
 				resp, err := http.ReadResponse(from, nil)
 				if err != nil {
 					t.Fatal(err)

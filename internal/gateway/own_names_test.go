@@ -22,9 +22,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestOwnNamesStay checks that a name of the gateway that a cluster has reported remains reserved,
-// even if a later request returns another name, fails or panics. Before the first report, no caller
-// is allowed.
+// TestOwnNamesStay checks that a name that a cluster has reported remains reserved for the gateway.
+// A later request may return another name, fail or panic. Before the first report, no caller is
+// allowed.
 func TestOwnNamesStay(t *testing.T) {
 	t.Parallel()
 	review := func(name string) func() (runtime.Object, error) {

@@ -368,8 +368,8 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 	waittest.Until(t, func() error { return shows(w, c, "second") })
 }
 
-// TestCertificatesAreFollowed checks that a renewed certificate file applies while connections with
-// the old certificate are open. Streams on these connections continue.
+// TestCertificatesAreFollowed checks that a renewed certificate file applies while connections use
+// the old certificate. Streams on these connections continue.
 func TestCertificatesAreFollowed(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

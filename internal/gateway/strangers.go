@@ -28,7 +28,8 @@ const (
 	hurriedFor        = 100 * time.Millisecond
 )
 
-// counts limits concurrent requests, in total and by address. It is safe for concurrent use.
+// counts are the numbers of concurrent requests, with limits in total and by address. It is safe
+// for concurrent use.
 type counts struct {
 	inAll, each int
 	mu          sync.Mutex

@@ -80,8 +80,7 @@ func TestRefusalsWait(t *testing.T) {
 	}
 }
 
-// TestTurnedAway checks that a request above the limits gets 429, and that its connection is
-// closed.
+// TestTurnedAway checks that a request above the limits gets 429, and that its connection ends.
 func TestTurnedAway(t *testing.T) {
 	w := httptest.NewRecorder()
 	turnAway(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody))

@@ -175,8 +175,8 @@ func (c *call) want(t *testing.T, code int) {
 	}
 }
 
-// TestQuietTenantAtTheGateway checks that a noisy tenant of a slow cluster delays neither a quiet
-// tenant nor requests to another cluster, and that watches do not wait.
+// TestQuietTenantAtTheGateway checks that a noisy tenant of a slow cluster does not delay a quiet
+// tenant or requests to another cluster. Watches do not wait.
 func TestQuietTenantAtTheGateway(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedWorld(t, 2, 20)
@@ -304,8 +304,8 @@ func TestDeadlineInTheQueue(t *testing.T) {
 	first.want(t, http.StatusOK)
 }
 
-// TestLimitsChange checks that a change of the limits does not end running or waiting requests, and
-// that no place in the queue is lost or used twice.
+// TestLimitsChange checks that a change of the limits ends no running or waiting request. No place
+// in the queue is lost or used twice.
 func TestLimitsChange(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedWorld(t, 2, 20)

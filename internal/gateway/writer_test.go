@@ -98,7 +98,7 @@ func TestWritersThatStandStill(t *testing.T) {
 	}
 }
 
-// halfClosed is a connection that can be closed for writing only.
+// halfClosed is a connection that supports CloseWrite.
 type halfClosed struct {
 	net.Conn
 	closed bool

@@ -16,8 +16,8 @@ var (
 	errAllHold     = errors.New("callers read too many large objects of views at the same time")
 )
 
-// Budget limits the bytes of the objects that are held in memory for all responses at the same
-// time, and for the responses to each tenant. It is safe for concurrent use.
+// Budget limits the bytes of objects that are held in memory at the same time, for all responses
+// and for the responses to each tenant. It is safe for concurrent use.
 type Budget struct {
 	all, each int64
 

@@ -33,7 +33,7 @@ var (
 type metered struct {
 	io.Reader
 	left int
-	held *holding // counts the bytes that are read, nil if they are not held
+	held *holding // adds the bytes that are read, nil if they are not held
 }
 
 func (m *metered) Read(p []byte) (int, error) {
