@@ -16,8 +16,8 @@ const (
 	// dialTimeout limits the time to establish a connection.
 	dialTimeout = 5 * time.Second
 	// pingAfter is how long a connection may be silent before it is pinged. pingTimeout is how long
-	// the response may take. client-go uses 30 s and 15 s, with which the loss of a cluster would be
-	// an outage of 45 s.
+	// the response may take. client-go uses 30s and 15s. The loss of a cluster would then be an outage
+	// of 45s.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
 	// blockedFor is how long a write may make no progress.

@@ -173,8 +173,8 @@ func (s *standIn) sent() []request {
 	return s.came
 }
 
-// namespaceOf returns a Namespace. It was created an hour before the test began. If it was created
-// again, it is an hour after the test began, so that no test needs to wait.
+// namespaceOf returns a Namespace. Its creation time is an hour before the test began. After a new
+// creation, it is at least an hour after that, so that no test needs to wait.
 func (s *standIn) namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 	uid := types.UID(fmt.Sprintf("u-%d", before+1))
 	ns := &corev1.Namespace{
