@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Why a token of a cluster's service account is refused.
+// The reasons why a token of a cluster's service account is rejected.
 var (
 	errNotAccount = errors.New("the token does not belong to a service account of the cluster")
 	errRefused    = errors.New("the cluster rejected the token")
@@ -42,8 +42,8 @@ var (
 	errNoReview       = errors.New("the cluster could not review the token")
 )
 
-// reviewedFor is how long the result of a TokenReview is valid for requests that the gateway forwards
-// with the caller's own token: the cluster checks the token of each of them.
+// reviewedFor is how long the result of a TokenReview is valid for requests that the gateway
+// forwards with the caller's own token. The cluster checks the token of each such request again.
 const reviewedFor = 10 * time.Second
 
 // signatures verifies that a token was signed with one of a cluster's keys.
@@ -51,34 +51,35 @@ type signatures interface {
 	VerifySignature(ctx context.Context, token string) ([]byte, error)
 }
 
-// accounts authenticates the tokens of the service accounts of one cluster by TokenReviews there. A
-// TokenReview accepts every credential of the cluster, so accounts accepts only those of service
-// accounts. It sends only tokens that the keys of the cluster have signed.
+// accounts authenticates the tokens of the service accounts of one cluster with TokenReviews. A
+// TokenReview accepts every credential of the cluster, so accounts rejects users that are not
+// service accounts. It sends only tokens that the cluster's keys have signed.
 //
-// The name of a service account says nothing about its tenant if the namespace was created again.
-// Therefore a token that is older than the namespace is unknown, and each result is stored for the
-// namespace's UID, owner and state.
+// If a namespace was deleted and created again, the name of a service account does not determine
+// its tenant. Therefore a token that is older than the namespace is rejected, and the key of a
+// stored result contains the namespace's UID and label.
 type accounts struct {
 	issuers []string
 	keys    signatures
 	limits  *reviewLimits
 	revoked func() *authn.Revocations
 	reviews authenticationclient.TokenReviewInterface
-	// cached returns the Namespace in the watch cache, and an error if there is none.
+	// cached returns the Namespace in the watch cache, or an error if there is none.
 	cached func(name string) (*corev1.Namespace, error)
-	// current returns the Namespace that has the name now, and nil if there is none. It may read it
-	// from the cluster.
+	// current returns the Namespace that currently has the name, or nil if there is none. It may read
+	// it from the cluster.
 	current func(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
-// reviewLimits bound the TokenReviews for the service accounts of each namespace.
+// reviewLimits limit the TokenReviews for the service accounts of each namespace.
 type reviewLimits struct {
-	stored *budget.Budgets // of reviews whose result is stored
-	fresh  *budget.Budgets // of reviews for one request
+	stored *budget.Budgets // for reviews whose result is stored
+	fresh  *budget.Budgets // for reviews whose result is used once
 }
 
-// The limits of TokenReviews for one namespace. A review for one request is rarer than the request
-// itself, so its limit exceeds what a controller that impersonates sends.
+// The limits of TokenReviews for one namespace. If the cluster does not receive the token itself,
+// for example with impersonation, a result is used once. The limit of such reviews exceeds what an
+// impersonating controller sends.
 const (
 	reviewsPerSecond      = 20
 	reviewsAtOnce         = 200
@@ -93,8 +94,8 @@ func newReviewLimits() *reviewLimits {
 	}
 }
 
-// newAccounts returns the authenticator of requests with such tokens, and notes the token to be
-// forwarded. It abstains from tokens of other issuers.
+// newAccounts returns the authenticator of requests with such tokens. It records the token that the
+// gateway forwards, and abstains from tokens of other issuers.
 func newAccounts(a *accounts) authenticator.Request {
 	results := cache.New(authenticator.TokenFunc(a.authenticateKeyed), false, reviewedFor, reviewedFor)
 	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -102,15 +103,15 @@ func newAccounts(a *accounts) authenticator.Request {
 		if !slices.Contains(a.issuers, claimed.Issuer) {
 			return nil, false, errOthers
 		}
-		if !claimed.expires().After(time.Now()) { // also of a stored result
+		if !claimed.expires().After(time.Now()) { // applies to stored results too
 			return nil, false, errRefused
 		}
 		x := proxyStateFrom(ctx)
 		resp, ok, err := a.review(ctx, results, token, &claimed)
 		switch {
 		case err == nil && !ok:
-			err = errRefused // ours to claim
-		case err == nil && a.revoked().HasToken(token): // also of a stored result: its signature is valid
+			err = errRefused // the issuer is the cluster's, so do not abstain
+		case err == nil && a.revoked().HasToken(token): // applies to stored results too: the signature is valid
 			err = authn.ErrRevoked
 		}
 		if x != nil {
@@ -120,7 +121,8 @@ func newAccounts(a *accounts) authenticator.Request {
 			case errors.Is(err, errTooManyReviews):
 				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
 			case errors.Is(err, errNoReview):
-				// Missing keys are not reported: nothing vouches for the token's issuer.
+				// If the keys are missing, the caller gets 401, because the issuer of the token is not
+				// verified.
 				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}
@@ -129,18 +131,18 @@ func newAccounts(a *accounts) authenticator.Request {
 		}
 		return resp, true, nil
 	})
-	tokens := bearer.New(token, errOthers, errOthers) // the sources refuse a malformed token
+	tokens := bearer.New(token, errOthers, errOthers) // the configured sources reject malformed tokens
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := tokens.AuthenticateRequest(req)
-		if ok && a.revoked().HasPresented(req) { // a revoked certificate authenticates no caller on its connection
+		if ok && a.revoked().HasPresented(req) { // with a revoked certificate, a connection authenticates no caller
 			return nil, false, authn.ErrRevoked
 		}
 		return resp, ok, err
 	})
 }
 
-// review returns the result of a TokenReview. The result may be a stored one only if the cluster
-// checks the token again, and if the watch cache has the namespace.
+// review returns the result of a TokenReview. It uses a stored result only if the cluster checks
+// the token again and the watch cache contains the namespace.
 func (a *accounts) review(
 	ctx context.Context, results authenticator.Token, token string, claimed *claims,
 ) (*authenticator.Response, bool, error) {
@@ -151,7 +153,7 @@ func (a *accounts) review(
 	x := proxyStateFrom(ctx)
 	ns, err := a.cached(namespace)
 	switch {
-	case err == nil && claimed.precede(ns): // before it uses the budget of the namespace
+	case err == nil && claimed.precede(ns): // must not use the budget of the namespace
 		return nil, false, errRefused
 	case err != nil || ns.DeletionTimestamp != nil || x == nil || !x.tokenIsSent:
 		return a.authenticate(ctx, token, a.limits.fresh)
@@ -159,13 +161,13 @@ func (a *accounts) review(
 	return results.AuthenticateToken(ctx, storedFor(ns)+"\n"+token)
 }
 
-// storedFor returns the part of a key that changes whenever the accounts of a namespace may be
-// others than before.
+// storedFor returns the namespace's part of a stored result's key. It changes whenever the service
+// accounts of the namespace may belong to other callers than before.
 func storedFor(ns *corev1.Namespace) string {
 	return string(ns.UID) + " " + ns.Labels[tenant.Label]
 }
 
-// claims are those of a cluster's token (RFC 7519, section 4.1).
+// claims are the claims of a cluster's token (RFC 7519, section 4.1).
 type claims struct {
 	Issuer   string  `json:"iss"`
 	Subject  string  `json:"sub"`
@@ -183,15 +185,15 @@ func timeOf(seconds float64) time.Time {
 	return time.Unix(int64(seconds), 0)
 }
 
-// precede reports whether the token was issued before the Namespace was created, for an account of
-// an earlier namespace of that name. Both times are whole seconds. A token without a time of issue
-// precedes every namespace.
+// precede reports whether the token was issued before the Namespace was created. It then belongs to
+// an account of an earlier namespace with the same name. Both times are whole seconds. A token
+// without a time of issue precedes every namespace.
 func (c *claims) precede(ns *corev1.Namespace) bool {
 	issued := timeOf(c.IssuedAt)
 	return issued.Unix() <= 0 || issued.Before(ns.CreationTimestamp.Truncate(time.Second))
 }
 
-// claimsOf returns what a JSON Web Token claims, which nobody has verified.
+// claimsOf returns the claims of a JSON Web Token without verifying it.
 func claimsOf(token string) (out claims) {
 	_, rest, found := strings.Cut(token, ".")
 	payload, _, more := strings.Cut(rest, ".")
@@ -205,7 +207,7 @@ func claimsOf(token string) (out claims) {
 	return out
 }
 
-// authenticateKeyed is authenticate for a token with the key of its namespace in front.
+// authenticateKeyed is authenticate for a token with the namespace's part of the key in front.
 func (a *accounts) authenticateKeyed(ctx context.Context, keyed string) (*authenticator.Response, bool, error) {
 	_, token, _ := strings.Cut(keyed, "\n")
 	return a.authenticate(ctx, token, a.limits.stored)
@@ -244,9 +246,9 @@ func (a *accounts) authenticate(
 
 // ask sends a TokenReview to the cluster.
 func (a *accounts) ask(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	// client-go logs bodies, if that is asked for: this one holds the token.
+	// client-go can log request bodies, and this one contains the token.
 	ctx = klog.NewContext(ctx, logr.Discard())
-	audiences, _ := authenticator.AudiencesFrom(ctx) // of a review that is delegated
+	audiences, _ := authenticator.AudiencesFrom(ctx) // set if a delegated review requests audiences
 	review, err := a.reviews.Create(ctx,
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}},
 		metav1.CreateOptions{})

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestWithoutAdmission: while nobody looks at what is written, tenants write nothing that could be
-// forged, and what stores nothing goes on.
+// TestWithoutAdmission checks that tenants cannot write objects with labels while the cluster does
+// not call the webhook service. Other requests are forwarded.
 func TestWithoutAdmission(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -63,8 +63,8 @@ func TestWithoutAdmission(t *testing.T) {
 	}
 }
 
-// TestOlderPathsTellNothing: which kinds a cluster has, or that there is one, is not told
-// before it is known who asks.
+// TestOlderPathsTellNothing checks that responses to unauthenticated requests reveal neither which
+// resources a cluster serves nor whether it exists.
 func TestOlderPathsTellNothing(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

@@ -23,7 +23,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What callers are told of a cluster: nothing that it said of the gateway.
+// The errors of a cluster that callers receive. They repeat nothing that the cluster reported about
+// the gateway.
 var (
 	errServer    = errors.New("the server address of the cluster is not a URL")
 	errRedirect  = errors.New("the cluster answered with a redirect to another address")
@@ -36,25 +37,26 @@ var (
 	errTooSlow     = errors.New("the cluster did not answer in time")
 )
 
-// refusalBytes is how much of a refusal is looked at.
+// refusalBytes limits the part of a refusal that is searched, in bytes.
 const refusalBytes = 64 << 10
 
-// impersonationRefused is how kube-apiserver says that the gateway may not impersonate somebody, in
-// both modes (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/errors.go, v0.37.1).
+// impersonationRefused matches the message with which kube-apiserver denies the gateway an
+// impersonation, in both modes (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/errors.go,
+// v0.37.1).
 var impersonationRefused = regexp.MustCompile(` cannot impersonate[a-z:-]* resource "`)
 
-// modifyResponse looks at an answer before its caller does.
+// modifyResponse checks and changes a response of the cluster before its caller receives it.
 func (c *route) modifyResponse(resp *http.Response) error {
 	ctx := resp.Request.Context()
 	x := proxyStateFrom(ctx)
-	resp.Header.Del(auditapi.HeaderAuditID) // the caller has it already
+	resp.Header.Del(auditapi.HeaderAuditID) // the caller already has it
 	if isProxied(ctx) {
 		ofProxied(resp.Header)
 	}
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		return nil
-	case x.passesToken(): // no answer is about the gateway
+	case x.passesToken(): // the response is never about the gateway
 	case resp.StatusCode == http.StatusUnauthorized && (!isProxied(ctx) || says(resp, isUnauthorized)):
 		return errRefusesUs
 	case resp.StatusCode == http.StatusForbidden && says(resp, impersonationRefused.Match):
@@ -73,14 +75,14 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	return nil
 }
 
-// isProxied reports whether an answer is one of a Pod, Service or node.
+// isProxied reports whether a response comes from a Pod, Service or node.
 func isProxied(ctx context.Context) bool {
 	info, known := request.RequestInfoFrom(ctx)
 	return known && (info.Subresource == "proxy" || info.Verb == "proxy")
 }
 
-// says reports whether an answer is about the gateway by what it says, which what is proxied may
-// say as well, and then harms that alone. The body can be read once more.
+// says reports whether the text of a response matches. A Pod, Service or node can imitate such a
+// text, which only replaces its own response. The body can be read again afterwards.
 func says(resp *http.Response, matches func(text []byte) bool) bool {
 	head, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
 	resp.Body = &struct {
@@ -90,15 +92,15 @@ func says(resp *http.Response, matches func(text []byte) bool) bool {
 	return err == nil && matches(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
 }
 
-// isUnauthorized reports whether a text is what kube-apiserver answers to a
-// credential that it does not know.
+// isUnauthorized reports whether a text is the response of kube-apiserver to a credential that it
+// does not accept.
 func isUnauthorized(text []byte) bool {
 	obj, _, err := codecs().UniversalDeserializer().Decode(text, nil, nil)
 	status, is := obj.(*metav1.Status)
 	return err == nil && is && status.Reason == metav1.StatusReasonUnauthorized
 }
 
-// locate returns a Location of the cluster as the caller has to ask for it.
+// locate converts a Location of the cluster to the URL that the caller must request.
 func (c *route) locate(location, prefix string) (string, error) {
 	u, err := url.Parse(location)
 	if err != nil || strings.HasPrefix(location, "//") || strings.Contains(location, `\`) {
@@ -131,8 +133,8 @@ func (c *route) locate(location, prefix string) (string, error) {
 	return out, nil
 }
 
-// endedBody is the body of a stream, which ends where its session does: an answer that is broken
-// off would be an error of the connection to the caller.
+// endedBody is the body of a stream. It ends without an error when the stream's session ends. If
+// the response were aborted, the caller would see a connection error.
 type endedBody struct {
 	io.ReadCloser
 	ctx context.Context //nolint:containedctx // of the one request
@@ -140,25 +142,25 @@ type endedBody struct {
 
 func (b *endedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.ctx.Err() != nil { // what came before is not handed on either
+	if b.ctx.Err() != nil { // bytes that were just read are not forwarded either
 		return 0, io.EOF
 	}
 	return n, err
 }
 
-// answerError answers a request that did not get to the cluster, or whose
-// answer may not be passed on.
+// answerError responds to a request that did not reach the cluster, or whose response must not be
+// forwarded.
 func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil || errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		klog.FromContext(r.Context()).V(2).Info("The cluster did not answer a request", "cluster", c.name, "err", err)
 	}
 	x := proxyStateFrom(r.Context())
 	switch {
-	case x.stream && c.gateway.stopping.begun.Err() != nil: // which ended it
+	case x.stream && c.gateway.stopping.begun.Err() != nil: // the shutdown ended the stream
 		refuseStream(w, r)
 		return
-	case errors.Is(r.Context().Err(), context.Canceled) && x.left() == nil: // its session has ended
-		if r.Method == http.MethodGet || r.Method == http.MethodHead { // what was written may have been
+	case errors.Is(r.Context().Err(), context.Canceled) && x.left() == nil: // the session has ended
+		if r.Method == http.MethodGet || r.Method == http.MethodHead { // not for a write, which may already have happened
 			w.Header().Set("Retry-After", "1")
 		}
 		said := errReplaced
@@ -174,7 +176,8 @@ func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(statusOf(r.Context(), err), codecs(), schemaVersion, w, r)
 }
 
-// statusOf returns what the caller is told of an error: never what a client of ours said.
+// statusOf returns the response to an error. The response never contains the text of a client's
+// error.
 func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 	code, said := http.StatusServiceUnavailable, errUnreachable
 	var tooLarge *http.MaxBytesError
@@ -184,7 +187,7 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 		return forbidden(not)
 	case errors.Is(err, errOwn):
 		return forbidden(err)
-	case apierrors.IsUnauthorized(err): // to a question of our own
+	case apierrors.IsUnauthorized(err): // the response to a request that the gateway sent itself
 		said = errRefusesUs
 	case errors.Is(err, errRedirect), errors.Is(err, errImpersonate):
 		code, said = http.StatusBadGateway, err
@@ -200,11 +203,11 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 	return out
 }
 
-// buffers lends what bodies are copied through.
+// buffers is a pool of the buffers through which bodies are copied.
 type buffers struct{ pool sync.Pool }
 
-// The sizes of buffers: there are many streams, which say little at a time
-// and hold theirs for long.
+// The sizes of buffers in bytes. There are many streams. Each transfers little data at a time, but
+// holds its buffer for a long time.
 const (
 	requestBuffer = 32 << 10
 	streamBuffer  = 4 << 10

@@ -18,8 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestLocate: where a cluster sends a caller to is somewhere at that cluster,
-// by the caller's own way.
+// TestLocate checks that a redirect leads to a path of the same cluster, behind the gateway.
 func TestLocate(t *testing.T) {
 	for _, c := range []struct{ server, prefix, location, want string }{
 		{"https://a:6443", "", "/api/v1/x", "/api/v1/x"},
@@ -50,7 +49,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// FuzzLocate: no Location leads to another host, whatever a browser makes of it.
+// FuzzLocate checks that no Location leads to another host, in a browser's interpretation.
 func FuzzLocate(f *testing.F) {
 	for _, seed := range []string{
 		"/x", "//evil", "https://evil/", `/\evil`, "https://a//evil", "?x", "#x", "http:evil", "\t//evil", "/%2f/evil",
@@ -73,8 +72,8 @@ func FuzzLocate(f *testing.F) {
 	})
 }
 
-// TestEndedBody: of what a stream has buffered nothing is handed on once its session has
-// ended, which is no error.
+// TestEndedBody checks that buffered data of a stream is dropped when its session has ended,
+// without an error.
 func TestEndedBody(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	body := &endedBody{io.NopCloser(strings.NewReader("first, second")), ctx}
@@ -88,7 +87,7 @@ func TestEndedBody(t *testing.T) {
 	}
 }
 
-// TestUnauthorizedForms: a 401 of the cluster's is recognised in each form in which it answers.
+// TestUnauthorizedForms checks that a 401 of the cluster is recognized in each encoding.
 func TestUnauthorizedForms(t *testing.T) {
 	status := &apierrors.NewUnauthorized("Unauthorized").ErrStatus
 	for _, info := range codecs().SupportedMediaTypes() {
@@ -110,8 +109,8 @@ func TestUnauthorizedForms(t *testing.T) {
 	}
 }
 
-// TestPrefixes: what a caller's paths begin with at a cluster: of an older tenant path the
-// tenant stood in the middle.
+// TestPrefixes checks the prefix that the cluster's path does not have. In an older tenant path,
+// the tenant is in the middle.
 func TestPrefixes(t *testing.T) {
 	for _, c := range []struct{ cluster, came, rest, want string }{
 		{"eu1", "/clusters/eu1/api/v1/pods", "/api/v1/pods", "/clusters/eu1"},
@@ -133,7 +132,7 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestOfPage: of a page there is nothing but its token.
+// TestOfPage checks that the request of a web page retains only its bearer token.
 func TestOfPage(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://gateway/", http.NoBody)
 	r.TLS.PeerCertificates, r.TLS.VerifiedChains = []*x509.Certificate{{}}, [][]*x509.Certificate{{{}}}

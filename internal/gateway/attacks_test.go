@@ -26,17 +26,17 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// framed is a connection of HTTP/2 whose frames a test writes itself.
+// framed is an HTTP/2 connection on which a test writes the frames itself.
 type framed struct {
 	*http2.Framer
 	conn    *tls.Conn
 	encoded bytes.Buffer
 	encoder *hpack.Encoder
 	host    string
-	last    uint32 // stream
+	last    uint32 // the last stream
 }
 
-// frames opens one to the gateway.
+// frames opens a framed connection to the gateway.
 func (w *world) frames() *framed {
 	w.t.Helper()
 	conn := w.dial("h2")
@@ -51,7 +51,7 @@ func (w *world) frames() *framed {
 	return f
 }
 
-// get begins a request on a stream of its own.
+// get sends a request on a new stream.
 func (f *framed) get(token, path string) error {
 	f.encoded.Reset()
 	for name, value := range map[string]string{
@@ -74,7 +74,7 @@ func (f *framed) get(token, path string) error {
 	})
 }
 
-// drain reads what comes, and returns why that ended.
+// drain reads all frames, and sends the error that ended the connection.
 func (f *framed) drain() <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -92,13 +92,14 @@ func (f *framed) drain() <-chan error {
 	return ended
 }
 
-// TestRapidReset: who begins requests and takes them back at once (CVE-2023-44487) has no more of
-// them open at a cluster than others may, leaves nothing behind, and is in nobody's way.
+// TestRapidReset checks a client that sends requests and resets them at once (CVE-2023-44487). It
+// cannot exceed the limit of active requests at a cluster, leaves none behind, and does not delay
+// other callers.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
-	// which would send it away too
+	// A GOAWAY frame would close the connection too.
 	w.write("tenancy.yaml",
 		strings.Replace(header, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+entry("eu1", ", root: true"))
 	w.until(http.StatusOK, "alice-token", podsPath)
@@ -118,7 +119,7 @@ func TestRapidReset(t *testing.T) {
 	})
 	f := w.frames()
 	ended := f.drain()
-	const many = 200 // of the 250 that a connection may have
+	const many = 200 // a connection may have 250
 	for range many {
 		if err := f.get("alice-token", podsPath); err != nil {
 			t.Fatal(err)
@@ -137,7 +138,8 @@ func TestRapidReset(t *testing.T) {
 	}
 	for n := range 10_000 {
 		if err := errors.Join(f.get("alice-token", podsPath), f.WriteRSTStream(f.last, http2.ErrCodeCancel)); err != nil {
-			t.Logf("cut off after %d streams: %v", n, <-ended) // by the server of net/http, when they come faster than they end
+			// The server of net/http closes the connection if streams arrive faster than they end.
+			t.Logf("cut off after %d streams: %v", n, <-ended)
 			break
 		}
 		if n%1000 == 0 {
@@ -146,7 +148,7 @@ func TestRapidReset(t *testing.T) {
 			}
 		}
 	}
-	if most.Load() > many { // the tenant's 64, and what the cluster has not heard the end of
+	if most.Load() > many { // the tenant's 64, and those whose end the cluster has not received yet
 		t.Errorf("%d were open at the cluster", most.Load())
 	}
 	c.become(func() { c.answer = nil })
@@ -161,7 +163,7 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// standStill opens streams over one connection, of which nothing is read.
+// standStill opens streams on one connection that is not read.
 func standStill(t *testing.T, streams int64) (open *atomic.Int64, w *world, f *framed) {
 	t.Helper()
 	c := newStandIn(t, spaces())
@@ -190,7 +192,8 @@ func standStill(t *testing.T, streams int64) (open *atomic.Int64, w *world, f *f
 	return open, w, f
 }
 
-// TestReadersThatStandStill: of streams that nobody reads little is held, whatever comes for them.
+// TestReadersThatStandStill checks that unread streams use little memory, whatever the cluster
+// sends.
 func TestReadersThatStandStill(t *testing.T) {
 	const streams = 200
 	if held := heldWhile(func() {
@@ -204,7 +207,7 @@ func TestReadersThatStandStill(t *testing.T) {
 		if code, text := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 			t.Errorf("another tenant: %d: %s", code, text)
 		}
-		time.Sleep(2 * time.Second) // what is held comes by itself
+		time.Sleep(2 * time.Second) // until the buffers are full
 		_ = f.conn.Close()
 		waittest.Until(t, func() error {
 			if n := open.Load(); n > 0 {
@@ -217,7 +220,7 @@ func TestReadersThatStandStill(t *testing.T) {
 	}
 }
 
-// TestReadersEnd: streams that nobody reads end by themselves.
+// TestReadersEnd checks that unread streams end.
 func TestReadersEnd(t *testing.T) {
 	t.Parallel()
 	open, _, _ := standStill(t, 20)
@@ -235,8 +238,8 @@ func TestReadersEnd(t *testing.T) {
 	})
 }
 
-// TestNamespaceMadeAgain: what is open in a namespace ends when that is another of the
-// same name, whosever it is.
+// TestNamespaceMadeAgain checks that streams in a namespace end when it is deleted and created
+// again, whatever its new owner.
 func TestNamespaceMadeAgain(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
@@ -258,9 +261,10 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	}
 }
 
-// TestCollectionsAreLimited: what goes over all namespaces goes on with the tenant's label,
-// whatever it brings: what is deleted is the own, and another's list is not gone on with. Where
-// labels are not known to hold, nothing goes on.
+// TestCollectionsAreLimited checks that requests over all namespaces are forwarded with the
+// tenant's label in their selector. A deletion therefore affects only the tenant's own objects, and
+// the continue token of another list is rejected. While labels are not verified, the gateway
+// forwards no such request.
 func TestCollectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -289,7 +293,7 @@ func TestCollectionsAreLimited(t *testing.T) {
 		method, path, _ := strings.Cut(r, " ")
 		code, text := w.do("alice-token", method, path, "")
 		sent := c.sent()
-		if strings.Contains(path, "continue") { // which the gateway did not give to a list that was limited so
+		if strings.Contains(path, "continue") { // the gateway did not issue this token for a limited list
 			if code != http.StatusGone || len(sent) > 0 {
 				t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
 			}
@@ -307,8 +311,8 @@ func TestCollectionsAreLimited(t *testing.T) {
 	}
 }
 
-// TestRefusedConfigurations: what only a kube-apiserver can do, or would write what is not the
-// gateway's to tell, is refused when it is read.
+// TestRefusedConfigurations checks that a configuration is rejected if only kube-apiserver supports
+// it, or if it would record bodies.
 func TestRefusedConfigurations(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -341,13 +345,13 @@ func TestRefusedConfigurations(t *testing.T) {
 	}
 }
 
-// TestUnreadRefusals: the answer to a caller that is not authenticated, or whose request is malformed,
-// waits two seconds at most until it is read. Such answers delay no other caller of the same address.
+// TestUnreadRefusals checks that the response to a malformed or unauthenticated request waits at
+// most two seconds for its reader. Such responses delay no other caller of the same address.
 func TestUnreadRefusals(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)
 	for path, many := range map[string]int{
-		podsPath:   1, // the 401 also ends the connection
+		podsPath:   1, // the 401 also closes the connection
 		"/api//v1": 100,
 	} {
 		f := w.frames()
@@ -379,8 +383,8 @@ func TestUnreadRefusals(t *testing.T) {
 	}
 }
 
-// TestKnownCallersAreNoStrangers: a request counts among those of unknown callers only until its
-// caller is authenticated, and headers that nothing reads are not held by then.
+// TestKnownCallersAreNoStrangers checks that a request uses the limits of unauthenticated requests
+// only until its caller is authenticated. By then, headers that nothing reads are no longer held.
 func TestKnownCallersAreNoStrangers(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)

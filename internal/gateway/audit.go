@@ -16,24 +16,25 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// auditing specifies which requests are recorded, and where. The zero value records none.
+// auditing specifies which requests are recorded, and where. The zero value records no requests.
 type auditing struct {
-	sink     *auditSink // nil if none is recorded
+	sink     *auditSink // nil if no requests are recorded
 	policy   audit.PolicyRuleEvaluator
-	log      *logFile      // nil for none and for standard output
-	rotation rotation      // for log
+	log      *logFile      // nil without a log, and for standard output
+	rotation rotation      // rotation of log
 	budgets  *budget.Bytes // by tenant
-	// policyFile is the path of the policy, and policyText its content.
+	// policyFile is the path of the policy. policyText is the fingerprint of its content.
 	policyFile string
 	policyText fingerprint
 }
 
-// openAuditing reads the policy of config and opens its log. If config is nil, nothing is recorded.
+// openAuditing reads the policy of config and opens its log. If config is nil, no requests are
+// recorded.
 func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, error) {
 	if config == nil {
 		return &auditing{}, nil
 	}
-	text := fingerprintOf(config.PolicyFile) // first, so that a later change of the file is noticed
+	text := fingerprintOf(config.PolicyFile) // read first, so that a later change of the file is detected
 	rules, err := policy.LoadPolicyFromFile(config.PolicyFile)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
@@ -70,7 +71,7 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 	return out, nil
 }
 
-// events returns where events are recorded, or nil if none is recorded.
+// events returns the sink for events, or nil if no requests are recorded.
 func (a *auditing) events() audit.Sink {
 	if a.sink == nil {
 		return nil
@@ -78,7 +79,7 @@ func (a *auditing) events() audit.Sink {
 	return a.sink
 }
 
-// open returns where events are written. It opens the log, unless the version before has it open.
+// open returns the writer for events. It opens the log, unless the previous version has it open.
 func (a *auditing) open(before *generation, config *configv1alpha1.GatewayAudit) (io.Writer, error) {
 	if config.LogPath == configv1alpha1.LogPathStdout {
 		return &wholeLines{out: os.Stdout}, nil
@@ -92,8 +93,8 @@ func (a *auditing) open(before *generation, config *configv1alpha1.GatewayAudit)
 	return a.log, err
 }
 
-// replace closes the log of the version before if this version has another one, and applies the
-// rotation of this version.
+// replace closes the log of the previous version if this version has another one. It then applies
+// the rotation of this version.
 func (a *auditing) replace(before *auditing) {
 	if before.log != nil && before.log != a.log {
 		before.log.retire()
@@ -103,7 +104,7 @@ func (a *auditing) replace(before *auditing) {
 	}
 }
 
-// discard closes the log of a version that does not take effect.
+// discard closes the log of a version that is not applied.
 func (a *auditing) discard(inForce *generation) {
 	if a.log != nil && (inForce == nil || inForce.auditing.log != a.log) {
 		a.log.retire()

@@ -18,9 +18,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestAuditNamesTheCluster: each event says which cluster a request was for, those that are
-// refused too, and none by a name that a caller made up. What a gateway before left in the log
-// of a line is none of them.
+// TestAuditNamesTheCluster checks that each event contains the cluster of its request, even if the
+// request was rejected, and never an invented cluster name. An incomplete line of an earlier
+// gateway is not part of an event.
 func TestAuditNamesTheCluster(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -73,8 +73,8 @@ func TestAuditNamesTheCluster(t *testing.T) {
 	}
 }
 
-// audited configures an audit log for the cluster of [rooted]. The entry of the cluster stays the
-// same, because a changed entry ends active requests.
+// audited configures an audit log for the cluster of [rooted]. It does not change the entry of the
+// cluster, because a changed entry ends active requests.
 func (w *world) audited(settings string) {
 	w.t.Helper()
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
@@ -104,8 +104,8 @@ func (w *world) untilLogged(name string) {
 	})
 }
 
-// TestAuditOfUnknownCallers checks that a caller without a credential cannot fill the audit log:
-// neither by long requests nor by many, and that other callers' requests are recorded meanwhile.
+// TestAuditOfUnknownCallers checks that a caller without a credential cannot fill the audit log,
+// neither with long requests nor with many. Other callers' requests are still recorded.
 func TestAuditOfUnknownCallers(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)
@@ -166,14 +166,14 @@ func TestAuditOfUnknownCallers(t *testing.T) {
 	}
 }
 
-// TestAuditOfWholeURLs checks that the audit log has the whole target of a request, and that another
-// scheme is refused.
+// TestAuditOfWholeURLs checks that the audit log contains the whole target of a request, and that
+// other schemes are rejected.
 func TestAuditOfWholeURLs(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	w.audited("logPath: audit.log")
 	w.untilLogged("audit.log")
-	waittest.Until(t, func() error { // a slow machine may still be reading the cluster's state
+	waittest.Until(t, func() error { // a slow machine may still be syncing the cluster's caches
 		if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)
 		}
@@ -205,8 +205,8 @@ func TestAuditOfWholeURLs(t *testing.T) {
 	}
 }
 
-// TestAuditLogIsFollowed checks that the log may be renamed or removed at any time: the next request
-// is recorded at the path, or refused.
+// TestAuditLogIsFollowed checks that the log may be renamed or removed at any time. The next
+// request is recorded at the path, or rejected.
 func TestAuditLogIsFollowed(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -249,7 +249,7 @@ func TestAuditLogIsFollowed(t *testing.T) {
 	}
 }
 
-// TestAuditOnFailure checks what a full disk does to requests.
+// TestAuditOnFailure checks the effect of a full disk on requests.
 func TestAuditOnFailure(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -274,7 +274,7 @@ func TestAuditOnFailure(t *testing.T) {
 	w.until(http.StatusOK, "alice-token", podsPath)
 }
 
-// TestAuditPolicyIsFollowed: another policy counts, though nothing else changes.
+// TestAuditPolicyIsFollowed checks that a new policy applies, even if nothing else changes.
 func TestAuditPolicyIsFollowed(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -308,9 +308,9 @@ func TestAuditPolicyIsFollowed(t *testing.T) {
 	})
 }
 
-// TestAuditOfATenant checks that the callers of a tenant cannot push the events of other tenants out
-// of the log: their events are short, and further requests are rejected. An event states how many.
-// It does not run in parallel, because the budget grows with time.
+// TestAuditOfATenant checks that a tenant's callers cannot push other tenants' events out of the
+// log. Their events are short, and further requests are rejected. An event contains the number of
+// rejected requests. The test does not run in parallel, because the budget grows with time.
 func TestAuditOfATenant(t *testing.T) {
 	w, c := shared(t)
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: None, "+
@@ -333,7 +333,7 @@ func TestAuditOfATenant(t *testing.T) {
 	for _, path := range rotated {
 		all += strings.Join(w.logged(filepath.Base(path)), "")
 	}
-	// On a slow machine, the budget of the tenant grows meanwhile.
+	// On a slow machine, the budget of the tenant grows in the meantime.
 	allowed := 1<<20 + int(time.Since(began).Seconds())*64<<10 + 100<<10
 	if len(all) > allowed {
 		t.Errorf("the log has %d bytes, want at most %d", len(all), allowed)

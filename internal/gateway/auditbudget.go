@@ -19,7 +19,7 @@ import (
 )
 
 // The budget of a tenant in the audit log. The callers of one tenant need more than 20 minutes to
-// write as many bytes as the retained files have. If a log has no such bound, the budget is that of
+// write as many bytes as the retained files have. If a log has no such limit, the budget is that of
 // the default rotation.
 const (
 	auditFillSeconds   = 30 * 60
@@ -30,7 +30,7 @@ const (
 	auditBytesMegabyte = 1 << 20
 )
 
-// auditBudgets returns the budgets of tenants in a log with a rotation.
+// auditBudgets returns the tenants' budgets for a log with a rotation.
 func auditBudgets(r rotation) *budget.Bytes {
 	retained := int64(r.megabytes) * int64(r.backups+1) * auditBytesMegabyte
 	if r.megabytes == 0 || r.backups == 0 {
@@ -40,16 +40,17 @@ func auditBudgets(r rotation) *budget.Bytes {
 		max(retained/auditBurstDivisor, auditLeastBurst))
 }
 
-// noTenant is the name of the budget of callers without a tenant. No tenant has this name.
+// noTenant is the name of the budget of callers without a tenant. No tenant can have this name.
 const noTenant = "(none)"
 
-// errAuditBudget is the answer to the callers of a tenant that has used up its budget.
+// errAuditBudget is the response to callers of a tenant that has used up its budget.
 func errAuditBudget() *apierrors.StatusError {
 	return apierrors.NewTooManyRequests("the tenant has written too many bytes to the audit log", 1)
 }
 
-// withAudit records the requests of authenticated callers. It rejects a request that would be recorded
-// in the log if its tenant has used up its budget. A request that is not rejected has all its events.
+// withAudit records the requests of authenticated callers. It rejects a request that would be
+// recorded in the log if the budget of the caller's tenant is used up. For all other requests, it
+// writes every event.
 func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
 	if a.sink == nil && c.gateway.audits == nil {
 		return next
@@ -79,8 +80,8 @@ func (a *auditing) records(r *http.Request) bool {
 	return err != nil || a.policy.EvaluatePolicyRule(attributes).Level != auditinternal.LevelNone
 }
 
-// auditedTenant returns the name of the budget of a caller. The system tenant has none. All callers
-// without a tenant share one.
+// auditedTenant returns the name of the budget of a caller. Callers of the system tenant have no
+// budget. All callers without a tenant share one budget.
 func (c *route) auditedTenant(r *http.Request, u user.Info) (name string, bounded bool) {
 	id, err := tenant.Of(u)
 	if proxyStateFrom(r.Context()).token != "" { // a service account of the cluster
@@ -96,7 +97,7 @@ func (c *route) auditedTenant(r *http.Request, u user.Info) (name string, bounde
 	return id.String(), !id.IsSystem()
 }
 
-// tenantSink writes the events of a caller of a tenant, and charges the tenant's budget with them.
+// tenantSink writes the events of a tenant's callers, and charges the tenant's budget for them.
 type tenantSink struct {
 	*auditSink
 	budgets *budget.Bytes

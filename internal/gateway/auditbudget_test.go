@@ -17,8 +17,8 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// TestEventsAreBounded fills each text of an event of an authenticated caller. The line in the log
-// stays short, and the event specifies which fields were cut.
+// TestEventsAreBounded fills each text of an authenticated caller's event. The line in the log
+// stays short, and the event specifies the fields that were cut.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	const mostLine = 32 << 10
@@ -83,7 +83,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestCutTexts checks that a text that fits is not cut, and that the bound is in bytes of the log.
+// TestCutTexts checks that a text within the limit is not cut. The limit is in bytes of the log.
 func TestCutTexts(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -101,8 +101,8 @@ func TestCutTexts(t *testing.T) {
 	}
 }
 
-// TestAuditBudgets checks that one tenant needs long to fill the retained files, and what is not
-// smaller if they are.
+// TestAuditBudgets checks that one tenant needs a long time to fill the retained files. With
+// smaller files, the minimum budget applies.
 func TestAuditBudgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,13 +134,13 @@ func TestAuditBudgets(t *testing.T) {
 	})
 }
 
-// TestOmissionsAreWritten checks that the count of omitted events is kept until its event was
-// written, for each tenant.
+// TestOmissionsAreWritten checks that the count of a tenant's omitted events is kept until its
+// event was written.
 func TestOmissionsAreWritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var o omissions
-		var mu sync.Mutex // held for full and stated
+		var mu sync.Mutex // guards full and stated
 		full := true
 		stated := map[string][]string{}
 		write := func(e *auditinternal.Event) bool {

@@ -12,15 +12,17 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// unauthenticatedText bounds, in bytes, each text in the event of an unauthenticated request.
+// unauthenticatedText limits each text in the event of an unauthenticated request, in bytes.
 const unauthenticatedText = 256
 
-// textBounds bound the texts of an event in the bytes of the log, in which some characters take six.
+// textBounds limit the texts of an event, in bytes of the log. Some characters need six bytes
+// there.
 type textBounds struct {
 	uri, text int
-	// user bounds all texts of a user together.
+	// user limits all texts of a user together.
 	user int
-	// refWithoutURI keeps the object reference if the URI is cut. The reference repeats the URI.
+	// refWithoutURI retains the object reference if the URI is cut. The reference repeats parts of the
+	// URI.
 	refWithoutURI bool
 }
 
@@ -30,7 +32,7 @@ var (
 		text: unauthenticatedText,
 		user: unauthenticatedText,
 	}
-	// The arguments of an exec are in its URI, and a valid name has at most 253 bytes.
+	// The URI contains the arguments of an exec. A valid name has at most 253 bytes.
 	textsOfCallers = textBounds{
 		uri:           4 << 10,
 		text:          1 << 10,
@@ -43,10 +45,10 @@ var (
 // long. A text that was cut ends with "...".
 const cutAuditAnnotation = "gateway.kubetenant.dev/cut-fields"
 
-// cutMark ends a text that was cut.
+// cutMark is the end of a text that was cut.
 const cutMark = "..."
 
-// cutter cuts texts and notes the fields that it cut.
+// cutter cuts texts and records which fields it cut.
 type cutter struct{ fields []string }
 
 func (c *cutter) cut(field string, text *string, most int) bool {
@@ -61,8 +63,8 @@ func (c *cutter) cut(field string, text *string, most int) bool {
 	return true
 }
 
-// shortened returns an event with bounded texts. If no text is too long, it returns the event itself.
-// It does not change the event.
+// shortened returns an event with limited texts. If no text is too long, it returns the event
+// itself. It does not change the event.
 func shortened(event *auditinternal.Event, most textBounds) *auditinternal.Event {
 	out, c := *event, &cutter{}
 	cutURI := c.cut("requestURI", &out.RequestURI, most.uri)
@@ -84,7 +86,7 @@ func shortened(event *auditinternal.Event, most textBounds) *auditinternal.Event
 	if out.ResponseStatus != nil {
 		status := *out.ResponseStatus
 		if c.cut("responseStatus", &status.Message, most.text) {
-			status.Details = nil // which repeat the message
+			status.Details = nil // they repeat the message
 		}
 		out.ResponseStatus = &status
 	}
@@ -104,7 +106,7 @@ func shortened(event *auditinternal.Event, most textBounds) *auditinternal.Event
 	return &out
 }
 
-// annotations returns annotations with bounded values.
+// annotations returns the annotations with limited values.
 func (c *cutter) annotations(all map[string]string, most int) map[string]string {
 	out := all
 	for key, value := range all {
@@ -117,8 +119,8 @@ func (c *cutter) annotations(all map[string]string, most int) map[string]string 
 	return out
 }
 
-// user returns a user whose texts have a bounded size together: one that is larger has no extras, and
-// only its first groups.
+// user returns a user whose texts together have a limited size. If they are too long, it omits the
+// extras, cuts the name and UID, and omits the last groups.
 func (c *cutter) user(field string, u *authenticationv1.UserInfo, most textBounds) *authenticationv1.UserInfo {
 	size := encodedBytes(u.Username) + encodedBytes(u.UID)
 	for _, group := range u.Groups {
@@ -145,10 +147,10 @@ func (c *cutter) user(field string, u *authenticationv1.UserInfo, most textBound
 	return out
 }
 
-// cut returns a text of at most unauthenticatedText bytes.
+// cut returns a text, cut to at most unauthenticatedText bytes.
 func cut(text string) string { return cutTo(text, unauthenticatedText) }
 
-// cutTo returns a text that takes at most so many bytes in the log.
+// cutTo returns a text, cut to a maximum number of bytes in the log.
 func cutTo(text string, most int) string {
 	if encodedBytes(text) <= most {
 		return text
@@ -162,7 +164,7 @@ func cutTo(text string, most int) string {
 	return text
 }
 
-// encodedBytes returns the most bytes that a text takes in a JSON string.
+// encodedBytes returns the maximum number of bytes that a text needs in a JSON string.
 func encodedBytes(text string) (size int) {
 	for i := range len(text) {
 		size += encodedByte(text[i])

@@ -17,23 +17,23 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// logFile is an audit log at a path. Each write reaches the file that has the path at that time: if
-// the file was renamed or removed, it is opened again. Regular files are rotated. Safe for
-// concurrent use.
+// logFile is an audit log at a path. Each write goes to the file that currently has the path: if
+// the file was renamed or removed, the path is opened again. Regular files are rotated. It is safe
+// for concurrent use.
 type logFile struct {
 	path string
 
 	mu       sync.Mutex
 	rotation rotation
-	rotating *lumberjack.Logger // one for each rotation, because each has a goroutine that never ends
-	file     io.WriteCloser     // nil if it is closed
+	rotating *lumberjack.Logger // created once per rotation, because each Logger has a goroutine that never ends
+	file     io.WriteCloser     // nil if no file is in use
 	opened   os.FileInfo        // the file that was opened
-	lines    wholeLines         // to file
+	lines    wholeLines         // writes to file
 	retired  bool
 }
 
-// rotation specifies when a file is rotated and which renamed files are kept. With 0 megabytes, it is
-// not rotated.
+// rotation specifies when a file is rotated, and how many rotated files are kept for how many days.
+// With 0 megabytes, the file is not rotated.
 type rotation struct{ megabytes, backups, days int }
 
 func rotationOf(config *configv1alpha1.GatewayAudit) rotation {
@@ -47,16 +47,16 @@ func rotationOf(config *configv1alpha1.GatewayAudit) rotation {
 	}
 }
 
-// writeAndSearch is W_OK and X_OK of access(2).
+// writeAndSearch is W_OK | X_OK of access(2).
 const writeAndSearch = 2 | 1
 
-// openAttempts bounds how often a file is opened that another process replaces meanwhile, or that
-// has to be rotated first.
+// openAttempts limits how often a path is opened if another process replaces the file in the
+// meantime, or if the file must be rotated first.
 const openAttempts = 3
 
 var errLogReplaced = errors.New("the audit log was replaced while it was opened")
 
-// openLogFile opens a log, so that a path that cannot be written is an error of the configuration.
+// openLogFile opens a log. If the path cannot be written, it returns an error of the configuration.
 func openLogFile(config *configv1alpha1.GatewayAudit) (*logFile, error) {
 	l := &logFile{path: config.LogPath}
 	l.configure(rotationOf(config))
@@ -74,7 +74,7 @@ func openLogFile(config *configv1alpha1.GatewayAudit) (*logFile, error) {
 	return l, nil
 }
 
-// Write implements [io.Writer]. Events of long requests may be written after the log is retired.
+// Write implements [io.Writer]. Events of long requests may be written after the log was retired.
 func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func (l *logFile) configure(r rotation) {
 	}
 }
 
-// retire closes the log after another one has replaced it.
+// retire closes the log after another log has replaced it.
 func (l *logFile) retire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,15 +114,15 @@ func (l *logFile) retire() {
 	l.close()
 }
 
-// close closes the file. l.mu is held.
+// close closes the file. The caller MUST hold l.mu.
 func (l *logFile) close() {
 	if l.file != nil {
-		_ = l.file.Close() // each line has been written
+		_ = l.file.Close() // each line has already been written
 	}
 	l.file, l.opened = nil, nil
 }
 
-// follow opens the file at the path if it is another file than the current one. l.mu is held.
+// follow opens the path again if it is no longer the open file. The caller MUST hold l.mu.
 func (l *logFile) follow() error {
 	for range openAttempts {
 		now, err := os.Stat(l.path)
@@ -142,8 +142,8 @@ func (l *logFile) follow() error {
 	return errLogReplaced
 }
 
-// open opens the file at the path, which it creates if it does not exist. The caller MUST compare
-// the file that has the path afterwards, because the rotating writer opens the path by name.
+// open opens the file at the path, and creates it if it does not exist. The rotating writer opens
+// the path by name. Therefore the caller MUST check afterwards which file has the path.
 func (l *logFile) open() error {
 	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -159,7 +159,7 @@ func (l *logFile) open() error {
 	if l.rotating != nil && info.Mode().IsRegular() {
 		_ = file.Close()
 		l.file = l.rotating
-		if _, err := l.rotating.Write(nil); err != nil { // opens the file, or rotates it if it is full
+		if _, err := l.rotating.Write(nil); err != nil { // opens the file, and rotates it if it is full
 			return err
 		}
 	}
@@ -167,14 +167,14 @@ func (l *logFile) open() error {
 	return nil
 }
 
-// endsTorn reports whether a file ends within a line, as one does after a crash. It reports false
-// if the file cannot be read.
+// endsTorn reports whether the last line of a file is incomplete, as after a crash. It returns
+// false if the file cannot be read.
 func endsTorn(file *os.File) bool {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
 	}
-	// O_NONBLOCK, because another kind of file may have the name by now
+	// O_NONBLOCK: the path may have become another kind of file.
 	reader, err := os.OpenFile(file.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return false

@@ -16,7 +16,7 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// logAt opens a log that is rotated at a size.
+// logAt opens a log with a rotation.
 func logAt(t *testing.T, path string, megabytes, backups int) *logFile {
 	t.Helper()
 	none := 0
@@ -49,8 +49,8 @@ func readText(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestAuditLogFollowsItsPath checks that the next event after a change of the file is in the file
-// that has the path: whatever another program did to the file before.
+// TestAuditLogFollowsItsPath checks that an event is written to the file that currently has the
+// path, whatever another program did to the file.
 func TestAuditLogFollowsItsPath(t *testing.T) {
 	t.Parallel()
 	changes := map[string]func(path string) error{
@@ -101,7 +101,7 @@ func TestAuditLogFollowsItsPath(t *testing.T) {
 	}
 }
 
-// TestAuditLogWithoutAPath checks that a write fails as long as the file cannot be opened again.
+// TestAuditLogWithoutAPath checks that writes fail while the file cannot be opened again.
 func TestAuditLogWithoutAPath(t *testing.T) {
 	t.Parallel()
 	for what, obstacle := range map[string]func(path string) error{
@@ -140,8 +140,8 @@ func TestAuditLogWithoutAPath(t *testing.T) {
 	}
 }
 
-// TestAuditLogRotates checks that files have at most their size, that no event is lost or torn
-// between two of them, and that the oldest are deleted.
+// TestAuditLogRotates checks that files do not exceed their size and that the oldest are deleted.
+// No event is lost or split between two files.
 func TestAuditLogRotates(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -155,7 +155,7 @@ func TestAuditLogRotates(t *testing.T) {
 	if err != nil || len(files) != 4 {
 		t.Fatalf("%v, %v: want 4 files", files, err)
 	}
-	slices.Sort(files) // by time, the current one last
+	slices.Sort(files) // sorts by time, the current file last
 	var all strings.Builder
 	for _, file := range files {
 		text := readText(t, file)
@@ -213,8 +213,8 @@ func TestAuditLogAtOnceWhileRotating(t *testing.T) {
 	}
 }
 
-// TestAuditLogOfADevice checks that a full device is an error, and that a file of another kind is
-// not renamed.
+// TestAuditLogOfADevice checks that a full device causes an error, and that a file that is not
+// regular is not renamed.
 func TestAuditLogOfADevice(t *testing.T) {
 	t.Parallel()
 	log := logAt(t, "/dev/full", 1, 1)
@@ -228,11 +228,11 @@ func TestAuditLogOfADevice(t *testing.T) {
 	}
 }
 
-// TestAuditLogInAReadOnlyFolder checks that a log that could never be rotated is an error of the
-// configuration, unless it is not to be rotated.
+// TestAuditLogInAReadOnlyFolder checks that a log that cannot be rotated is an error of the
+// configuration, unless rotation is off.
 func TestAuditLogInAReadOnlyFolder(t *testing.T) {
 	t.Parallel()
-	const path = "/proc/self/comm" // in a folder that root cannot write either
+	const path = "/proc/self/comm" // not even root can write this folder
 	none := 0
 	config := &configv1alpha1.GatewayAudit{LogPath: path, MaxBackups: &none, MaxAgeDays: &none}
 	for megabytes, want := range []string{"", "maxSizeMegabytes: 0"} {
@@ -247,8 +247,8 @@ func TestAuditLogInAReadOnlyFolder(t *testing.T) {
 	}
 }
 
-// TestAuditLogSettings checks that new settings of the rotation apply to the open file, and that a
-// log that another one replaced writes the last events of its requests.
+// TestAuditLogSettings checks that new rotation settings apply to the open file, and that a
+// replaced log still writes the last events of its requests.
 func TestAuditLogSettings(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

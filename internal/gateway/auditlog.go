@@ -17,15 +17,15 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
-// auditLog writes a line of JSON for each event, the bytes that upstream's log backend writes
-// (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), in less time (docs/design/benchmarks.md): that finds
-// out for each event anew how one is converted, encoding/json needs reflection, and a request has
-// two events. Each line is one Write, of bytes that are used again: out keeps none of them. It is
-// safe for concurrent use where out is.
+// auditLog writes a line of JSON for each event. The bytes are those of upstream's log backend
+// (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), but it needs less time
+// (docs/design/benchmarks.md). For each event, upstream's backend determines the conversion again,
+// and encoding/json uses reflection. Each request has two events. Each line is one Write. out MUST
+// NOT retain the bytes, which are reused. auditLog is safe for concurrent use if out is.
 type auditLog struct{ out io.Writer }
 
-// ProcessEvents implements [audit.Sink]. It tries all events, and returns false
-// where one is not written.
+// ProcessEvents implements [audit.Sink]. It tries to write all events, and returns false if one
+// failed.
 func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
@@ -37,13 +37,13 @@ func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	return success
 }
 
-// wholeLines hands on lines: after one of which only a part was written, as on a full disk, the
-// next begins a line of its own, and is not spoiled with it. A line that lacked its end alone is
-// whole then, though its writer was told that it is not written. It is safe for concurrent use.
+// wholeLines writes lines. If a line was written only in part, for example because the disk was
+// full, wholeLines writes a newline before the next line. If only the newline was missing, the
+// first line is then complete, although its Write returned an error. It is safe for concurrent use.
 type wholeLines struct {
 	mu   sync.Mutex
 	out  io.Writer
-	torn bool // what was written last is no whole line
+	torn bool // the last line is incomplete
 }
 
 // Write implements [io.Writer].
@@ -60,10 +60,10 @@ func (l *wholeLines) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// lineWriters are used again.
+// lineWriters is a pool of writers.
 var lineWriters = sync.Pool{New: func() any { return &quickjson.Writer{} }}
 
-// lineBytes bounds what a writer keeps of a line for the next.
+// lineBytes limits the buffer that a writer retains for the next line.
 const lineBytes = 16 << 10
 
 // write writes an event and returns the length of its line.
@@ -86,8 +86,8 @@ func (l auditLog) write(event *auditinternal.Event) (int, error) {
 	return l.out.Write(line.Text)
 }
 
-// writeEvent writes all fields of an event: TestAuditLogIsUpstreams fails where
-// a later release adds one.
+// writeEvent writes all fields of an event. TestAuditLogIsUpstreams fails if a later release adds a
+// field.
 func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	w.Begin()
 	w.String("kind", "Event")
@@ -123,7 +123,7 @@ func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	return nil
 }
 
-// writeText writes a member, an empty one too.
+// writeText writes a member, even if it is empty.
 func writeText(w *quickjson.Writer, name, value string) {
 	w.Name(name)
 	w.Quote(value)
@@ -154,7 +154,7 @@ func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
 	if s == nil {
 		return nil
 	}
-	// of refusals, with details
+	// The statuses of refusals have details.
 	if (s.TypeMeta != metav1.TypeMeta{}) || (s.ListMeta != metav1.ListMeta{}) || s.Details != nil {
 		return w.Any("responseStatus", s)
 	}
@@ -171,7 +171,7 @@ func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
 	return nil
 }
 
-// writeBodies writes what events of levels above Metadata have, which the gateway does not allow.
+// writeBodies writes the fields of levels above Metadata, which the gateway does not allow.
 func writeBodies(w *quickjson.Writer, e *auditv1.Event) error {
 	if e.RequestObject != nil {
 		if err := w.Any("requestObject", e.RequestObject); err != nil {
@@ -184,7 +184,7 @@ func writeBodies(w *quickjson.Writer, e *auditv1.Event) error {
 	return nil
 }
 
-// writeTime writes a member as MarshalJSON of [metav1.MicroTime] does.
+// writeTime writes a member in the format of [metav1.MicroTime.MarshalJSON].
 func writeTime(w *quickjson.Writer, name string, t *metav1.MicroTime) {
 	w.Name(name)
 	if t.IsZero() {

@@ -27,7 +27,7 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// line returns what upstream's backend writes of an event.
+// line returns the line that upstream's backend writes for an event.
 func line(t *testing.T, event *auditinternal.Event) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -37,7 +37,8 @@ func line(t *testing.T, event *auditinternal.Event) string {
 	return out.String()
 }
 
-// TestAuditLogIsUpstreams: of whatever events, the log is what upstream's backend writes.
+// TestAuditLogIsUpstreams checks that the log is equal to that of upstream's backend for every
+// event.
 func TestAuditLogIsUpstreams(t *testing.T) {
 	const strange = "\xff\n\"\\ \u2028<>&\x00"
 	at := metav1.NewMicroTime(time.Date(2026, 11, 26, 1, 2, 3, 4_999, time.FixedZone("east", 5*3600+1800)))
@@ -84,7 +85,8 @@ func TestAuditLogIsUpstreams(t *testing.T) {
 	for i := range 2000 {
 		event := &auditinternal.Event{}
 		fill.Fill(event)
-		if s := event.ResponseStatus; s != nil { // which of these says something is not for one of the others to tell
+		// Each combination must occur, so that each field is tested alone.
+		if s := event.ResponseStatus; s != nil {
 			if i&1 == 0 {
 				s.ListMeta = metav1.ListMeta{}
 			}
@@ -108,8 +110,8 @@ func TestAuditLogIsUpstreams(t *testing.T) {
 	}
 }
 
-// TestUnwrittenEvents: of an event that cannot be written whole nothing is, which is told,
-// and those beside it are.
+// TestUnwrittenEvents checks that an event that cannot be encoded is not written and is reported.
+// The other events are written.
 func TestUnwrittenEvents(t *testing.T) {
 	good := &auditinternal.Event{Verb: "get"}
 	for _, body := range []*runtime.Unknown{
@@ -127,7 +129,7 @@ func TestUnwrittenEvents(t *testing.T) {
 	}
 }
 
-// slowly lets others run while a line is written, and is for one at a time.
+// slowly lets other goroutines run while it writes a line. It is not safe for concurrent use.
 type slowly struct{ lines []string }
 
 func (s *slowly) Write(line []byte) (int, error) {
@@ -137,7 +139,8 @@ func (s *slowly) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestAuditLogAtOnce: nothing of one event comes into another's line, and no line is lost.
+// TestAuditLogAtOnce checks that concurrent events do not mix in one line, and that no line is
+// lost.
 func TestAuditLogAtOnce(t *testing.T) {
 	var out slowly
 	log := auditLog{&wholeLines{out: &out}}
@@ -164,7 +167,7 @@ func TestAuditLogAtOnce(t *testing.T) {
 	}
 }
 
-// faulty fails the first write, and keeps each of the others.
+// faulty fails at the first write, and records all writes.
 type faulty struct{ lines []string }
 
 func (f *faulty) Write(line []byte) (int, error) {
@@ -174,8 +177,9 @@ func (f *faulty) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestAuditLogFails: what cannot be written is told, for the request to be refused, and what
-// follows is written: each event by one write, which keeps lines apart that are written at once.
+// TestAuditLogFails checks that a failed write is reported, so that the request is rejected, and
+// that later events are written. Each event is one write, so that lines of concurrent events do not
+// mix.
 func TestAuditLogFails(t *testing.T) {
 	f := &faulty{}
 	if (auditLog{f}).ProcessEvents(&auditinternal.Event{}, &auditinternal.Event{}, &auditinternal.Event{}) {
@@ -191,11 +195,11 @@ func TestAuditLogFails(t *testing.T) {
 	}
 }
 
-// filling has room for so many bytes.
+// filling is a writer with space for a number of bytes.
 type filling struct {
 	text strings.Builder
 	room int
-	ends int // of lines that there was room for but for their end
+	ends int // lines for which only the space for the newline was missing
 }
 
 func (f *filling) Write(b []byte) (int, error) {
@@ -211,8 +215,8 @@ func (f *filling) Write(b []byte) (int, error) {
 	return n, errors.New("no space left on device")
 }
 
-// TestAuditLogOfAFullDisk: what was written in part spoils no line that follows, what cannot be
-// kept apart from it is not written, and there are no empty lines.
+// TestAuditLogOfAFullDisk checks that an incomplete line does not affect later lines. A line that
+// cannot be separated from it is not written, and there are no empty lines.
 func TestAuditLogOfAFullDisk(t *testing.T) {
 	event := &auditinternal.Event{AuditID: "a"}
 	whole := line(t, event)
@@ -245,8 +249,8 @@ func TestAuditLogOfAFullDisk(t *testing.T) {
 	}
 }
 
-// BenchmarkAuditLog is an event of a request as kubectl sends them, by upstream's
-// backend and by this one.
+// BenchmarkAuditLog writes the event of a typical kubectl request, with upstream's backend and with
+// this one.
 func BenchmarkAuditLog(b *testing.B) {
 	event := &auditinternal.Event{
 		Level:      auditinternal.LevelMetadata,

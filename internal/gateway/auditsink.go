@@ -14,11 +14,11 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// auditSink writes events. It bounds their texts and the events of requests whose caller is not
-// authenticated. Safe for concurrent use.
+// auditSink writes events. It limits their texts, and the number of events of unauthenticated
+// requests. It is safe for concurrent use.
 type auditSink struct {
 	lines auditLog
-	// ignoresErrors makes the gateway handle requests whose events cannot be written.
+	// ignoresErrors specifies that requests are handled even if their events cannot be written.
 	ignoresErrors bool
 	unknown       *unknownCallers
 	omissions     *omissions
@@ -26,7 +26,7 @@ type auditSink struct {
 }
 
 // ProcessEvents implements [audit.Sink]. If it returns false for the first event of a request, the
-// request is denied.
+// request is rejected.
 func (s *auditSink) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
@@ -36,8 +36,8 @@ func (s *auditSink) ProcessEvents(events ...*auditinternal.Event) bool {
 	return success || s.ignoresErrors
 }
 
-// process writes an event, or notes that it is omitted. It returns the number of bytes written, and
-// false if the event could not be written.
+// process writes an event, or records that it is omitted. It returns the number of bytes written,
+// and false if writing failed.
 func (s *auditSink) process(event *auditinternal.Event) (bytes int, written bool) {
 	if !isUnauthenticated(event) {
 		return s.write(shortened(event, textsOfCallers))
@@ -49,7 +49,7 @@ func (s *auditSink) process(event *auditinternal.Event) (bytes int, written bool
 	return s.write(shortened(event, textsOfStrangers))
 }
 
-// omit notes an event that is not written. The tenant is empty for an unauthenticated request.
+// omit records an event that is not written. The tenant is empty for an unauthenticated request.
 func (s *auditSink) omit(tenant, peer string) {
 	s.metrics.auditEvents.WithLabelValues(auditOmitted).Inc()
 	s.omissions.note(tenant, peer, func(record *auditinternal.Event) bool {
@@ -70,11 +70,11 @@ func (s *auditSink) write(event *auditinternal.Event) (bytes int, written bool) 
 	return bytes, true
 }
 
-// isUnauthenticated reports whether an event is of a request before or without authentication.
+// isUnauthenticated reports whether the caller of an event is not authenticated, or not yet.
 func isUnauthenticated(event *auditinternal.Event) bool { return event.User.Username == "" }
 
-// The budgets of events of unauthenticated requests. Each event has at most some 5 KiB, so that an
-// attacker writes at most some 2 GB a day, and usually 0.5 GB.
+// The limits for events of unauthenticated requests. Each event has at most about 5 KiB. Therefore
+// an attacker can write at most about 2 GB a day, and usually 0.5 GB.
 const (
 	unknownPerSecond        = 5
 	unknownAtOnce           = 500
@@ -82,8 +82,8 @@ const (
 	unknownAtOnceAndPeer    = 50
 )
 
-// unknownCallers bounds how many events unauthenticated requests write: by address and in total.
-// Safe for concurrent use.
+// unknownCallers limits the number of events of unauthenticated requests, by address and in total.
+// It is safe for concurrent use.
 type unknownCallers struct {
 	total  flowcontrol.RateLimiter
 	byPeer *budget.Budgets
@@ -101,8 +101,8 @@ func (u *unknownCallers) accept(peer string) bool {
 	return u.byPeer.Of(peer).TryAccept() && u.total.TryAccept()
 }
 
-// peerOf returns the address of an event: of IPv6 the network of 64 bits, which one host usually
-// has.
+// peerOf returns the address of an event. For IPv6, it is the /64 network, which usually belongs to
+// one host.
 func peerOf(event *auditinternal.Event) string {
 	if len(event.SourceIPs) == 0 {
 		return ""

@@ -17,7 +17,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// recorded is a sink and what it wrote. Safe for concurrent use.
+// recorded is a sink that records what it writes. It is safe for concurrent use.
 type recorded struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -64,8 +64,8 @@ func eventFrom(address, name string) *auditinternal.Event {
 	return event
 }
 
-// TestUnknownCallersAreCounted checks the budgets of events of unauthenticated requests, and that
-// one event states how many were left out.
+// TestUnknownCallersAreCounted checks the limits for events of unauthenticated requests. One event
+// contains the number of omitted events.
 func TestUnknownCallersAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestShortenedEvents checks that an event is not changed in place, and that a short one is written
-// as it is.
+// TestShortenedEvents checks that an event is not changed in place, and that a short event is
+// written unchanged.
 func TestShortenedEvents(t *testing.T) {
 	t.Parallel()
 	r := newRecorded()

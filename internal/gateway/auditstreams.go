@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// auditStreams are the audit streams of all clusters. A stream belongs to a Tenant of one cluster.
+// auditStreams are the audit streams of all clusters. Each stream belongs to a Tenant of one
+// cluster.
 type auditStreams struct {
 	streams *tenantaudit.Streams
 	backend *tenantaudit.Backend
@@ -34,7 +35,8 @@ type auditStreams struct {
 	end     func()
 }
 
-// openStreams opens the audit streams once, by the first version of the configuration.
+// openStreams opens the audit streams. It uses the first version of the configuration and ignores
+// later versions.
 func (g *Gateway) openStreams(ctx context.Context, config *configv1alpha1.Audit) error {
 	if g.current.Load() != nil || g.audits != nil {
 		return nil
@@ -56,15 +58,15 @@ func (g *Gateway) openStreams(ctx context.Context, config *configv1alpha1.Audit)
 		end: sync.OnceFunc(func() {
 			close(stop)
 			backend.Shutdown()
-			_ = streams.Close() // each record has been synced
+			_ = streams.Close() // each record has already been synced
 		}),
 	}
 	context.AfterFunc(ctx, g.audits.end)
 	return nil
 }
 
-// resolver finds the tenants of the events of a route. Tenants have their names in the cluster, and records
-// have the names that the gateway knows.
+// resolver returns the resolver of tenants in the events of a route. It finds tenants by their
+// names in the cluster. Records contain their names in the configuration.
 func (c *route) resolver() *tenantaudit.Resolver {
 	if c.cluster == nil {
 		return &tenantaudit.Resolver{
@@ -84,7 +86,7 @@ func (c *route) resolver() *tenantaudit.Resolver {
 			id, err := tenant.Of(caller)
 			if err == nil {
 				id, _ = c.mapping.tenant(id)
-			} else if tenant.IsServiceAccountName(caller.GetName()) { // it belongs to the cluster
+			} else if tenant.IsServiceAccountName(caller.GetName()) { // the cluster authenticated it
 				id, _ = there.Caller(caller, nil, at)
 			}
 			if as == nil || !id.IsSystem() {
@@ -102,11 +104,11 @@ func (c *route) resolver() *tenantaudit.Resolver {
 	}
 }
 
-// joined writes events into the streams, and into the log those that its policy selects. Streams that cannot
-// be written do not deny a request.
+// joined writes all events except RequestReceived to the streams, and the events that its policy
+// selects to the log. If the streams cannot be written, the request is still handled.
 type joined struct {
 	streams audit.Sink
-	log     audit.Sink // nil for none
+	log     audit.Sink // nil without a log
 	config  audit.RequestAuditConfig
 }
 
@@ -115,7 +117,7 @@ func (j *joined) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
 		if event.Stage != auditinternal.StageRequestReceived {
-			j.streams.ProcessEvents(event) // it has reported its error
+			j.streams.ProcessEvents(event) // the backend reports its own errors
 		}
 		if j.log != nil && j.config.Level != auditinternal.LevelNone && !slices.Contains(j.config.OmitStages, event.Stage) {
 			success = j.log.ProcessEvents(event) && success
@@ -131,7 +133,7 @@ func (c *route) recorded(r *http.Request, a *auditing, log audit.Sink) (audit.Si
 	}
 	out := &joined{streams: c.gateway.audits.backend.For(c.resolver()), log: log}
 	if log != nil {
-		out.config.Level = auditinternal.LevelMetadata // if the policy cannot be evaluated, the log has the event
+		out.config.Level = auditinternal.LevelMetadata // if the policy cannot be evaluated, the event is logged
 		if attributes, err := filters.GetAuthorizerAttributes(r.Context()); err == nil {
 			out.config = a.policy.EvaluatePolicyRule(attributes)
 		}
@@ -141,8 +143,9 @@ func (c *route) recorded(r *http.Request, a *auditing, log audit.Sink) (audit.Si
 
 var errAudit = errors.New("the caller may not read audit streams")
 
-// withAuditStream serves the audit streams of the cluster's tenants at [authz.AuditPath]. The cluster decides
-// whether a caller may get this path. The caller's identity decides which stream it reads.
+// withAuditStream serves the audit streams of the cluster's tenants at [authz.AuditPath]. The
+// cluster decides whether a caller may get this path. The caller's tenant determines which stream
+// it reads.
 func (c *route) withAuditStream(next http.Handler) http.Handler {
 	if c.gateway.audits == nil {
 		return next

@@ -22,8 +22,8 @@ import (
 
 const auditPath = "/kubetenant/audit"
 
-// streamed returns a gateway in front of two clusters, which writes audit streams. The clusters allow the
-// callers in readers to read them.
+// streamed returns a gateway that writes audit streams, in front of two clusters. The clusters
+// allow the callers in readers to read them.
 func streamed(t *testing.T, readers ...string) (*world, *standIn) {
 	t.Helper()
 	clusters := map[string]*standIn{}
@@ -34,7 +34,7 @@ func streamed(t *testing.T, readers ...string) (*world, *standIn) {
 				if path := spec.NonResourceAttributes; path != nil {
 					return path.Path == auditPath && path.Verb == "get" && slices.Contains(readers, spec.User)
 				}
-				return spec.User == "root" // may impersonate
+				return spec.User == "root" // root may impersonate
 			}
 		})
 		clusters[name] = c
@@ -42,7 +42,7 @@ func streamed(t *testing.T, readers ...string) (*world, *standIn) {
 	return newWorld(t, entry("eu1", "")+entry("us1", "")+"audit: { directory: streams }\n", clusters), clusters["eu1"]
 }
 
-// records returns the records of a stream as the gateway serves them, after the stream has as many as wanted.
+// records returns the records of a stream, after the stream has the wanted number of records.
 func (w *world) records(token, path string, want int) (all []tenantaudit.Record) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
@@ -56,7 +56,7 @@ func (w *world) records(token, path string, want int) (all []tenantaudit.Record)
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				return err
 			}
-			if r.Path != auditPath && r.Name != "" { // its own reads, and requests of the fixture
+			if r.Path != auditPath && r.Name != "" { // not the reads of the stream, and not the requests of newWorld
 				all = append(all, r)
 			}
 		}
@@ -77,7 +77,7 @@ func TestAuditStreams(t *testing.T) {
 		headers             []string
 	}{
 		{"alice-token", "GET", "/clusters/eu1" + pod, nil},
-		{"bob-token", "DELETE", "/clusters/eu1" + pod, nil}, // refused
+		{"bob-token", "DELETE", "/clusters/eu1" + pod, nil}, // rejected
 		{"root-token", "DELETE", "/clusters/eu1" + pod + "?secret=1", nil},
 		{"root-token", "GET", "/clusters/eu1" + pod, nil},
 		{"root-token", "GET", "/clusters/eu1" + pod, []string{
@@ -144,7 +144,7 @@ func TestAuditStreams(t *testing.T) {
 	}
 }
 
-// TestAuditStreamsNeedARight: the cluster decides which callers read a stream.
+// TestAuditStreamsNeedARight checks that the cluster decides which callers may read a stream.
 func TestAuditStreamsNeedARight(t *testing.T) {
 	t.Parallel()
 	w, c := streamed(t, "alice")
@@ -168,7 +168,7 @@ func TestAuditStreamsNeedARight(t *testing.T) {
 	}
 }
 
-// TestAuditStreamsAndLog: the log has only the events that its own policy selects.
+// TestAuditStreamsAndLog checks that the log contains only the events that its own policy selects.
 func TestAuditStreamsAndLog(t *testing.T) {
 	t.Parallel()
 	rules := filepath.Join(t.TempDir(), "audit.yaml")

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// BenchmarkGet is a request through the gateway to a stand-in, whose own costs and the client's are
-// in it: make bench-gateway measures the gateway's.
+// BenchmarkGet measures a request through the gateway, including the costs of the client and of the
+// fake cluster. make bench-gateway measures those of the gateway alone.
 func BenchmarkGet(b *testing.B) {
 	w, c := rooted(b)
-	c.become(func() { // what came is not kept
+	c.become(func() { // clear the recorded requests
 		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
 			c.sent()
 			_, _ = io.WriteString(w, "{}")

@@ -13,21 +13,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// How much a cluster may answer the gateway itself, and in what time: what callers ask is passed on
-// as it comes, and these answers are held.
+// The limits of a cluster's responses to the gateway itself. The gateway holds these responses in
+// memory. It streams the responses to callers' requests.
 const (
-	// answerBytes is of each of what is asked for a caller: reviews, keys, the version.
+	// answerBytes limits each response to a request that the gateway sends for a caller, such as a
+	// review, the keys or the version.
 	answerBytes  = 1 << 20
 	answerWithin = 10 * time.Second
-	// listBytes is of all lists together that are read at the same time. What a watch tells, client-go
-	// bounds event by event (k8s.io/apimachinery pkg/runtime/serializer/streaming, v0.37.1: 16 MiB).
+	// listBytes limits all lists together that are read at the same time. client-go limits each event
+	// of a watch (k8s.io/apimachinery pkg/runtime/serializer/streaming, v0.37.1: 16 MiB).
 	listBytes = 128 << 20
 )
 
 var errTooMuch = errors.New("the response of the cluster is too large")
 
-// bounded returns a configuration by which no more of an answer is read than a
-// limit allows, but of watches.
+// bounded returns a configuration that reads each response only up to a limit. Watches are not
+// limited.
 func bounded(config *rest.Config, of func() *byteLimit) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -42,7 +43,8 @@ func bounded(config *rest.Config, of func() *byteLimit) *rest.Config {
 	return out
 }
 
-// byteLimit is what may be held of answers at the same time. Safe for concurrent use.
+// byteLimit is the number of bytes of responses that may still be held in memory. It is safe for
+// concurrent use.
 type byteLimit struct{ left atomic.Int64 }
 
 func newByteLimit(most int64) *byteLimit {
@@ -51,7 +53,7 @@ func newByteLimit(most int64) *byteLimit {
 	return b
 }
 
-// boundedBody is a body that is read within a limit, until it is closed.
+// boundedBody is a body that uses a limit until it ends.
 type boundedBody struct {
 	io.ReadCloser
 	limit *byteLimit

@@ -21,21 +21,21 @@ import (
 )
 
 var (
-	// errCluster is the answer about a cluster that is not known as about one
-	// that the caller may not use.
+	// errCluster is the response for an unknown cluster, and for a cluster that the caller may not
+	// use.
 	errCluster = errors.New("the cluster does not exist or is not available to the caller's tenant")
-	// errPage is the answer to pages in browsers that send no token.
+	// errPage is the response to requests from web pages that have no token.
 	errPage = errors.New("a request from a web page, or with an Origin header, must have a bearer token: certificates " +
 		"and passwords are not accepted")
 	errNotOwned = errors.New("the namespace does not belong to the caller's tenant")
-	// errAdmission is the answer while labels could be forged.
+	// errAdmission is the response while callers could forge labels.
 	errAdmission = errors.New("the cluster does not call the webhook service for every write: tenants cannot write " +
 		"until it does")
 	errSomebody = errors.New("the caller has no tenant")
 )
 
-// withCaller is the step at which a caller, whom the sources know, comes to a cluster: whether it
-// may use that, who it is there, and whether there is room for what it asks.
+// withCaller is the step after authentication. It checks whether the caller may use the cluster,
+// maps the caller to its identity in the cluster, and applies the limits of its tenant.
 func (c *route) withCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, x := r.Context(), proxyStateFrom(r.Context())
@@ -78,7 +78,7 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 			r.Body = x.body
 		}
 		if x.stream && r.ContentLength != 0 {
-			_ = x.control.SetReadDeadline(time.Time{}) // it is told apart from others when its caller goes
+			_ = x.control.SetReadDeadline(time.Time{}) // streams have no time limit
 		}
 		if end := x.expiry.At; x.stream && !end.IsZero() && c.shared.Sessions.EndWithCredential {
 			var stop func()
@@ -99,10 +99,10 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 	})
 }
 
-// mapCaller returns the tenant of an authenticated user, as the configuration names it, and who
-// the user is in the cluster.
+// mapCaller returns the tenant of an authenticated user by its name in the configuration, and the
+// user's identity in the cluster.
 func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
-	if proxyStateFrom(r.Context()).token != "" { // the cluster's own
+	if proxyStateFrom(r.Context()).token != "" { // a service account of the cluster
 		there, _, err := c.cluster.stack.Subject(r.Context(), u)
 		if err != nil {
 			return tenant.ID{}, nil, errSomebody
@@ -130,12 +130,12 @@ func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, e
 	return id, there, nil
 }
 
-// unlabelled are the subresources whose creation or update stores nothing that bears labels.
+// unlabelled are the subresources that store no object with labels.
 var unlabelled = []string{"attach", "exec", "portforward", "proxy", "token", "eviction"}
 
-// writesUnseen reports whether a tenant's caller writes what the webhook service has to look
-// at, and nobody asks it: a label that is forged meanwhile, or a member that is given to
-// another tenant, would stay.
+// writesUnseen reports whether a tenant's caller makes a write that the webhook service must check,
+// while the cluster may not call that service. A forged label, or a TenantMember of another tenant,
+// would remain in the cluster.
 func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 	info, known := request.RequestInfoFrom(r.Context())
 	if !known || id.IsSystem() || !info.IsResourceRequest ||
@@ -149,7 +149,7 @@ func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 		if info.APIGroup != "" || info.Resource != "namespaces" {
 			return false
 		}
-	default: // a verb that is not known too
+	default: // includes unknown verbs
 		if slices.Contains(unlabelled, info.Subresource) || info.APIGroup == authenticationv1.GroupName ||
 			info.APIGroup == authorizationv1.GroupName {
 			return false

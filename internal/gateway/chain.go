@@ -26,32 +26,33 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// route is the way to one cluster by one version of the configuration. It is not changed once
-// requests take it, and is then safe for concurrent use.
+// route leads to one cluster, by one version of the configuration. It does not change after the
+// first request, and is then safe for concurrent use.
 type route struct {
 	name    string
 	config  *configv1alpha1.GatewayCluster
-	shared  *configv1alpha1.Gateway // what holds for all clusters
+	shared  *configv1alpha1.Gateway // the settings of all clusters
 	gateway *Gateway
 	cluster *cluster
 
-	// files are the kubeconfigs that it was made of, by path, with the certificates and
-	// authorities that they name.
+	// files are the kubeconfigs that the route was built from, by path. A fingerprint includes the
+	// certificates and authorities that the kubeconfig names.
 	files   map[string]fingerprint
 	tenants tenant.Set
 	mapping *mapping
 	own     *ownNames
 	server  *url.URL
-	// impersonator acts for callers, anonymous passes their own tokens on.
+	// impersonator sends requests that impersonate callers. anonymous sends requests that contain the
+	// callers' own tokens.
 	impersonator, anonymous *transports
 	who                     authenticator.Request
-	// decisions are the cluster's of the last seconds.
+	// decisions stores what the cluster allowed in the last seconds.
 	decisions *decisions
 	handler   http.Handler
-	objects   http.Handler // the views of the cluster's objects; nil if there are none
+	objects   http.Handler // the views of the cluster's objects, nil if there are none
 }
 
-// build puts the steps of a request together, from the last to the first.
+// build links the steps of a request, from the last to the first.
 func (c *route) build(a *auditing) error {
 	c.who = c.authenticator()
 	last := c.withReviews(c.newProxy())
@@ -70,13 +71,13 @@ func (c *route) build(a *auditing) error {
 	h = c.withCaller(c.reviewsInTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.decisions.impersonation(r).ServeHTTP(w, r)
 	})))
-	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told
-	// before it is known who asks.
+	// Older tenant paths are parsed only for Kubernetes' own resources. The result must not reveal,
+	// before authentication, which other resources a cluster serves.
 	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
 	return nil
 }
 
-// withAuthentication puts before a step all that does not know the cluster.
+// withAuthentication adds, in front of a step, all steps that do not depend on the cluster.
 func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
 	h = c.withAudit(h, a)
 	failed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,8 +96,9 @@ func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a 
 	return filters.WithRequestReceivedTimestamp(h)
 }
 
-// unauthorized answers who is not known: 401, or, where that was not found out, what makes clients
-// ask again and not give up a good token.
+// unauthorized responds to callers that were not authenticated. The response is 401. If
+// authentication failed temporarily, it is an error with which clients retry instead of discarding
+// a valid token.
 func unauthorized() http.Handler {
 	refuse := filters.Unauthorized(codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -108,16 +110,17 @@ func unauthorized() http.Handler {
 	})
 }
 
-// unknownCluster answers requests for clusters that are not configured as those for clusters that
-// the caller may not use: not before it is known who asks.
+// unknownCluster responds to requests for clusters that are not configured. After authentication,
+// the response is the same as for a cluster that the caller may not use.
 func (c *route) unknownCluster(a *auditing) http.Handler {
-	// Whether another configuration is in force meanwhile is not looked at: by another answer then a
-	// cluster that is there could be told from none.
+	// This handler does not check whether its configuration is still current. A different response
+	// would reveal whether a cluster exists.
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) })
 	return c.gateway.stack.WithRequestState(c.withAuthentication(refuse, c.gateway.stack.Authenticator, a))
 }
 
-// authenticator is the sources of the configuration, and the cluster's own service accounts.
+// authenticator returns the configured sources. If the cluster's service account tokens are passed,
+// their authenticator runs first.
 func (c *route) authenticator() authenticator.Request {
 	sources := c.gateway.stack.Authenticator
 	if c.config.ServiceAccounts.Tokens != configv1alpha1.TokensPass {
@@ -134,16 +137,16 @@ func (c *route) authenticator() authenticator.Request {
 	}), sources)
 }
 
-// clusterAuditAnnotation specifies the cluster of the request. The gateway writes it into each of its
-// audit events. It is (none) if the request is for no configured cluster.
+// clusterAuditAnnotation specifies the cluster of the request. The gateway writes it into each of
+// its audit events. It is (none) if the request is for no configured cluster.
 const clusterAuditAnnotation = "gateway.kubetenant.dev/cluster"
 
 // targetAuditAnnotation specifies the target of a request that was sent with a whole URL, not only
 // with a path. The gateway cuts it after 256 bytes and ignores everything in it except the path.
 const targetAuditAnnotation = "gateway.kubetenant.dev/request-target"
 
-// audited adds to the audit events of a request what its path does not contain: the cluster, and the
-// rest of the request target.
+// audited adds to the audit events of a request what its path does not contain: the cluster, and
+// the rest of the request target.
 func (c *route) audited(next http.Handler) http.Handler {
 	name := nameOf(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -155,12 +158,13 @@ func (c *route) audited(next http.Handler) http.Handler {
 	})
 }
 
-// errReplaced is the answer to what a change overtook, of the configuration or of a right: whoever
-// asks again is answered by what is in force then.
+// errReplaced is the response if the configuration or the caller's rights changed during the
+// request. The current configuration decides about the next attempt.
 var errReplaced = errors.New("the configuration or the caller's rights changed during the request: try again")
 
-// whileCurrent lets a request on as long as what it came by is in force, all of it: nobody is known
-// by new sources and mapped as before. Its session has begun: whoever replaces that later ends it.
+// whileCurrent passes a request on only if its whole route is current. A caller that the new
+// sources authenticate must not be mapped by the old configuration. The request's session has
+// already begun, so a later change ends it.
 func (c *route) whileCurrent(next http.Handler) http.Handler {
 	return c.gateway.whileInForce(func(now *generation) bool {
 		there := now.routes[c.name]
@@ -168,11 +172,13 @@ func (c *route) whileCurrent(next http.Handler) http.Handler {
 	}, next)
 }
 
-// whileInForce lets a request on where what it came by still is, and no version of the
-// configuration is about to count.
+// whileInForce passes a request on if the function still returns true for the current generation,
+// and no new generation is being applied.
 func (g *Gateway) whileInForce(still func(now *generation) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		committing := g.committing.Load() // before what is in force is: who was known meanwhile meets the new one
+		// Read this before g.current. A request that was authenticated during a commit then observes
+		// either the commit or the new generation.
+		committing := g.committing.Load()
 		if !still(g.current.Load()) || committing {
 			w.Header().Set("Retry-After", "1")
 			respond(w, r, apierrors.NewServiceUnavailable(errReplaced.Error()))
@@ -182,7 +188,8 @@ func (g *Gateway) whileInForce(still func(now *generation) bool, next http.Handl
 	})
 }
 
-// keepsSessions reports whether what is open by a route before may go on by this one, nil for none.
+// keepsSessions reports whether the sessions of an earlier route may continue on this route. c may
+// be nil.
 func (c *route) keepsSessions(before *route) bool {
 	if c == nil || c.cluster != before.cluster {
 		return false
@@ -192,12 +199,12 @@ func (c *route) keepsSessions(before *route) bool {
 		return false
 	}
 	was, is := *before.config, *c.config
-	was.Labels, is.Labels = nil, nil // are shown, and decide nothing
+	was.Labels, is.Labels = nil, nil // labels are only displayed
 	return reflect.DeepEqual(was, is)
 }
 
-// described notes what a request is like. It refuses a malformed timeout, which upstream's filter
-// would repeat in the log and in the audit event of an unauthenticated request.
+// described records properties of a request. It rejects a malformed timeout, which upstream's
+// filter would repeat in the log and in the audit event of an unauthenticated request.
 func described(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, known := request.RequestInfoFrom(r.Context())
@@ -208,7 +215,7 @@ func described(next http.Handler) http.Handler {
 			respond(w, r, apierrors.NewBadRequest(errNoUpgrade.Error()))
 			return
 		}
-		if !x.stream && !isPlainTimeout(r) { // the timeout of a stream is for the cluster or for what is proxied
+		if !x.stream && !isPlainTimeout(r) { // the cluster or the proxied server interprets the timeout of a stream
 			respond(w, r, apierrors.NewBadRequest(errTimeout.Error()))
 			return
 		}
@@ -218,21 +225,21 @@ func described(next http.Handler) http.Handler {
 	})
 }
 
-// errNoUpgrade is the answer to an upgrade of a request that no API server upgrades. As a stream, it would
-// avoid the limits and turns of requests.
+// errNoUpgrade is the response to an upgrade of a request that no API server upgrades. As a stream,
+// the request would bypass the limits on concurrent requests and the queue.
 var errNoUpgrade = errors.New("this request cannot change the protocol of its connection: remove the header Upgrade")
 
-// mayUpgrade reports whether an API server can change the protocol of a request: of a watch, of a proxy,
-// and of subresources such as exec.
+// mayUpgrade reports whether an API server can change the protocol of a request. Such requests are
+// watches, proxy requests, and subresources such as exec.
 func mayUpgrade(info *request.RequestInfo) bool {
 	return !info.IsResourceRequest || info.Subresource != "" || info.Verb == "watch" || info.Verb == "proxy"
 }
 
-// prefixOf returns what of a path as it came stands before the cluster's: of an older tenant path,
-// in whose middle the tenant stood, what names the cluster.
+// prefixOf returns the prefix of the original path that the cluster's path does not have. In an
+// older tenant path, the tenant is in the middle, so the prefix is only the cluster part.
 func prefixOf(x *proxyState, path string) string {
 	before, found := strings.CutSuffix(x.path, path)
-	if !found && path != "/" { // which the root of a cluster may come without
+	if !found && path != "/" { // for the root of a cluster, the original path may have no final slash
 		before = ""
 		if named := clustersPath + nameOf(x.route); strings.HasPrefix(x.path, named+"/") {
 			before = named
@@ -241,7 +248,8 @@ func prefixOf(x *proxyState, path string) string {
 	return strings.TrimSuffix(before, "/")
 }
 
-// nameOf returns that of a route's cluster; of none, one that no cluster has.
+// nameOf returns the name of a route's cluster. If there is no cluster, it returns noCluster, which
+// is not a valid name.
 func nameOf(c *route) string {
 	if c == nil || c.name == "" {
 		return noCluster
@@ -249,10 +257,11 @@ func nameOf(c *route) string {
 	return c.name
 }
 
-// authorize is what stands behind the boundary at a cluster: who may be impersonated the cluster
-// says, everything else it decides when it is asked.
+// authorize decides after the boundary. It sends the cluster a review for each impersonation and
+// for each review of other users. It allows all other requests, because the cluster authorizes them
+// when it receives them.
 func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if isReviewOfOthers(a) { // which is answered here
+	if isReviewOfOthers(a) { // the gateway responds to it
 		return c.ask(ctx, a)
 	}
 	if !isImpersonation(a.GetVerb()) {
@@ -264,17 +273,18 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 	return c.ask(ctx, a)
 }
 
-// ask asks the cluster.
+// ask sends a SubjectAccessReview to the cluster.
 func (c *route) ask(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, reason, err := c.decisions.reviews(a).Authorize(ctx, a)
-	if err != nil { // which names the cluster's address, and would be told
+	if err != nil { // contains the cluster's address, which the caller must not see
 		klog.FromContext(ctx).Error(err, "Failed to review the access of a caller in the cluster", "cluster", c.name)
 		return authorizer.DecisionDeny, errUnreachable.Error(), nil
 	}
 	return decision, reason, nil
 }
 
-// isImpersonation reports whether a verb is of impersonation, in one mode or the other (KEP-5284).
+// isImpersonation reports whether a verb belongs to impersonation, legacy or constrained
+// (KEP-5284).
 func isImpersonation(verb string) bool {
 	return strings.HasPrefix(verb, "impersonate")
 }
@@ -282,7 +292,7 @@ func isImpersonation(verb string) bool {
 // serves reports whether the callers of a tenant may use the cluster.
 func (c *route) serves(id tenant.ID) bool { return c.tenants.Has(id) }
 
-// close lets go of what the route has open; streams go on.
+// close closes the idle connections of the route. Streams continue.
 func (c *route) close() {
 	for _, t := range []*transports{c.impersonator, c.anonymous} {
 		if t != nil {

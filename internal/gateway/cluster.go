@@ -26,32 +26,33 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// cluster is what is known of one cluster, and what is open there, from one version of the
-// configuration to the next.
+// cluster is the cached state of one cluster and its sessions. It survives changes of the
+// configuration.
 type cluster struct {
 	key        clusterKey
 	state      *state.State
 	stack      *stack.Stack
-	client     kubernetes.Interface // of the reader
+	client     kubernetes.Interface // with the reader's credential
 	keys       signatures
 	limits     *reviewLimits
 	reader     *rest.Config
-	lists      inFlight      // of all objects behind the views, by tenant
-	listsInAll inFlight      // these lists, by no ID
-	held       *views.Budget // of these lists
-	// changes are the namespaces whose stored decisions are not used.
+	lists      inFlight      // lists of all objects behind the views, by tenant
+	listsInAll inFlight      // the same lists of all tenants, under the zero ID
+	held       *views.Budget // bytes that the views of all tenants hold
+	// changes are the namespaces for which stored decisions are not used.
 	changes changes
-	// turns limits the requests that are sent to the cluster at the same time. It remains when the
-	// configuration changes.
+	// turns limits the requests that are sent to the cluster at the same time. It survives changes of
+	// the configuration.
 	turns *turns.Queue
-	// route is the one in force; nil before the first.
+	// route is the current route. It is nil before the first one.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
-	// version is what the cluster last said of itself; nil until it did.
+	// version is the last version that the cluster reported. It is nil before the first report.
 	version atomic.Pointer[string]
 }
 
-// clusterKey is what a cluster is made of: with another it is another.
+// clusterKey identifies the settings from which a cluster was built. If they change, the cluster is
+// built again.
 type clusterKey struct {
 	reader           fingerprint
 	namespace, shape string
@@ -59,8 +60,8 @@ type clusterKey struct {
 
 var errNoRoute = errors.New("the cluster is not configured")
 
-// newCluster follows a cluster until ctx ends or it is stopped. The stack of the gateway follows the
-// revocations and counts the decisions.
+// newCluster builds the caches of a cluster and keeps them current until ctx ends or the cluster is
+// stopped. The stack of the gateway watches the revocations and records the decisions.
 func newCluster(
 	ctx context.Context,
 	key clusterKey,
@@ -84,7 +85,7 @@ func newCluster(
 		turns:  turns.New(*settings.Gateway.Limits.Concurrent, *settings.Gateway.Limits.Queued, 0),
 	}
 	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
-	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
+	asking.QPS = -1 // callers wait for each response, and their number is limited
 	asking.Timeout = answerWithin
 	if k.client, err = kubernetes.NewForConfig(asking); err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func newCluster(
 	if err != nil {
 		return nil, err
 	}
-	// our credential goes nowhere else
+	// The credential must not be sent to another address.
 	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	server, err := serverOf(reader.Host)
 	if err != nil {
@@ -134,7 +135,7 @@ func newCluster(
 	return k, nil
 }
 
-// labelsChecked is a cluster whose objects have the labels of their tenants while hold returns true.
+// labelsChecked is a cluster whose objects have trusted tenant labels only while hold returns true.
 type labelsChecked struct {
 	lookup.Cluster
 
@@ -157,7 +158,7 @@ func (r *labeledResources) Labeled(resource schema.GroupResource, id tenant.ID) 
 	return r.hold() && r.Resources.Labeled(resource, id)
 }
 
-// labelsHold reports whether labels of the cluster are to be believed.
+// labelsHold reports whether the labels in the cluster can be trusted.
 func (k *cluster) labelsHold() bool {
 	c := k.route.Load()
 	return c != nil && (c.config.Admission == configv1alpha1.GatewayAdmissionUnchecked || k.state.LabelsHold())

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCommit: while parts of a generation count and others do not, what comes is asked for again;
-// where one of them panics that stays so, until a whole one counts.
+// TestCommit checks that requests get 503 while only some parts of a generation apply. If a part
+// panics, this continues until a whole generation applies.
 func TestCommit(t *testing.T) {
 	g, in := &Gateway{}, &generation{auditing: &auditing{}}
 	h := g.whileInForce(func(now *generation) bool { return now == in },

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// What a kubeconfig of the gateway may not be.
+// The reasons why a kubeconfig of the gateway is rejected.
 var (
 	errInsecure = errors.New("insecure-skip-tls-verify is not allowed: the gateway must verify the certificate of " +
 		"the cluster")
@@ -29,15 +29,15 @@ var (
 		"and certificate authorities differ")
 )
 
-// fingerprint tells the contents of a kubeconfig apart from others.
+// fingerprint is a digest of the contents of a kubeconfig.
 type fingerprint [sha256.Size]byte
 
-// credential is a kubeconfig as it was read.
+// credential is a kubeconfig that was read.
 type credential struct {
 	*rest.Config
 	text fingerprint
-	// whole is of the text and of the certificates and authorities that it names too: a file of a
-	// token is read anew by client-go.
+	// whole covers the text, and the certificates and authorities that it names. It does not cover a
+	// token file, which client-go reloads.
 	whole fingerprint
 }
 
@@ -49,7 +49,7 @@ func load(path string) (*credential, error) {
 	}
 	raw, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: not a kubeconfig", path) // not what stands in it
+		return nil, fmt.Errorf("%s: not a kubeconfig", path) // the error must not repeat its content
 	}
 	for _, c := range raw.Clusters {
 		c.LocationOfOrigin = path
@@ -75,7 +75,8 @@ func load(path string) (*credential, error) {
 	}, nil
 }
 
-// checkCredential returns what the files of a configuration hold, or why it is refused.
+// checkCredential returns the contents of the files that a configuration names, or the reason why
+// it is rejected.
 func checkCredential(config *rest.Config) (rest.TLSClientConfig, error) {
 	server, err := serverOf(config.Host)
 	switch {
@@ -93,8 +94,8 @@ func checkCredential(config *rest.Config) (rest.TLSClientConfig, error) {
 	return loaded.TLSClientConfig, err
 }
 
-// checkSameCluster returns why two credentials cannot be of one cluster: it may have several
-// addresses, and one authority then.
+// checkSameCluster returns an error if two credentials belong to different clusters. One cluster
+// may have several addresses, which then share a certificate authority.
 func checkSameCluster(reader, impersonator *rest.Config) error {
 	a, b := rest.CopyConfig(reader), rest.CopyConfig(impersonator)
 	if err := errors.Join(rest.LoadTLSFiles(a), rest.LoadTLSFiles(b)); err != nil {
@@ -107,16 +108,17 @@ func checkSameCluster(reader, impersonator *rest.Config) error {
 }
 
 const (
-	// filesEvery is how often the files are looked at that a configuration names
-	// and nobody else follows.
+	// filesEvery is the interval at which the gateway checks the files that are named in the
+	// configuration and that no other component watches.
 	filesEvery = 2 * time.Second
-	// refusedLooks is how many looks after ones that were refused they are tried again: another file
-	// may not have been ready.
+	// refusedLooks is the number of checks after which rejected files are tried again. Another file
+	// may not have been complete.
 	refusedLooks = 10
 )
 
-// followFiles makes kubeconfigs, what they name, and audit policies that have changed count, until
-// ctx ends: those that can be read, and were the same at two looks.
+// followFiles applies changed kubeconfigs, the files that they name, and changed audit policies,
+// until ctx ends. It applies a change if the files can be read and have the same content in two
+// consecutive checks.
 func (g *Gateway) followFiles(ctx context.Context) {
 	var looked, refused map[string]fingerprint
 	since := 0
@@ -141,7 +143,8 @@ func (g *Gateway) followFiles(ctx context.Context) {
 	}, filesEvery)
 }
 
-// renew makes a generation anew, unless another is in force by now: that has read the files itself.
+// renew rebuilds a generation, unless it is no longer current. A newer generation has read the
+// files itself.
 func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err error) {
 	g.following.Lock()
 	defer g.following.Unlock()
@@ -152,8 +155,8 @@ func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err 
 	return err == nil, err
 }
 
-// look returns the fingerprints of the files of a generation, and the files whose content is not the
-// one in force. A file that cannot be read has the zero fingerprint.
+// look returns the fingerprints of the files of a generation, and the files whose content has
+// changed since. A file that cannot be read has the zero fingerprint.
 func (now *generation) look() (found map[string]fingerprint, changed []string) {
 	found = map[string]fingerprint{}
 	note := func(path string, counts, is fingerprint) {
@@ -176,7 +179,8 @@ func (now *generation) look() (found map[string]fingerprint, changed []string) {
 	return found, changed
 }
 
-// fingerprintOf returns the fingerprint of a file, the zero one if the file cannot be read.
+// fingerprintOf returns the fingerprint of a file, or the zero fingerprint if the file cannot be
+// read.
 func fingerprintOf(path string) fingerprint {
 	data, err := os.ReadFile(path) // #nosec G304 -- the operator names it
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestRenewLosesToAReload: a kubeconfig that has changed brings no configuration back that
-// another has replaced meanwhile.
+// TestRenewLosesToAReload checks that a changed kubeconfig does not restore a configuration that
+// was replaced in the meantime.
 func TestRenewLosesToAReload(t *testing.T) {
 	g := &Gateway{}
 	before, now := &generation{settings: &configv1alpha1.Settings{}}, &generation{settings: &configv1alpha1.Settings{}}
@@ -21,13 +21,13 @@ func TestRenewLosesToAReload(t *testing.T) {
 	if renewed, err := g.renew(t.Context(), before); renewed || err != nil || g.current.Load() != now {
 		t.Errorf("one that is replaced: %v, %v", renewed, err)
 	}
-	if renewed, err := g.renew(t.Context(), now); renewed || !errors.Is(err, errNoSection) { // which it was made of
+	if renewed, err := g.renew(t.Context(), now); renewed || !errors.Is(err, errNoSection) { // empty settings
 		t.Errorf("the one in force is not made anew: %v, %v", renewed, err)
 	}
 }
 
-// TestCheckCredential: what would tell the gateway's credentials to others, or let others be
-// the cluster, is refused.
+// TestCheckCredential checks that a kubeconfig is rejected if it would reveal the gateway's
+// credentials, or let another server act as the cluster.
 func TestCheckCredential(t *testing.T) {
 	for what, c := range map[string]struct {
 		config rest.Config

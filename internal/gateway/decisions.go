@@ -22,30 +22,30 @@ import (
 )
 
 const (
-	// allowedFor is how long the gateway stores an allowed SubjectAccessReview of a cluster. It does not
-	// store denied ones.
+	// allowedFor is how long the gateway stores the allowed decision of a SubjectAccessReview in a
+	// cluster. It does not store denials.
 	allowedFor = 10 * time.Second
-	// changedFor is how long the gateway uses no stored decision about a namespace after it changed. A
-	// review that the gateway sent before the change, and sent again once, is stored in that time.
+	// changedFor is how long the gateway uses no stored decisions about a namespace after it changed.
+	// A review that the gateway sent before the change, and retried once, is stored within this time.
 	changedFor = allowedFor + 3*answerWithin
 )
 
-// decisions are the parts of a route that store what the cluster allowed. Their keys contain names of
-// namespaces and service accounts. They are not used for the names of namespaces that changed. They
-// are safe for concurrent use.
+// decisions stores what the cluster allowed, for one route. Its keys contain names of namespaces
+// and service accounts. Stored decisions are not used for namespaces that changed. It is safe for
+// concurrent use.
 type decisions struct {
 	changes *changes
 	// stored and unstored send SubjectAccessReviews to the cluster.
 	stored, unstored authorizer.Authorizer
-	// impersonated and impersonatedAnew are the step of impersonation. Upstream's filter stores for ten
-	// seconds which caller may impersonate which user (k8s.io/apiserver
+	// impersonated and impersonatedAnew are the impersonation step. For ten seconds, upstream's filter
+	// stores which caller may impersonate which user (k8s.io/apiserver
 	// pkg/endpoints/filters/impersonation, v0.37.1).
 	impersonated     http.Handler
 	impersonatedAnew func() http.Handler
 }
 
-// newDecisions returns the decisions of a route, with the step after impersonation. With an error, they
-// deny all reviews.
+// newDecisions returns the decisions of a route. next is the step after impersonation. If a review
+// fails, [route.ask] denies the request.
 func (c *route) newDecisions(next http.Handler) (*decisions, error) {
 	reviews := func(allowed time.Duration) (authorizer.Authorizer, error) {
 		return (authorizerfactory.DelegatingAuthorizerConfig{
@@ -75,7 +75,7 @@ func (c *route) newDecisions(next http.Handler) (*decisions, error) {
 	}, nil
 }
 
-// reviews returns what decides about a request.
+// reviews returns the authorizer that decides about a request.
 func (d *decisions) reviews(a authorizer.Attributes) authorizer.Authorizer {
 	if d.changes.concern(namedBy(a.GetUser(), a.GetNamespace(), a.GetName())...) {
 		return d.unstored
@@ -83,7 +83,7 @@ func (d *decisions) reviews(a authorizer.Attributes) authorizer.Authorizer {
 	return d.stored
 }
 
-// impersonation returns the step of impersonation for a request.
+// impersonation returns the impersonation step for a request.
 func (d *decisions) impersonation(r *http.Request) http.Handler {
 	if d.changes.none() {
 		return d.impersonated
@@ -104,7 +104,8 @@ func (d *decisions) impersonation(r *http.Request) http.Handler {
 	return d.impersonated
 }
 
-// namedBy returns the texts of a user that may contain the name of a namespace, and others.
+// namedBy returns the texts of a user that may contain the name of a namespace, in addition to
+// others.
 func namedBy(u user.Info, others ...string) []string {
 	if u == nil {
 		return others
@@ -112,15 +113,15 @@ func namedBy(u user.Info, others ...string) []string {
 	return append(append(others, u.GetName()), u.GetGroups()...)
 }
 
-// changes are the names of namespaces that were deleted, created again, or got another owner a short
-// time ago. The names in such a namespace may belong to other callers than before. The zero value has
-// none. Safe for concurrent use.
+// changes are the names of namespaces that were recently deleted, created again, or assigned to
+// another owner. The names in such a namespace may belong to other callers than before. The zero
+// value is empty. It is safe for concurrent use.
 type changes struct {
 	mu     sync.RWMutex
 	byName map[string]time.Time
 }
 
-// note notes the change of a namespace.
+// note records the change of a namespace.
 func (c *changes) note(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,15 +137,15 @@ func (c *changes) note(name string) {
 	c.byName[name] = now
 }
 
-// none reports whether no namespace changed.
+// none reports whether no namespace changed recently.
 func (c *changes) none() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return len(c.byName) == 0
 }
 
-// concern reports whether a text is the name of a namespace that changed, or contains it between
-// colons, as the names of service accounts and of their groups do.
+// concern reports whether a text is the name of a namespace that changed, or contains that name
+// between colons. The names of service accounts and of their groups contain it in this way.
 func (c *changes) concern(texts ...string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -161,7 +162,7 @@ func (c *changes) concern(texts ...string) bool {
 	return false
 }
 
-// noting returns a handler of Namespace events that calls note when the names in a namespace may
+// noting returns a handler of Namespace events. It calls note when the names in a namespace may
 // belong to other callers than before.
 func noting(note func(name string)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{

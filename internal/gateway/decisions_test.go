@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestChanges checks which events change a namespace, which texts name it, and for how long.
+// TestChanges checks which events change a namespace, which texts name it, and how long the change
+// is recorded.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	namespace := func(uid types.UID, owner string) *corev1.Namespace {

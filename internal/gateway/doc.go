@@ -1,12 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gateway is a reverse proxy before kube-apiservers whose flags nobody may change. It
-// authenticates with this project's sources, holds the tenant boundary by the library's own
-// authorizer, and sends a request on in the name of its caller, by impersonation, or with the
-// caller's own token where that is a service account's of the cluster.
+// Package gateway is a reverse proxy in front of kube-apiservers whose flags cannot be changed. It
+// authenticates callers with this project's sources and enforces the tenant boundary with the
+// library's authorizer. It forwards a request by impersonating its caller. If the caller is a
+// service account of the cluster, it forwards the caller's own token.
 //
-// The way of a request is that of the files: raw.go, paths.go, chain.go, caller.go, reviews.go,
-// proxy.go, answer.go. A [Gateway] keeps nothing between two requests but what it follows of the
-// clusters, and what is open.
+// A request passes through these files in order: raw.go, paths.go, chain.go, caller.go, reviews.go,
+// proxy.go, answer.go. Between requests, a [Gateway] stores only its caches of the clusters and the
+// active connections.
 package gateway

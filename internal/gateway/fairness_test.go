@@ -13,8 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/loadtest"
 )
 
-// BenchmarkFairness measures the quiet tenant alone, next to a noisy tenant, and the same without turns:
-// there, the quiet caller is of the noisy tenant. The limit of requests in flight is off.
+// BenchmarkFairness measures a quiet tenant alone, next to a noisy tenant, and without turns. To
+// measure the latter, the quiet caller belongs to the noisy tenant. The limit of concurrent
+// requests is off.
 func BenchmarkFairness(b *testing.B) {
 	var alone loadtest.Result
 	for _, c := range []struct {
@@ -34,7 +35,7 @@ func BenchmarkFairness(b *testing.B) {
 			for w.reloads() == before {
 				time.Sleep(10 * time.Millisecond)
 			}
-			s.become(func() { // the requests are not recorded
+			s.become(func() { // clear the recorded requests
 				s.answer = func(w http.ResponseWriter, _ *http.Request) bool {
 					s.sent()
 					time.Sleep(loadtest.RequestTime)

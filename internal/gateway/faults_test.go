@@ -33,25 +33,25 @@ import (
 
 const podsPath = "/api/v1/namespaces/acme--web/pods"
 
-// gigabyte is what a cluster sends that means no good.
+// gigabyte is the size of a malicious cluster's responses.
 const gigabyte = 1 << 30
 
-// answerBytes is how much of that TestLargeAnswers lets come. The race detector looks at each copy
-// of it on its way, so that a gigabyte takes minutes: make test sends that without it.
+// answerBytes is the part of gigabyte that TestLargeAnswers sends. The race detector checks each
+// copy, so a gigabyte would take minutes. make test sends a gigabyte without the race detector.
 var answerBytes = flag.Int64("answer.bytes", 1<<27, "length of the answers of TestLargeAnswers, more than may be held")
 
-// mayHold is how much more memory the process may hold while a cluster sends that: stand-ins,
-// clients and the test's own included.
+// mayHold limits the additional memory of the process while a cluster sends such responses. It
+// includes the fake clusters, the clients and the test.
 const mayHold = 96 << 20
 
-// heldWhile returns how much more memory is held at most while something is done.
+// heldWhile returns the maximum additional heap memory while a function runs.
 func heldWhile(do func()) uint64 {
 	read := func() uint64 {
 		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
-	// what is garbage is not held, and others' memory lets more of it gather
+	// Collect garbage often, so that it does not add to the result.
 	defer debug.SetGCPercent(debug.SetGCPercent(25))
 	runtime.GC()
 	before, most, done := read(), uint64(0), make(chan struct{})
@@ -66,10 +66,10 @@ func heldWhile(do func()) uint64 {
 	}
 }
 
-// chunk is what all answers are of.
+// chunk is the part that is repeated in all responses.
 var chunk = bytes.Repeat([]byte("x"), 1<<20)
 
-// send answers with so many bytes, or as much as is taken of them.
+// send writes a number of bytes, or stops at the first error.
 func send(w http.ResponseWriter, n int64) {
 	for range n / int64(len(chunk)) {
 		if _, err := w.Write(chunk); err != nil {
@@ -78,12 +78,12 @@ func send(w http.ResponseWriter, n int64) {
 	}
 }
 
-// speaks is a server that answers each connection in its own way once that is TLS; its
-// kubeconfig is written to path.
+// speaks starts a TLS server that handles connections with a function. It writes a kubeconfig for
+// the server to path.
 func speaks(t *testing.T, path, token string, with func(net.Conn)) {
 	t.Helper()
 	base := httptest.NewUnstartedServer(http.NotFoundHandler())
-	base.StartTLS() // for its certificate
+	base.StartTLS() // creates its certificate
 	t.Cleanup(base.Close)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0",
 		&tls.Config{Certificates: base.TLS.Certificates, MinVersion: tls.VersionTLS12})
@@ -118,8 +118,8 @@ func writeKubeconfig(t testing.TB, path, server string, authority []byte, token 
 	}
 }
 
-// TestFaultyServers: whatever stands at a cluster's address, its callers are told so in bounded
-// time, and no others notice.
+// TestFaultyServers checks that a faulty server at a cluster's address causes an error within
+// bounded time, and does not affect other clusters.
 func TestFaultyServers(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
@@ -180,7 +180,7 @@ func TestFaultyServers(t *testing.T) {
 			t.Errorf("%s, and another: %d: %s", what, code, text)
 		}
 	}
-	// Of the right address with somebody else's authority.
+	// The right address with another certificate authority.
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -204,15 +204,15 @@ func TestFaultyServers(t *testing.T) {
 	})
 }
 
-// useImpersonator has the gateway go to eu1 by another kubeconfig.
+// useImpersonator changes the impersonator's kubeconfig of eu1.
 func (w *world) useImpersonator(file string) {
 	w.t.Helper()
 	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }",
 		"impersonator: { kubeConfigFile: "+file+" }", 1)+entry("us1", ""))
 }
 
-// TestLargeAnswers: an answer without an end is passed on as it is read, and not held; what the
-// gateway asks for itself is not read so far.
+// TestLargeAnswers checks that endless responses to callers are streamed and not held in memory.
+// Responses to the gateway itself are cut off.
 func TestLargeAnswers(t *testing.T) {
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
@@ -232,7 +232,7 @@ func TestLargeAnswers(t *testing.T) {
 	})
 	var passed int64
 	if held := heldWhile(func() {
-		// which no deadline ends
+		// A watch has no deadline.
 		resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath+"?watch=true", "")
 		passed, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
@@ -240,7 +240,7 @@ func TestLargeAnswers(t *testing.T) {
 		t.Errorf("%d bytes came, and %d MiB were held", passed, held>>20)
 	}
 	if held := heldWhile(func() {
-		for range 4 { // who read nothing
+		for range 4 { // the callers read nothing
 			resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath, "")
 			defer func() { _ = resp.Body.Close() }()
 		}
@@ -264,7 +264,7 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestLargeLists: a cluster whose lists do not end is one of which nothing is known.
+// TestLargeLists checks that a cluster with endless lists never becomes current.
 func TestLargeLists(t *testing.T) {
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	w := newWorld(t, entry("us1", ""), map[string]*standIn{"us1": us})
@@ -295,7 +295,7 @@ func TestLargeLists(t *testing.T) {
 			t.Errorf("another: %d: %s", code, text)
 		}
 	})
-	if most := uint64(4 * 128 << 20); held > most { // client-go reads into memory that grows by doubling
+	if most := uint64(4 * 128 << 20); held > most { // client-go doubles its buffer while it reads
 		t.Errorf("%d MiB are held", held>>20)
 	}
 	eu.become(func() { eu.answerReader = nil })
@@ -307,7 +307,8 @@ func TestLargeLists(t *testing.T) {
 	})
 }
 
-// TestReaderFaults: where the gateway is not answered about a caller, it is not believed.
+// TestReaderFaults checks that the gateway does not accept a caller if the cluster does not answer
+// its requests about the caller.
 func TestReaderFaults(t *testing.T) {
 	t.Parallel()
 	for what, answer := range map[string]func(http.ResponseWriter, *http.Request){
@@ -342,7 +343,7 @@ func TestReaderFaults(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
 			defer cancel()
 			for who, headers := range map[string][]string{account: nil, "alice-token": {"Impersonate-User", "bob"}} {
-				resp := w.open(ctx, who, http.MethodGet, podsPath+"?watch=true", "", headers...) // which no deadline ends
+				resp := w.open(ctx, who, http.MethodGet, podsPath+"?watch=true", "", headers...) // a watch has no deadline
 				text, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if resp.StatusCode < 400 || err != nil && !errors.Is(err, io.EOF) || len(c.sent()) > 0 {
@@ -356,8 +357,8 @@ func TestReaderFaults(t *testing.T) {
 	}
 }
 
-// TestKeysCannotBeHad: who bears a token that nobody can verify is not told whether there is such
-// a cluster, nor how it is.
+// TestKeysCannotBeHad checks the response to a token that cannot be verified because the keys are
+// unavailable. It reveals neither whether the cluster exists nor its state.
 func TestKeysCannotBeHad(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -386,8 +387,8 @@ func TestKeysCannotBeHad(t *testing.T) {
 	w.until(http.StatusOK, token, podsPath)
 }
 
-// TestLargeHeaders: what is proxied does not make the gateway hold what it likes for
-// as long as its body comes.
+// TestLargeHeaders checks that a proxied server cannot make the gateway hold large headers in
+// memory.
 func TestLargeHeaders(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -402,7 +403,8 @@ func TestLargeHeaders(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheGatewayIsTold: neither where a cluster is nor who the gateway is there.
+// TestNothingOfTheGatewayIsTold checks that responses contain neither a cluster's address nor the
+// gateway's name there.
 func TestNothingOfTheGatewayIsTold(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)

@@ -32,54 +32,54 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Gateway is the handler. It is safe for concurrent use.
+// Gateway is the HTTP handler of a gateway. It is safe for concurrent use.
 type Gateway struct {
-	// stack is the one that authenticates for all clusters and follows what is revoked. Each cluster
-	// has one of its own, which has the boundary and what callers have open there.
+	// stack authenticates the callers of all clusters and watches the revocations. Each cluster also
+	// has its own stack, with the cluster's boundary and sessions.
 	stack          *stack.Stack
 	metrics        *gatewayMetrics
-	views          inFlight // of the clusters, by tenant
+	views          inFlight // requests for the view of the clusters, by tenant
 	writers        writers
 	unknownCallers *unknownCallers
 	omissions      omissions
-	audits         *auditStreams // nil for none
+	audits         *auditStreams // nil if no audit stream is configured
 	strangers      *counts       // requests whose caller is being authenticated
-	refusals       *counts       // answers to callers that were not authenticated
-	path           string        // of the configuration
+	refusals       *counts       // responses to callers that were not authenticated
+	path           string        // path of the configuration
 	register       func(metrics.Registerable) error
-	tracer         trace.TracerProvider // nil for none
+	tracer         trace.TracerProvider // nil if requests are not traced
 	stopping       *stopping
 	opened         time.Time
-	known          atomic.Bool // all clusters have been, once
-	following      sync.Mutex  // held while a generation is made
-	committing     atomic.Bool // while parts of the next count already: what begins meanwhile is asked for again
+	known          atomic.Bool // whether the caches of all clusters have synced once
+	following      sync.Mutex  // held while a generation is built
+	committing     atomic.Bool // whether parts of the next generation already apply. New requests then get 503
 	current        atomic.Pointer[generation]
 	usage          *usage.Running
 }
 
-// generation is all that comes of one version of the configuration.
+// generation is one version of the configuration and everything that was built from it.
 type generation struct {
 	routes         map[string]*route
-	root           *route // nil for none
+	root           *route // nil if no cluster is the root
 	unknownCluster http.Handler
-	view           http.Handler // nil for none
+	view           http.Handler // nil if the view of the clusters is disabled
 	auditing       *auditing
 	settings       *configv1alpha1.Settings
 }
 
 var errNoSection = errors.New("the configuration has no gateway section")
 
-// Options are what the configuration does not say.
+// Options are the settings that are not part of the configuration.
 type Options struct {
 	// Register registers metrics. Required.
 	Register func(metrics.Registerable) error
-	// Tracer makes spans of requests; nil for none.
+	// Tracer creates a span for each request. If nil, requests are not traced.
 	Tracer trace.TracerProvider
 }
 
-// Open returns the gateway of the configuration at path, which is followed until ctx ends: a new
-// version takes effect for all clusters, or, where anything in it is wrong, for none. That a
-// cluster cannot be reached is nothing wrong.
+// Open returns the gateway for the configuration at path, and watches this file until ctx ends. A
+// new version applies to all clusters. If any part of a new version is invalid, it applies to no
+// cluster. The configuration is valid even if a cluster cannot be reached.
 func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 	g := &Gateway{
 		path:     path,
@@ -117,13 +117,15 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// ClientCA returns the authorities that clients' certificates may be of, to be told in handshakes.
+// ClientCA returns the certificate authorities of client certificates, which the TLS handshake
+// advertises.
 func (g *Gateway) ClientCA() dynamiccertificates.CAContentProvider { return g.stack.ClientCA }
 
-// forgetEvery is the interval at which metrics of tenants are deleted that no cluster has any longer.
+// forgetEvery is the interval at which the gateway deletes the metrics of tenants that exist in no
+// cluster.
 const forgetEvery = time.Minute
 
-// hasTenant reports whether a cluster has a tenant, which may use it.
+// hasTenant reports whether a tenant exists in a cluster that it may use.
 func (g *Gateway) hasTenant(id tenant.ID) bool {
 	now := g.current.Load()
 	if now == nil {
@@ -137,14 +139,14 @@ func (g *Gateway) hasTenant(id tenant.ID) bool {
 	return false
 }
 
-// accepts asks the cluster that a request is for whether a credential may be
-// one of a deleted tenant.
+// accepts reports whether the cluster of a request accepts a tenant's credential with this time of
+// issue. A deleted tenant may have had the same name. See [tenant.Lineage.Accepts].
 func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	x := proxyStateFrom(ctx)
 	switch {
-	case x == nil: // nobody's request
+	case x == nil: // not a request to the gateway
 		return false
-	case x.route == nil: // it gets to no cluster, and is shown those that would accept it
+	case x.route == nil: // for no cluster: the view later checks the time for each cluster
 		x.issued = &issued
 		return true
 	}
@@ -152,14 +154,14 @@ func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	return x.route.accepts(there, issued)
 }
 
-// accepts reports whether a credential of a tenant, by its name in the cluster, may be
-// one of a deleted tenant.
+// accepts reports whether the cluster accepts a tenant's credential with this time of issue. there
+// is the tenant's name in the cluster. See [tenant.Lineage.Accepts].
 func (c *route) accepts(there tenant.ID, issued time.Time) bool {
 	return c.cluster.state.Server.Cluster.Tenants().Accepts(there, issued)
 }
 
-// withoutAccounts returns settings without the sources of service accounts, which are
-// the clusters' own to know.
+// withoutAccounts returns settings without the sources of service accounts. Each cluster
+// authenticates its own service accounts.
 func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	out := *s
 	isAccounts := func(src configv1alpha1.Source) bool { return src.ServiceAccount != nil }
@@ -167,14 +169,14 @@ func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	return &out
 }
 
-// follow makes a version of the configuration count.
+// follow applies a version of the configuration.
 func (g *Gateway) follow(ctx context.Context, settings *configv1alpha1.Settings) (*generation, error) {
 	g.following.Lock()
 	defer g.following.Unlock()
 	return g.apply(ctx, settings)
 }
 
-// apply is follow, for who has locked.
+// apply is follow without locking. The caller MUST hold g.following.
 func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) (_ *generation, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection
@@ -226,7 +228,7 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 			next.root = c
 		}
 	}
-	own := &route{gateway: g, shared: settings.Gateway} // to no cluster
+	own := &route{gateway: g, shared: settings.Gateway} // leads to no cluster
 	next.unknownCluster = own.unknownCluster(next.auditing)
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
@@ -237,9 +239,9 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 	return next, nil
 }
 
-// commit makes a generation count, part by part.
+// commit applies the parts of a generation one by one.
 func (g *Gateway) commit(next *generation, parts []func()) {
-	g.committing.Store(true) // and stays so where one of these panics
+	g.committing.Store(true) // remains true if a part panics
 	for _, part := range parts {
 		part()
 	}
@@ -247,8 +249,8 @@ func (g *Gateway) commit(next *generation, parts []func()) {
 	g.committing.Store(false)
 }
 
-// swap puts a generation in place of the one before, and ends what is open by
-// what is not so any more.
+// swap replaces the current generation. It ends the sessions of the previous one that the new one
+// does not allow to continue.
 func (g *Gateway) swap(next *generation) {
 	before := g.current.Swap(next)
 	if before == nil {
@@ -267,11 +269,12 @@ func (g *Gateway) swap(next *generation) {
 	}
 }
 
-// endRevoked ends what revoked callers have open at all clusters. The gateway's stack follows the
-// revocations alone: who is asked to open again what ended asks it first.
+// endRevoked ends the sessions of revoked callers in all clusters. Only the gateway's stack watches
+// the revocations, and it authenticates the requests that reopen a session. Therefore a revoked
+// caller cannot reopen it.
 func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 	now := g.current.Load()
-	if now == nil { // nobody has been let in
+	if now == nil { // no request has been accepted yet
 		return
 	}
 	for _, c := range now.routes {
@@ -279,7 +282,8 @@ func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 	}
 }
 
-// newRoute returns the way to a cluster, to the one that is followed already, if it is the same.
+// newRoute returns the route to a cluster. It reuses the caches of the current route if the keys
+// are equal.
 func (g *Gateway) newRoute(
 	ctx context.Context, config *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, a *auditing,
 ) (c *route, commit, discard func(), err error) {
@@ -342,7 +346,8 @@ func (g *Gateway) newRoute(
 	return c, commit, func() { drop(); c.close() }, nil
 }
 
-// reach makes the transports to the cluster, by the impersonator's address of it.
+// reach creates the transports to the cluster. The impersonator's kubeconfig determines the
+// address.
 func (c *route) reach(sender *rest.Config) (err error) {
 	if c.server, err = serverOf(sender.Host); err != nil {
 		return err
@@ -354,7 +359,8 @@ func (c *route) reach(sender *rest.Config) (err error) {
 	return err
 }
 
-// keyOf tells clusters apart: what is followed of the cluster hangs on it.
+// keyOf returns the key of a cluster. If the key changes, the gateway refills its caches of the
+// cluster.
 func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings) clusterKey {
 	return clusterKey{
 		reader:    reader,
@@ -364,9 +370,9 @@ func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *confi
 	}
 }
 
-// goawayAfter is how old a connection has to be before its caller is sent to another: whatever a
-// busy one has to ask meanwhile waits for the handshake, and a caller with a thousand requests a
-// second would be sent on every second.
+// goawayAfter is the minimum age of a connection before the gateway requests its client to open
+// another one. During the handshake, the requests of a busy client wait. Without a minimum, a
+// client that sends a thousand requests a second would have to reconnect every second.
 const goawayAfter = time.Minute
 
 // ServeHTTP implements [http.Handler].
@@ -385,13 +391,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})).ServeHTTP(w, r)
 }
 
-// serve answers a request. It calls decided when the caller is known, or known to be refused.
+// serve handles a request. It calls decided when the caller is authenticated or rejected.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) {
 	began, now := time.Now(), g.current.Load()
 	answer, timed, done := g.writers.writes(w)
 	x := &proxyState{path: r.URL.EscapedPath(), left: r.Context().Err, control: http.NewResponseController(w)}
 	x.authenticated = func() { x.known = true; decided() }
-	defer func() { // of answers that are broken off, too
+	defer func() { // also if the response is aborted
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
 	}()
@@ -406,8 +412,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) 
 		return
 	}
 	if r.ContentLength != 0 {
-		// A body that comes slowly keeps a connection no longer than a request may take, of
-		// somebody who is not known, too.
+		// A slow body must not hold a connection for longer than a request may take. This also applies to
+		// callers that are not yet authenticated.
 		_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
 	}
 	ctx := authn.WithExpiry(rest.Context(), &x.expiry)
@@ -420,7 +426,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) 
 	}
 	goaway := rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion // #nosec G404 -- spreads load
 	if r.ProtoMajor == 2 && goaway && serving.ConnectionAge(r.Context()) > goawayAfter {
-		w.Header().Set("Connection", "close") // which is a GOAWAY
+		w.Header().Set("Connection", "close") // becomes a GOAWAY frame
 	}
 	handler.ServeHTTP(answer, rest)
 	if !x.known {
@@ -429,8 +435,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) 
 	}
 }
 
-// accept returns who answers a request, and what is left of it, or why
-// nobody does, whoever it is of.
+// accept returns the handler of a request, and the request without the cluster part of its path. If
+// refused is not nil, no handler accepts the request, whatever its caller.
 func (now *generation) accept(
 	x *proxyState, r *http.Request,
 ) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
@@ -448,8 +454,8 @@ func (now *generation) accept(
 	return handler, rest, nil
 }
 
-// find returns who answers a request, and what is left of it: the way to a cluster too, where it
-// is for one that is known.
+// find returns the handler of a request, and the request without the cluster part of its path. If
+// the request is for a configured cluster, it also returns the cluster's route.
 func (now *generation) find(r *http.Request) (c *route, handler http.Handler, rest *http.Request, err error) {
 	if rest, found := cutView(r); found && now.view != nil {
 		return nil, now.view, rest, nil
@@ -472,8 +478,8 @@ func (now *generation) find(r *http.Request) (c *route, handler http.Handler, re
 	return c, c.handler, rest, nil
 }
 
-// Collector tells of each cluster whether it is known as it is now.
+// Collector reports whether the gateway's data about each cluster is current.
 func (g *Gateway) Collector() metrics.StableCollector { return g.metrics.current }
 
-// Clusters returns the names of the clusters in force.
+// Clusters returns the names of the clusters in the current configuration.
 func (g *Gateway) Clusters() []string { return slices.Sorted(maps.Keys(g.current.Load().routes)) }

@@ -28,22 +28,22 @@ func spaces() map[string]string {
 	return map[string]string{"acme--web": "acme", "globex--shop": "globex", "default": ""}
 }
 
-// rooted is a gateway before one cluster that is at its root.
+// rooted returns a gateway in front of one cluster, which is the root.
 func rooted(t testing.TB) (*world, *standIn) {
 	t.Helper()
 	c := newStandIn(t, spaces())
 	return newWorld(t, rootEntry(), map[string]*standIn{"eu1": c}), c
 }
 
-// rootEntry is the cluster of [rooted] in a configuration.
+// rootEntry returns the cluster of [rooted] in a configuration.
 func rootEntry() string {
 	return entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }")
 }
 
 const asAlice = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
 
-// TestSentOnAsTheCaller: a request goes on as who it is of, and as nobody else,
-// whatever its headers say.
+// TestSentOnAsTheCaller checks that a request is forwarded with its caller's identity, whatever its
+// headers contain.
 func TestSentOnAsTheCaller(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -69,8 +69,8 @@ func TestSentOnAsTheCaller(t *testing.T) {
 	}
 }
 
-// TestConnectionHeaders: what a Connection header names goes, and neither is who asks changed by
-// that nor what it may; and nobody ends what all share.
+// TestConnectionHeaders checks that headers that a Connection header names cannot change the
+// caller's identity or rights, and that no caller can close the shared connection.
 func TestConnectionHeaders(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -103,7 +103,7 @@ func TestConnectionHeaders(t *testing.T) {
 	}
 }
 
-// TestRefusals: what is answered at the gateway, and never gets to a cluster.
+// TestRefusals checks requests that the gateway rejects and never forwards to a cluster.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -252,8 +252,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestImpersonation: a caller's own --as is decided by the boundary and by the cluster about who
-// the caller is there, and the first of several users counts.
+// TestImpersonation checks that the boundary and the cluster decide on a caller's --as. The cluster
+// decides by the caller's identity there. The first of several user names applies.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -286,7 +286,7 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestReviewsAgree: what a caller is told that it may do is what it may.
+// TestReviewsAgree checks that self reviews return the same decisions as requests.
 func TestReviewsAgree(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -303,7 +303,7 @@ func TestReviewsAgree(t *testing.T) {
 		{`"nonResourceAttributes":{"verb":"get","path":"/metrics"}`, false},
 		{`"nonResourceAttributes":{"verb":"get","path":"/api"}`, true},
 	} {
-		// The second spec is what another reader might take.
+		// Another parser may use the second spec.
 		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` + r.attributes +
 			`}}`
 		code, text := w.do("alice-token", http.MethodPost, path, body)
@@ -323,8 +323,8 @@ func TestReviewsAgree(t *testing.T) {
 	}
 }
 
-// TestServiceAccounts: a cluster's word counts for its own service accounts, and for tokens that
-// its keys signed, at that cluster alone.
+// TestServiceAccounts checks that a cluster authenticates only its own service accounts, with
+// tokens that its own keys signed.
 func TestServiceAccounts(t *testing.T) {
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
@@ -366,7 +366,7 @@ func TestServiceAccounts(t *testing.T) {
 	if code, _ := w.get(expired, "/clusters/us1"+path); code != http.StatusUnauthorized {
 		t.Errorf("expired, at its own: %d", code)
 	}
-	// One that the cluster refuses is not shown to it over and over.
+	// A token that the cluster rejects is not sent to it again.
 	deleted := us.token(t, "system:serviceaccount:acme--web:gone")
 	us.become(func() { delete(us.tokens, deleted) })
 	for range 20 {
@@ -380,8 +380,8 @@ func TestServiceAccounts(t *testing.T) {
 		}
 		us.reviewed = 0
 	})
-	// Nor are many of one namespace at the same time, which may be others than before
-	// each time; another's are.
+	// The rate of TokenReviews for one namespace is limited, even if all tokens differ. Tokens of
+	// another namespace are not affected.
 	const atOnce, perSecond, refused = 200, 20, 50
 	codes, began := map[int]int{}, time.Now()
 	for i := 0; i < 20*atOnce && codes[http.StatusTooManyRequests] < refused; i++ {
@@ -402,7 +402,7 @@ func TestServiceAccounts(t *testing.T) {
 		"/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 		t.Errorf("one of another namespace: %d: %s", code, text)
 	}
-	// A cluster that does not say whose a token is refuses nobody.
+	// If the cluster cannot review a token, the token is not rejected.
 	us.become(func() {
 		us.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
 			if fails := strings.HasSuffix(r.URL.Path, "/tokenreviews"); !fails {
@@ -437,8 +437,8 @@ func TestServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestClusters: a cluster that is not known is answered about as one that the caller may not use,
-// each has its own names, and its own word about who may be impersonated.
+// TestClusters checks that an unknown cluster gets the same response as one that the caller may not
+// use. Each cluster has its own names, and decides about impersonation itself.
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, map[string]string{"acme--web": "acme-eu", "x": "acme"}), newStandIn(t, spaces())
@@ -489,8 +489,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// TestPages: what a browser sends by itself counts for no page: neither a password beside a token
-// that is none, nor a certificate.
+// TestPages checks that credentials that a browser sends by itself do not authenticate a page, even
+// next to an invalid token.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -521,8 +521,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestSlowBodies: what comes slowly, or is large, is cut off, whoever sends it and whatever
-// it says of its connection.
+// TestSlowBodies checks that slow and large bodies are aborted, whatever their caller and their
+// Connection header.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -561,8 +561,8 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// TestAnswers: what a cluster says of the gateway is not its caller's, and where it sends
-// to is behind the gateway.
+// TestAnswers checks that a response about the gateway itself does not reach the caller, and that
+// redirects stay behind the gateway.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -624,8 +624,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestFailedUpgrade: a connection on which an upgrade failed leads nowhere but through the
-// gateway (CVE-2018-1002105).
+// TestFailedUpgrade checks that requests after a failed upgrade do not bypass the gateway
+// (CVE-2018-1002105).
 func TestFailedUpgrade(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -658,7 +658,7 @@ func TestFailedUpgrade(t *testing.T) {
 	}
 }
 
-// ends waits until an answer has ended well: not broken off.
+// ends waits until a response has ended without an error.
 func ends(resp *http.Response) error {
 	done := make(chan error, 1)
 	go func() {
@@ -673,7 +673,7 @@ func ends(resp *http.Response) error {
 	}
 }
 
-// TestWatchesEnd: what is open ends with the right to it, and another tenant's goes on.
+// TestWatchesEnd checks that a watch ends with its right, and that another tenant's continues.
 func TestWatchesEnd(t *testing.T) {
 	for what, act := range map[string]func(*world, *standIn){
 		"the caller is revoked": func(w *world, _ *standIn) {
@@ -722,7 +722,7 @@ func TestWatchesEnd(t *testing.T) {
 	}
 }
 
-// TestOneTenantsStreams: who has too many open is told so, and others are not.
+// TestOneTenantsStreams checks that only the tenant with too many streams gets 429.
 func TestOneTenantsStreams(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)
@@ -759,8 +759,8 @@ func TestOneTenantsStreams(t *testing.T) {
 	})
 }
 
-// TestBrokenClusters: one that hangs, resets, or is gone is told of, in bounded time,
-// and others are unharmed.
+// TestBrokenClusters checks that requests to a cluster that hangs, resets or is gone fail within
+// bounded time, and that other clusters are not affected.
 func TestBrokenClusters(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
@@ -795,9 +795,9 @@ func TestBrokenClusters(t *testing.T) {
 	if code, text := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
 		t.Errorf("one is gone, and another: %d: %s", code, text)
 	}
-	// A new version of the configuration is taken over all the same.
+	// A new version of the configuration still applies.
 	w.write("tenancy.yaml", header+entry("eu1", "")+entry("us2", "")+strings.ReplaceAll(entry("us3", ""), "us3-", "us1-"))
-	time.Sleep(3 * reload.Interval) // it is refused, which nobody is told
+	time.Sleep(3 * reload.Interval) // no response shows that it is rejected
 	if code, _ := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
 		t.Errorf("a version that names a file that is not there counts: %d", code)
 	}
@@ -810,10 +810,10 @@ func TestBrokenClusters(t *testing.T) {
 	})
 }
 
-// TestNoTokens: no credential is in what is logged, however much that is, nor in what is answered.
-// Above 8 client-go logs times of connections as well, which it reads while another dial of the
-// same transport writes them (transport/round_trippers.go, debuggingRoundTripper, release 1.37): a
-// race of its own, so that the connections are there before.
+// TestNoTokens checks that neither logs nor responses contain a credential, at any verbosity. Above
+// 8, client-go also logs times of connections, which it reads while another dial of the same
+// transport writes them (transport/round_trippers.go, debuggingRoundTripper, release 1.37). The
+// test avoids this race: it opens the connections first.
 func TestNoTokens(t *testing.T) {
 	log, end, err := authntest.CaptureLog(8)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// passed are the headers of a caller that go on to kube-apiserver, beside those that begin
+// passed are the headers of a caller that are forwarded to kube-apiserver, next to those that begin
 // with one of passedPrefixes.
 var passed = []string{
 	"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Traceparent", "X-Stream-Protocol-Version",
@@ -22,26 +22,27 @@ var passed = []string{
 
 var passedPrefixes = []string{"Kubectl-", "Sec-Websocket-"}
 
-// kept are the headers that do not go on to what is proxied: they speak for the
-// caller, or for who forwards.
+// kept are the headers that are not forwarded to a Pod, Service or node. They identify the caller
+// or a forwarder.
 var kept = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real-Ip", "Cookie2"}
 
 var keptPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
 
-// forged are the headers of a caller that nobody here reads as his: the names of requests are ours,
-// and where one comes from the connection says. The audit log and spans would believe them.
+// forged are the headers of a caller that the gateway ignores. The gateway assigns the IDs of
+// requests, and the connection determines the client's address. Otherwise, the audit log and spans
+// would contain the caller's values.
 var forged = []string{auditapi.HeaderAuditID, "X-Forwarded-For", "X-Real-Ip", "Forwarded"}
 
-// read are the headers that the gateway reads and does not forward, beside those that begin with one
-// of keptPrefixes.
+// read are the headers that the gateway reads and does not forward, next to those that begin with
+// one of keptPrefixes.
 var read = []string{
 	"Authorization", "Connection", "Upgrade", "Origin", "Sec-Fetch-Site", "Expect", "Content-Length", "Accept-Language",
 	"Transfer-Encoding", "Host", "Te", "Trailer",
 }
 
-// withoutUnread removes the headers that the gateway neither reads nor forwards, before anything else
-// is done: they would be held as long as the request. Only a request that may be proxied to a Pod, a
-// Service or a node retains others, except cookies, which are never forwarded.
+// withoutUnread removes the headers that the gateway neither reads nor forwards. It runs first,
+// because headers stay in memory as long as the request. Only a request that may be proxied to a
+// Pod, Service or node retains other headers, except cookies, which are never forwarded.
 func withoutUnread(r *http.Request) {
 	delete(r.Header, "Cookie")
 	if strings.Contains(r.URL.Path, "/proxy") {
@@ -55,23 +56,23 @@ func withoutUnread(r *http.Request) {
 	}
 }
 
-// beginsWith reports whether a header's name begins with one of some prefixes, in any case.
+// beginsWith reports whether a header's name begins with one of the prefixes, ignoring case.
 func beginsWith(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool {
 		return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p)
 	})
 }
 
-// hopByHop are the headers of one connection (RFC 9110, section 7.6.1): those
-// of the next are its own.
+// hopByHop are the headers that apply to one connection (RFC 9110, section 7.6.1). The connection
+// to the cluster has its own.
 var hopByHop = []string{"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// tokenProtocol begins the websocket subprotocol that bears a token (k8s.io/apiserver
+// tokenProtocol is the prefix of the websocket subprotocol that contains a token (k8s.io/apiserver
 // pkg/authentication/request/websocket, v0.37.1).
 const tokenProtocol = "base64url.bearer.authorization.k8s.io." // #nosec G101 -- the beginning of a name
 
-// sent returns the headers of a request that go on. Names with an underscore are read as others by
-// some servers, and never do.
+// sent returns the headers of a request that are forwarded. Headers with an underscore in their
+// name are never forwarded, because some servers read them as other headers.
 func sent(r *http.Request) http.Header {
 	info, _ := request.RequestInfoFrom(r.Context())
 	proxied := info != nil && info.Subresource == "proxy"
@@ -105,7 +106,7 @@ func goesOn(name string, proxied bool) bool {
 	return slices.Contains(passed, name) || beginsWith(name, passedPrefixes)
 }
 
-// withoutTokens takes tokens out of the websocket's subprotocols.
+// withoutTokens removes tokens from the websocket subprotocols.
 func withoutTokens(h http.Header) {
 	const name = "Sec-Websocket-Protocol"
 	var protocols []string
@@ -121,26 +122,27 @@ func withoutTokens(h http.Header) {
 	}
 }
 
-// isOfPage reports whether a page in a browser sends a request: pages that are proxied
-// share the gateway's origin.
+// isOfPage reports whether a web page in a browser sent a request. Proxied pages share the
+// gateway's origin.
 func isOfPage(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none"
 }
 
-// isBearer reports whether a request bears a token in its header.
+// isBearer reports whether a request has a bearer token in its header.
 func isBearer(r *http.Request) bool {
 	scheme, _, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	return strings.EqualFold(scheme, "Bearer")
 }
 
-// bearsToken reports whether a request itself says whose it is.
+// bearsToken reports whether a request itself contains a token, in its header or its websocket
+// subprotocols.
 func bearsToken(r *http.Request) bool {
 	return isBearer(r) || strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), tokenProtocol)
 }
 
-// ofPage returns a request with nothing that a browser sends by itself with each page: neither the
-// certificates of its connection nor a password.
+// ofPage returns a request without the credentials that a browser adds to a page's requests by
+// itself. These are the certificates of the connection, and a password.
 func ofPage(r *http.Request) *http.Request {
 	out := r.Clone(r.Context())
 	if !isBearer(r) {

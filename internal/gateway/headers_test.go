@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestSentHeaders: nothing of a caller's that is not listed goes on, and nothing at all by which
-// it could be somebody else.
+// TestSentHeaders checks that only listed headers of a caller are forwarded, and that no forwarded
+// header can change the caller's identity.
 func TestSentHeaders(t *testing.T) {
 	mine := []string{
 		"Accept", "Content-Type", "User-Agent", "Kubectl-Command", "Sec-Websocket-Key", "X-Stream-Protocol-Version",
@@ -59,8 +59,8 @@ func TestSentHeaders(t *testing.T) {
 	}
 }
 
-// FuzzSent: whatever a caller's headers are called, nothing goes on by which somebody else could be
-// meant, or that is of one connection.
+// FuzzSent checks that no forwarded header can change the caller's identity or belongs to one
+// connection, whatever the names of the caller's headers.
 func FuzzSent(f *testing.F) {
 	for _, name := range []string{
 		"Accept", "Authorization", "impersonate-user", "Impersonate_User", "X-Remote-Group", "Connection", "x-forwarded-host",

@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Why an identity is not carried on, for the audit log; to be tested with [errors.Is].
+// The reasons why an identity is not forwarded, for the audit log. Test for them with [errors.Is].
 var (
 	errTenantName = errors.New("the name of the tenant belongs to another tenant in the cluster")
 	errUnmapped   = errors.New("the user has no name in the cluster")
@@ -26,12 +26,12 @@ var (
 	errForm       = errors.New("the name cannot be sent in a header")
 	errUID        = errors.New("the UID is not forwarded to the cluster")
 	errExtra      = errors.New("the extra key is not forwarded to the cluster")
-	// errAccountGroup: the cluster would know the account in that group alone, or, if it is left out,
-	// in more than was asked for.
+	// errAccountGroup: the cluster would know the account in this group only. If the gateway omitted
+	// the group, the account would have more groups than the caller requested.
 	errAccountGroup = errors.New("the service account has a group that is not its own")
 )
 
-// mapping gives identities their names in a cluster. It is safe for concurrent use.
+// mapping maps identities to their names in a cluster. It is safe for concurrent use.
 type mapping struct {
 	to, from map[tenant.ID]tenant.ID
 	config   configv1alpha1.GatewayIdentity
@@ -80,7 +80,8 @@ func newMapping(c *configv1alpha1.GatewayCluster) (*mapping, error) {
 	return m, err
 }
 
-// tenant returns the name of a tenant in the cluster; false where that is another's there.
+// tenant returns the name of a tenant in the cluster. It returns false if that name belongs to
+// another tenant there.
 func (m *mapping) tenant(id tenant.ID) (tenant.ID, bool) {
 	if to, mapped := m.to[id]; mapped {
 		return to, true
@@ -89,19 +90,20 @@ func (m *mapping) tenant(id tenant.ID) (tenant.ID, bool) {
 	return id, !anothers
 }
 
-// source returns the tenant that has a name in the cluster.
+// source returns the tenant with the given name in the cluster. It returns the zero ID if no tenant
+// has this name there.
 func (m *mapping) source(id tenant.ID) tenant.ID {
 	if from, mapped := m.from[id]; mapped {
 		return from
 	}
-	if _, elsewhere := m.to[id]; elsewhere { // it has another name here, so that nobody has this one
+	if _, elsewhere := m.to[id]; elsewhere { // it has another name here, so this name has no tenant
 		return tenant.ID{}
 	}
 	return id
 }
 
-// caller returns who a caller of a tenant is in the cluster, in the groups that the cluster will
-// see it in. The error says why it cannot be carried.
+// caller returns the identity of a tenant's caller in the cluster, with the groups that the cluster
+// receives. The error is the reason why the identity is not forwarded.
 func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
 	there, ok := m.tenant(id)
 	if !ok {
@@ -145,9 +147,9 @@ func (m *mapping) name(id tenant.ID, name string) (string, error) {
 	return m.config.UsernamePrefix + name, nil
 }
 
-// impersonation returns what says who u is, to a cluster where that is its name. The
-// error says why it cannot be carried: nothing that was asked for is left out, but the
-// group of an account's tenant.
+// impersonation returns the impersonation headers for u, which has its name in the cluster. It
+// omits no part that the caller requested, except the tenant's group of a service account. The
+// error is the reason why the identity is not forwarded.
 func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, error) {
 	out := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
 	isAccount := tenant.IsServiceAccountName(out.UserName)
@@ -157,7 +159,7 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 		return out, errForm
 	case strings.HasPrefix(out.UserName, "system:") && !isAccount:
 		return out, errReserved
-	case out.UID != "" && !m.config.WithUID: // the impersonator has no right to it
+	case out.UID != "" && !m.config.WithUID: // the impersonator may not send it
 		return out, errUID
 	}
 	for _, group := range u.GetGroups() {
@@ -168,7 +170,7 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 			return out, errReserved
 		case !tenant.IsWellFormed(group):
 			return out, errForm
-		case isAccount && strings.HasPrefix(group, tenant.GroupPrefix): // with a group of ours it would have none of its own
+		case isAccount && strings.HasPrefix(group, tenant.GroupPrefix): // it would replace the account's own groups
 		case isAccount:
 			return out, errAccountGroup
 		default:

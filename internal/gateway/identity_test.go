@@ -28,7 +28,7 @@ func mappingOf(t *testing.T, change func(*configv1alpha1.GatewayCluster)) *mappi
 	return m
 }
 
-// TestIdentityCarried: who somebody is in a cluster, by each field of the configuration.
+// TestIdentityCarried checks the identity in a cluster for each field of the configuration.
 func TestIdentityCarried(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	alice := tenant.Bind(&user.DefaultInfo{
@@ -105,7 +105,7 @@ func TestIdentityCarried(t *testing.T) {
 	}
 }
 
-// TestIdentityRefused: what cannot be carried as it is, is not carried at all.
+// TestIdentityRefused checks that an identity is rejected if it cannot be forwarded completely.
 func TestIdentityRefused(t *testing.T) {
 	acme, other := tenanttest.ID(t, "acme"), tenanttest.ID(t, "acme-eu")
 	plain := func(*configv1alpha1.GatewayCluster) {}
@@ -147,7 +147,8 @@ func TestIdentityRefused(t *testing.T) {
 	}
 }
 
-// TestImpersonatedCarried: whom a caller asks to be is carried as asked, or not at all.
+// TestImpersonatedCarried checks that an impersonated identity is forwarded completely, or
+// rejected.
 func TestImpersonatedCarried(t *testing.T) {
 	m := mappingOf(t, func(c *configv1alpha1.GatewayCluster) { c.Identity.Extras = []string{"example.com/a"} })
 	of := map[string][]string{tenant.ExtraKey: {"acme"}}

@@ -11,15 +11,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// inFlight count what is open of each tenant. The zero value has none open.
-// Safe for concurrent use.
+// inFlight is the number of concurrent requests of each tenant. The zero value has none. It is safe
+// for concurrent use.
 type inFlight struct {
 	mu   sync.Mutex
 	open map[tenant.ID]int
 }
 
-// acquire reports whether a tenant has fewer than most open: then it has one more
-// until release is called.
+// acquire adds a request of a tenant until release is called. It returns false if the tenant
+// already has the maximum number.
 func (p *inFlight) acquire(id tenant.ID, most int) (release func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestLimits: a tenant has so many requests at once and no more, which harms no other, and no body
-// is larger than it may be.
+// TestLimits checks the limits on a tenant's concurrent requests and on the size of a body. They do
+// not affect other tenants.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -24,7 +24,7 @@ func TestLimits(t *testing.T) {
 	post := func(token, namespace string, size int) (int, string) {
 		return w.do(token, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", strings.Repeat("x", size))
 	}
-	waittest.Until(t, func() error { // it has been taken over
+	waittest.Until(t, func() error { // until the configuration applies
 		if code, text := post("alice-token", "acme--web", 1001); code != http.StatusRequestEntityTooLarge {
 			return fmt.Errorf("%d: %s", code, text)
 		}
@@ -70,8 +70,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestUpgradesOfRequests checks that a request cannot become a stream, which has other limits and no
-// turns, by a header.
+// TestUpgradesOfRequests checks that a header cannot turn a request into a stream, which has other
+// limits and does not wait in the queue.
 func TestUpgradesOfRequests(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

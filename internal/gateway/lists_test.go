@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestListsOfViews checks how many lists the views of a tenant, and of all tenants, read at the same
-// time.
+// TestListsOfViews checks how many lists the views of one tenant, and of all tenants, read at the
+// same time.
 func TestListsOfViews(t *testing.T) {
 	t.Parallel()
 	k := &cluster{}

@@ -13,11 +13,11 @@ import (
 	"github.com/kubetenant/kubetenant/internal/tenantaudit"
 )
 
-// gatewayMetrics count what comes through.
+// gatewayMetrics are the metrics of the gateway's requests.
 type gatewayMetrics struct {
 	requests *metrics.CounterVec
 	latency  *metrics.HistogramVec
-	// turnedAway has no series by address, because callers choose theirs.
+	// turnedAway has no label for the address, because callers choose their addresses.
 	turnedAway *metrics.Counter
 	// auditEvents has the results auditWritten, auditFailed and auditOmitted.
 	auditEvents *metrics.CounterVec
@@ -25,15 +25,15 @@ type gatewayMetrics struct {
 	current     metrics.StableCollector
 }
 
-// The results of audit events.
+// The results of writing audit events.
 const (
 	auditWritten = "written"
 	auditFailed  = "failed"
 	auditOmitted = "omitted"
 )
 
-// noCluster is the label of what was for no cluster that is configured: names that
-// callers make up are none.
+// noCluster is the label of requests that are for no configured cluster. Names that callers invent
+// must not become labels.
 const noCluster = "(none)"
 
 func newGatewayMetrics(g *Gateway) *gatewayMetrics {
@@ -78,7 +78,7 @@ func (m *gatewayMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.latency, m.turnedAway, m.auditEvents}
 }
 
-// count counts a request that was answered.
+// count records a request after the response.
 func (m *gatewayMetrics) count(x *proxyState, code int, took time.Duration) {
 	name := nameOf(x.route)
 	m.requests.WithLabelValues(name, strconv.Itoa(code)).Inc()
@@ -87,13 +87,13 @@ func (m *gatewayMetrics) count(x *proxyState, code int, took time.Duration) {
 	}
 }
 
-// countTurnedAway adds a request that was refused before its caller was authenticated.
+// countTurnedAway records a request that was rejected before authentication.
 func (m *gatewayMetrics) countTurnedAway() {
 	m.turnedAway.Inc()
 	m.requests.WithLabelValues(noCluster, strconv.Itoa(http.StatusTooManyRequests)).Inc()
 }
 
-// clusterCollector says of each cluster whether it is known as it is now.
+// clusterCollector reports whether the gateway's data about each cluster is current.
 type clusterCollector struct {
 	metrics.BaseStableCollector
 	gateway *Gateway

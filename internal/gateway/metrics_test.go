@@ -12,8 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// value returns the value of a series, the sum of those that have the labels. It is 0 if there is
-// none.
+// value returns the sum of all series of a metric that have the labels. It is 0 if there are none.
 func (w *world) value(name string, labels ...string) (sum float64) {
 	w.t.Helper()
 	families, err := w.registry.Gather()
@@ -41,8 +40,8 @@ func (w *world) value(name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// TestDecisionMetrics checks that the gateway counts decisions of the boundary by tenant, under the
-// tenant's name at the gateway, and that invented tenants have no series.
+// TestDecisionMetrics checks that the metrics show decisions of the boundary by tenant. A tenant
+// has its name in the configuration, and invented tenants have no series.
 func TestDecisionMetrics(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, map[string]string{"acme--web": "acme", "acme-eu--web": "acme-eu", "globex--shop": "globex"})
@@ -77,7 +76,7 @@ func TestDecisionMetrics(t *testing.T) {
 	}
 }
 
-// TestReloadMetrics checks that a configuration that the gateway refuses shows in its metrics.
+// TestReloadMetrics checks that the metrics show a configuration that the gateway rejected.
 func TestReloadMetrics(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)

@@ -25,7 +25,7 @@ const (
 	reviewPath = "/apis/authentication.k8s.io/v1/tokenreviews"
 )
 
-// shared is a gateway in front of a cluster in which acme has the namespace shared.
+// shared returns a gateway in front of a cluster in which acme owns the namespace "shared".
 func shared(t *testing.T) (*world, *standIn) {
 	t.Helper()
 	c := newStandIn(t, map[string]string{"shared": "acme", "globex--shop": "globex", "acme--web": "acme"})
@@ -36,7 +36,7 @@ func shared(t *testing.T) (*world, *standIn) {
 	return w, c
 }
 
-// reviewedBy returns what a caller is told about a token.
+// reviewedBy returns the status of a TokenReview that a caller sends.
 func (w *world) reviewedBy(caller, token string) (authenticationv1.TokenReviewStatus, error) {
 	code, text := w.do(caller, http.MethodPost, reviewPath,
 		fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":%q}}`, token),
@@ -48,9 +48,9 @@ func (w *world) reviewedBy(caller, token string) (authenticationv1.TokenReviewSt
 	return review.Status, nil
 }
 
-// TestTokensOfAnEarlierNamespace: the token of a service account is unknown after its namespace was
-// created again, for another tenant or for the same one, in whatever way it is presented. The cluster
-// of the test still accepts the token, as one that has cached it.
+// TestTokensOfAnEarlierNamespace checks that a service account's token is rejected after its
+// namespace was deleted and created again, for the same or another tenant. It tries each way to
+// present the token. The fake cluster still accepts the token, like a server that has cached it.
 func TestTokensOfAnEarlierNamespace(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestTokensOfAnEarlierNamespace(t *testing.T) {
 				t.Fatalf("%d: %s", code, text)
 			}
 			c.makeAgain("shared", owner)
-			// by a caller that may see the namespace
+			// The reviewer may access the namespace.
 			reviewer := map[string]string{"globex": "bob-token", "acme": "alice-token"}[owner]
 			waittest.Until(t, func() error {
 				code, _ := w.get(reviewer, sharedPath+"pods")
@@ -109,7 +109,7 @@ func TestTokensOfAnEarlierNamespace(t *testing.T) {
 			if told, err := w.reviewedBy(reviewer, old); err != nil || told.Authenticated {
 				t.Errorf("a review of the old token: %+v, %v", told, err)
 			}
-			for range 1000 { // which use no budget of the new namespace
+			for range 1000 { // they do not use the budget of the new namespace
 				w.get(old, sharedPath+"pods", "Impersonate-User", robot)
 			}
 			now := c.tokenBetween(t, robot, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
@@ -123,7 +123,7 @@ func TestTokensOfAnEarlierNamespace(t *testing.T) {
 	}
 }
 
-// TestTokensWithoutATime: a token that does not specify when it was issued is unknown.
+// TestTokensWithoutATime checks that a token without a time of issue is rejected.
 func TestTokensWithoutATime(t *testing.T) {
 	t.Parallel()
 	w, c := shared(t)
@@ -149,8 +149,8 @@ func TestTokensWithoutATime(t *testing.T) {
 	}
 }
 
-// TestStoredReviews: a stored result of a TokenReview is used only for requests that the cluster
-// receives with the token, and only as long as the namespace has the same owner.
+// TestStoredReviews checks that a stored result of a TokenReview is used only for requests that are
+// forwarded with the token. The namespace must still have the same owner.
 func TestStoredReviews(t *testing.T) {
 	t.Parallel()
 	w, c := shared(t)
@@ -192,7 +192,7 @@ func TestStoredReviews(t *testing.T) {
 	if n := reviews(func() error { _, err := w.reviewedBy(token, "another"); return err }); n != 3 {
 		t.Errorf("as the caller of a review: %d reviews, want 3", n)
 	}
-	// An account that is gone is unknown at once, except where the cluster itself checks the token.
+	// A deleted account is rejected at once, except if the cluster itself checks the token.
 	c.become(func() { delete(c.tokens, token) })
 	if code, _ := w.get(token, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusUnauthorized {
 		t.Errorf("an account that is gone impersonates: %d", code)
@@ -203,7 +203,7 @@ func TestStoredReviews(t *testing.T) {
 	if code, _ := w.get(token, sharedPath+"pods"); code != http.StatusOK {
 		t.Errorf("a request that the cluster checks: %d", code)
 	}
-	c.set("shared", "globex") // another label
+	c.set("shared", "globex") // changes the label
 	waittest.Within(t, 5*time.Second, func() error {
 		if code, _ := w.get(token, sharedPath+"pods"); code != http.StatusUnauthorized {
 			return fmt.Errorf("after its namespace got another owner: %d", code)
@@ -212,8 +212,8 @@ func TestStoredReviews(t *testing.T) {
 	})
 }
 
-// storedDecisions are requests of a caller of acme whose decisions the gateway stores. All of them name
-// the namespace shared.
+// storedDecisions returns requests of a caller of acme whose decisions the gateway stores. All of
+// them name the namespace "shared".
 func storedDecisions() map[string]func(w *world) (int, string) {
 	return map[string]func(w *world) (int, string){
 		"impersonation": func(w *world) (int, string) {
@@ -235,8 +235,8 @@ func storedDecisions() map[string]func(w *world) (int, string) {
 	}
 }
 
-// deciding returns a gateway that has stored the decision of a request, and the number of reviews that
-// the cluster answered.
+// deciding returns a gateway that has stored the decision of a request, and a counter of the
+// reviews that the cluster answered.
 func deciding(t *testing.T, allowed *atomic.Bool, ask func(w *world) (int, string)) (*world, *standIn, *atomic.Int64) {
 	t.Helper()
 	w, c := shared(t)
@@ -256,8 +256,9 @@ func deciding(t *testing.T, allowed *atomic.Bool, ask func(w *world) (int, strin
 	return w, c, asked
 }
 
-// TestDecisionsAreForgotten: the cluster decides again about impersonation, and about the subject of a
-// review, after a namespace that the request names was created again or got another owner.
+// TestDecisionsAreForgotten checks that the cluster decides again after a namespace in the request
+// was created again or got another owner. This applies to impersonation and to the subject of a
+// review.
 func TestDecisionsAreForgotten(t *testing.T) {
 	for what, change := range map[string]func(w *world, c *standIn){
 		"created again": func(_ *world, c *standIn) { c.makeAgain("shared", "acme") },
@@ -287,8 +288,8 @@ func TestDecisionsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestDecisionsOfOthersAreKept: a tenant that creates and deletes its namespaces does not make the
-// cluster decide again about the requests of others.
+// TestDecisionsOfOthersAreKept checks that stored decisions about other tenants' requests remain
+// valid when a tenant creates and deletes its namespaces.
 func TestDecisionsOfOthersAreKept(t *testing.T) {
 	for way, ask := range storedDecisions() {
 		t.Run(way, func(t *testing.T) {
@@ -300,7 +301,7 @@ func TestDecisionsOfOthersAreKept(t *testing.T) {
 			for range 3 {
 				c.makeAgain("globex--shop", "globex")
 				c.set("globex--shop", "initech")
-				waittest.Until(t, func() error { // the gateway knows the change
+				waittest.Until(t, func() error { // until the gateway has observed the change
 					if code, _ := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusForbidden {
 						return fmt.Errorf("%d", code)
 					}

@@ -30,23 +30,25 @@ import (
 )
 
 const (
-	// viewBytes limits the bytes of objects that are held for the responses of one cluster's views.
+	// viewBytes limits the bytes of objects that the gateway holds for the responses of one cluster's
+	// views.
 	viewBytes = 64 << 20
-	// viewBytesEach limits the part of one tenant.
+	// viewBytesEach is the limit for one tenant.
 	viewBytesEach = 16 << 20
-	// viewLists is how many lists of all objects a tenant's views may read at the same time. The reader
-	// also reads what the boundary needs, and the cluster treats its requests as one flow.
+	// viewLists is how many lists of all objects a tenant's views may read at the same time. The
+	// reader also sends the requests that the boundary needs, and the cluster treats all its requests
+	// as one flow.
 	viewLists = 4
-	// viewListsInAll is how many of these lists are read for all tenants. Each list that is read holds
-	// one object of at most 4 MiB.
+	// viewListsInAll is the limit for the views of all tenants. Each list in progress holds one object
+	// of at most 4 MiB.
 	viewListsInAll = 24
 )
 
 var errViewSource = errors.New("the cluster does not allow the gateway to read the objects of the view: check the " +
 	"gateway's roles (kubetenant-gateway generate)")
 
-// withObjects returns the last step of a route with views. The requests below [route.objects] pass the
-// same steps as all others.
+// withObjects returns the last step of a route with views. Requests to [route.objects] pass the
+// same steps as all other requests.
 func (c *route) withObjects(next http.Handler) (http.Handler, error) {
 	objects, err := c.newObjects()
 	if err != nil {
@@ -65,8 +67,9 @@ func (c *route) withObjects(next http.Handler) (http.Handler, error) {
 	}), nil
 }
 
-// newObjects returns the handler of the views of the cluster's objects. The reader's credential reads
-// the objects, after the cluster has allowed the caller's own identity to read the view.
+// newObjects returns the handler of the views of the cluster's objects. It reads the objects with
+// the reader's credential, after the cluster has allowed the caller's own identity to read the
+// view.
 func (c *route) newObjects() (http.Handler, error) {
 	config := rest.CopyConfig(c.cluster.reader)
 	config.QPS = -1 // callers wait for each response, and their number is limited
@@ -74,7 +77,7 @@ func (c *route) newObjects() (http.Handler, error) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(r)
-			if err == nil && resp.StatusCode != http.StatusOK { // client-go reads it as a whole
+			if err == nil && resp.StatusCode != http.StatusOK { // client-go reads the whole body of an error
 				resp.Body = &boundedBody{ReadCloser: resp.Body, limit: newByteLimit(answerBytes)}
 			}
 			return resp, err
@@ -84,7 +87,7 @@ func (c *route) newObjects() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The reader's credential is not sent to another address.
+	// The credential must not be sent to another address.
 	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client, err := rest.UnversionedRESTClientForConfigAndClient(config, connection)
 	if err != nil {
@@ -133,8 +136,9 @@ func (c *route) viewer(r *http.Request) (tenant.ID, error) {
 	return id, err
 }
 
-// acquireList returns the reason why a tenant may not read a list of all objects now, or nil. If it is
-// nil, leave must be called afterwards. It may be called more than once.
+// acquireList adds a list of all objects to the lists that a tenant's views read at the same time.
+// It returns an error if there are too many. If refused is nil, leave must be called, at least
+// once.
 func (k *cluster) acquireList(id tenant.ID) (leave func(), refused *apierrors.StatusError) {
 	leaveOwn, ok := k.lists.acquire(id, viewLists)
 	if !ok {
@@ -172,8 +176,8 @@ func newObjectView(config *configv1alpha1.GatewayObjectView) (*views.ObjectView,
 	}, nil
 }
 
-// authorizeView returns the reason why the caller may not read a view, or nil. The boundary has
-// already decided. The cluster decides by the roles of the identity that the gateway would forward.
+// authorizeView returns an error if the caller may not read a view. The boundary has already
+// decided. The cluster decides by the roles of the identity that the gateway would forward.
 func (c *route) authorizeView(r *http.Request) *apierrors.StatusError {
 	ctx := r.Context()
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
@@ -193,7 +197,7 @@ func (c *route) authorizeView(r *http.Request) *apierrors.StatusError {
 	return responsewriters.ForbiddenStatusError(record, reason)
 }
 
-// recordOf returns attributes as a record, whose user can be replaced.
+// recordOf returns attributes as a record, in which the user can be replaced.
 func recordOf(a authorizer.Attributes) *authorizer.AttributesRecord {
 	byField, errField := a.GetFieldSelector()
 	byLabel, errLabel := a.GetLabelSelector()
@@ -215,14 +219,14 @@ func recordOf(a authorizer.Attributes) *authorizer.AttributesRecord {
 	}
 }
 
-// forwarded returns the identity that the cluster would see if the gateway forwarded a request of a
-// caller. The error is the one that the request would get.
+// forwarded returns the identity that the cluster would receive if the gateway forwarded a request
+// of the caller. The error is the same as for such a request.
 func (c *route) forwarded(ctx context.Context, u user.Info) (user.Info, error) {
 	if u == nil {
 		return nil, &uncarried{errForm}
 	}
 	if proxyStateFrom(ctx).passesToken() {
-		return u, nil // the TokenReview of the cluster returned it
+		return u, nil // the cluster's TokenReview returned it
 	}
 	who, err := c.mapping.impersonation(u)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// trackerViews is the configuration of a view of KubeVela's ResourceTrackers.
+// trackerViews configures a view of KubeVela's ResourceTrackers.
 const trackerViews = `  views:
     objects:
     - name: trackers
@@ -35,7 +35,7 @@ const (
 	sourcePath   = "/apis/core.oam.dev/v1beta1/resourcetrackers"
 )
 
-// trackerOf is a ResourceTracker with one resource in each of the namespaces.
+// trackerOf returns a ResourceTracker with one resource in each of the namespaces.
 func trackerOf(name, version string, namespaces ...string) string {
 	entries := make([]string, len(namespaces))
 	for i, namespace := range namespaces {
@@ -103,7 +103,7 @@ func (s *source) serve(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// requests returns what was requested so far, and forgets it.
+// requests returns and clears the recorded requests.
 func (s *source) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *source) set(change func()) {
 	change()
 }
 
-// tracked is a gateway with a view of ResourceTrackers.
+// tracked returns a gateway with a view of ResourceTrackers.
 func tracked(t testing.TB, more string) (*world, *standIn, *source) {
 	t.Helper()
 	return trackedIn(t, more, spaces())
@@ -145,7 +145,7 @@ func trackedIn(t testing.TB, more string, namespaces map[string]string) (*world,
 	return newWorld(t, entry("eu1", more)+trackerViews, map[string]*standIn{"eu1": c}), c, s
 }
 
-// TestObjectViews: a view shows the caller's namespace its own entries and the listed fields.
+// TestObjectViews checks that a view has only the entries of its namespace and the listed fields.
 func TestObjectViews(t *testing.T) {
 	t.Parallel()
 	w, c, s := tracked(t, accountsToo)
@@ -225,7 +225,7 @@ func TestObjectViews(t *testing.T) {
 	}
 }
 
-// TestObjectViewPaths: a view has one path in one version, in one namespace.
+// TestObjectViewPaths checks that a view has one path, in one version and one namespace.
 func TestObjectViewPaths(t *testing.T) {
 	t.Parallel()
 	w, c, s := tracked(t, "")
@@ -288,8 +288,8 @@ func TestObjectViewPaths(t *testing.T) {
 	}
 }
 
-// TestObjectViewRights: the cluster decides by the caller's own identity, for the verb, the namespace
-// and the name of the request. Until it allows the request, nothing is read.
+// TestObjectViewRights checks that the cluster decides by the caller's own identity, for the verb,
+// namespace and name of the request. Nothing is read before the cluster has allowed the request.
 func TestObjectViewRights(t *testing.T) {
 	t.Parallel()
 	w, c, s := trackedIn(t,
@@ -344,7 +344,7 @@ func TestObjectViewRights(t *testing.T) {
 	}
 }
 
-// TestObjectViewAs: with --as, the roles of the impersonated user decide.
+// TestObjectViewAs checks that with --as, the roles of the impersonated user decide.
 func TestObjectViewAs(t *testing.T) {
 	t.Parallel()
 	w, c, s := tracked(t, "")
@@ -376,7 +376,7 @@ func TestObjectViewAs(t *testing.T) {
 	}
 }
 
-// TestObjectViewFaults: what a cluster answers instead of objects is not passed on.
+// TestObjectViewFaults checks that faulty responses of a cluster are not forwarded.
 func TestObjectViewFaults(t *testing.T) {
 	t.Parallel()
 	w, _, s := tracked(t, "")
@@ -444,7 +444,7 @@ func TestObjectViewFaults(t *testing.T) {
 	}
 }
 
-// TestObjectViewLimits: a tenant reads at most four lists at the same time.
+// TestObjectViewLimits checks that a tenant reads at most four lists at the same time.
 func TestObjectViewLimits(t *testing.T) {
 	t.Parallel()
 	w, _, s := tracked(t, "")
@@ -481,7 +481,7 @@ func TestObjectViewLimits(t *testing.T) {
 	}
 }
 
-// TestObjectViewsAreOff unless the configuration has them: the path is one of the cluster.
+// TestObjectViewsAreOff checks that views are off by default. Their paths belong to the cluster.
 func TestObjectViewsAreOff(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)

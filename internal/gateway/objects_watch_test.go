@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// watched is a watch of a view, event by event.
+// watched reads the events of a watch of a view.
 type watched struct {
 	t    testing.TB
 	s    *source
@@ -30,7 +30,7 @@ func (w *world) watchTrackers(s *source, query string) *watched {
 	return &watched{w.t, s, resp, json.NewDecoder(resp.Body)}
 }
 
-// next fails unless the next event is of a type and about an object.
+// next fails the test unless the next event has the type and is about the object.
 func (w *watched) next(what, name, contains string) {
 	w.t.Helper()
 	var e struct {
@@ -51,8 +51,8 @@ func (s *source) tell(what, object string) {
 	s.events <- fmt.Sprintf(`{"type":%q,"object":%s}`, what, object) + "\n"
 }
 
-// TestObjectViewWatch: a watch reports the objects of the namespace, changes of the part that the view
-// shows, and objects that leave.
+// TestObjectViewWatch checks that a watch reports the objects of the namespace, changes of the part
+// that the view shows, and objects that leave.
 func TestObjectViewWatch(t *testing.T) {
 	t.Parallel()
 	w, _, s := tracked(t, "")
@@ -63,8 +63,8 @@ func TestObjectViewWatch(t *testing.T) {
 		asked[1] != "?allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=300&watch=true" {
 		t.Errorf("the cluster was asked %v", asked)
 	}
-	s.tell("MODIFIED", trackerOf("theirs", "101", "globex--shop"))                         // another's
-	s.tell("MODIFIED", trackerOf("shop", "102", "acme--web", "globex--x", "globex--shop")) // in another's part
+	s.tell("MODIFIED", trackerOf("theirs", "101", "globex--shop"))                         // another tenant's object
+	s.tell("MODIFIED", trackerOf("shop", "102", "acme--web", "globex--x", "globex--shop")) // another tenant's part
 	s.tell("DELETED", trackerOf("theirs", "103", "globex--shop"))
 	s.tell("ADDED", trackerOf("theirs", "104", "globex--shop"))
 	s.tell("BOOKMARK", `{"kind":"ResourceTracker","metadata":{"resourceVersion":"105","name":"theirs"}}`)
@@ -75,12 +75,12 @@ func TestObjectViewWatch(t *testing.T) {
 	s.tell("MODIFIED", trackerOf("shop", "107", "globex--shop"))
 	got.next("DELETED", "shop", `{"apiVersion":"gateway.kubetenant.dev/v1alpha1","kind":"Trackers","metadata":`+
 		`{"name":"shop","namespace":"acme--web","resourceVersion":"107"}}`)
-	s.tell("DELETED", trackerOf("shop", "108", "globex--shop")) // the caller knows no such object
+	s.tell("DELETED", trackerOf("shop", "108", "globex--shop")) // the caller does not have this object
 	s.tell("MODIFIED", trackerOf("shop", "109", "acme--web"))
 	got.next("ADDED", "shop", `"resourceVersion":"109"`)
 	s.tell("DELETED", trackerOf("shared", "110", "acme--web", "globex--shop"))
 	got.next("DELETED", "shared", `{"name":"shared","namespace":"acme--web","resourceVersion":"110"}}`)
-	s.tell("MODIFIED", `{"metadata":{"name":"shop","resourceVersion":"111"},"spec":"acme--web"}`) // another form
+	s.tell("MODIFIED", `{"metadata":{"name":"shop","resourceVersion":"111"},"spec":"acme--web"}`) // malformed spec
 	got.next("DELETED", "shop", "")
 	s.tell("ERROR", `{"kind":"Status","code":410,"message":"CANARY globex"}`)
 	got.next("ERROR", "", `"reason":"Expired"`)
@@ -89,7 +89,8 @@ func TestObjectViewWatch(t *testing.T) {
 	}
 }
 
-// TestObjectViewWatchFrom: a watch from a version knows what the caller knows, and nothing more.
+// TestObjectViewWatchFrom checks that a watch from a resource version begins with the objects that
+// the caller has at that version.
 func TestObjectViewWatchFrom(t *testing.T) {
 	t.Parallel()
 	w, _, s := tracked(t, "")
@@ -112,7 +113,8 @@ func TestObjectViewWatchFrom(t *testing.T) {
 	got.next("ERROR", "", `"code":500`)
 }
 
-// TestObjectViewSessions: a watch ends with its caller, its namespace and the definition of the view.
+// TestObjectViewSessions checks that a watch ends when its caller is revoked, and when the
+// namespace or the view changes.
 func TestObjectViewSessions(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(w *world, c *standIn){

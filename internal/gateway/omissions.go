@@ -16,35 +16,35 @@ import (
 )
 
 const (
-	// omittedEvery is the interval of events that state how many events were omitted.
+	// omittedEvery is the interval of the events that report omitted events.
 	omittedEvery = 10 * time.Second
-	// omittedPeers bounds the addresses in such an event.
+	// omittedPeers limits the addresses in such an event.
 	omittedPeers = 16
 )
 
-// omittedAuditAnnotation specifies how many events the gateway did not write, because unauthenticated
-// requests or the callers of a tenant wrote too many. The sourceIPs of the event are some of their
-// addresses.
+// omittedAuditAnnotation specifies the number of events that the gateway did not write, because
+// unauthenticated requests or the callers of a tenant wrote too many. The sourceIPs of the event
+// contain some of the clients' addresses.
 const omittedAuditAnnotation = "gateway.kubetenant.dev/omitted-events"
 
 // omittedTenantAuditAnnotation specifies the tenant whose events were omitted, or (none) if the
-// callers have no tenant. It is not written if the requests were unauthenticated.
+// callers have no tenant. It is not set if the requests were unauthenticated.
 const omittedTenantAuditAnnotation = "gateway.kubetenant.dev/omitted-events-tenant"
 
-// omissions have the number of events that were not written, by tenant. An event states the number of
-// each tenant every ten seconds. A number is kept until its event was written. The zero value has
-// none. Safe for concurrent use.
+// omissions are the numbers of events that were not written, by tenant. Every ten seconds, an event
+// reports the number for each tenant. A number is kept until its event was written. The zero value
+// is empty. It is safe for concurrent use.
 type omissions struct {
 	mu       sync.Mutex
 	byTenant map[string]*omission
 }
 
-// omission is the count of a tenant.
+// omission is the number for one tenant.
 type omission struct {
-	since time.Time // the time of the first event
+	since time.Time // time of the first event
 	count int
 	peers []string
-	write func(*auditinternal.Event) bool // the newest version of the configuration has it
+	write func(*auditinternal.Event) bool // from the newest version of the configuration
 }
 
 // note adds an event that is not written. The tenant is empty for an unauthenticated request.
@@ -67,11 +67,11 @@ func (o *omissions) note(tenant, peer string, write func(*auditinternal.Event) b
 	}
 }
 
-// state writes the event with the count of a tenant. If it fails, it tries again after a time.
+// state writes the event with the number of a tenant. If this fails, it tries again later.
 func (o *omissions) state(tenant string) {
 	o.mu.Lock()
 	of := o.byTenant[tenant]
-	if of == nil { // written by flush
+	if of == nil { // flush has written it
 		o.mu.Unlock()
 		return
 	}
@@ -91,7 +91,7 @@ func (o *omissions) state(tenant string) {
 	time.AfterFunc(omittedEvery, func() { o.state(tenant) })
 }
 
-// flush writes the numbers of all tenants at once. It is called when the gateway stops.
+// flush writes the numbers of all tenants. It is called when the gateway stops.
 func (o *omissions) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +102,7 @@ func (o *omissions) flush() {
 	}
 }
 
-// event returns the event with the count of a tenant.
+// event returns the event with the number of a tenant.
 func (of *omission) event(tenant string) *auditinternal.Event {
 	out := &auditinternal.Event{
 		Level:                    auditinternal.LevelMetadata,
@@ -119,8 +119,8 @@ func (of *omission) event(tenant string) *auditinternal.Event {
 	return out
 }
 
-// Close writes the numbers of omitted audit events, the last totals of usage, and the last audit records. It
-// is called after the last request.
+// Close writes the numbers of omitted audit events, the last totals of usage, and the last audit
+// records. It MUST be called after the last request.
 func (g *Gateway) Close() {
 	g.omissions.flush()
 	g.usage.Stop(context.Background())

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestOpenRequestsEnd: a request that was sent but for its last byte has no effect after its caller
-// was revoked, in whatever place and of whatever tenant. Its caller gets a 503.
+// TestOpenRequestsEnd checks that a request whose last byte is missing has no effect after its
+// caller was revoked, whatever its path and tenant. The caller gets 503.
 func TestOpenRequestsEnd(t *testing.T) {
 	const review = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
 		`"spec":{"resourceAttributes":{"namespace":"globex--shop","verb":"list","resource":"pods"}}}`
@@ -62,7 +62,7 @@ func TestOpenRequestsEnd(t *testing.T) {
 				if _, err := io.WriteString(conn, r.body[:len(r.body)-1]); err != nil {
 					t.Fatal(err)
 				}
-				// It ends with the same change as a watch of the same caller.
+				// The request ends with the same change as a watch of the same caller.
 				path := map[string]string{"root": "/api/v1/nodes", "alice": "/api/v1/namespaces/acme--web/pods"}[r.caller]
 				ended := read(w.open(t.Context(), r.caller+"-token", http.MethodGet, path+"?watch=1", ""))
 				tenant := map[string]string{"root": "system", "alice": "acme"}[r.caller]
@@ -74,7 +74,7 @@ func TestOpenRequestsEnd(t *testing.T) {
 					return nil
 				})
 				<-ended
-				_, _ = io.WriteString(conn, r.body[len(r.body)-1:]) // the connection may be closed
+				_, _ = io.WriteString(conn, r.body[len(r.body)-1:]) // the connection may have ended
 				resp, err := http.ReadResponse(from, nil)
 				if err != nil {
 					t.Fatal(err)

@@ -23,29 +23,31 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// errOwn: who came as the gateway itself could be whomever the gateway can.
+// errOwn: a caller with the gateway's own name would be able to impersonate every user that the
+// gateway can.
 var errOwn = errors.New("the name belongs to an account of the gateway")
 
 const (
-	// ownNamesFor is how long the cluster's word counts of who the gateway is: a token in a file may
-	// become another account's.
+	// ownNamesFor is how long the gateway's user names in a cluster are valid. A token file may later
+	// contain the token of another account.
 	ownNamesFor = 30 * time.Second
-	// ownNamesFailFor is how long it is not asked again that has not said it.
+	// ownNamesFailFor is the pause after a failed request for the names.
 	ownNamesFailFor = time.Second
 )
 
-// ownNames are those of the gateway in a cluster: of its two credentials. Safe for concurrent use.
+// ownNames are the user names of the gateway's two credentials in a cluster. It is safe for
+// concurrent use.
 type ownNames struct {
-	cluster string // its name
+	cluster string // name of the cluster
 	configs []*rest.Config
 	clients []kubernetes.Interface
-	flight  singleflight.Group // of who asks the cluster
+	flight  singleflight.Group // for requests to the cluster
 	known   atomic.Pointer[ownAnswer]
 }
 
-// ownAnswer is what the cluster said, or why it did not.
+// ownAnswer is the result of a request for the names.
 type ownAnswer struct {
-	names sets.Set[string] // nil where it did not
+	names sets.Set[string] // nil if the request failed
 	err   error
 	until time.Time
 }
@@ -54,12 +56,12 @@ func newOwnNames(cluster string, configs ...*rest.Config) (*ownNames, error) {
 	o := &ownNames{cluster: cluster, configs: configs}
 	for _, config := range configs {
 		config := bounded(config, func() *byteLimit { return newByteLimit(answerBytes) })
-		config.QPS, config.Timeout = -1, answerWithin // nobody asks twice at the same time
+		config.QPS, config.Timeout = -1, answerWithin // at most one request is sent at a time
 		connection, err := rest.HTTPClientFor(config)
 		if err != nil {
 			return nil, err
 		}
-		// our credential goes nowhere else
+		// The credential must not be sent to another address.
 		connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		client, err := kubernetes.NewForConfigAndClient(config, connection)
 		if err != nil {
@@ -70,13 +72,13 @@ func newOwnNames(cluster string, configs ...*rest.Config) (*ownNames, error) {
 	return o, nil
 }
 
-// check returns why nobody comes by a name, nil where one may. The error wraps [errOwn], or says
-// that the cluster has not said who the gateway is.
+// check returns an error if a caller must not use a name. The error wraps [errOwn], or reports that
+// the gateway's names in the cluster are unknown.
 func (o *ownNames) check(ctx context.Context, name string) error {
 	known := o.known.Load()
 	if known == nil || time.Now().After(known.until) {
 		asked := o.flight.DoChan("", func() (any, error) { return o.ask(context.WithoutCancel(ctx)), nil })
-		if known == nil || known.names == nil { // else it counts until there is another
+		if known == nil || known.names == nil { // otherwise the known names are valid until there are new ones
 			select {
 			case answer := <-asked:
 				known, _ = answer.Val.(*ownAnswer)
@@ -94,8 +96,8 @@ func (o *ownNames) check(ctx context.Context, name string) error {
 	return nil
 }
 
-// ask asks the cluster, unless it has just been asked. What it said before counts as well: who has
-// been the gateway there may be so again.
+// ask requests the names from the cluster, unless they are new. Names from earlier answers remain
+// reserved, because the gateway may get an earlier account again.
 func (o *ownNames) ask(ctx context.Context) *ownAnswer {
 	before := o.known.Load()
 	if before != nil && time.Now().Before(before.until) {
@@ -116,18 +118,18 @@ func (o *ownNames) ask(ctx context.Context) *ownAnswer {
 
 var errOwnPanic = errors.New("panic while reading the user names of the gateway")
 
-// recovered is names, for a goroutine of which a panic would end the gateway for all clusters.
+// recovered is names for a goroutine in which a panic would end the gateway for all clusters.
 func (o *ownNames) recovered(ctx context.Context) (names sets.Set[string], err error) {
 	defer func() {
-		if recover() != nil { // what it says may be the cluster's
+		if recover() != nil { // the panic value may contain text of the cluster
 			names, err = nil, errOwnPanic
 		}
 	}()
 	return o.names(ctx)
 }
 
-// names asks for the name of each credential, beside which the one counts that it states itself. A
-// cluster that has no such reviews (before Kubernetes 1.28) says nothing.
+// names requests the name of each credential, and adds the names that the credential itself
+// contains. Clusters before Kubernetes 1.28 do not support this review.
 func (o *ownNames) names(ctx context.Context) (sets.Set[string], error) {
 	names := sets.New[string]()
 	for i, client := range o.clients {
@@ -147,7 +149,7 @@ func (o *ownNames) names(ctx context.Context) (sets.Set[string], error) {
 	return names, nil
 }
 
-// statedNames returns those that a certificate or token says itself.
+// statedNames returns the names that a certificate or token itself contains.
 func statedNames(config *rest.Config) (names []string) {
 	loaded := rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(loaded); err == nil {

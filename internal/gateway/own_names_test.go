@@ -22,8 +22,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestOwnNamesStay: what a cluster has said of who the gateway is counts when it says something
-// else later, nothing, or what makes a client panic; while it has said nothing, nobody comes.
+// TestOwnNamesStay checks that a name that a cluster has reported remains reserved for the gateway.
+// A later request may return another name, fail or panic. Before the first report, no caller is
+// allowed.
 func TestOwnNamesStay(t *testing.T) {
 	t.Parallel()
 	review := func(name string) func() (runtime.Object, error) {
@@ -71,8 +72,8 @@ func TestOwnNamesStay(t *testing.T) {
 	}
 }
 
-// TestTheGatewayWaitsForItsNames checks that callers who come while a cluster is asked for the names
-// of the gateway wait for the answer. The pause after a failure begins at its end.
+// TestTheGatewayWaitsForItsNames checks that callers wait for the response while the gateway
+// requests its names. The pause after a failure begins at the end of the request.
 func TestTheGatewayWaitsForItsNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -101,7 +102,7 @@ func TestTheGatewayWaitsForItsNames(t *testing.T) {
 			group.Wait()
 			return errs
 		}
-		for i, err := range append(all(), all()...) { // the latter in the pause
+		for i, err := range append(all(), all()...) { // the second round is in the pause
 			if err == nil {
 				t.Errorf("caller %d: the names are not known", i)
 			}

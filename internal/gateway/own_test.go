@@ -12,9 +12,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// TestNobodyIsTheGateway: whose source gives somebody the name of one of the gateway's accounts
-// is refused, and so is who asks in that name: what such an account may do, impersonating others
-// too, would be the caller's.
+// TestNobodyIsTheGateway checks that a caller with the name of one of the gateway's accounts is
+// rejected, and so is a caller that impersonates this name. Otherwise, the caller would have the
+// account's rights, including impersonation.
 func TestNobodyIsTheGateway(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -53,8 +53,8 @@ func TestNobodyIsTheGateway(t *testing.T) {
 	}
 }
 
-// TestOwnNamesUnknown: while a cluster does not say who the gateway is, nobody gets there; one that
-// has no such reviews says nothing.
+// TestOwnNamesUnknown checks that callers are rejected until the cluster reports the gateway's
+// names. A cluster that does not support this review is allowed.
 func TestOwnNamesUnknown(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ code, want int }{
@@ -90,8 +90,8 @@ func TestOwnNamesUnknown(t *testing.T) {
 	}
 }
 
-// TestNobodyReviewsAsTheGateway: nor does a review say that somebody is: whoever asks
-// for it would believe that.
+// TestNobodyReviewsAsTheGateway checks that a review never confirms a user with the gateway's name.
+// The server that sent the review would trust the result.
 func TestNobodyReviewsAsTheGateway(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

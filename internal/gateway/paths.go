@@ -13,32 +13,35 @@ import (
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
 )
 
-// clustersPath begins the paths that name a cluster.
+// clustersPath is the prefix of paths that name a cluster.
 const clustersPath = views.ClustersPath
 
-// errClusterPath is the 400 answer to every malformed cluster part: it repeats nothing of it.
+// errClusterPath is the 400 response to every malformed cluster part. It repeats nothing of the
+// path.
 var errClusterPath = errors.New(views.MalformedClusterPath)
 
-// cutCluster takes the cluster part off the path of a request, and returns the cluster that it
-// names, empty for none. A path that names a cluster and nothing of it is its root.
+// cutCluster removes the cluster part from the path of a request. It returns the name of the
+// cluster, or "" if the path has no cluster part. If nothing follows the cluster part, the rest is
+// the root path.
 func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error) {
 	after, found := strings.CutPrefix(r.URL.Path, clustersPath)
 	if !found {
 		return "", r, nil
 	}
 	cluster, path, _ := strings.Cut(after, "/")
-	// as none is called
+	// A nested cluster part, or a name that no cluster can have.
 	if first, _, _ := strings.Cut(path, "/"); first == "clusters" || len(validation.IsDNS1123Label(cluster)) > 0 {
 		return "", nil, errClusterPath
 	}
 	prefix := clustersPath + cluster
-	if r.URL.RawPath != "" && !strings.HasPrefix(r.URL.RawPath+"/", prefix+"/") { // an escape in it
+	if r.URL.RawPath != "" && !strings.HasPrefix(r.URL.RawPath+"/", prefix+"/") { // the prefix contains an escape
 		return "", nil, errClusterPath
 	}
 	return cluster, without(r, prefix), nil
 }
 
-// cutView takes the root of the views off the path of a request; false where it is below another.
+// cutView removes the root of the views from the path of a request. It returns false if the path is
+// not below that root.
 func cutView(r *http.Request) (rest *http.Request, found bool) {
 	if path := r.URL.EscapedPath(); path != views.Path && !strings.HasPrefix(path, views.Path+"/") {
 		return nil, false
@@ -46,7 +49,8 @@ func cutView(r *http.Request) (rest *http.Request, found bool) {
 	return without(r, views.Path), true
 }
 
-// without returns a request whose path, as it came, begins with a prefix, without that.
+// without returns a request whose path does not have the prefix. The request's escaped path MUST
+// begin with the prefix.
 func without(r *http.Request, prefix string) *http.Request {
 	out := r.Clone(r.Context())
 	out.URL.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, prefix), "/")

@@ -13,10 +13,11 @@ import (
 	"sync/atomic"
 )
 
-// answered are the headers of a response of a Pod, Service or node that the caller receives, next to
-// those that begin with one of answeredPrefixes. Headers that speak for the whole origin are not
-// among them, because the gateway has its own origin: Clear-Site-Data, Strict-Transport-Security,
-// Alt-Svc, Set-Cookie, Service-Worker-Allowed, WWW-Authenticate, Access-Control-*.
+// answered are the headers in the response of a Pod, Service or node that the gateway passes to the
+// caller. Headers that begin with one of answeredPrefixes are passed too. Headers that apply to the
+// whole origin are not in the list, because all responses share the gateway's origin. Examples are
+// Clear-Site-Data, Strict-Transport-Security, Alt-Svc, Set-Cookie, Service-Worker-Allowed,
+// WWW-Authenticate, Access-Control-*.
 var answered = []string{
 	"Accept-Patch", "Accept-Post", "Accept-Ranges", "Age", "Allow", "Cache-Control", "Connection",
 	"Cross-Origin-Embedder-Policy",
@@ -28,10 +29,10 @@ var answered = []string{
 
 var answeredPrefixes = []string{"Content-", "Docker-", "Grpc-", "Sec-Websocket-", "X-"}
 
-// instructions begin the headers of a response that instruct a proxy in front of the gateway.
+// instructions are prefixes of response headers that instruct a proxy in front of the gateway.
 var instructions = []string{"X-Accel-", "X-Forwarded-", "X-Lighttpd-", "X-Litespeed-", "X-Remote-", "X-Sendfile"}
 
-// ofProxied deletes the headers of a response of a Pod, Service or node that the caller does not
+// ofProxied deletes the headers in the response of a Pod, Service or node that the caller must not
 // receive.
 func ofProxied(h http.Header) {
 	for name := range h {
@@ -44,8 +45,8 @@ func ofProxied(h http.Header) {
 	}
 }
 
-// finalWriter drops informational responses (RFC 9110, section 15.2). Their headers would bypass the
-// list of headers, and the audit log would have their status.
+// finalWriter drops informational responses (RFC 9110, section 15.2). Their headers would bypass
+// the list of headers, and the audit log would contain their status.
 type finalWriter struct{ http.ResponseWriter }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -58,8 +59,8 @@ func (w *finalWriter) WriteHeader(code int) {
 // Unwrap returns the writer for [http.ResponseController].
 func (w *finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// callerBody is the body of a caller's request. It records whether it could not be read. Safe for
-// concurrent use.
+// callerBody is the body of a caller's request. It records whether reading the body failed. It is
+// safe for concurrent use.
 type callerBody struct {
 	io.ReadCloser
 	malformed atomic.Bool
@@ -72,7 +73,7 @@ func (b *callerBody) Read(p []byte) (int, error) {
 	var late net.Error
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.As(err, &tooLarge), errors.As(err, &late) && late.Timeout():
-	case errors.Is(err, http.ErrBodyReadAfterClose): // the cluster has answered
+	case errors.Is(err, http.ErrBodyReadAfterClose): // the cluster has already responded
 	default:
 		b.malformed.Store(true)
 	}

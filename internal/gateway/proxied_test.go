@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestProxiedAnswers checks that a Pod cannot speak for the gateway's origin: not by headers of its
-// response, of an informational response or of an upgrade.
+// TestProxiedAnswers checks that a Pod cannot set headers that apply to the gateway's origin, in a
+// response, an informational response or an upgrade.
 func TestProxiedAnswers(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -74,7 +74,7 @@ func TestProxiedAnswers(t *testing.T) {
 	check("an upgrade", http.StatusSwitchingProtocols, resp)
 }
 
-// TestMalformedBodies checks that a body that cannot be read is the caller's error, not the cluster's.
+// TestMalformedBodies checks that a malformed body is an error of the caller, not of the cluster.
 func TestMalformedBodies(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)
@@ -102,8 +102,8 @@ func TestMalformedBodies(t *testing.T) {
 	}
 }
 
-// TestImpersonatedUID checks that a UID that the configuration does not forward is refused, and not
-// sent to the cluster, which would refuse the gateway.
+// TestImpersonatedUID checks that the gateway rejects a UID that the configuration does not
+// forward. The cluster would reject the gateway's request.
 func TestImpersonatedUID(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -112,7 +112,7 @@ func TestImpersonatedUID(t *testing.T) {
 		resp := w.open(t.Context(), "alice-token", http.MethodGet, path, "", "Impersonate-User", "carol",
 			"Impersonate-Uid", "u9")
 		if resp.StatusCode != http.StatusForbidden {
-			_ = resp.Body.Close() // of a watch, the body has no end
+			_ = resp.Body.Close() // the body of a watch does not end
 			t.Errorf("%s: %s", path, resp.Status)
 			continue
 		}
@@ -139,8 +139,8 @@ func TestImpersonatedUID(t *testing.T) {
 	}
 }
 
-// TestOrigins checks that the Origin of an upgrade reaches the cluster, which requires it for a watch
-// by websocket, and that another request's does not.
+// TestOrigins checks that the Origin of an upgrade is forwarded, because the cluster requires it
+// for a watch over websocket. The Origin of other requests is not forwarded.
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)

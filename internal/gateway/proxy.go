@@ -19,38 +19,41 @@ import (
 	"github.com/kubetenant/kubetenant/internal/fairuse"
 )
 
-// proxyState is what the steps of one request tell each other. One goroutine uses it at a time.
+// proxyState is the state that the steps of one request share. One goroutine uses it at a time.
 type proxyState struct {
-	route *route // nil for none
-	// control sets the deadlines of the caller's connection, or stream of it.
+	route *route // nil if the request is for no configured cluster
+	// control sets the deadlines of the caller's connection, or of its HTTP/2 stream.
 	control *http.ResponseController
-	left    func() error           // says why its caller is not there any more; nil while it is
-	path    string                 // as it came, with escapes
-	prefix  string                 // of it, which the cluster's has not
-	target  string                 // of the request if it is more than a path (RFC 9112, section 3.2.2)
-	stream  bool                   // it is answered for as long as the caller likes
-	token   string                 // a service account's own, for its own cluster
-	unknown *apierrors.StatusError // the answer, where a token's signature is good and whose it is was not found out
+	left    func() error           // returns an error after the caller has disconnected
+	path    string                 // original path, with escapes
+	prefix  string                 // prefix of path that the cluster's path does not have
+	target  string                 // request target if it is more than a path (RFC 9112, section 3.2.2)
+	stream  bool                   // whether the client determines the duration of the response
+	token   string                 // token of a service account that the caller sent to its own cluster
+	unknown *apierrors.StatusError // response if the token's signature is valid, but its review failed
 	expiry  authn.Expiry
-	// issued is when a credential of a request for no cluster was; nil before it is asked about.
+	// issued is the time of issue of a credential in a request for no cluster. It is nil before
+	// authentication.
 	issued *time.Time
-	// body is that of the caller's request; nil before it is read.
+	// body is the body of the caller's request. It is nil if there is none or authentication has not
+	// finished.
 	body *callerBody
-	view bool // it is for a view of the cluster's objects
-	// asOther says that the caller asks in the name of somebody else.
+	view bool // whether the request is for a view of the cluster's objects
+	// asOther reports whether the caller impersonates another user.
 	asOther bool
-	// tokenIsSent reports that the cluster receives and checks the token of a service account that
-	// sends the request. If it is false, a stored result of a TokenReview must not be used.
+	// tokenIsSent reports whether the cluster receives and checks the token of the service account
+	// that sends the request. If it is false, a stored result of a TokenReview MUST NOT be used.
 	tokenIsSent bool
-	// hasPlace reports whether the request has a place among those that are sent to the cluster.
+	// hasPlace reports whether the request is one of the limited number that are sent to the cluster
+	// at the same time.
 	hasPlace bool
-	// authenticated is called when the caller is known, and known reports that it was.
+	// authenticated is called when the caller is authenticated. known reports whether it was called.
 	authenticated func()
 	known         bool
 }
 
-// passesToken reports whether a request goes on by the token of its own service account, and not as
-// somebody by the gateway's credential.
+// passesToken reports whether the gateway forwards a request with the token of the caller's own
+// service account, and not by impersonation.
 func (x *proxyState) passesToken() bool { return x.token != "" && !x.asOther }
 
 type proxyStateKey struct{}
@@ -60,7 +63,7 @@ func proxyStateFrom(ctx context.Context) *proxyState {
 	return x
 }
 
-// newProxy returns the last step: what sends a request on.
+// newProxy returns the last step, which forwards a request to the cluster.
 func (c *route) newProxy() http.Handler {
 	through := func(b *buffers) http.Handler {
 		return &httputil.ReverseProxy{
@@ -83,8 +86,8 @@ func (c *route) newProxy() http.Handler {
 	})
 }
 
-// rewrite makes the request that goes on: nothing of the caller's that is not listed, and
-// nothing yet of who it is.
+// rewrite creates the request to the cluster. It copies only the caller's listed headers, and adds
+// no identity yet.
 func (c *route) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(c.server)
 	p.Out.Host = c.server.Host
@@ -93,13 +96,13 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 	if fairuse.IsUpgrade(p.In) {
 		p.Out.Header.Set("Connection", "Upgrade")
 		p.Out.Header.Set("Upgrade", p.In.Header.Get("Upgrade"))
-		if origin := p.In.Header.Get("Origin"); origin != "" { // watches by websocket need it
+		if origin := p.In.Header.Get("Origin"); origin != "" { // required for watches over websocket
 			p.Out.Header.Set("Origin", origin)
 		}
 	}
 }
 
-// roundTrip sends a request as its caller: here alone it is said who that is.
+// roundTrip sends a request with the identity of its caller. No other step adds the identity.
 func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
 	x := proxyStateFrom(r.Context())
 	as := c.impersonator
@@ -114,7 +117,8 @@ func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Authorization", "Bearer "+x.token)
 		return next.RoundTrip(r)
 	}
-	r.Header.Del("Authorization") // of what is proxied there is none, too
+	// A proxied request must not contain it either.
+	r.Header.Del("Authorization")
 	u, known := request.UserFrom(r.Context())
 	if !known {
 		return nil, errForm
@@ -136,12 +140,12 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// uncarried is an identity that is not carried on, after all.
+// uncarried is the error of an identity that cannot be forwarded.
 type uncarried struct{ error }
 
 func (u *uncarried) Unwrap() error { return u.error }
 
-// serverOf returns where a cluster is.
+// serverOf returns the URL of a cluster.
 func serverOf(host string) (*url.URL, error) {
 	u, err := url.Parse(host)
 	if err != nil || u.Host == "" {

@@ -13,7 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// The answers to requests that two readers could read as two. They repeat nothing of the request.
+// The responses to requests that two parsers could interpret differently. They repeat nothing of
+// the request.
 var (
 	errQuery   = errors.New("malformed query")
 	errTarget  = errors.New("malformed request target: its scheme must be https or http")
@@ -23,8 +24,8 @@ var (
 		"exactly once, and the request must have no body")
 )
 
-// checkRaw returns the answer to a request that is not looked at any further, nil for one that is:
-// what is decided on must be what the cluster reads.
+// checkRaw returns the response to a request that the gateway rejects, or nil. It rejects requests
+// that the gateway and the cluster could interpret differently.
 func checkRaw(r *http.Request) *apierrors.StatusError {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		return apierrors.NewGenericServerResponse(
@@ -45,7 +46,7 @@ func checkRaw(r *http.Request) *apierrors.StatusError {
 	return nil
 }
 
-// isPlainPath reports whether a path, as it came, means the same to everybody.
+// isPlainPath reports whether every parser interprets an escaped path in the same way.
 func isPlainPath(escaped string) bool {
 	if !strings.HasPrefix(escaped, "/") || strings.Contains(escaped, "//") {
 		return false
@@ -64,7 +65,7 @@ func isPlainPath(escaped string) bool {
 	return true
 }
 
-// isPlainTimeout reports whether the timeout of a request, if it has one, is a duration.
+// isPlainTimeout reports whether the timeout of a request is missing or a duration.
 func isPlainTimeout(r *http.Request) bool {
 	timeout := r.URL.Query().Get("timeout")
 	if timeout == "" {
@@ -74,8 +75,8 @@ func isPlainTimeout(r *http.Request) bool {
 	return err == nil
 }
 
-// isPlainUpgrade reports whether a request asks for no upgrade, or for one
-// that kube-apiserver knows.
+// isPlainUpgrade reports whether a request contains no upgrade, or one that kube-apiserver
+// supports.
 func isPlainUpgrade(r *http.Request) bool {
 	protocols := r.Header["Upgrade"]
 	if len(protocols) == 0 {

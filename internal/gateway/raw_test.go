@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestCheckRaw: what two readers could read as two is refused before anything is looked at.
+// TestCheckRaw checks that requests that two parsers could interpret differently are rejected.
 func TestCheckRaw(t *testing.T) {
 	for raw, want := range map[string]int{
 		"GET /api/v1/pods HTTP/1.1\r\n":                                            0,
@@ -63,8 +63,8 @@ func TestCheckRaw(t *testing.T) {
 	}
 }
 
-// FuzzCheckRaw: a path that goes on is the same once it is cleaned, and again once
-// its escapes are resolved.
+// FuzzCheckRaw checks that cleaning an accepted path does not change it, before and after
+// unescaping.
 func FuzzCheckRaw(f *testing.F) {
 	for _, seed := range []string{
 		"/api/v1/pods", "/a/../b", "/%2e", "/a%2Fb", "//a", "/a;b?c=d", "/%25%32%65", "/clusters/a/b",

@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// hooked runs something once, after a request has chosen what it goes by
-// and before it is looked at.
+// hooked calls a function once, after the gateway has selected the route of a request and before it
+// handles the request.
 type hooked struct {
 	*httptest.ResponseRecorder
 	once sync.Once
@@ -40,9 +40,10 @@ func (h *hooked) CloseNotify() <-chan bool         { return h.gone }
 func (h *hooked) SetReadDeadline(time.Time) error  { h.once.Do(h.do); return nil }
 func (h *hooked) SetWriteDeadline(time.Time) error { return nil }
 
-// TestReloadDuringARequest: what begins by a configuration that is replaced meanwhile is asked for
-// again: a watch does not outlive it, and nobody is shown the clusters that he might use before.
-// Who may not use a cluster is told what he is told of one that there is not.
+// TestReloadDuringARequest checks that requests that begin while the configuration is replaced get
+// a 503, so that clients retry. No watch outlives its configuration, and no view contains the
+// clusters of the old one. A cluster that the caller may not use gets the same response as a
+// missing one.
 func TestReloadDuringARequest(t *testing.T) {
 	t.Parallel()
 	const shown = "  views: { clusters: { enabled: true } }\n"
@@ -73,7 +74,7 @@ func TestReloadDuringARequest(t *testing.T) {
 				return strings.Replace(entry("eu1", ", root: true"), `["*", system]`, tenants, 1) + shown
 			}
 			w := newWorld(t, of("[acme]"), map[string]*standIn{"eu1": at})
-			req := httptest.NewRequest(http.MethodGet, c.path, strings.NewReader("x")) // whose deadline is set
+			req := httptest.NewRequest(http.MethodGet, c.path, strings.NewReader("x")) // the body causes a read deadline
 			req.Header.Set("Authorization", "Bearer "+c.token)
 			h := &hooked{ResponseRecorder: httptest.NewRecorder(), gone: make(chan bool), do: func() {
 				w.write("tenancy.yaml", header+of("[initech]"))
@@ -102,8 +103,8 @@ func TestReloadDuringARequest(t *testing.T) {
 	}
 }
 
-// TestCutOff: what is on its way when a change or the end of the gateway overtakes it is told to
-// ask again, by itself where nothing can have been written.
+// TestCutOff checks that a change of the configuration, or the end of the gateway, ends active
+// requests with a 503. It has Retry-After only if the request cannot have written anything.
 func TestCutOff(t *testing.T) {
 	for what, act := range map[string]func(w *world){
 		"changed during the request": func(w *world) {
@@ -135,8 +136,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestReloadUnderLoad: nobody is known by the sources of one configuration and
-// mapped by those of another.
+// TestReloadUnderLoad checks that no caller is authenticated by one configuration and mapped by
+// another.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -158,7 +159,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				}
 				req.Header.Set("Authorization", "Bearer alice-token")
 				resp, err := w.server.Client().Do(req)
-				if err != nil { // an answer that had begun is broken off
+				if err != nil { // a response in progress was aborted
 					continue
 				}
 				text, _ := io.ReadAll(resp.Body)
@@ -193,18 +194,18 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestKubeconfigsAreFollowed: another credential counts, though nothing else changes.
+// TestKubeconfigsAreFollowed checks that a new credential applies, even if nothing else changes.
 func TestKubeconfigsAreFollowed(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-imp"), "rotated-token")
 	waittest.Until(t, func() error { return sendsAs(w, c, "rotated-token") })
-	// The reader's: the stand-in knows none but the one from now on.
+	// From now on, the fake cluster accepts only the new token of the reader.
 	c.become(func() { c.readerToken = "rotated-reader" })
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), "rotated-reader")
 	c.CloseClientConnections()
-	c.set("later", "acme") // nobody knows it but by the new one
+	c.set("later", "acme") // only the new token can read it
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/api/v1/namespaces/later/pods"); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)
@@ -214,7 +215,7 @@ func TestKubeconfigsAreFollowed(t *testing.T) {
 }
 
 // TestUselessKubeconfigsAreIgnored checks that the gateway keeps its credential if the new
-// kubeconfig is of no use.
+// kubeconfig is invalid.
 func TestUselessKubeconfigsAreIgnored(t *testing.T) {
 	t.Parallel()
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
@@ -237,7 +238,8 @@ func TestUselessKubeconfigsAreIgnored(t *testing.T) {
 			c := newStandIn(t, spaces())
 			w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
 			write(w, "eu1-imp")
-			for range 30 { // three looks at it: that it never counts shows in nothing else
+			// The gateway checks the file three times during this loop.
+			for range 30 {
 				time.Sleep(200 * time.Millisecond)
 				if err := sendsAs(w, c, impersonatorToken); err != nil {
 					t.Fatal(err)
@@ -247,7 +249,7 @@ func TestUselessKubeconfigsAreIgnored(t *testing.T) {
 	}
 }
 
-// sendsAs sends a request of alice. It returns an error unless the cluster receives it
+// sendsAs sends a request as alice. It returns an error if the cluster does not receive the request
 // with the gateway's token.
 func sendsAs(w *world, c *standIn, token string) error {
 	c.sent()
@@ -266,7 +268,7 @@ func sendsAs(w *world, c *standIn, token string) error {
 	return nil
 }
 
-// changeImpersonator changes what the kubeconfig of eu1's impersonator says of who that is.
+// changeImpersonator changes the user in the kubeconfig of eu1's impersonator.
 func changeImpersonator(w *world, change func(*clientcmdapi.AuthInfo)) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, "eu1-imp")
@@ -282,8 +284,8 @@ func changeImpersonator(w *world, change func(*clientcmdapi.AuthInfo)) {
 	}
 }
 
-// shows asks as alice, and returns why what came to the cluster did not show a
-// certificate whose name begins so.
+// shows sends a request as alice. It returns an error if the name in the gateway's client
+// certificate does not have a prefix.
 func shows(w *world, c *standIn, want string) error {
 	c.sent()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
@@ -305,9 +307,10 @@ func shows(w *world, c *standIn, want string) error {
 	return nil
 }
 
-// TestPluginsAreAskedAgain: what a provider's plugin says counts until the cluster refuses it with
-// a 401. That one request is a 503, not a 401, as its caller is not at fault, and the plugin is
-// asked again: the next has its new token, and its new certificate by another connection.
+// TestPluginsAreAskedAgain checks that a plugin's credential is used until the cluster rejects it
+// with 401. The rejected request gets 503 and not 401, because its caller is not at fault. The
+// plugin then runs again: the next request has its new token, and its new certificate over a new
+// connection.
 func TestPluginsAreAskedAgain(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -365,8 +368,8 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 	waittest.Until(t, func() error { return shows(w, c, "second") })
 }
 
-// TestCertificatesAreFollowed: a certificate that is renewed in the file that a kubeconfig names
-// counts, though connections are open by the one before, and what they carry goes on.
+// TestCertificatesAreFollowed checks that a renewed certificate file applies while connections use
+// the old certificate. Streams on these connections continue.
 func TestCertificatesAreFollowed(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -382,7 +385,7 @@ func TestCertificatesAreFollowed(t *testing.T) {
 	renew("first")
 	changeImpersonator(w, func(u *clientcmdapi.AuthInfo) { u.ClientCertificate, u.ClientKey = "imp.crt", "imp.key" })
 	waittest.Until(t, func() error { return shows(w, c, "first") })
-	// by a connection that is busy from now on
+	// This keeps the old connection busy.
 	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 	defer func() { _ = watch.Body.Close() }()
 	renew("second")

@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// withReviews is the step that answers what callers ask about themselves as far as the boundary
-// decides it: the cluster, which knows nothing of that, would say what its roles alone do.
+// withReviews is the step that responds to a caller's self reviews if the boundary denies the
+// access. The cluster does not know the boundary, and would decide by its roles alone.
 func (c *route) withReviews(next http.Handler) http.Handler {
 	access := reviews.Access(func(r *http.Request, a authorizer.AttributesRecord) (authorizer.Decision, string, error) {
 		return c.cluster.stack.Authorizer.Authorize(r.Context(), a)
@@ -58,18 +58,19 @@ func answersReview(info *request.RequestInfo) bool {
 	return info.IsResourceRequest && reviewsOthers(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 }
 
-// reviewToken knows whose a token is, under its name in the cluster.
+// reviewToken authenticates a token. The user has its name in the cluster.
 func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, error) {
 	c := k.route.Load()
 	if c == nil {
 		return nil, false, errNoRoute
 	}
-	x := &proxyState{route: c} // the token is not the request's own
+	x := &proxyState{route: c} // the reviewed token is not the request's own
 	resp, ok, err := c.who.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), proxyStateKey{}, x)))
 	if err != nil || !ok {
 		return resp, ok, err
 	}
-	if x.token != "" { // the boundary would say of its requests who is revoked by name, UID or tenant
+	// For a request with this token, the boundary checks revocations by name, UID and tenant.
+	if x.token != "" {
 		id, _, err := k.stack.Subject(r.Context(), resp.User)
 		switch {
 		case err != nil:
@@ -96,8 +97,8 @@ func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, e
 	return &authenticator.Response{User: there, Audiences: resp.Audiences}, true, nil
 }
 
-// reviewSubject decides about a subject by its name in the cluster: the boundary, and
-// what the cluster says of it.
+// reviewSubject decides about a subject, which has its name in the cluster. The boundary decides
+// first, then the cluster.
 func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	c := k.route.Load()
 	if c == nil {
@@ -109,7 +110,8 @@ func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (a
 	if err := c.own.check(ctx, a.GetUser().GetName()); err != nil {
 		return authorizer.DecisionDeny, "", err
 	}
-	// As its own requests would be sent: the cluster gives tenants' roles to their groups.
+	// The cluster receives the same groups as with the subject's own requests. The roles of tenants
+	// are bound to the tenants' groups.
 	if record, is := a.(authorizer.AttributesRecord); is && !tenant.IsServiceAccountName(record.User.GetName()) {
 		id, err := tenant.Of(record.User)
 		if err != nil {
@@ -125,8 +127,8 @@ func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (a
 	return c.ask(ctx, a)
 }
 
-// reviewRules lets callers ask for their rules in namespaces of their own: the
-// rules elsewhere are others'.
+// reviewRules allows callers to review their rules in their own namespaces only. The rules in other
+// namespaces belong to other tenants.
 func (c *route) reviewRules(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
 	review, is := object.(*authorizationv1.SelfSubjectRulesReview)
 	if !is {

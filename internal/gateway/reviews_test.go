@@ -17,9 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestDelegatedReviews: callers review what is their own tenant's, under its name in the
-// cluster, and are told of nobody else; nothing of a review is sent on, and a token in
-// one is nobody's to pass on.
+// TestDelegatedReviews checks that callers can review tokens and subjects of their own tenant only,
+// by their names in the cluster. The gateway does not forward the review, or a token in it.
 func TestDelegatedReviews(t *testing.T) {
 	t.Parallel()
 	eu := newStandIn(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
@@ -28,7 +27,7 @@ func TestDelegatedReviews(t *testing.T) {
 	w := newWorld(t, entry+"authorization: { delegatedReviews: true }\n", map[string]*standIn{"eu1": eu})
 	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\n"+
 		"carol-token,carol,u4,dev,,initech\nroot-token,root,u3,,,system\n")
-	waittest.Until(t, func() error { // of a tenant that may not use the cluster
+	waittest.Until(t, func() error { // this tenant may not use the cluster
 		if code, text := w.get("carol-token", "/clusters/eu1/api"); code != http.StatusForbidden {
 			return fmt.Errorf("%d: %s", code, text)
 		}
@@ -36,7 +35,7 @@ func TestDelegatedReviews(t *testing.T) {
 	})
 	own, others := eu.token(t, "system:serviceaccount:acme--web:builder"),
 		eu.token(t, "system:serviceaccount:globex--shop:builder")
-	var asked []authorizationv1.SubjectAccessReviewSpec // about subjects
+	var asked []authorizationv1.SubjectAccessReviewSpec // reviews about subjects
 	eu.become(func() {
 		eu.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 			if spec.ResourceAttributes.Resource == "pods" {
@@ -117,7 +116,7 @@ func TestDelegatedReviews(t *testing.T) {
 	if sent := eu.sent(); len(sent) > 0 {
 		t.Errorf("reviews of subjects were sent on: %v", sent[0].as())
 	}
-	// as the sources name tenants
+	// The revocation has the tenant's name in the sources.
 	w.write("revoked.yaml",
 		noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n")
 	waittest.Until(t, func() error {

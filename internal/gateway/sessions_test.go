@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// goesOn returns whether a stream does, so far.
+// goesOn reports whether a stream is still active.
 func goesOn(ended <-chan time.Time) bool {
 	select {
 	case <-ended:
@@ -36,7 +36,7 @@ func goesOn(ended <-chan time.Time) bool {
 	}
 }
 
-// read reads a stream, and says when it ended.
+// read reads a stream, and sends the time at which it ended.
 func read(resp *http.Response) <-chan time.Time {
 	ended := make(chan time.Time, 1)
 	go func() { _, _ = io.Copy(io.Discard, resp.Body); ended <- time.Now() }()
@@ -45,8 +45,8 @@ func read(resp *http.Response) <-chan time.Time {
 
 const accountsToo = ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
 
-// TestEndWithCredential: a stream ends when its credential does, if it is to, and
-// what names no end goes on.
+// TestEndWithCredential checks that a stream ends with its credential if this is configured.
+// Streams without an expiry continue.
 func TestEndWithCredential(t *testing.T) {
 	for more, ending := range map[string]bool{"": false, "  sessions: { endWithCredential: true }\n": true} {
 		t.Run(fmt.Sprint(ending), func(t *testing.T) {
@@ -72,10 +72,11 @@ func TestEndWithCredential(t *testing.T) {
 				case <-time.After(soon):
 					t.Error("it goes on")
 				}
-			} else if <-time.After(time.Until(end)); !goesOn(ended) { // it has ended by the clock, which shows in nothing else
+				// Only the clock shows that the credential has expired.
+			} else if <-time.After(time.Until(end)); !goesOn(ended) {
 				t.Error("it ended")
 			}
-			if code, text := w.get(token, podsPath); code != http.StatusUnauthorized { // which the cluster knew a moment ago
+			if code, text := w.get(token, podsPath); code != http.StatusUnauthorized { // it was valid a moment ago
 				t.Errorf("a token that has ended: %d: %s", code, text)
 			}
 			if !goesOn(read(alices)) {
@@ -86,7 +87,7 @@ func TestEndWithCredential(t *testing.T) {
 }
 
 // newAuthority returns a certificate authority, and a function that issues the TLS configuration of
-// a caller of tenant acme whose certificate ends at a time.
+// a caller of tenant acme. The caller's certificate expires at end.
 func newAuthority(t *testing.T, w *world) (ca []byte, issue func(end time.Time) *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -130,8 +131,8 @@ func newAuthority(t *testing.T, w *world) (ca []byte, issue func(end time.Time) 
 	}
 }
 
-// echo returns what answers logs that are followed with nothing, and what is
-// upgraded with what it is sent.
+// echo returns a handler that echoes the data of upgraded connections, and that sends nothing for
+// followed logs.
 func echo(t *testing.T) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Upgrade") == "" && !r.URL.Query().Has("follow") {
@@ -154,8 +155,8 @@ func echo(t *testing.T) func(http.ResponseWriter, *http.Request) bool {
 	}
 }
 
-// TestEndWithCertificate: so do a watch, a log and what is upgraded that began with a certificate,
-// which the sources know the end of.
+// TestEndWithCertificate is [TestEndWithCredential] for a watch, a log and an upgraded connection
+// that a certificate authenticated.
 func TestEndWithCertificate(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -186,7 +187,7 @@ func TestEndWithCertificate(t *testing.T) {
 		}
 		return nil
 	})
-	// Long enough for a busy machine to open all three.
+	// This must suffice for a busy machine to open all three.
 	end := time.Now().Add(15 * time.Second).Truncate(time.Second)
 	config := issue(end)
 	ended := map[string]<-chan time.Time{}
@@ -227,7 +228,7 @@ func TestEndWithCertificate(t *testing.T) {
 	}
 }
 
-// TestSessionsBecomeOthers: what was open when sessions got an end has none, and ends.
+// TestSessionsBecomeOthers checks that existing streams end when endWithCredential is enabled.
 func TestSessionsBecomeOthers(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)
@@ -239,8 +240,8 @@ func TestSessionsBecomeOthers(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreLeft: now and then a caller is sent from an old connection to another, if it is
-// to be, and what is open stays so.
+// TestConnectionsAreLeft checks that some requests on old connections make their client open
+// another connection, if this is configured. Active streams continue.
 func TestConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)
@@ -249,7 +250,7 @@ func TestConnectionsAreLeft(t *testing.T) {
 		older             time.Duration
 	}{{0, 0, time.Hour}, {20_000, 0, 0}, {19_999, 1, time.Hour}} {
 		perMillion, least := c.perMillion, c.least
-		w.server.Client().CloseIdleConnections() // which are as old as they were
+		w.server.Client().CloseIdleConnections() // they keep their age
 		w.older.Store(int64(c.older))
 		w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s",
 			fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion),
@@ -261,7 +262,7 @@ func TestConnectionsAreLeft(t *testing.T) {
 			}
 			return nil
 		})
-		w.until(http.StatusOK, "alice-token", podsPath) // what is open by the version before has ended
+		w.until(http.StatusOK, "alice-token", podsPath) // streams of the previous version have ended
 		watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 		fresh := 0
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
@@ -284,8 +285,8 @@ func TestConnectionsAreLeft(t *testing.T) {
 	}
 }
 
-// TestRevokedStayOut: who is revoked, and opens again at once what has ended by that, is refused,
-// by whatever name the cluster knows him.
+// TestRevokedStayOut checks that a revoked caller cannot reopen a stream that the revocation ended,
+// even if its name in the cluster differs.
 func TestRevokedStayOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, entry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"),
@@ -308,9 +309,9 @@ func TestRevokedStayOut(t *testing.T) {
 	}
 }
 
-// TestRevokedAccountTokens: a service account's token that is revoked by what it says, or
-// that comes by a connection of a certificate that is, counts no longer, though the cluster's
-// word about it is remembered.
+// TestRevokedAccountTokens checks that a service account's token is rejected if the token is
+// revoked by its claims, or if its connection has a revoked certificate. A stored TokenReview does
+// not prevent this.
 func TestRevokedAccountTokens(t *testing.T) {
 	const issuer = "issuer: \"https://kubernetes.default.svc\""
 	for what, revoked := range map[string]string{

@@ -3,16 +3,16 @@
 
 package gateway
 
-// stackRoom is what the steps of a request need of its goroutine's stack, in bytes. With what
-// is on it already that makes one of 16 KB: the runtime keeps no larger ones for the next
-// goroutine (stackalloc, Go 1.26).
+// stackRoom is the stack size, in bytes, that the steps of a request need. Together with the stack
+// that is already in use, this results in a stack of 16 KB. The runtime does not reuse larger
+// stacks for other goroutines (stackalloc, Go 1.26).
 const stackRoom = 12 << 10
 
-// growStack makes the stack of a request's goroutine as large as its steps need before they are
-// taken: its frame has [stackRoom] bytes, for which the runtime makes room at once. It would double
-// the stack whenever it is full and copy what is on it, over HTTP/2, where each request has a
-// goroutine of its own, several times on the way down the filters: a twelfth of a request's
-// processor time. What is returned says nothing: it keeps the frame from being left out.
+// growStack grows the stack of a request's goroutine once, before the request's steps run. Its
+// frame has [stackRoom] bytes. Otherwise, the runtime doubles and copies the stack several times
+// while the filters call each other. Over HTTP/2, each request has its own goroutine, and this
+// copying takes a twelfth of the request's processor time. The result has no meaning. It prevents
+// the compiler from removing the frame.
 //
 //go:noinline
 func growStack(i int) byte {

@@ -24,26 +24,26 @@ var (
 	schemaVersion = schema.GroupVersion{Version: "v1"}
 )
 
-// codecs write answers of the gateway's own in the form that a client asks for.
+// codecs encode the gateway's own responses in the format that the client requests.
 var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schemaVersion)
 	return serializer.NewCodecFactory(scheme)
 })
 
-// respond answers an error in the form that Kubernetes clients read.
+// respond writes an error as a Status, which Kubernetes clients can decode.
 func respond(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
 	responsewriters.ErrorNegotiated(err, codecs(), schemaVersion, w, r)
 }
 
-// forbidden returns the 403 whose message is that of an error.
+// forbidden returns a 403 response with the message of an error.
 func forbidden(err error) *apierrors.StatusError {
 	out := apierrors.NewForbidden(schemaNone, "", nil)
 	out.ErrStatus.Message, out.ErrStatus.Details = "forbidden: "+err.Error(), nil
 	return out
 }
 
-// quiet puts what net/http has to say of broken connections into the log where it is verbose.
+// quiet logs messages of net/http about broken connections only at a verbose level.
 func quiet() *log.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(klog.Background().V(4)), slog.LevelInfo)
 }

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// upgradeGrace is how long what was upgraded may go on when the gateway stops: a shell cannot be
-	// opened again where it was, as a watch is.
+	// upgradeGrace is how long upgraded connections may continue when the gateway stops. Unlike a
+	// watch, a shell cannot be resumed.
 	upgradeGrace = 10 * time.Second
-	// lastWords is how long what is ended then has to say so, to its caller and in the audit log.
+	// lastWords is how long such a connection then has to notify its caller and to write its audit
+	// event.
 	lastWords = time.Second
-	// knownWithin is how long a gateway that starts waits for clusters before it takes
-	// requests for the others.
+	// knownWithin is how long a starting gateway waits for its clusters before it accepts requests.
 	knownWithin = 30 * time.Second
 )
 
@@ -32,7 +32,7 @@ var (
 	errUnknown  = errors.New("the state of some clusters has not been read yet")
 )
 
-// stopping is what streams end by when the gateway stops. Safe for concurrent use.
+// stopping ends streams when the gateway stops. It is safe for concurrent use.
 type stopping struct {
 	begun    context.Context //nolint:containedctx // that of no request
 	begin    context.CancelFunc
@@ -45,8 +45,8 @@ func newStopping() *stopping {
 	return s
 }
 
-// stream returns the context of a stream that is to be opened, and what is called at its end; false
-// where none is opened any more.
+// stream returns the context of a stream, and a function to call at its end. It returns false if
+// the gateway no longer accepts streams.
 func (s *stopping) stream(ctx context.Context, r *http.Request) (_ context.Context, done func(), ok bool) {
 	if fairuse.IsUpgrade(r) {
 		s.upgrades.Add(1)
@@ -64,16 +64,16 @@ func (s *stopping) stream(ctx context.Context, r *http.Request) (_ context.Conte
 	return ctx, done, true
 }
 
-// refuseStream answers a stream that is not opened any more: its client asks again,
-// over another connection.
+// refuseStream responds to a stream that the gateway no longer accepts. The client retries over
+// another connection.
 func refuseStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")
 	w.Header().Set("Retry-After", "1")
 	respond(w, r, apierrors.NewServiceUnavailable(errStopping.Error()))
 }
 
-// EndStreams ends watches and logs, opens no streams any more, and ends what was upgraded after a
-// grace, or when ctx ends. It returns when all of them have ended, as far as they do.
+// EndStreams ends watches and logs and rejects new streams. It ends upgraded connections after a
+// grace period, or when ctx ends. It returns when they have ended, or after a timeout.
 func (g *Gateway) EndStreams(ctx context.Context) {
 	g.stopping.begin()
 	g.stopping.awaitUpgrades(ctx, upgradeGrace)
@@ -83,7 +83,7 @@ func (g *Gateway) EndStreams(ctx context.Context) {
 	g.stopping.awaitUpgrades(context.WithoutCancel(ctx), lastWords)
 }
 
-// awaitUpgrades waits until nothing that was upgraded is open, for a time.
+// awaitUpgrades waits until no upgraded connection is left, or until the timeout.
 func (s *stopping) awaitUpgrades(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -92,9 +92,9 @@ func (s *stopping) awaitUpgrades(ctx context.Context, most time.Duration) {
 	})
 }
 
-// Known returns why a gateway that has just started should not be sent requests yet: clusters of
-// which nothing is known deny their tenants. One that cannot be reached keeps it from being ready
-// for half a minute, and never again.
+// Known returns an error while a gateway that has just started should not receive requests. A
+// cluster denies its tenants' requests until its caches have synced. An unreachable cluster delays
+// readiness for half a minute after the start, and never later.
 func (g *Gateway) Known(*http.Request) error {
 	if g.known.Load() || time.Since(g.opened) > knownWithin {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestStreamsEndInOrder: a gateway that stops ends watches as a server does that has no more to
-// say, opens no streams that would keep it, and lets who has a shell finish.
+// TestStreamsEndInOrder checks a gateway that stops. It ends watches without an error, rejects new
+// streams, and lets upgraded connections continue for a while.
 func TestStreamsEndInOrder(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -40,7 +40,7 @@ func TestStreamsEndInOrder(t *testing.T) {
 			t.Errorf("%s: %s, to be asked again after %q", path, again.Status, again.Header.Get("Retry-After"))
 		}
 	}
-	if code, text := w.get("alice-token", podsPath); code != http.StatusOK { // of who was on the way
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK { // for requests already in progress
 		t.Errorf("no stream: %d: %s", code, text)
 	}
 	if _, err := io.WriteString(conn, "still here"); err != nil {
@@ -63,7 +63,7 @@ func TestStreamsEndInOrder(t *testing.T) {
 	}
 }
 
-// TestUpgradesEnd: of what was upgraded nothing outlasts the time that there is.
+// TestUpgradesEnd checks that upgraded connections end when the time is over.
 func TestUpgradesEnd(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -77,7 +77,8 @@ func TestUpgradesEnd(t *testing.T) {
 	}
 }
 
-// TestReadyWhenKnown: a gateway is ready when it knows its clusters, and not before.
+// TestReadyWhenKnown checks that a gateway is not ready until its caches of all clusters have
+// synced.
 func TestReadyWhenKnown(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -86,7 +87,7 @@ func TestReadyWhenKnown(t *testing.T) {
 	c.CloseClientConnections()
 	c.Close()
 	if err := w.gateway.Known(nil); err != nil {
-		t.Errorf("a cluster is away: %v", err) // which harms no other
+		t.Errorf("a cluster is away: %v", err) // other clusters must not be affected
 	}
 	fresh, err := gateway.Open(t.Context(), filepath.Join(w.dir, "tenancy.yaml"),
 		gateway.Options{Register: func(metrics.Registerable) error { return nil }})

@@ -14,21 +14,22 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving"
 )
 
-// The bounds of requests whose caller is not authenticated. One holds some 30 KB: its headers and the
-// stack of its goroutine.
+// The limits of requests whose caller is not authenticated. One such request holds about 30 KB, for
+// its headers and the stack of its goroutine.
 const (
-	// Requests whose caller is being authenticated. Usually, that takes less than a millisecond.
+	// For requests whose caller is being authenticated. This usually takes less than a millisecond.
 	strangersInAll     = 4096
 	strangersByAddress = 1024
-	// Refusals that no client reads, such as 401 and 400. A further refusal waits for hurriedFor only,
-	// so that it delays no other caller.
+	// For refusals, such as 401 and 400, that their clients do not read. Above the limit, a refusal
+	// waits only for hurriedFor, so that it delays no other caller.
 	refusalsInAll     = 512
 	refusalsByAddress = 64
 	refusedFor        = 2 * time.Second
 	hurriedFor        = 100 * time.Millisecond
 )
 
-// counts bound requests in all and by address. Safe for concurrent use.
+// counts are the numbers of concurrent requests, with limits in total and by address. It is safe
+// for concurrent use.
 type counts struct {
 	inAll, each int
 	mu          sync.Mutex
@@ -40,8 +41,8 @@ func newCounts(inAll, each int) *counts {
 	return &counts{inAll: inAll, each: each, byAddress: map[string]int{}}
 }
 
-// enter reports whether a request from an address is within the bounds. If it is, the request counts
-// until leave is called, which may be called more than once.
+// enter reports whether a request from an address is within the limits. If it is, the request uses
+// the limits until leave is called. leave may be called more than once.
 func (s *counts) enter(remote string) (leave func(), ok bool) {
 	address := ""
 	if from, err := netip.ParseAddrPort(remote); err == nil {
@@ -64,16 +65,17 @@ func (s *counts) enter(remote string) (leave func(), ok bool) {
 	}), true
 }
 
-// turnAway answers a request beyond the bounds, and closes its connection (over HTTP/2 by GOAWAY).
+// turnAway responds to a request above the limits, and closes its connection (over HTTP/2 with a
+// GOAWAY frame).
 func turnAway(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(hurriedFor))
 	w.Header().Set("Connection", "close")
 	respond(w, r, apierrors.NewTooManyRequests("too many requests are waiting for authentication", 1))
 }
 
-// finish ends the answer to a caller that was not authenticated, over HTTP/2: it is written here, while
-// it counts among the refusals, and not after the handler has returned. A connection of HTTP/1.1 holds
-// one answer, which ends as every other.
+// finish completes the response to a caller that was not authenticated, over HTTP/2. It flushes the
+// response here, while it is one of the counted refusals, and not after the handler returns. An
+// HTTP/1.1 connection has only one response at a time, which ends like any other.
 func (g *Gateway) finish(w *timedWriter, r *http.Request) {
 	if r.ProtoMajor != 2 || w.code == http.StatusSwitchingProtocols {
 		return

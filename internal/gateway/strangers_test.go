@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// TestStrangersAreBounded: requests whose callers are being authenticated are bounded in all and by
-// address, and each counts until it has left.
+// TestStrangersAreBounded checks the limits of requests whose callers are being authenticated, in
+// total and by address. Each request uses the limits until it leaves.
 func TestStrangersAreBounded(t *testing.T) {
 	s := newCounts(strangersInAll, strangersByAddress)
 	var leave []func()
@@ -57,7 +57,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusalsWait checks how long a refusal waits until it is read: two seconds, and a tenth of a
+// TestRefusalsWait checks how long a refusal waits for its reader: two seconds, or a tenth of a
 // second if many refusals wait.
 func TestRefusalsWait(t *testing.T) {
 	g := &Gateway{refusals: newCounts(refusalsInAll, refusalsByAddress)}
@@ -74,13 +74,13 @@ func TestRefusalsWait(t *testing.T) {
 		if waits := w.set[len(w.set)-1].Sub(began); waits < want || waits > want+time.Second {
 			t.Errorf("refusal %d waits %v, want %v", i, waits, want)
 		}
-		if _, ok := g.refusals.enter(r.RemoteAddr); ok != (i < refusalsByAddress) { // which stays
+		if _, ok := g.refusals.enter(r.RemoteAddr); ok != (i < refusalsByAddress) { // it is never left
 			t.Errorf("refusal %d counts: %t", i, ok)
 		}
 	}
 }
 
-// TestTurnedAway: a request beyond the bounds gets 429, and its connection is closed.
+// TestTurnedAway checks that a request above the limits gets 429, and that its connection ends.
 func TestTurnedAway(t *testing.T) {
 	w := httptest.NewRecorder()
 	turnAway(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody))
@@ -90,9 +90,9 @@ func TestTurnedAway(t *testing.T) {
 	}
 }
 
-// TestUnreadHeaders: headers that nothing reads leave a request before its caller is authenticated.
+// TestUnreadHeaders checks that headers that nothing reads are removed before authentication.
 func TestUnreadHeaders(t *testing.T) {
-	headers := map[string]bool{ // whether a request retains it
+	headers := map[string]bool{ // whether the header is kept
 		"Cookie":                         false,
 		"Cookie2":                        false,
 		"X-Other":                        false,
@@ -131,7 +131,7 @@ func TestUnreadHeaders(t *testing.T) {
 	}
 }
 
-// TestTurnedAwayAreCounted: requests beyond the bounds are in the metrics.
+// TestTurnedAwayAreCounted checks that the metrics count requests above the limits.
 func TestTurnedAwayAreCounted(t *testing.T) {
 	g := &Gateway{strangers: newCounts(0, 0)}
 	g.metrics = newGatewayMetrics(g)

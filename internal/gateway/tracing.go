@@ -18,10 +18,10 @@ import (
 // instrumentation is the name of the gateway's own tracer.
 const instrumentation = "github.com/kubetenant/kubetenant/internal/gateway"
 
-// traced makes a span of each request, of a trace of its own, which links to the caller's: whether
-// it is recorded is not the caller's to say. Unlike kube-apiserver (k8s.io/apiserver
-// pkg/endpoints/filters/traces.go, v0.37.1) it records no queries, nor paths of what is proxied: in
-// those there may be secrets.
+// traced creates a span for each request, in a new trace that links to the caller's trace. The
+// caller does not decide whether the span is recorded. Unlike kube-apiserver (k8s.io/apiserver
+// pkg/endpoints/filters/traces.go, v0.37.1), it records neither queries nor the paths of proxied
+// requests, which may contain secrets.
 func (g *Gateway) traced(next http.Handler) http.Handler {
 	if g.tracer == nil {
 		return next
@@ -34,8 +34,8 @@ func (g *Gateway) traced(next http.Handler) http.Handler {
 		otelhttp.WithSpanNameFormatter(spanName))
 }
 
-// withoutProxied puts in place of the path that its span has that of what is proxied,
-// without what is asked of that.
+// withoutProxied shortens the path in the span of a proxied request. The part after "/proxy" is
+// removed.
 func withoutProxied(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, known := request.RequestInfoFrom(r.Context()); known && info.Subresource == "proxy" {
@@ -47,7 +47,7 @@ func withoutProxied(next http.Handler) http.Handler {
 	})
 }
 
-// spanName names spans by what there are few of.
+// spanName returns a span name with a small number of possible values.
 func spanName(_ string, r *http.Request) string {
 	info, known := request.RequestInfoFrom(r.Context())
 	if !known || !info.IsResourceRequest {
@@ -60,9 +60,9 @@ func spanName(_ string, r *http.Request) string {
 	return name
 }
 
-// tracedSending makes a span of how long a cluster takes to begin its answer.
-// kube-apiserver links its own to it, or has them belong to it where the impersonator is in
-// system:masters or system:monitoring.
+// tracedSending creates a span for the time until a cluster begins its response. kube-apiserver
+// links its own spans to this span. If the impersonator is in system:masters or system:monitoring,
+// they become its children.
 func (g *Gateway) tracedSending(cluster string, send roundTripper) roundTripper {
 	if g.tracer == nil {
 		return send
@@ -72,10 +72,10 @@ func (g *Gateway) tracedSending(cluster string, send roundTripper) roundTripper 
 		ctx, span := tracer.Start(r.Context(), "cluster", trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithAttributes(attribute.String("cluster", cluster)))
 		defer span.End()
-		r.Header.Del("Tracestate") // of the caller's trace
+		r.Header.Del("Tracestate") // belongs to the caller's trace
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 		resp, err := send(r)
-		if err != nil { // which names the cluster's address
+		if err != nil { // contains the cluster's address
 			span.SetStatus(codes.Error, statusOf(ctx, err).ErrStatus.Message)
 			return nil, err
 		}

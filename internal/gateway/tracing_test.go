@@ -13,9 +13,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// TestTraces: a request is a trace of its own, of which the cluster is told; it is linked to the
-// caller's, holds no credential, no query, nothing that the caller says of where it is, nor what is
-// asked of what is proxied, and is recorded if the gateway says so, not the caller.
+// TestTraces checks that each request has its own trace, which is propagated to the cluster and
+// linked to the caller's trace. It contains no credential, no query, no address that the caller
+// sent, and no path of a proxied request. The gateway, not the caller, decides whether it is
+// recorded.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	const callers, sampled = "0af7651916cd43dd8448eb211c80319c", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -33,7 +34,7 @@ func TestTraces(t *testing.T) {
 			"Tracestate", "vendor=CANARY-state", "X-Forwarded-For", "CANARY-address"); code != http.StatusOK {
 			t.Fatalf("%s: %d: %s", what, code, text)
 		}
-		w.server.Close() // what is answered may not have ended
+		w.server.Close() // waits for active responses
 		spans := recorder.Ended()
 		sent := c1.sent()
 		if len(sent) != 1 || sent[0].Header.Get("Tracestate") != "" {

@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	// dialTimeout bounds how long a connection takes to come about.
+	// dialTimeout limits the time to establish a connection.
 	dialTimeout = 5 * time.Second
-	// pingAfter is for how long a connection says nothing before it is asked whether it lives, and
-	// pingTimeout how long its answer may take: by client-go's 30 and 15 s a cluster that is gone
-	// would be an outage of 45 s.
+	// pingAfter is how long a connection may be silent before it is pinged. pingTimeout is how long
+	// the response may take. client-go uses 30s and 15s. The loss of a cluster would then be an outage
+	// of 45s.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
-	// blockedFor is how long a write may stand still.
+	// blockedFor is how long a write may make no progress.
 	blockedFor = 30 * time.Second
-	// receiveBuffer is what one stream may keep waiting: by default Go buffers 4 MiB of each. A tenant
-	// may have some 260 open, and who reads nothing is cut off after blockedFor.
+	// receiveBuffer limits the bytes that one HTTP/2 stream buffers. The default in Go is 4 MiB. A
+	// tenant may have about 260 streams. If a caller reads nothing, its stream ends after blockedFor.
 	receiveBuffer = 128 << 10
-	// headerBytes bounds the headers of an answer, which are held as long as its body comes: what is
-	// proxied may be anybody's.
+	// headerBytes limits the headers of a response, which stay in memory until the body is complete. A
+	// proxied response may come from any server.
 	headerBytes = 128 << 10
 	idleTimeout = 90 * time.Second
 	idleEach    = 64
 )
 
-// transports lead to one cluster as somebody.
+// transports send requests to one cluster with one credential.
 type transports struct {
-	// requests share a connection of HTTP/2, upgrades have one of HTTP/1.1 each.
+	// requests share one HTTP/2 connection. Each upgrade has its own HTTP/1.1 connection.
 	requests, upgrades http.RoundTripper
 	close              func()
 }
 
-// Transports returns those that the gateway reaches a cluster by, of requests and of upgrades: for
-// who compares the gateway with a proxy that does nothing else.
+// Transports returns the transports with which the gateway sends requests and upgrades to a
+// cluster. They are for benchmarks that compare the gateway with a plain proxy.
 func Transports(config *rest.Config) (requests, upgrades http.RoundTripper, err error) {
 	t, err := newTransports(config)
 	if err != nil {
@@ -49,8 +49,8 @@ func Transports(config *rest.Config) (requests, upgrades http.RoundTripper, err 
 	return t.requests, t.upgrades, nil
 }
 
-// newTransports returns those of who config says. A file of a token is followed, and so is what a
-// plugin says: with another certificate of its, there are other connections.
+// newTransports returns transports with the credential in config. They reload a token file, and
+// credentials from a plugin. If a plugin returns another certificate, connections are opened again.
 func newTransports(config *rest.Config) (*transports, error) {
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext
@@ -83,11 +83,11 @@ func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Tran
 		Proxy:                  http.ProxyFromEnvironment,
 		TLSClientConfig:        secured,
 		TLSHandshakeTimeout:    dialTimeout,
-		DialContext:            to.DialHolder.Dial, // by which plugins close connections
+		DialContext:            to.DialHolder.Dial, // plugins close its connections
 		MaxIdleConnsPerHost:    idleEach,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: headerBytes,
-		DisableCompression:     true, // bodies go on as they come
+		DisableCompression:     true, // bodies are forwarded unchanged
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout:           pingAfter,
 			PingTimeout:               pingTimeout,
@@ -102,7 +102,7 @@ func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Tran
 	}
 	if t.TLSClientConfig != nil {
 		t.TLSClientConfig = t.TLSClientConfig.Clone()
-		t.TLSClientConfig.NextProtos = nil // as the protocols say
+		t.TLSClientConfig.NextProtos = nil // Protocols determines it
 	}
 	return t, nil
 }

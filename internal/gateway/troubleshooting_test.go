@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTroubleshootingNamesRefusals: what the gateway refuses somebody by stands in
-// docs/troubleshooting.md, in the words that are answered.
+// TestTroubleshootingNamesRefusals checks that docs/troubleshooting.md contains the text of each
+// refusal.
 func TestTroubleshootingNamesRefusals(t *testing.T) {
 	text, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestTroubleshootingNamesRefusals(t *testing.T) {
 		errRedirect, errRefusesUs, errImpersonate, errUnreachable, errTooSlow, errStopping, errReplaced,
 	} {
 		words := refusal.Error()
-		if len(words) > 40 { // how it goes on may be left out
+		if len(words) > 40 { // the page may omit the rest
 			words = words[:40]
 		}
 		if !strings.Contains(string(text), words) {

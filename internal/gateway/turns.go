@@ -16,9 +16,9 @@ import (
 
 const errQueue = "too many requests wait for the cluster: try again"
 
-// inTurn is the step at which a request waits until the gateway may send it to the cluster. The tenants
-// of a cluster take turns, and each cluster has its own places. Streams do not wait. A session that ends
-// while its request waits ends the request.
+// inTurn is the step at which a request waits until the gateway may send it to the cluster. The
+// tenants of a cluster take turns, and each cluster has its own queue. Streams do not wait. If its
+// session ends, a waiting request ends.
 func (c *route) inTurn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := proxyStateFrom(r.Context())
@@ -42,10 +42,11 @@ func (c *route) inTurn(next http.Handler) http.Handler {
 	})
 }
 
-// reviewsInTurn is [route.inTurn] for requests of tenants that make the gateway send reviews to the
-// cluster before it forwards anything: those with an impersonated user, and reviews of other users. The
-// cluster allows a tenant to impersonate only its own users, so the tenant is known here. For a caller of
-// the system tenant it is not, and the request waits after the impersonation.
+// reviewsInTurn is [route.inTurn] for requests of tenants for which the gateway sends reviews to
+// the cluster before it forwards anything. These are requests with an impersonated user, and
+// reviews of other users. A tenant can impersonate only its own users, so the tenant is known here.
+// For a caller of the system tenant, it is unknown, and the request waits after the impersonation
+// step.
 func (c *route) reviewsInTurn(next http.Handler) http.Handler {
 	inTurn := c.inTurn(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +60,8 @@ func (c *route) reviewsInTurn(next http.Handler) http.Handler {
 	})
 }
 
-// flow returns the flow of the caller in the cluster. A caller whose tenant is unknown is not exempt.
+// flow returns the flow of the caller in the cluster. A caller whose tenant is unknown is not
+// exempt.
 func (c *route) flow(r *http.Request) turns.Flow {
 	id, err := c.viewer(r)
 	if err != nil {

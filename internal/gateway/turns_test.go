@@ -22,12 +22,12 @@ import (
 
 const globexPods = "/api/v1/namespaces/globex--shop/pods"
 
-// slow makes a cluster hold the requests whose query contains hold, until they are released.
+// slow makes a cluster hold the requests whose query contains "hold" until they are released.
 type slow struct {
 	cluster *standIn
 	release chan struct{}
 	mu      sync.Mutex
-	held    []string // the values of hold
+	held    []string // the values of "hold"
 }
 
 func newSlow(c *standIn) *slow {
@@ -51,14 +51,14 @@ func newSlow(c *standIn) *slow {
 	return s
 }
 
-// names returns the requests that the cluster has received, by their order.
+// names returns the requests that the cluster has received, in order.
 func (s *slow) names() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.held, " ")
 }
 
-// until waits until the cluster has received requests.
+// until waits until the cluster has received the requests.
 func (s *slow) until(t *testing.T, want string) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -69,13 +69,13 @@ func (s *slow) until(t *testing.T, want string) {
 	})
 }
 
-// limitedTo is the header of a configuration with limits of the requests to a cluster.
+// limitedTo returns the header of a configuration with limits on the requests to a cluster.
 func limitedTo(concurrent, queued int) string {
 	return strings.Replace(header, "timeout: 5s",
 		fmt.Sprintf("timeout: 60s, concurrent: %d, queued: %d", concurrent, queued), 1)
 }
 
-// newLimitedWorld returns the gateway of two clusters with limits, and the first cluster.
+// newLimitedWorld returns a gateway in front of two clusters with limits, and the first cluster.
 func newLimitedWorld(t *testing.T, concurrent, queued int) (w *world, eu *standIn) {
 	t.Helper()
 	eu = newStandIn(t, spaces())
@@ -85,7 +85,7 @@ func newLimitedWorld(t *testing.T, concurrent, queued int) (w *world, eu *standI
 	return w, eu
 }
 
-// limit changes the limits, and waits until they are in force.
+// limit changes the limits, and waits until they apply.
 func (w *world) limit(concurrent, queued int) {
 	w.t.Helper()
 	before := w.reloads()
@@ -98,7 +98,7 @@ func (w *world) limit(concurrent, queued int) {
 	})
 }
 
-// reloads returns how many versions of the configuration were in force.
+// reloads returns how many versions of the configuration have been applied.
 func (w *world) reloads() (total float64) {
 	w.t.Helper()
 	families, err := w.registry.Gather()
@@ -131,13 +131,13 @@ func (w *world) untilWaiting(number int) {
 	})
 }
 
-// call is a request that runs.
+// call is a request in progress.
 type call struct {
 	code  chan int
 	close context.CancelFunc
 }
 
-// start sends a request, whose answer comes later.
+// start sends a request without waiting for the response.
 func (w *world) start(token, path string, headers ...string) *call {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	c := &call{code: make(chan int, 1), close: cancel}
@@ -175,8 +175,8 @@ func (c *call) want(t *testing.T, code int) {
 	}
 }
 
-// TestQuietTenantAtTheGateway checks that a noisy tenant does not delay a quiet one behind a slow cluster, nor any
-// tenant at another cluster, and that watches do not wait.
+// TestQuietTenantAtTheGateway checks that a noisy tenant of a slow cluster does not delay a quiet
+// tenant or requests to another cluster. Watches do not wait.
 func TestQuietTenantAtTheGateway(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedWorld(t, 2, 20)
@@ -210,8 +210,8 @@ func TestQuietTenantAtTheGateway(t *testing.T) {
 	}
 }
 
-// TestFullQueue checks the response to a request beyond the queue, and that a quiet tenant still finds
-// room in it.
+// TestFullQueue checks the response to a request if the queue is full, and that a quiet tenant can
+// still enter the queue.
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedWorld(t, 1, 2)
@@ -230,7 +230,7 @@ func TestFullQueue(t *testing.T) {
 	}
 	quiet := w.start("bob-token", globexPods+"?hold=quiet")
 	codes := map[int]int{}
-	waittest.Until(t, func() error { // it replaces a request of the noisy tenant
+	waittest.Until(t, func() error { // the quiet tenant's request replaces one of the noisy tenant
 		for _, c := range waits {
 			select {
 			case code := <-c.code:
@@ -256,8 +256,8 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// TestWaitingEnds checks that a request that waits ends with its client and with the rights of its
-// caller, is not sent, and holds nothing up.
+// TestWaitingEnds checks that a waiting request ends when its client disconnects or its caller is
+// revoked. The request is not sent, and does not block the queue.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedWorld(t, 1, 10)
@@ -288,7 +288,8 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestDeadlineInTheQueue checks that a request whose deadline passes while it waits may be sent again.
+// TestDeadlineInTheQueue checks that a client may retry a request whose deadline passed while it
+// waited.
 func TestDeadlineInTheQueue(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedWorld(t, 1, 10)
@@ -303,8 +304,8 @@ func TestDeadlineInTheQueue(t *testing.T) {
 	first.want(t, http.StatusOK)
 }
 
-// TestLimitsChange checks that new limits keep the requests that run and those that wait, and neither
-// lose nor double a place.
+// TestLimitsChange checks that a change of the limits ends no running or waiting request. No place
+// in the queue is lost or used twice.
 func TestLimitsChange(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedWorld(t, 2, 20)
@@ -337,8 +338,8 @@ func TestLimitsChange(t *testing.T) {
 	}
 }
 
-// TestImpersonationWaits checks that the reviews that a tenant's impersonation causes at a cluster wait
-// for its turn too, and that a request takes one place, not one for each review.
+// TestImpersonationWaits checks that the reviews that a tenant's impersonation causes wait in the
+// queue too. The request uses one place, not one for each review.
 func TestImpersonationWaits(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedWorld(t, 1, 10)

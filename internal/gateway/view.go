@@ -21,10 +21,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// view answers what callers ask about the clusters of a generation: each is
-// shown those that it may use.
+// view returns the handler for the view of a generation's clusters. Each caller receives only the
+// clusters that it may use.
 func (c *route) view(g *generation) http.Handler {
-	// While it is in force, and not any other, however little differs: that is rare.
+	// The view is valid only while its own generation is current. Changes of the generation are rare.
 	shown := c.gateway.whileInForce(func(now *generation) bool { return now == g },
 		&views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
 			u, _ := request.UserFrom(r.Context())
@@ -42,8 +42,9 @@ func (c *route) view(g *generation) http.Handler {
 	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 
-// clustersOf returns the clusters that the callers of a tenant may use, by name, but for those
-// where a credential of that time, nil for none that was asked about, may be a deleted tenant's.
+// clustersOf returns the clusters that the callers of a tenant may use, sorted by name. It omits
+// clusters in which a credential issued at that time may belong to a deleted tenant. If issued is
+// nil, it returns none.
 func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Cluster {
 	all := []views.Cluster{}
 	for _, name := range slices.Sorted(maps.Keys(now.routes)) {
@@ -63,15 +64,16 @@ func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Clust
 }
 
 const (
-	// viewsAtOnce is how many requests for the view of the clusters a tenant may have at the same time.
+	// viewsAtOnce is how many requests for the view of the clusters a tenant may have at the same
+	// time.
 	viewsAtOnce = 64
-	// versionEvery is how often a cluster is asked for its version.
+	// versionEvery is the interval at which the gateway requests the version of a cluster.
 	versionEvery = time.Minute
-	// versionBytes is the longest that is kept of it.
+	// versionBytes limits the length of a version. Longer ones are ignored.
 	versionBytes = 64
 )
 
-// followVersion asks the cluster for its version until ctx ends, at once and then now and again.
+// followVersion requests the version of the cluster immediately and at intervals, until ctx ends.
 func (k *cluster) followVersion(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// viewed is a gateway before three clusters, each of which other tenants may use.
+// viewed returns a gateway in front of three clusters, each with a different list of tenants.
 func viewed(t *testing.T) *world {
 	t.Helper()
 	of := func(name, tenants, more string) string {
@@ -39,7 +39,7 @@ func viewed(t *testing.T) *world {
 	return w
 }
 
-// view returns a client of the view.
+// view returns a client of the view of the clusters.
 func (w *world) view(token string) dynamic.ResourceInterface {
 	w.t.Helper()
 	config := &rest.Config{Host: w.server.URL + views.Path, BearerToken: token}
@@ -50,7 +50,7 @@ func (w *world) view(token string) dynamic.ResourceInterface {
 	return d.Resource(views.GroupVersion.WithResource(views.Resource))
 }
 
-// bearing returns a client that bears a token.
+// bearing returns a client that sends a token.
 func (w *world) bearing(token string) *http.Client {
 	client := *w.server.Client()
 	next := client.Transport
@@ -74,8 +74,8 @@ func namesOf(l *unstructured.UnstructuredList) string {
 	return strings.Join(names, " ")
 }
 
-// TestViewOfClusters: each caller sees the clusters that its tenant may use, and
-// cannot tell others from none.
+// TestViewOfClusters checks that each caller gets the clusters that its tenant may use. It gets the
+// same response for other clusters as for missing ones.
 func TestViewOfClusters(t *testing.T) {
 	t.Parallel()
 	w := viewed(t)
@@ -92,7 +92,7 @@ func TestViewOfClusters(t *testing.T) {
 		strings.ReplaceAll(err.Error(), "us1", "us9") != none.Error() {
 		t.Errorf("another's cluster: %v, %v; none: %v", hidden, err, none)
 	}
-	waittest.Until(t, func() error { // the versions come by themselves
+	waittest.Until(t, func() error { // the gateway reads the versions asynchronously
 		eu, err := bob.Get(t.Context(), "eu1", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -118,8 +118,8 @@ func TestViewOfClusters(t *testing.T) {
 	}
 }
 
-// TestViewAndPredecessors: a credential that may be a deleted tenant's, who had the name, is shown
-// no cluster that would refuse it for that.
+// TestViewAndPredecessors checks that the view omits clusters that reject a credential because it
+// may belong to a deleted tenant of the same name.
 func TestViewAndPredecessors(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
@@ -149,7 +149,7 @@ type errUnlike map[string]any
 
 func (e errUnlike) Error() string { return fmt.Sprintf("it is %v", map[string]any(e)) }
 
-// TestViewRefuses: what the view does not do, and for whom.
+// TestViewRefuses checks the requests that the view rejects.
 func TestViewRefuses(t *testing.T) {
 	t.Parallel()
 	w := viewed(t)
@@ -190,7 +190,7 @@ func TestViewRefuses(t *testing.T) {
 	}
 }
 
-// TestViewIsAnAPI: clients of Kubernetes discover the view, and print it as a table.
+// TestViewIsAnAPI checks that Kubernetes clients can discover the view, and print it as a table.
 func TestViewIsAnAPI(t *testing.T) {
 	t.Parallel()
 	w := viewed(t)
@@ -230,7 +230,7 @@ func TestViewIsAnAPI(t *testing.T) {
 	}
 }
 
-// accepting asks for an answer of some form.
+// accepting sends a request with an Accept header.
 func (w *world) accepting(ctx context.Context, token, path, accept string) (int, string) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.server.URL+path, http.NoBody)
@@ -241,8 +241,8 @@ func (w *world) accepting(ctx context.Context, token, path, accept string) (int,
 	return w.read(w.bearing(token).Do(req)) //nolint:bodyclose // read does
 }
 
-// TestViewIsOff where the configuration does not ask for it: the path is one of
-// the cluster at the root.
+// TestViewIsOff checks that the view is disabled by default. Its path then belongs to the root
+// cluster.
 func TestViewIsOff(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)

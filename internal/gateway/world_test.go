@@ -45,7 +45,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestMain has clients follow stand-ins as the command does: see internal/serving/command.
+// TestMain sets the timeouts of clients as the command does. See internal/serving/command.
 func TestMain(m *testing.M) {
 	for name, value := range state.HTTP2Timeouts() {
 		_ = os.Setenv(name, value)
@@ -54,17 +54,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// soon bounds what has to happen within a second, on a busy machine.
+// soon is the time limit for events that take less than a second, except on a busy machine.
 const soon = 20 * time.Second
 
-// The credentials of the gateway at a stand-in.
+// The gateway's credentials in a fake cluster.
 const (
 	readerToken       = "reader-token"
 	impersonatorToken = "impersonator-token"
 )
 
-// standIn is a kube-apiserver as far as a gateway needs one: it knows namespaces, and records
-// what comes to it as whom.
+// standIn is a fake kube-apiserver. It serves namespaces, and records the requests that it
+// receives, with their identities.
 type standIn struct {
 	*httptest.Server
 	key   *authntest.Key
@@ -72,31 +72,31 @@ type standIn struct {
 
 	mu          sync.Mutex
 	readerToken string
-	tokens      map[string]string // of whom
-	namespaces  map[string]string // and whose they are
-	again       map[string]int    // how often each was made anew
-	swept       string            // what the controller says of labels
-	retired     []string          // tenants that had a name before, by that
-	definitions []string          // of custom resources, by name, besides the project's
+	tokens      map[string]string // user names by token
+	namespaces  map[string]string // owners by namespace
+	again       map[string]int    // how often each namespace was created again
+	swept       string            // content of the ConfigMap about the backfill of labels
+	retired     []string          // IDs of deleted tenants
+	definitions []string          // names of CustomResourceDefinitions, besides the project's
 	lacks       []string          // the project's resources that are not defined
-	changed     chan struct{}     // closed when they are others
+	changed     chan struct{}     // closed at each change
 	came        []request
-	reviewed    int // tokens
-	// allow says who may impersonate; answer, where it is set and says so, is what is
-	// answered to what was sent on.
+	reviewed    int // number of tokens
+	// allow decides SubjectAccessReviews. If answer is set and returns true, it has written the
+	// response to a forwarded request.
 	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
 	answer func(http.ResponseWriter, *http.Request) bool
-	// answerReader is answer for what the gateway asks for itself.
+	// answerReader is answer for the requests of the gateway itself.
 	answerReader func(http.ResponseWriter, *http.Request) bool
 }
 
-// request is one that was sent on.
+// request is a request that the gateway forwarded.
 type request struct {
 	*http.Request
 	body string
 }
 
-// as returns who a request is of.
+// as returns the identity of a request.
 func (r *request) as() string {
 	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken &&
 		r.Header.Get("Impersonate-User") == "" {
@@ -129,7 +129,7 @@ func newStandIn(t testing.TB, namespaces map[string]string) *standIn {
 	return s
 }
 
-// set changes whose a namespace is.
+// set changes the owner of a namespace.
 func (s *standIn) set(namespace, owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *standIn) set(namespace, owner string) {
 	s.changed = make(chan struct{})
 }
 
-// makeAgain deletes a namespace and makes one of that name that is another's.
+// makeAgain deletes a namespace and creates it again with an owner.
 func (s *standIn) makeAgain(namespace, owner string) {
 	s.become(func() {
 		if s.again == nil {
@@ -149,7 +149,7 @@ func (s *standIn) makeAgain(namespace, owner string) {
 	s.set(namespace, owner)
 }
 
-// sweep says whose labels hold.
+// sweep changes the content of the ConfigMap about the backfill of labels.
 func (s *standIn) sweep(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,14 +158,14 @@ func (s *standIn) sweep(text string) {
 	s.changed = make(chan struct{})
 }
 
-// become changes what it does.
+// become changes the fake cluster.
 func (s *standIn) become(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// sent returns what was sent on so far, and forgets it.
+// sent returns and clears the forwarded requests.
 func (s *standIn) sent() []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,8 +173,8 @@ func (s *standIn) sent() []request {
 	return s.came
 }
 
-// namespaceOf is one of a name that was made so often before: the first an hour before the test began,
-// the next an hour after it, so that no test waits.
+// namespaceOf returns a Namespace. Its creation time is an hour before the test began. After a new
+// creation, it is at least an hour after that, so that no test needs to wait.
 func (s *standIn) namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 	uid := types.UID(fmt.Sprintf("u-%d", before+1))
 	ns := &corev1.Namespace{
@@ -192,7 +192,7 @@ func (s *standIn) namespaceOf(name, owner, version string, before int) *corev1.N
 	return ns
 }
 
-// definitionOf is that of a namespaced kind.
+// definitionOf returns the CustomResourceDefinition of a namespaced kind.
 func definitionOf(name string) json.RawMessage {
 	plural, group, _ := strings.Cut(name, ".")
 	return fmt.Appendf(nil,
@@ -204,7 +204,7 @@ func definitionOf(name string) json.RawMessage {
 		name, group, plural)
 }
 
-// ownDefinitions are those of the project's kinds, but for some.
+// ownDefinitions returns the CustomResourceDefinitions of the project, except some.
 func ownDefinitions(lacks []string) []any {
 	items := []any{}
 	for file, text := range deploy.Definitions() {
@@ -223,7 +223,7 @@ func ownDefinitions(lacks []string) []any {
 	return items
 }
 
-// lists are the kinds of the lists that the gateway's clients read.
+// lists returns the kinds of the lists that the gateway's clients read.
 func lists() map[string]string {
 	return map[string]string{
 		"namespaces":                      "NamespaceList",
@@ -249,7 +249,7 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	case "Bearer " + reader:
 		s.serveReader(w, r)
 		return
-	case "Bearer " + readerToken: // until it was rotated
+	case "Bearer " + readerToken: // after a rotation
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
@@ -388,10 +388,10 @@ func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string)
 	}
 }
 
-// The gateway's names at a stand-in.
+// The gateway's user names in a fake cluster.
 const readerName, impersonatorName = "gateway-reads", "gateway-acts"
 
-// reviewSelf tells somebody his name.
+// reviewSelf responds to a SelfSubjectReview.
 func reviewSelf(w http.ResponseWriter, name string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
@@ -410,7 +410,7 @@ func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if strings.HasSuffix(r.URL.Path, "/tokenreviews") {
 		var review authenticationv1.TokenReview
-		_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // nothing, if it is none
+		_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // empty if the body is malformed
 		s.mu.Lock()
 		name, known := s.tokens[review.Spec.Token]
 		s.reviewed++
@@ -430,7 +430,7 @@ func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var review authorizationv1.SubjectAccessReview
-	_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // nothing, if it is none
+	_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // empty if the body is malformed
 	s.mu.Lock()
 	allow := s.allow
 	s.mu.Unlock()
@@ -439,19 +439,19 @@ func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// token returns one of the cluster that is of somebody, signed by its key.
+// token returns a token of the cluster for a subject, signed by its key.
 func (s *standIn) token(t *testing.T, subject string) string {
 	t.Helper()
 	return s.tokenUntil(t, subject, time.Now().Add(time.Hour))
 }
 
-// tokenUntil is token for one that ends at a time.
+// tokenUntil is token with an expiry.
 func (s *standIn) tokenUntil(t *testing.T, subject string, end time.Time) string {
 	t.Helper()
 	return s.tokenBetween(t, subject, time.Now(), end)
 }
 
-// tokenBetween is tokenUntil for one that was issued at a time.
+// tokenBetween is tokenUntil with a time of issue.
 func (s *standIn) tokenBetween(t *testing.T, subject string, issued, end time.Time) string {
 	t.Helper()
 	text := s.key.MustSign(map[string]any{
@@ -466,13 +466,13 @@ func (s *standIn) tokenBetween(t *testing.T, subject string, issued, end time.Ti
 	return text
 }
 
-// kubeconfig writes one for a token.
+// kubeconfig writes a kubeconfig with a token.
 func (s *standIn) kubeconfig(t testing.TB, path, token string) {
 	t.Helper()
 	writeKubeconfig(t, path, s.URL, s.Certificate().Raw, token)
 }
 
-// world is a gateway before stand-ins.
+// world is a gateway in front of fake clusters.
 type world struct {
 	t        testing.TB
 	dir      string
@@ -480,10 +480,11 @@ type world struct {
 	gateway  *gateway.Gateway
 	clusters map[string]*standIn
 	registry metrics.KubeRegistry
-	older    atomic.Int64 // than they are connections seem, in ns
+	older    atomic.Int64 // age that is added to each connection, in ns
 }
 
-// header begins a configuration: three callers by token, of two tenants and of the system's.
+// header begins a configuration. It has the tokens of two tenants' callers and of one system
+// caller.
 const header = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -498,20 +499,20 @@ gateway:
 
 const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
-// entry is a cluster in a configuration.
+// entry returns a cluster in a configuration.
 func entry(name, more string) string {
 	return fmt.Sprintf("  - { name: %[1]s, tenants: [\"*\", system], admission: Unchecked, reader: { kubeConfigFile: "+
 		"%[1]s-reader }, impersonator: { kubeConfigFile: %[1]s-imp }%[2]s }\n",
 		name, more)
 }
 
-// newWorld starts a gateway of a configuration that goes on after the header.
+// newWorld starts a gateway. The configuration is header followed by config.
 func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world {
 	t.Helper()
 	return newTracedWorld(t, config, clusters, nil)
 }
 
-// newTracedWorld is newWorld of a gateway that makes spans.
+// newTracedWorld is newWorld with a tracer.
 func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, recorded trace.TracerProvider) *world {
 	t.Helper()
 	w := &world{
@@ -566,10 +567,10 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// askAgain is in the answer to a request that a new configuration interrupts.
+// askAgain is part of the response to a request that a new configuration interrupts.
 const askAgain = "try again"
 
-// until asks until a status comes. After a 200 no part of a configuration is about to count.
+// until repeats a request until it gets a status and no new configuration is being applied.
 func (w *world) until(want int, token, path string) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
@@ -580,7 +581,7 @@ func (w *world) until(want int, token, path string) {
 	})
 }
 
-// getAgain is get for a client that asks again if a new configuration interrupts the answer.
+// getAgain is get with retries while a new configuration interrupts the request.
 func (w *world) getAgain(token, path string) (code int, text string) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
@@ -592,7 +593,7 @@ func (w *world) getAgain(token, path string) (code int, text string) {
 	return code, text
 }
 
-// get asks over HTTP/2, and returns the answer.
+// get sends a request over HTTP/2, and returns the response.
 func (w *world) get(token, path string, headers ...string) (int, string) {
 	w.t.Helper()
 	return w.do(token, http.MethodGet, path, "", headers...)
@@ -603,7 +604,7 @@ func (w *world) do(token, method, path, body string, headers ...string) (int, st
 	return w.read(w.open(w.t.Context(), token, method, path, body, headers...), nil)
 }
 
-// read returns an answer.
+// read returns the status and body of a response.
 func (w *world) read(resp *http.Response, err error) (int, string) {
 	w.t.Helper()
 	if err != nil {
@@ -642,7 +643,7 @@ func (w *world) open(ctx context.Context, token, method, path, body string, head
 	return resp
 }
 
-// dial connects to the gateway by a protocol.
+// dial connects to the gateway with a protocol.
 func (w *world) dial(protocol string) *tls.Conn {
 	w.t.Helper()
 	pool := x509.NewCertPool()
@@ -661,7 +662,7 @@ func (w *world) dial(protocol string) *tls.Conn {
 	return conn.(*tls.Conn)
 }
 
-// upgraded is what alice has open in a pod.
+// upgraded returns an upgraded connection of alice to a Pod.
 func (w *world) upgraded() (*tls.Conn, *bufio.Reader) {
 	w.t.Helper()
 	conn, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\n" +
@@ -672,8 +673,7 @@ func (w *world) upgraded() (*tls.Conn, *bufio.Reader) {
 	return conn, reader
 }
 
-// raw sends what stands there on a connection of HTTP/1.1, and returns the
-// connection and the answer.
+// raw sends text over an HTTP/1.1 connection, and returns the connection and the response.
 func (w *world) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	w.t.Helper()
 	conn := w.dial("http/1.1")

@@ -15,19 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// writers are those of the answers that are on their way. A write of which nothing moves for
-// blockedFor is cut off: by who looks at all of them now and then, since a deadline for each write
-// would cost more than the write (over HTTP/2 it is a message to the connection's own goroutine).
-// Safe for concurrent use.
+// writers are the writers of the responses in progress. A write without progress for blockedFor is
+// aborted. A loop checks all writers at intervals, because a deadline for each write would cost
+// more than the write. Over HTTP/2, a deadline is a message to the goroutine of the connection. It
+// is safe for concurrent use.
 type writers struct {
 	mu   sync.Mutex
 	open map[*timedWriter]struct{}
 }
 
-// lookEvery is how often the writers are looked at.
+// lookEvery is the interval at which the writers are checked.
 const lookEvery = 5 * time.Second
 
-// run cuts off writers that stand still until ctx ends.
+// run aborts blocked writes until ctx ends.
 func (all *writers) run(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(context.Context) { all.look(time.Now()) }, lookEvery)
 }
@@ -37,13 +37,13 @@ func (all *writers) look(now time.Time) {
 	defer all.mu.Unlock()
 	for w := range all.open {
 		if since := w.since.Load(); since != 0 && now.UnixNano()-since > int64(blockedFor) {
-			_ = w.control.SetWriteDeadline(now) // which has ended, if that is not possible any more
+			_ = w.control.SetWriteDeadline(now) // an error means that the response has ended
 		}
 	}
 }
 
-// writes returns a writer of answers that is looked at until done is called. It has what the
-// writers of its protocol have.
+// writes returns a writer that is checked until done is called. It has the optional interfaces of
+// the writer that it wraps.
 func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *timedWriter, done func()) {
 	out = &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), code: http.StatusOK}
 	all.mu.Lock()
@@ -53,7 +53,7 @@ func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *t
 	all.open[out] = struct{}{}
 	all.mu.Unlock()
 	done = func() {
-		if out.code != http.StatusSwitchingProtocols && !out.finished { // the rest is written after the handler
+		if out.code != http.StatusSwitchingProtocols && !out.finished { // net/http writes the rest after the handler
 			_ = out.control.SetWriteDeadline(time.Now().Add(blockedFor))
 		}
 		all.mu.Lock()
@@ -74,13 +74,13 @@ func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *t
 type timedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	code    int // of the answer
-	// finished reports that the answer has its last deadline.
+	code    int // status of the response
+	// finished reports whether the response has its last deadline.
 	finished bool
-	since    atomic.Int64 // when what may block began, in ns; 0 for nothing
+	since    atomic.Int64 // start of the current write in ns, 0 if there is none
 }
 
-// within does what may block.
+// within runs a function that may block.
 func (w *timedWriter) within(do func()) {
 	w.since.Store(time.Now().UnixNano())
 	defer w.since.Store(0)
@@ -102,22 +102,22 @@ func (w *timedWriter) Write(b []byte) (n int, err error) {
 // Flush implements [http.Flusher].
 func (w *timedWriter) Flush() { _ = w.FlushError() }
 
-// FlushError is what [http.ResponseController] asks for.
+// FlushError is used by [http.ResponseController].
 func (w *timedWriter) FlushError() (err error) {
 	w.within(func() { err = w.control.Flush() })
 	return err
 }
 
-// Unwrap is what [http.ResponseController] asks for.
+// Unwrap is used by [http.ResponseController].
 func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// timedStreamWriter is of HTTP/2.
+// timedStreamWriter is the writer of a response over HTTP/2.
 type timedStreamWriter struct {
 	*timedWriter
 	http.CloseNotifier
 }
 
-// timedConnWriter is of HTTP/1.1.
+// timedConnWriter is the writer of a response over HTTP/1.1.
 type timedConnWriter struct {
 	*timedWriter
 	http.CloseNotifier
@@ -134,14 +134,14 @@ func (w *timedConnWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &timedConn{conn, w.timedWriter}, buffered, nil
 }
 
-// timedConn is a connection that was taken over from HTTP.
+// timedConn is a connection that was hijacked from HTTP.
 type timedConn struct {
 	net.Conn
 	writer *timedWriter
 }
 
-// CloseWrite tells the caller that no more comes while what it sends is still read:
-// [httputil.ReverseProxy] asks for it.
+// CloseWrite ends the data that the gateway sends, while it still reads from the caller.
+// [httputil.ReverseProxy] calls it.
 func (c *timedConn) CloseWrite() error {
 	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
 		return half.CloseWrite()

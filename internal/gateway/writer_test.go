@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// deadlines notes the deadlines of writes that are set.
+// deadlines records the write deadlines that are set.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	set []time.Time
@@ -23,13 +23,13 @@ type deadlines struct {
 
 func (d *deadlines) SetWriteDeadline(t time.Time) error { d.set = append(d.set, t); return nil }
 
-// hijacked is a connection to be taken over.
+// hijacked is a connection that can be hijacked.
 type hijacked struct{ net.Conn }
 
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.Conn, nil, nil }
 
-// TestWritersThatStandStill: what a caller does not read is cut off, what says nothing for long is
-// not, and what is left of an answer has its end.
+// TestWritersThatStandStill checks that a blocked write is aborted, but not a response without
+// writes. The rest of a response gets a deadline.
 func TestWritersThatStandStill(t *testing.T) {
 	var all writers
 	now := time.Now()
@@ -60,7 +60,7 @@ func TestWritersThatStandStill(t *testing.T) {
 			t.Errorf("%s, after its end: deadlines %v", what, d.set)
 		}
 	}
-	// So does one to a connection that was taken over.
+	// A write to a hijacked connection is recorded too.
 	here, there := net.Pipe()
 	defer func() { _ = here.Close() }()
 	_, w, done := all.writes(&deadlines{ResponseRecorder: httptest.NewRecorder()})
@@ -77,7 +77,7 @@ func TestWritersThatStandStill(t *testing.T) {
 	})
 	_ = there.Close()
 	done()
-	// A write says since when it goes on, and that it has ended.
+	// A write records when it began, and that it ended.
 	d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 	_, w, done = all.writes(d)
 	defer done()
@@ -89,7 +89,7 @@ func TestWritersThatStandStill(t *testing.T) {
 	if w.since.Load() != 0 {
 		t.Error("a write that has ended goes on")
 	}
-	// A connection that is somebody else's by now is left alone.
+	// An upgraded connection gets no deadline.
 	upgraded := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 	_, w, done = all.writes(upgraded)
 	w.code = http.StatusSwitchingProtocols
@@ -98,7 +98,7 @@ func TestWritersThatStandStill(t *testing.T) {
 	}
 }
 
-// halfClosed is a connection of which one direction can be closed.
+// halfClosed is a connection that supports CloseWrite.
 type halfClosed struct {
 	net.Conn
 	closed bool
@@ -106,8 +106,8 @@ type halfClosed struct {
 
 func (h *halfClosed) CloseWrite() error { h.closed = true; return nil }
 
-// TestHalvesAreClosed: of a connection that was taken over what comes is still
-// read when no more is sent.
+// TestHalvesAreClosed checks that closing a hijacked connection for writing does not close it for
+// reading.
 func TestHalvesAreClosed(t *testing.T) {
 	conn := &halfClosed{}
 	if err := (&timedConn{conn, &timedWriter{}}).CloseWrite(); err != nil || !conn.closed {

@@ -16,8 +16,8 @@ var (
 	errAllHold     = errors.New("callers read too many large objects of views at the same time")
 )
 
-// Budget limits the bytes of the objects that are held for all responses at the same time, and for
-// those of each tenant. It is safe for concurrent use.
+// Budget limits the bytes of objects that are held in memory at the same time, for all responses
+// and for the responses to each tenant. It is safe for concurrent use.
 type Budget struct {
 	all, each int64
 
@@ -26,21 +26,21 @@ type Budget struct {
 	byTenant map[string]int64
 }
 
-// NewBudget returns a budget of a number of bytes in total, and for each tenant.
+// NewBudget returns a budget with limits, in bytes, in total and for each tenant.
 func NewBudget(all, each int64) *Budget {
 	return &Budget{all: all, each: each, byTenant: map[string]int64{}}
 }
 
 func (b *Budget) hold(tenant string) *holding { return &holding{budget: b, tenant: tenant} }
 
-// holding is what one response to a tenant holds.
+// holding is the number of bytes that one response to a tenant holds.
 type holding struct {
 	budget *Budget
 	tenant string
 	bytes  int64
 }
 
-// add holds bytes until release is called, also with an error.
+// add holds bytes until release is called, even if it returns an error.
 func (h *holding) add(n int) error {
 	b := h.budget
 	b.mu.Lock()
@@ -70,7 +70,7 @@ func (h *holding) release() {
 	h.bytes = 0
 }
 
-// refusalOf returns the response to an error of a budget, or nil for another error.
+// refusalOf returns the response to an error of a budget, or nil for other errors.
 func refusalOf(err error) *apierrors.StatusError {
 	switch {
 	case errors.Is(err, errTenantHolds):

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestShares checks that a tenant cannot use up the memory of the views, and what its callers and
-// those of other tenants get instead.
+// TestShares checks that one tenant cannot use up the memory of the views. It also checks the
+// responses to its callers and to callers of other tenants.
 func TestShares(t *testing.T) {
 	b := NewBudget(100, 40)
 	var all []*holding
@@ -29,7 +29,7 @@ func TestShares(t *testing.T) {
 		{"acme", 40, nil},
 		{"acme", 1, errTenantHolds},
 		{"globex", 40, nil},
-		{"initech", 41, errTooLarge}, // alone
+		{"initech", 41, errTooLarge}, // more than one tenant may hold
 		{"umbrella", 1, errAllHold},
 	} {
 		if err := hold(c.tenant, c.bytes); !errors.Is(err, c.want) {

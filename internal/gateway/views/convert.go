@@ -15,7 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 )
 
-// conversion is the form of a response: the kind that the caller requests, or "" for the objects.
+// conversion is the kind to which a response is converted, or "" if the caller requests the objects
+// themselves.
 type conversion string
 
 const (
@@ -23,7 +24,7 @@ const (
 	asPartial conversion = "PartialObjectMetadata"
 )
 
-// forms are the forms that a caller may request. Watches have no tables.
+// forms are the kinds that a caller may request. Watches have no tables.
 type forms struct {
 	tables
 
@@ -40,7 +41,7 @@ func (f forms) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersion
 		(kind == asPartial || f.table && target.Kind == string(asTable))
 }
 
-// negotiate returns the form of the response to a request.
+// negotiate returns the requested form of a response.
 func negotiate(r *http.Request, allowed forms) (conversion, *apierrors.StatusError) {
 	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), allowed)
 	if err != nil || !allowed.table && media.Accepted.MediaType != runtime.ContentTypeJSON {
@@ -59,7 +60,7 @@ func errNotAcceptable() *apierrors.StatusError {
 	return out
 }
 
-// converted returns an object of a view in the form.
+// converted returns an object of a view in the requested form.
 func (c conversion) converted(object map[string]any) map[string]any {
 	if c != asPartial {
 		return object
@@ -109,7 +110,7 @@ func (c conversion) send(w http.ResponseWriter, r *http.Request, object map[stri
 	negotiated(w, r, in, &unstructured.Unstructured{Object: object})
 }
 
-// table writes the names of objects as a table.
+// table writes a table with the names of objects.
 func (c conversion) table(w http.ResponseWriter, r *http.Request, items []any, resourceVersion string) {
 	out := &metav1.Table{
 		ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion},

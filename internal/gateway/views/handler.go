@@ -21,13 +21,15 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 )
 
-// Handler serves the views below [Path], which was taken off. Safe for concurrent use.
+// Handler serves the view of the clusters. The caller MUST remove [Path] from the request's path.
+// It is safe for concurrent use.
 type Handler struct {
-	// Clusters returns those that the caller of a request may use, or the error that he is answered.
+	// Clusters returns the clusters that the caller of a request may use, or the error to respond
+	// with.
 	Clusters func(r *http.Request) ([]Cluster, *apierrors.StatusError)
 }
 
-// discovery is the version of what is about the views, and of errors.
+// discovery is the version of discovery documents and of errors.
 var discovery = schema.GroupVersion{Version: "v1"}
 
 var resource = GroupVersion.WithResource(Resource).GroupResource()
@@ -63,7 +65,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // versionPath is the path of the views' version.
 const versionPath = "/apis/" + group + "/" + version
 
-// discover responds to a discovery request, and reports whether the path is one.
+// discover responds to a discovery request. It reports whether the path is one.
 func discover(w http.ResponseWriter, r *http.Request, path string, resources ...metav1.APIResource) bool {
 	all := metav1.APIGroup{Name: GroupVersion.Group}
 	all.PreferredVersion = metav1.GroupVersionForDiscovery{
@@ -96,7 +98,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	at := slices.IndexFunc(all, func(c Cluster) bool { return c.Name == name })
-	if at < 0 { // one that the caller may not use is not told from one that is not there
+	if at < 0 { // same response as for a cluster that the caller may not use
 		write(w, r, apierrors.NewNotFound(resource, name))
 		return
 	}
@@ -133,11 +135,11 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, r, &ClusterList{Items: all}, all)
 }
 
-// answer writes an object, or the table of what is in it where that is asked for.
+// answer writes an object, or a table of the items if the caller requests one.
 func answer(w http.ResponseWriter, r *http.Request, object runtime.Object, items []Cluster) {
 	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), tables{})
 	if err != nil {
-		respond(w, r, GroupVersion, object) // which says so
+		respond(w, r, GroupVersion, object) // it responds with the error
 		return
 	}
 	if media.Convert == nil {
@@ -147,7 +149,7 @@ func answer(w http.ResponseWriter, r *http.Request, object runtime.Object, items
 	respond(w, r, metav1.SchemeGroupVersion, table(items, metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))))
 }
 
-// table has the columns name, reachable, version and, as kubectl's --show-labels adds them, labels.
+// table returns a table of clusters. kubectl prints the column for labels only with -o wide.
 func table(items []Cluster, include metav1.IncludeObjectPolicy) *metav1.Table {
 	out := &metav1.Table{
 		Rows: make([]metav1.TableRow, len(items)),
@@ -200,7 +202,7 @@ func write(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
 	responsewriters.ErrorNegotiated(err, codecs(), discovery, w, r)
 }
 
-// text writes JSON and YAML: the views have no protocol buffers.
+// text encodes JSON and YAML. The views do not support protocol buffers.
 type text struct{ serializer.CodecFactory }
 
 // SupportedMediaTypes implements [runtime.NegotiatedSerializer].
@@ -218,7 +220,7 @@ var codecs = sync.OnceValue(func() text {
 	return text{serializer.NewCodecFactory(scheme)}
 })
 
-// tables lets answers be asked for as a Table.
+// tables allows callers to request a Table.
 type tables struct{}
 
 // AllowsMediaTypeTransform implements [negotiation.EndpointRestrictions].

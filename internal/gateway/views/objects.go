@@ -27,35 +27,35 @@ import (
 type ObjectView struct {
 	// Name is the name of the view's resource.
 	Name string
-	// Source is the resource that is read.
+	// Source is the resource that the view reads.
 	Source schema.GroupVersionResource
-	// Shows reduces an object to the part of a namespace.
+	// Shows reduces an object to the part that belongs to a namespace.
 	Shows *projection.Projection
 }
 
-// kind returns the kind of the view's objects: its name with a capital letter.
+// kind returns the kind of the view's objects, which is its name with a capital letter.
 func (v *ObjectView) kind() string { return strings.ToUpper(v.Name[:1]) + v.Name[1:] }
 
 func (v *ObjectView) resource() schema.GroupResource {
 	return schema.GroupResource{Group: group, Resource: v.Name}
 }
 
-// Objects serves the views of one cluster's objects below [Path], which the caller has removed from
-// the path. Requests must have a RequestInfo. It is safe for concurrent use.
+// Objects serves the views of one cluster's objects. The caller MUST remove [Path] from the
+// request's path. Requests MUST have a RequestInfo. It is safe for concurrent use.
 type Objects struct {
-	// Views are the views by name.
+	// Views contains the views by name.
 	Views map[string]*ObjectView
-	// Client reads the objects. It must not be limited to a namespace or a tenant.
+	// Client reads the objects. It MUST NOT be limited to a namespace or a tenant.
 	Client rest.Interface
-	// Authorize returns the reason why the caller may not make a request for a view, or nil. It
-	// MUST decide by the caller's own rights in the namespace of the request.
+	// Authorize returns an error if the caller may not make a request for a view. It MUST decide by
+	// the caller's own rights in the namespace of the request.
 	Authorize func(*http.Request) *apierrors.StatusError
 	// Tenant returns the name of the caller's tenant.
 	Tenant func(*http.Request) string
-	// Acquire returns the reason why the caller's tenant may not read the list of all objects now, or
-	// nil. If it is nil, the caller of Acquire must call leave afterwards, at least once.
+	// Acquire returns an error if the caller's tenant may not read the list of all objects now. If
+	// refused is nil, leave must be called afterwards, at least once.
 	Acquire func(*http.Request) (leave func(), refused *apierrors.StatusError)
-	// Failed returns the response to an error of the cluster. It must not repeat the error.
+	// Failed returns the response to an error of the cluster. It MUST NOT repeat the error.
 	Failed func(context.Context, error) *apierrors.StatusError
 	// Held limits the bytes of objects that are held for responses.
 	Held *Budget
@@ -145,7 +145,7 @@ func (h *Objects) get(w http.ResponseWriter, r *http.Request, v *ObjectView, inf
 		return
 	}
 	object, belongs := v.part(raw, info.Namespace)
-	if !belongs || nameOf(object) != info.Name { // as if it did not exist
+	if !belongs || nameOf(object) != info.Name { // same response as for an object that does not exist
 		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
 		return
 	}
@@ -180,7 +180,7 @@ func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, in
 		items = append(items, object)
 		return held.add(len(raw))
 	})
-	leave() // before the caller reads the response, which may take long
+	leave() // sending the response to the caller may take long
 	if err != nil {
 		write(w, r, h.refusal(r.Context(), err))
 		return
@@ -188,7 +188,8 @@ func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, in
 	convert.all(w, r, v, items, version)
 }
 
-// refusal returns the response to an error from reading the objects. It repeats nothing of the error.
+// refusal returns the response to an error from reading the objects. It repeats nothing of the
+// error.
 func (h *Objects) refusal(ctx context.Context, err error) *apierrors.StatusError {
 	if refused := refusalOf(err); refused != nil {
 		return refused
@@ -208,11 +209,11 @@ func errExpired() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("the resourceVersion is too old: list the view again")
 }
 
-// options are those of a list or a watch. RequestInfo reads the name that the request was authorized
-// for from the same field selector.
+// options are the options of a list or a watch. The field selector is also the source of the name
+// in RequestInfo, for which the request was authorized.
 type options struct{ internalversion.ListOptions }
 
-// parseOptions returns the options of a list or a watch. It refuses every option that a view does
+// parseOptions returns the options of a list or a watch. It rejects every option that a view does
 // not support, except limit: a list has one page.
 func parseOptions(r *http.Request, info *request.RequestInfo) (*options, *apierrors.StatusError) {
 	out := &options{}
@@ -241,8 +242,8 @@ func parseOptions(r *http.Request, info *request.RequestInfo) (*options, *apierr
 	return out, nil
 }
 
-// matches reports whether the part of an object is selected. Labels that the view does not show are
-// not there for selectors either.
+// matches reports whether an object's part matches the selectors. Selectors do not match labels
+// that the view does not show.
 func (o *options) matches(object map[string]any) bool {
 	name, namespace, shown := nameOf(object), stringAt(object, "metadata", "namespace"), labelsOf(object)
 	return (o.LabelSelector == nil || o.LabelSelector.Matches(shown)) &&

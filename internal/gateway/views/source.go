@@ -20,7 +20,7 @@ import (
 const (
 	// objectBytes is the maximum size of one object. etcd accepts 1.5 MiB by default.
 	objectBytes = 4 << 20
-	// listWithin is the time in which a list must be complete.
+	// listWithin is the timeout for reading a whole list.
 	listWithin = time.Minute
 )
 
@@ -33,7 +33,7 @@ var (
 type metered struct {
 	io.Reader
 	left int
-	held *holding // holds what is read; nil if it is not held
+	held *holding // adds the bytes that are read, nil if they are not held
 }
 
 func (m *metered) Read(p []byte) (int, error) {
@@ -49,7 +49,7 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// part returns the part of an object, JSON, that belongs to a namespace, or false if no part does.
+// part returns the part of a JSON object that belongs to a namespace, or false if there is none.
 func (v *ObjectView) part(raw []byte, namespace string) (map[string]any, bool) {
 	var object map[string]any
 	if err := utiljson.Unmarshal(raw, &object); err != nil {
@@ -72,7 +72,7 @@ func (h *Objects) request(v *ObjectView) *rest.Request {
 		SetHeader("Accept", "application/json")
 }
 
-// read returns an object, which held holds.
+// read returns an object and adds its size to held.
 func (h *Objects) read(
 	ctx context.Context, v *ObjectView, name, resourceVersion string, held *holding,
 ) ([]byte, error) {
@@ -102,7 +102,7 @@ func (h *Objects) readAll(
 			r = r.Param(name, value)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, listWithin) // at the beginning of a watch, too
+	ctx, cancel := context.WithTimeout(ctx, listWithin) // also for the list at the beginning of a watch
 	defer cancel()
 	body, err := r.Stream(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (h *Objects) readAll(
 	return readList(body, each)
 }
 
-// readList calls each for every item of a list, JSON, and returns its resource version.
+// readList calls each for every item of a JSON list, and returns the list's resource version.
 func readList(body io.Reader, each func(raw []byte) error) (resourceVersion string, err error) {
 	in := &metered{Reader: body, left: objectBytes}
 	dec := json.NewDecoder(in)
@@ -179,13 +179,13 @@ func expect(dec *json.Decoder, want json.Delim) error {
 	return err
 }
 
-// event is one of a watch.
+// event is an event of a watch.
 type event struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`
 }
 
-// openWatch opens a watch of the objects after a resource version.
+// openWatch opens a watch of the objects that begins at a resource version.
 func (h *Objects) openWatch(
 	ctx context.Context, v *ObjectView, resourceVersion string, o *options,
 ) (next func() (*event, error), closed func(), err error) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestReadList: every item of a list is read, and nothing of a list of another form.
+// TestReadList checks that every item of a list is read, and that text of another form is rejected.
 func TestReadList(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"kind":"L","metadata":{"resourceVersion":"5"},"items":[{"a":1},{"b":2}]}`: `{"a":1}{"b":2} 5`,
@@ -36,7 +36,7 @@ func TestReadList(t *testing.T) {
 	}
 }
 
-// TestReadListLimits: an object and the objects that are held together have a maximum size.
+// TestReadListLimits checks the size limits of one object and of all objects that are held at once.
 func TestReadListLimits(t *testing.T) {
 	object := `{"a":"` + strings.Repeat("x", objectBytes/2) + `"}`
 	list := func(n int) io.Reader {
@@ -64,12 +64,12 @@ func TestReadListLimits(t *testing.T) {
 	}
 }
 
-// repeated is text without an end.
+// repeated is a reader of endless text.
 type repeated struct{}
 
 func (*repeated) Read(p []byte) (int, error) { return copy(p, strings.Repeat("0", len(p))), nil }
 
-// FuzzReadList: no text makes the reader panic, and every item that is read is JSON.
+// FuzzReadList checks that no text makes the reader panic, and that every item is valid JSON.
 func FuzzReadList(f *testing.F) {
 	f.Add(`{"kind":"L","metadata":{"resourceVersion":"5"},"items":[{"a":1},{"b":2}]}`)
 	f.Add(`{"items":[[[]],null,"x"],"items":[1]}`)

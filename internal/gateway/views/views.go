@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package views contains the read-only resources that a gateway serves itself, in the group
-// gateway.kubetenant.dev. They have a root and a discovery of their own, so that kubectl reads them
-// like any API. The gateway stores nothing for them.
+// Package views contains the read-only resources in the group gateway.kubetenant.dev that a gateway
+// serves itself. They have their own root path and discovery, so that kubectl reads them like any
+// API. The gateway stores no data for them.
 //
 //   - [Handler] serves the view of the clusters, from the configuration.
 //   - [Objects] serves namespaced views of cluster-scoped objects of one cluster.
@@ -15,17 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Path is the root of the views: a kubeconfig's server ends in it.
+// Path is the root path of the views. The server URL in a kubeconfig ends with it.
 const Path = "/gateway"
 
-// ClustersPath is the prefix of the paths of a gateway that name one of its clusters.
+// ClustersPath is the prefix of a gateway's paths that name a cluster.
 const ClustersPath = "/clusters/"
 
 // MalformedClusterPath is the message of the 400 response to every malformed cluster part of a
-// path. It repeats nothing of the path. "kubectl tenant" recognizes a gateway by it.
+// path. It repeats nothing of the path. "kubectl tenant" recognizes a gateway by this message.
 const MalformedClusterPath = "malformed cluster part in the path"
 
-// Resource and Kind name the view of clusters.
+// Resource and Kind are the names of the view of the clusters.
 const (
 	Resource = "clusters"
 	Kind     = "Cluster"
@@ -33,26 +33,27 @@ const (
 
 const group, version = "gateway.kubetenant.dev", "v1alpha1"
 
-// GroupVersion is that of the views.
+// GroupVersion is the group and version of the views.
 var GroupVersion = schema.GroupVersion{Group: group, Version: version}
 
-// Cluster is a cluster that the caller may use. Its name stands in paths, /clusters/<name>/...
+// Cluster is a cluster that the caller may use. Paths contain its name: /clusters/<name>/...
 type Cluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Status            ClusterStatus `json:"status"`
 }
 
-// ClusterStatus is what the gateway that answers sees of a cluster.
+// ClusterStatus is the state of a cluster, as observed by the gateway that responds.
 type ClusterStatus struct {
-	// Reachable says that what is followed of the cluster is known as it is now: else its
-	// tenants' callers are denied.
+	// Reachable reports whether the gateway's data about the cluster is current. If it is not, the
+	// gateway denies tenants' requests to the cluster.
 	Reachable bool `json:"reachable"`
-	// Version of its kube-apiserver, as it last said; empty until it did.
+	// Version is the last version that the cluster's kube-apiserver reported. It is empty before the
+	// first report.
 	Version string `json:"version,omitempty"`
 }
 
-// ClusterList is a list of them.
+// ClusterList is a list of clusters.
 type ClusterList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`

@@ -20,15 +20,15 @@ type watching struct {
 	namespace string
 	options   *options
 	convert   conversion
-	// shown are the digests of the parts that the caller knows, by name.
+	// shown are the digests of the objects that the caller already has, by name.
 	shown map[string][sha256.Size]byte
 	out   *json.Encoder
 	flush func() error
 }
 
-// watch sends the changes of the parts that belong to a namespace. A list at the caller's resource
-// version shows which objects the caller knows, so that the caller sees an object that leaves the
-// namespace as deleted.
+// watch sends the changes of the parts that belong to a namespace. It first lists the objects at
+// the caller's resource version, to find out which ones the caller already has. The caller
+// therefore receives a deletion when such an object leaves the namespace.
 func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
 	convert, refused := negotiate(r, forms{})
 	if refused != nil {
@@ -81,8 +81,8 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	}
 }
 
-// begin reads the objects that the caller knows, and returns those to begin with and the resource
-// version to continue from.
+// begin reads the objects that the caller already has. It returns the initial objects to send, and
+// the resource version from which the watch continues.
 func (h *Objects) begin(
 	r *http.Request, s *watching, held *holding,
 ) (initial []map[string]any, from string, refused *apierrors.StatusError) {
@@ -92,7 +92,7 @@ func (h *Objects) begin(
 	}
 	defer leave()
 	known, match := s.options.ResourceVersion, metav1.ResourceVersionMatchExact
-	fresh := known == "" || known == "0" // the caller knows no objects yet
+	fresh := known == "" || known == "0" // the caller has no objects yet
 	if fresh {
 		match = ""
 	}
@@ -117,7 +117,7 @@ func (h *Objects) begin(
 	return initial, from, nil
 }
 
-// forward sends what an event of the cluster means in the namespace. An error ends the watch.
+// forward sends the result of an event of the cluster for the namespace. An error ends the watch.
 func (s *watching) forward(e *event) error {
 	switch watch.EventType(e.Type) {
 	case watch.Added, watch.Modified:
@@ -142,11 +142,11 @@ func (s *watching) forward(e *event) error {
 	}
 	status = failed.Status()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: discovery.String(), Kind: "Status"}
-	_ = s.out.Encode(map[string]any{"type": watch.Error, "object": &status}) // the watch ends either way
+	_ = s.out.Encode(map[string]any{"type": watch.Error, "object": &status}) // the watch ends even if this fails
 	return failed
 }
 
-// changed sends an object that was created or changed.
+// changed handles an object that was created or changed.
 func (s *watching) changed(raw []byte) error {
 	object, belongs := s.view.part(raw, s.namespace)
 	if !belongs || !s.options.matches(object) {
@@ -165,11 +165,11 @@ func (s *watching) changed(raw []byte) error {
 	case before != now:
 		return s.send(watch.Modified, object)
 	}
-	return nil // the change is in what the view does not show
+	return nil // only fields that the view does not show have changed
 }
 
-// left sends that an object is no longer in the view. The cluster has not sent the part that the
-// caller knows, so the event contains only the name and the resource version.
+// left sends a deletion if the caller has the object. The cluster has not sent the part of this
+// namespace, so the event contains only the name and the resource version.
 func (s *watching) left(name, resourceVersion string) error {
 	if _, known := s.shown[name]; !known {
 		return nil
@@ -178,7 +178,7 @@ func (s *watching) left(name, resourceVersion string) error {
 	return s.send(watch.Deleted, s.object(name, resourceVersion))
 }
 
-// object returns an object of the view without fields.
+// object returns an object of the view without its fields.
 func (s *watching) object(name, resourceVersion string) map[string]any {
 	metadata := map[string]any{"resourceVersion": resourceVersion}
 	if name != "" {
@@ -191,7 +191,7 @@ func (s *watching) send(what watch.EventType, object map[string]any) error {
 	return s.out.Encode(map[string]any{"type": what, "object": s.convert.converted(object)})
 }
 
-// digest identifies the part of an object without its resource version.
+// digest identifies the part of an object, ignoring its resource version.
 func digest(object map[string]any) [sha256.Size]byte {
 	metadata, _ := object["metadata"].(map[string]any)
 	version := metadata["resourceVersion"]
