@@ -35,9 +35,9 @@ type Options struct {
 	// Shared specifies the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
 	// IsAbout reports whether a cluster-scoped object of the project's own kinds is about a tenant.
-	// The callers of this tenant may get the object. It also reports true if no object has the name and
-	// the name is reserved for the tenant, so that these callers get a 404. It MUST report false if
-	// that is unknown, and for other resources. If nil, no object is about a tenant.
+	// The callers of this tenant may get the object. It also reports true if no object has the name
+	// and the name is reserved for the tenant, so that these callers get a 404. It MUST report false
+	// if that is unknown, and for other resources. If nil, no object is about a tenant.
 	IsAbout func(resource schema.GroupResource, name string, id tenant.ID) bool
 	// ObjectField returns a field, and the value that the field has in the objects about a tenant and
 	// in no other object. Lists and watches of these objects are limited by it. It MUST return

@@ -284,8 +284,8 @@ func (b *Boundary) decideCluster(
 	return verdict{reason: ReasonCluster}
 }
 
-// writesOwn reports whether a request writes the object that is about tenant id, or creates an object
-// whose name is not known yet. A creation by PATCH or PUT has the name.
+// writesOwn reports whether a request writes the object that is about tenant id, or creates an
+// object whose name is not known yet. A creation by PATCH or PUT has the name.
 func (b *Boundary) writesOwn(verb string, attrs *requestAttributes, id tenant.ID) bool {
 	switch verb {
 	case "create":

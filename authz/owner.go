@@ -108,9 +108,9 @@ func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, erro
 	return o.find(ctx, requester{certain: true}, namespace).owner()
 }
 
-// Namespace returns the Namespace that has the name now. It finds it as [Owners.Of] does and returns
-// nil if there is none. The error reports that the lookup failed or was limited. The caller MUST NOT
-// change the Namespace.
+// Namespace returns the Namespace that has the name now. It finds it as [Owners.Of] does and
+// returns nil if there is none. The error reports that the lookup failed or was limited. The caller
+// MUST NOT change the Namespace.
 func (o *Owners) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	is := o.find(ctx, requester{}, name)
 	return is.ns, is.err
