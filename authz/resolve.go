@@ -99,7 +99,7 @@ func (b *Boundary) identify(
 	}
 	real, err := b.Subjects.Of(ctx, state.real)
 	if err != nil {
-		if errors.Is(err, ErrDisagree) || errors.Is(err, tenant.ErrUnbound) { // without a tenant, impersonation is not allowed
+		if errors.Is(err, ErrDisagree) || errors.Is(err, tenant.ErrUnbound) { // no impersonation without a tenant
 			err = errImpersonation
 		}
 		return tenant.ID{}, u, err
