@@ -12,7 +12,7 @@ import (
 )
 
 // TestLineage checks credentials and records of a name that earlier tenants had. They are valid
-// only for the current tenant. If the name has no tenant, none is valid.
+// only for the current tenant. If the name belongs to no tenant, its records are not valid.
 func TestLineage(t *testing.T) {
 	made := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	before := []tenant.Retired{{UID: "old", At: made.Add(-time.Hour)}}

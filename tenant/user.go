@@ -27,7 +27,7 @@ var (
 // [ErrInvalid] if a key equals ExtraKey only under case folding, because another reader might
 // accept that key. With an error, the ID is zero. A nil u has no tenant.
 //
-// Security: callers MUST have authenticated u. A client that can write its extra can choose its
+// Security: callers MUST have authenticated u. A client that can write the extra can choose the
 // tenant.
 func Of(u user.Info) (ID, error) {
 	if u == nil {
