@@ -89,7 +89,6 @@ func newStack(s *stack.Stack, config *Config) (*Stack, error) {
 // If options is nil, the server runs the plugins of the Stack and then those in
 // generic.AdmissionControl. Otherwise, Apply adds the plugins to options, which the caller applies
 // later.
-// generic.AdmissionControl. Otherwise, Apply adds them to options, which the caller applies later.
 func (s *Stack) Apply(generic *genericapiserver.Config, options *genericoptions.AdmissionOptions) error {
 	return s.server.Apply(generic, options)
 }

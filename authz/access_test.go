@@ -68,8 +68,8 @@ func TestRulesByAccess(t *testing.T) {
 	}
 }
 
-// TestPathsByAccess checks that rules about paths are reduced to reads if the tenant may only read,
-// and removed if it is closed.
+// TestPathsByAccess checks rules about paths. With [authz.AccessReadOnly] they are reduced to
+// reads, and with [authz.AccessClosed] they are removed.
 func TestPathsByAccess(t *testing.T) {
 	r := &rules{paths: []authorizer.NonResourceRuleInfo{
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"*"}, NonResourceURLs: []string{"/api"}},

@@ -23,11 +23,11 @@ type requestAttributes struct {
 	version, namespace, name, subresource string
 
 	looked *lookup // the last lookup of a namespace
-	scope  Scope   // of the resource
+	scope  Scope   // scope of the resource
 	scoped bool    // scope is set
 }
 
-// lookup is the result of a namespace lookup. A namespace is looked up once for a request.
+// lookup is the result of a namespace lookup. There is one lookup of a namespace for each request.
 type lookup struct {
 	namespace string
 	found     found
@@ -93,8 +93,8 @@ func connects(subresource string) bool {
 }
 
 // isImpersonation reports whether attrs is an impersonation check and not the request itself. The
-// verb of a request for a path is its HTTP method, which cannot contain a colon (RFC 9110, section
-// 5.6.2).
+// verb of a request for a path is its HTTP method. A method cannot contain a colon (RFC 9110,
+// section 5.6.2).
 func (attrs *requestAttributes) isImpersonation() bool {
 	if !attrs.isResource {
 		return strings.HasPrefix(attrs.verb, "impersonate-on:")
@@ -111,8 +111,8 @@ func (attrs *requestAttributes) hasDotSegment() bool {
 
 func isDots(s string) bool { return s == "." || s == ".." }
 
-// isReview reports whether attrs is a review of another caller. Its answer tells whether a token or
-// name is known, or which tenant owns a namespace.
+// isReview reports whether attrs is a review of another caller. The answer reveals whether a token
+// or name is known, or which tenant owns a namespace.
 func (attrs *requestAttributes) isReview() bool { return isReview(attrs.resource) }
 
 func isReview(r schema.GroupResource) bool {

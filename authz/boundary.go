@@ -81,8 +81,8 @@ type Options struct {
 	// A tenant's caller may not impersonate other names.
 	QualifiedNames bool
 	// OwnPrefixes specifies that a namespace whose name begins with a tenant's prefix never belongs to
-	// another tenant. A tenant's caller is then told that a namespace with its own prefix does not
-	// exist.
+	// another tenant. Requests of a tenant's caller in a missing namespace with its own prefix are
+	// then delegated, so that the server can report that the namespace does not exist.
 	OwnPrefixes bool
 	// ReviewsElsewhere specifies that the server answers reviews of rules without [Boundary.RulesFor].
 	// Tenants may then not create them, because the answers would contain roles of other tenants.
@@ -201,17 +201,17 @@ func nameOf(u user.Info) string {
 type verdict struct {
 	delegate bool
 	excepted bool      // an exception allows the request
-	reason   Reason    // of a denial or an exception
-	rule     Rule      // by which the request is delegated
-	err      error     // for the log
-	owner    tenant.ID // of the object; zero if unowned or not looked up
+	reason   Reason    // the reason of a denial or an exception
+	rule     Rule      // the rule that delegates the request
+	err      error     // the error to log
+	owner    tenant.ID // the owner of the object; zero if unowned or not looked up
 	limits   *limits   // set for limited lists and for exceptions, otherwise nil
 }
 
 // limits restrict a request that the boundary lets through. The zero value limits nothing.
 type limits struct {
 	selector labels.Requirements // label selector to apply
-	name     string              // of the only object that a list may return
+	name     string              // name of the only object that a list may return
 	fields   fields.Selector     // field selector of a list of objects about a tenant
 	until    time.Time           // end of the exception; zero if it has none
 }

@@ -297,7 +297,7 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	}
 }
 
-// TestHandlersFindNoNote checks that a handler can ask about another user, as a review does. That
+// TestHandlersFindNoNote checks that a handler can authorize another user, as a review does. That
 // user is not treated as impersonated.
 func TestHandlersFindNoNote(t *testing.T) {
 	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)

@@ -15,7 +15,7 @@ import (
 // modelWorld is a generated cluster and a configuration.
 type modelWorld struct {
 	namespaces map[string]modelNamespace
-	scopes     map[string]string // of a group/resource: "namespaced" or "cluster"
+	scopes     map[string]string // the scope of a group/resource: "namespaced" or "cluster"
 
 	systemUsers, systemPrefixes, systemGroups, organizations map[string]bool
 	systemNamespaces, paths, shared, selectable, unlabelled  map[string]bool
@@ -94,7 +94,7 @@ type modelAnswer struct {
 	impersonated       bool
 	tenant             string // that an impersonated user is bound to
 	group              string // that the boundary adds to the user
-	limitedTo, object  string // of a limited list
+	limitedTo, object  string // set for a limited list
 	fields             string // the field selector of a list of objects about the tenant
 	namespace          string // for the delegate
 	closed             bool   // denied in shadow mode too
@@ -167,7 +167,7 @@ func (u *modelUser) tenantGroups() []string {
 	return found
 }
 
-// group returns the tenant of the only group tenant:<id>, or nobody or bad.
+// group returns the tenant of the only group tenant:<id>. It returns "" if there is none, or bad.
 func (u *modelUser) group() string {
 	switch found := u.tenantGroups(); {
 	case len(found) == 0:

@@ -597,7 +597,7 @@ func makeSelectors(d draws, q *modelRequest) {
 	}
 }
 
-// useOwn makes the request one for an object about a tenant.
+// useOwn changes the request to one for an object about a tenant.
 func useOwn(d draws, q *modelRequest) {
 	id := oneOf(d, "a", "b", "acme")
 	q.user, q.real, q.path, q.isResource, q.url = callerNamed(aUser(d), id), nil, "", true, ""

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FairUsePath is the path of the report that tells callers what their own tenant uses. Callers of
-// the system tenant see all tenants.
+// FairUsePath is the path of the report on the usage of the caller's own tenant. Callers of the
+// system tenant see all tenants.
 const FairUsePath = "/kubetenant/fair-use"
 
 // AuditPath is the path of the audit stream of the caller's own tenant. Callers of the system

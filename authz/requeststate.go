@@ -30,7 +30,7 @@ import (
 type requestState struct {
 	path  tenantPath
 	query string // unchanged
-	// real is the authenticated user, by the name that the server knows it by. It is nil before
+	// real is the authenticated user, under the name that the server uses. It is nil before
 	// authentication, and for the server's own loopback client.
 	real user.Info
 	// source is the authenticated user if the server knows it by another name ([NoteMapped]),

@@ -55,8 +55,8 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 	return caller{tenant: id, user: u}
 }
 
-// Limits of what servers add to an identity after its limits were checked: the groups of a tenant,
-// of all authenticated users and of service accounts.
+// addedGroups and addedBytes limit what servers add to an identity after its limits were checked:
+// the groups of a tenant, of all authenticated users and of service accounts.
 const (
 	addedGroups = 8
 	addedBytes  = 4 << 10

@@ -99,8 +99,8 @@ func TestNamesThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestTooManyMissingNames checks that a tenant that looks up too many missing names at once is not
-// told that they are missing. One by one, lookups wait for the budget.
+// TestTooManyMissingNames checks that requests in too many missing namespaces at once are denied.
+// One by one, they wait for the budget and are delegated.
 func TestTooManyMissingNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(cluster)

@@ -27,8 +27,8 @@ const remembered = 2 * time.Minute
 // an exception allowed ends with the exception, and a request of a revoked caller with the
 // revocation. The zero value is ready to use. Sessions is safe for concurrent use.
 //
-// The end of a session cancels its context. If the connection was hijacked from HTTP (exec, attach,
-// portforward), it is closed. The body of a request cannot be read after its session has ended.
+// When a session ends, its context is canceled. A connection that a handler hijacked (exec, attach,
+// portforward) closes. The body of a request cannot be read after its session has ended.
 type Sessions struct {
 	mu      sync.Mutex
 	open    map[string]map[*session]struct{} // by namespace; empty for requests over all namespaces
@@ -146,7 +146,7 @@ func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 }
 
 // EndTenants ends the sessions of the callers of some tenants, and the sessions that exceptions of
-// these tenants allow. The zero ID stands for callers without a tenant. Sessions of the system
+// these tenants allow. The zero ID means callers without a tenant. Sessions of the system
 // tenant's callers do not end. A client that still has access can connect again.
 func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
 	s.end(everywhere, func(open *session) bool {

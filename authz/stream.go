@@ -13,7 +13,7 @@ import (
 )
 
 // endWith returns a writer. If a handler hijacks its connection (exec, attach, portforward and
-// proxied requests), the connection is closed when ctx ends. The handlers of the server return when
+// proxied requests), the connection closes when ctx ends. The handlers of the server return when
 // the hijacked connection is done, and ctx ends then.
 func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 	hijacker, can := w.(http.Hijacker)

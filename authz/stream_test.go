@@ -54,7 +54,7 @@ type decorated struct{ http.ResponseWriter }
 
 func (d *decorated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
-// TestStreamsEnd checks that a hijacked connection is closed when its session ends, and not before.
+// TestStreamsEnd checks that a hijacked connection closes when its session ends, and not before.
 func TestStreamsEnd(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	web := func(owner string) *corev1.Namespace {
@@ -126,7 +126,7 @@ func TestStreamsEnd(t *testing.T) {
 				}
 				c.act(&s.sessions)
 				err = pingPong(t, conn, from)
-				for begun := time.Now(); c.ends && err == nil && time.Since(begun) < time.Minute; { // it is closed soon
+				for begun := time.Now(); c.ends && err == nil && time.Since(begun) < time.Minute; { // it closes soon
 					err = pingPong(t, conn, from)
 				}
 				switch {
@@ -183,7 +183,8 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestStreamsOfOtherWriters checks that a connection that could not be closed is not hijacked.
+// TestStreamsOfOtherWriters checks that a handler cannot hijack a connection that nothing would
+// close.
 func TestStreamsOfOtherWriters(t *testing.T) {
 	s := allowing(labelled())
 	taken := false

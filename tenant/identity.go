@@ -14,7 +14,7 @@ import (
 // Identity is the identity for which a controller acts, as [IdentityAnnotation] contains it. It is
 // compact JSON. The groups are a list and are never joined by commas.
 //
-// The zero value is no identity. An Identity without a user stands for the tenant as a whole,
+// The zero value is no identity. An Identity without a user represents the tenant as a whole,
 // because no user of it made the request.
 type Identity struct {
 	User   string   `json:"user,omitempty"`

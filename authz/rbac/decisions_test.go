@@ -283,7 +283,7 @@ func TestWhatComesAndGoes(t *testing.T) {
 	for _, step := range []struct {
 		name  string
 		do    func() error
-		verbs string // of alice in n
+		verbs string // that alice has in n
 	}{
 		{"at the start", func() error { return nil }, "get"},
 		{

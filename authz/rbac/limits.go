@@ -79,8 +79,8 @@ func Ended(b metav1.Object, now time.Time) bool {
 }
 
 // Holds reports whether the annotations of a binding let its rules apply at a time. The caller
-// belongs to one tenant and requests objects of the tenant space. A zero space means that the
-// objects do not belong to a single tenant.
+// belongs to one tenant and requests objects that space owns. A zero space means that the objects
+// do not belong to a single tenant.
 func Holds(b metav1.Object, caller, space tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
 	return l == nil ||

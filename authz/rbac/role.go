@@ -70,7 +70,7 @@ type role struct {
 
 // content is the content of a role. Nil means that the role does not exist.
 type content struct {
-	mask  mask // of all rules
+	mask  mask // the union of the masks of all rules
 	rules []compiled
 }
 

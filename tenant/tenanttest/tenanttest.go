@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenanttest makes tenants for tests.
+// Package tenanttest provides tenants for tests.
 package tenanttest
 
 import (
