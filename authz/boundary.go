@@ -81,8 +81,8 @@ type Options struct {
 	// A tenant's caller may not impersonate other names.
 	QualifiedNames bool
 	// OwnPrefixes specifies that a namespace whose name begins with a tenant's prefix never belongs to
-	// another tenant. Requests of a tenant's caller in a missing namespace with its own prefix are
-	// then delegated, so that the server can report that the namespace does not exist.
+	// another tenant. A tenant's caller may then request a missing namespace with its own prefix, so
+	// that the server can report that it does not exist.
 	OwnPrefixes bool
 	// ReviewsElsewhere specifies that the server answers reviews of rules without [Boundary.RulesFor].
 	// Tenants may then not create them, because the answers would contain roles of other tenants.

@@ -210,9 +210,10 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 }
 
 // ownedOrMissing calls ownedBy. It also delegates some requests in a missing namespace whose name
-// only the tenant can use, so that the server answers 404 or an empty list. Clients depend on that
-// answer to apply, to create missing objects and to delete, and Helm depends on the list. It
-// delegates only requests that end: a watch would continue in a namespace that gets the name later.
+// only the tenant can use. The server then answers 404 or an empty list. Clients depend on that
+// answer to apply, to create missing objects and to delete, and Helm depends on the list. Only
+// requests that end are delegated, because a watch would continue in a namespace that gets the name
+// later.
 func (b *Boundary) ownedOrMissing(
 	ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string,
 ) verdict {

@@ -87,9 +87,10 @@ func (o *Owners) IsReserved(namespace string) bool {
 }
 
 // Of returns the tenant that owns the namespace. It is the tenant of the label, or the system
-// tenant if there is no label. Of returns the zero ID in three cases that callers cannot
-// distinguish: the label is not a valid tenant, the namespace does not exist, or the budget for
-// lookups is used up. The error reports that the lookup failed and the owner is unknown.
+// tenant if there is no label. The ID is zero if the label is not a valid tenant or the namespace
+// does not exist. It is also zero if the namespace is unknown and the budget for lookups is used
+// up. Callers cannot distinguish these cases. The error reports that the lookup failed and the
+// owner is unknown.
 func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{}, namespace).owner()
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // RecordedMargin is how long after its creation a namespace or Tenant receives no audit events. An
-// event of this time may belong to a predecessor of the same name, because creation times have a
-// resolution of one second and the clocks of servers differ.
+// event of this time may belong to a predecessor of the same name. The reason is that creation
+// times have a resolution of one second and that the clocks of servers differ.
 const RecordedMargin = 5 * time.Second
 
 // recordedKey is the context key of lookups for an audit event. Its value is the time of the event.

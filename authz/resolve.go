@@ -62,9 +62,9 @@ const (
 	addedBytes  = 4 << 10
 )
 
-// checkForm returns an error if a server that trims names could take the caller of a tenant for
-// another user, or if the identity is too large. A server that authenticates requests itself does
-// not check this. Extras are not checked, because no server bases a decision on them.
+// checkForm returns an error if the identity is too large, or if a server that trims names could
+// take a tenant's caller for another user. A server that authenticates requests itself does not
+// check this. Extras are not checked, because no server bases a decision on them.
 func (b *Boundary) checkForm(u user.Info) error {
 	limits, groups := b.Limits.OrDefault(), u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
