@@ -32,8 +32,9 @@ const (
 	// liveReadTimeout limits a live read, which the request waits for. It includes the time that a
 	// tenant's caller waits for the budget.
 	liveReadTimeout = 2 * time.Second
-	// missingFor is how long a live read that found no namespace is remembered. A requester without a
-	// budget gets this result again, for example for each of a hundred objects in a missing namespace.
+	// missingFor is how long a live read that found no namespace is remembered. A requester whose
+	// budget is used up gets this result again, for example for each of a hundred objects in a missing
+	// namespace.
 	missingFor = time.Second
 )
 
@@ -243,7 +244,7 @@ func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Nam
 			if _, known := o.missing.Get(key); known {
 				return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 			}
-			// A client that applies many new objects one by one waits for the budget. A flood fails.
+			// A tenant that applies many new objects one by one waits. A flood of lookups is throttled.
 			if !strings.HasPrefix(payer, askedBy) || o.budgets.Of(payer).Wait(ctx) != nil {
 				return nil, errThrottled
 			}

@@ -58,7 +58,7 @@ func requestStateFrom(ctx context.Context) *requestState {
 
 // WithRequestState is the outermost filter. It removes the tenant part of a path /tenants/<id>/...,
 // and of a path in the older form if older allows it. A malformed tenant part gets 400. A method
-// that is not a token (RFC 9110, section 9.1) gets 400 too, because HTTP/2 accepts it and the
+// that is not a token (RFC 9110, section 9.1) gets 400 too. HTTP/2 accepts such a method, and the
 // boundary might read it as an impersonation verb. The filter adds the state of the request to the
 // context.
 func WithRequestState(next http.Handler, older OlderPaths) http.Handler {

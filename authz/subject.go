@@ -48,9 +48,10 @@ type Subjects struct {
 
 // Of returns the tenant of u. The first rule that applies determines it:
 //
-// 1. The extra [tenant.ExtraKey]. 2. The owner of a service account's namespace. If rule 1 applies
-// too, both must agree. 3. With FromGroups, the only group tenant:<id> of a certificate's identity.
-// 4. The names of the system tenant.
+//  1. The extra [tenant.ExtraKey].
+//  2. The owner of a service account's namespace. If rule 1 applies too, both must agree.
+//  3. With FromGroups, the only group tenant:<id> of a certificate's identity.
+//  4. The names of the system tenant.
 //
 // If no rule applies, the error wraps [tenant.ErrUnbound]. If a rule applies but does not lead to
 // one tenant, the error wraps [tenant.ErrAmbiguous], [tenant.ErrInvalid], [ErrDisagree] or

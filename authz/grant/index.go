@@ -79,9 +79,8 @@ func (x *Index) of(id tenant.ID, namespace string) []*Grant {
 // Grants decides by an index. All fields except Lineage and Used are required.
 type Grants struct {
 	Index *Index
-	// Live reads the current version of a grant. The read is at the expense of tenant by, which owns
-	// the caller. An error denies the request, and so does nil, which means that the grant no longer
-	// applies.
+	// Live reads the current version of a grant. The read uses the budget of the caller's tenant, by.
+	// An error denies the request, and so does nil, which means that the grant no longer applies.
 	Live func(ctx context.Context, by tenant.ID, namespace, name string) (*Grant, error)
 	// Lineage returns the current and the earlier tenants of a name. It MUST return quickly and be
 	// safe for concurrent use. If nil, names alone identify tenants.

@@ -10,5 +10,5 @@
 // index. It supports two additional annotations of bindings. [tenant.ScopeAnnotation] limits the
 // rules of a ClusterRoleBinding to the objects of some tenants or of the caller's own tenant.
 // [tenant.ExpiresAnnotation] ends a binding. Without these annotations, the meaning of RBAC does
-// not change: the boundary runs first and limits the caller to its tenant.
+// not change. The boundary runs first and limits the caller to its tenant.
 package rbac

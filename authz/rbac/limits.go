@@ -20,11 +20,11 @@ import (
 // of the caller's own tenant.
 const Tenanted = "Tenanted"
 
-// limits specify for the objects of which tenants the rules of a binding apply, and until when. The
-// zero value means for none.
+// limits specify the tenants to whose objects the rules of a binding apply, and until when. The zero
+// value means no tenant.
 type limits struct {
 	anywhere bool
-	own      bool // to objects of the caller's own tenant
+	own      bool // the rules apply to objects of the caller's own tenant
 	tenants  []tenant.ID
 	until    time.Time // zero if it does not expire
 }
