@@ -31,35 +31,39 @@ type Config struct {
 	// Tasks specifies what Start does for a live cluster. Defaults to [Follow].
 	Tasks Tasks
 
-	// Authorizer decides the requests that the tenant boundary does not deny. If nil, it has no opinion.
+	// Authorizer decides about requests that the tenant boundary does not deny. If nil, it has no
+	// opinion.
 	Authorizer authorizer.Authorizer
-	// RuleResolver lists the rules of Authorizer. If nil, there are none.
+	// RuleResolver lists the rules of Authorizer. If nil, there are no rules.
 	RuleResolver authorizer.RuleResolver
-	// RBAC is the RBAC of the server, if it is not a part of Authorizer. It is called before Authorizer.
+	// RBAC is the RBAC evaluator of the server, if it is not a part of Authorizer. It is called before
+	// Authorizer.
 	RBAC *RBAC
 
-	// Authenticator is the authenticator of the server. It is called after the sources of the
+	// Authenticator is the server's own authenticator. It is called after the sources of the
 	// configuration. If nil, there is none.
 	Authenticator authenticator.Request
 	// APIAudiences are the audiences of the server.
 	APIAudiences authenticator.Audiences
 	// RequestHeader specifies the front proxies that the server trusts. If nil, it trusts none.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
-	// ClientCA contains the authorities of client certificates that Authenticator accepts.
+	// ClientCA contains the certificate authorities whose client certificates Authenticator accepts.
 	ClientCA dynamiccertificates.CAContentProvider
-	// ServiceAccountIssuers are the issuers of Authenticator. No source of the configuration can have them.
+	// ServiceAccountIssuers are the issuers whose tokens Authenticator accepts. The sources of the
+	// configuration may not have these issuers.
 	ServiceAccountIssuers []string
-	// TokenObjects returns the objects that tokens of service accounts are bound to. If nil, a token is
-	// valid until it expires, also if its object has been deleted.
+	// TokenObjects returns the objects that tokens of service accounts are bound to. If nil, a token
+	// is valid until it expires, even if its object has been deleted.
 	TokenObjects serviceaccount.Objects
-	// LegacyTokenUsed is called with the Secret of a legacy token that was used.
+	// LegacyTokenUsed is called with the Secret of a legacy token that was used. If nil, it is not
+	// called.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 
-	// Observe is called with each decision of the boundary, see [authz.Options].
+	// Observe is called for each decision of the boundary, see [authz.Options].
 	Observe func(context.Context, authz.Outcome)
-	// Register registers metrics. If nil, there are none.
+	// Register registers metrics. If nil, there are no metrics.
 	Register func(metrics.Registerable) error
-	// Now is the clock. If nil, it is time.Now.
+	// Now is the clock. Defaults to [time.Now].
 	Now func() time.Time
 }
 
@@ -67,25 +71,27 @@ type Config struct {
 type Tasks = apiserver.Tasks
 
 const (
-	// Follow reads the cluster. It is for a server in a cluster that has kubetenant.
+	// Follow reads the state of the cluster. It is for a server in a cluster that already has
+	// kubetenant.
 	Follow = apiserver.Follow
-	// Lead also installs the definitions of kubetenant's kinds, labels objects, and does the work of the
+	// Lead also installs the definitions of kubetenant's kinds, labels objects, and runs the
 	// controllers while the server is the leader. It is for the API server of a cluster.
 	Lead = apiserver.Lead
 )
 
-// RBAC is the RBAC of a server, in both evaluators. The configuration selects one.
+// RBAC specifies two RBAC evaluators of a server. The configuration selects one of them.
 type RBAC struct {
 	// Index follows the roles and bindings of the server.
 	Index *rbac.Index
-	// Upstream and UpstreamRules are the evaluator of the server. If nil, the index decides.
+	// Upstream and UpstreamRules are the server's own evaluator. If nil, the index decides.
 	Upstream      authorizer.Authorizer
 	UpstreamRules authorizer.RuleResolver
-	// Synced reports whether the index is complete. If nil, it always is. [Stack.Start] waits for it.
+	// Synced reports whether the index is complete. If nil, it is always complete. [Stack.Start] waits
+	// for it.
 	Synced func() bool
 }
 
-// server returns the configuration as internal/stack has it.
+// server converts the configuration to that of internal/stack.
 func (c *Config) server() stack.Server {
 	server := stack.Server{
 		Cluster: c.Cluster,
@@ -113,7 +119,7 @@ func (c *Config) server() stack.Server {
 	return server
 }
 
-// rbacSynced returns [RBAC.Synced], or nil.
+// rbacSynced returns [RBAC.Synced], or nil if there is no RBAC.
 func (c *Config) rbacSynced() func() bool {
 	if c.RBAC == nil {
 		return nil

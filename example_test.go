@@ -77,10 +77,11 @@ func Example() {
 	}
 }
 
-// newServerConfig returns the configuration of a server. docs/embedding.md shows a whole one.
+// newServerConfig returns the configuration of a server. docs/embedding.md shows a complete one.
 func newServerConfig() *genericapiserver.Config { return &genericapiserver.Config{} }
 
-// Open also serves servers that are not built with k8s.io/apiserver: authenticate and authorize a request.
+// A server that is not built with k8s.io/apiserver can use Open too. It authenticates and
+// authorizes each request.
 func ExampleOpen() {
 	path := writeConfiguration()
 	defer func() { _ = os.RemoveAll(filepath.Dir(path)) }()

@@ -22,27 +22,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Stack replaces the authenticator, the authorizer, the rule resolver and a part of the admission of a
-// server. It is safe for concurrent use.
+// Stack replaces the authenticator, the authorizer, the rule resolver and a part of the admission
+// of a server. It is safe for concurrent use.
 type Stack struct {
-	// Authenticator attaches the tenant to the user of a request. See [tenant.Of].
+	// Authenticator adds the tenant to the user of a request. See [tenant.Of].
 	Authenticator authenticator.Request
-	// Authorizer denies cross-tenant requests, and calls the authorizers of [Config] for other requests.
+	// Authorizer denies cross-tenant requests. It calls the authorizers of [Config] for other
+	// requests.
 	Authorizer authorizer.Authorizer
 	// RuleResolver lists the rules of Authorizer.
 	RuleResolver authorizer.RuleResolver
-	// Admission has all plugins, in their order. It mutates and validates.
+	// Admission contains all plugins in their order. It mutates and validates.
 	Admission admission.Interface
-	// ClientCA contains the authorities of the x509 sources, for TLS handshakes.
+	// ClientCA contains the certificate authorities of the x509 sources, for TLS handshakes.
 	ClientCA dynamiccertificates.CAContentProvider
 
 	stack  *stack.Stack
 	server *apiserver.Server
 }
 
-// New returns the stack of settings, after it has set their defaults and validated them. The stack
-// follows the files that the settings name until ctx ends. The error names the source, file, line or
-// field that is wrong.
+// New returns the stack of settings. It sets the defaults and validates the settings first. The
+// stack follows the files that the settings name until ctx ends. The error names the invalid
+// source, file, line or field.
 func New(ctx context.Context, settings *configv1alpha1.Settings, config Config) (*Stack, error) {
 	s, err := stack.New(ctx, settings, config.server())
 	if err != nil {
@@ -82,21 +83,22 @@ func newStack(s *stack.Stack, config *Config) (*Stack, error) {
 }
 
 // Apply sets authentication, authorization, the rule resolver, the handler chain, API Priority and
-// Fairness, audit and admission of a server that is not built yet. The server calls Start, and becomes
-// ready when it knows the cluster.
+// Fairness, audit and admission of a server that is not built yet. The server calls Start. It
+// becomes ready when it knows the state of the cluster.
 //
-// If options is nil, the server has the plugins of the Stack, and after them those in
-// generic.AdmissionControl. Otherwise, Apply adds them to options, which the caller applies later.
+// If options is nil, the server runs the plugins of the Stack and then those in
+// generic.AdmissionControl. Otherwise, Apply adds the plugins to options, which the caller applies
+// later.
 func (s *Stack) Apply(generic *genericapiserver.Config, options *genericoptions.AdmissionOptions) error {
 	return s.server.Apply(generic, options)
 }
 
-// Start starts the tasks of [Config] for a live cluster, and the records of usage. They end with ctx. It
-// returns at once. The caller MUST start the informers of the factory that it passed to [cluster.New]. A
-// server to which the Stack was applied calls Start itself.
+// Start starts the tasks of [Config] for a live cluster and the usage records. It returns
+// immediately. The tasks run until ctx ends. The caller MUST start the informers of the factory
+// that it passed to [cluster.New]. After Apply, the server calls Start itself.
 func (s *Stack) Start(ctx context.Context) error { return s.server.Start(ctx) }
 
-// PreShutdown ends the work of the leader. Call it before the server stops to serve requests.
+// PreShutdown ends the work of the leader. Call it before the server stops serving requests.
 func (s *Stack) PreShutdown() error { return s.server.PreShutdown() }
 
 // Close writes the last usage records. Call it after the last request.
@@ -109,12 +111,12 @@ func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 	return s.stack.WithRequestState(next)
 }
 
-// WithTenant is the innermost filter of a server. It limits lists to the caller's tenant, applies the
-// limits of fair use, and answers requests for the caller's own data.
+// WithTenant is the innermost filter of a server. It limits lists to the caller's tenant, applies
+// the limits of fair use, and answers requests for the caller's own data.
 func (s *Stack) WithTenant(next http.Handler) http.Handler { return s.stack.WithTenant(next) }
 
-// Subject returns the tenant of an authenticated user. The error wraps [tenant.ErrInvalid] if the user
-// has no tenant. Such a user MUST NOT be treated as a user of the system tenant.
+// Subject returns the tenant of an authenticated user. The error wraps [tenant.ErrInvalid] if the
+// user has no tenant. Such a user MUST NOT be treated as a user of the system tenant.
 func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, error) {
 	id, _, err := s.stack.Subject(ctx, u)
 	return id, err

@@ -9,29 +9,29 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Access is how far the callers of a tenant may go, whatever the namespaces and the delegate say.
-// The zero value is not known, and lets nobody do anything.
+// Access is the access level of a tenant's callers. It applies whatever the namespaces and the
+// delegate allow. The zero value is [AccessUnknown].
 type Access int
 
-// The accesses, from the strictest to the one that takes nothing away.
+// The access levels, from the strictest to the least strict.
 const (
-	// AccessUnknown: it is not known yet. Callers are denied.
+	// AccessUnknown denies every request, because the level is not known yet.
 	AccessUnknown Access = iota
-	// AccessRetired: the tenant was deleted. Its callers have no tenant,
-	// whether or not one must exist.
+	// AccessRetired means that the tenant was deleted. Its callers have no tenant, even if tenants
+	// need not exist as objects.
 	AccessRetired
-	// AccessNone: the tenant does not exist. Its callers have no tenant.
+	// AccessNone means that the tenant does not exist. Its callers have no tenant.
 	AccessNone
-	// AccessClosed leaves nothing but reviews of oneself.
+	// AccessClosed allows only reviews of the caller itself.
 	AccessClosed
-	// AccessReadOnly leaves get, list, watch and delete; of subresources,
-	// reading status, scale and log.
+	// AccessReadOnly allows get, list, watch and delete. The subresources status, scale and log may be
+	// read, and no others.
 	AccessReadOnly
-	// AccessOpen takes nothing away.
+	// AccessOpen does not limit the callers.
 	AccessOpen
 )
 
-// accessOf returns how far callers of a tenant may go.
+// accessOf returns the access level of a tenant's callers.
 func (b *Boundary) accessOf(id tenant.ID) Access {
 	if b.Access == nil || id.IsSystem() || id.IsZero() {
 		return AccessOpen
@@ -42,7 +42,7 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 // exceededBy returns why the access denies a request, or [ReasonNone] if it does not. It allows an
 // impersonation of the tenant's own callers, because the same access applies to them.
 func (access Access) exceededBy(attrs *requestAttributes) Reason {
-	if access == AccessOpen { // as nearly always
+	if access == AccessOpen { // the usual case
 		return ReasonNone
 	}
 	verb, known := underlyingVerb(attrs.verb)
@@ -65,9 +65,9 @@ func (access Access) exceededBy(attrs *requestAttributes) Reason {
 	return ReasonClosed
 }
 
-// survivesReadOnly reports whether a verb is left to the callers of a tenant that may only read:
-// they may give back what they have, too. Of subresources those are left that are known to be read
-// where the object is: a get of others may connect.
+// survivesReadOnly reports whether [AccessReadOnly] allows a verb. Callers may also delete objects.
+// Only subresources that are known to be read from the object are allowed, because a get of another
+// one may connect to a backend.
 func survivesReadOnly(verb, subresource string) bool {
 	switch verb {
 	case "get", "list", "watch", "head":

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// reaching are options in which callers of a reach so far.
+// reaching returns options in which callers of tenant a have the access level.
 func reaching(access authz.Access) authz.Options {
 	o := options(cluster)
 	o.Access = func(id tenant.ID) authz.Access {
@@ -29,7 +29,7 @@ func reaching(access authz.Access) authz.Options {
 	return o
 }
 
-// TestRulesByAccess: the rules of a tenant are listed as far as its access lets them be used.
+// TestRulesByAccess checks that only the rules that the access level allows are listed.
 func TestRulesByAccess(t *testing.T) {
 	r := &rules{resources: []authorizer.ResourceRuleInfo{
 		rule("get,create,delete,deletecollection", "", "pods"), rule("get,create", "", "pods/exec"),
@@ -68,8 +68,8 @@ func TestRulesByAccess(t *testing.T) {
 	}
 }
 
-// TestPathsByAccess: of the rules about paths reading is left to who may only read, and
-// nothing to who is closed.
+// TestPathsByAccess checks rules about paths. With [authz.AccessReadOnly] they are reduced to
+// reads, and with [authz.AccessClosed] they are removed.
 func TestPathsByAccess(t *testing.T) {
 	r := &rules{paths: []authorizer.NonResourceRuleInfo{
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"*"}, NonResourceURLs: []string{"/api"}},
@@ -92,7 +92,8 @@ func TestPathsByAccess(t *testing.T) {
 	}
 }
 
-// TestRulesInTheShadow: all are listed, but of who is held there too.
+// TestRulesInTheShadow checks that shadow mode lists all rules, except for access levels that it
+// denies too.
 func TestRulesInTheShadow(t *testing.T) {
 	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
 	for access, want := range map[authz.Access]int{
@@ -112,8 +113,8 @@ func TestRulesInTheShadow(t *testing.T) {
 	}
 }
 
-// TestAccessInTheShadow: a shadow denies whom somebody has closed, and nobody for what
-// is not known or not there.
+// TestAccessInTheShadow checks that shadow mode denies requests only if an administrator has
+// restricted the tenant. It does not deny them if the tenant is unknown or missing.
 func TestAccessInTheShadow(t *testing.T) {
 	for access, want := range map[authz.Access]authorizer.Decision{
 		authz.AccessClosed:   authorizer.DecisionDeny,
@@ -131,7 +132,7 @@ func TestAccessInTheShadow(t *testing.T) {
 		if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
 			t.Errorf("access %d: %v %q %v", access, d, reason, err)
 		}
-		// Nor does it let who is closed pass for another reason.
+		// Another reason for a denial does not override the access level.
 		write.User = &user.DefaultInfo{Name: "alice", Groups: []string{"system:foo"}, Extra: callerOf("a").GetExtra()}
 		if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
 			t.Errorf("access %d, in a group of the system's: %v %q %v", access, d, reason, err)
@@ -139,7 +140,8 @@ func TestAccessInTheShadow(t *testing.T) {
 	}
 }
 
-// TestAccessIsOfTenants: nobody asks how far the system tenant's callers may go, or nobody's.
+// TestAccessIsOfTenants checks that Access is called neither for callers of the system tenant nor
+// for callers without a tenant.
 func TestAccessIsOfTenants(t *testing.T) {
 	o := options(cluster)
 	o.Access = func(id tenant.ID) authz.Access {
@@ -157,7 +159,7 @@ func TestAccessIsOfTenants(t *testing.T) {
 	}
 }
 
-// TestTenantSessionsEnd: all that a tenant's callers have open, wherever it is.
+// TestTenantSessionsEnd checks that all sessions of a tenant's callers end, on every path.
 func TestTenantSessionsEnd(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for _, target := range []string{
@@ -183,8 +185,8 @@ func TestTenantSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestSessionsOfAnOwnersExceptionsEnd: with the tenant that let them in ends what its exceptions
-// let in, and nothing else of theirs.
+// TestSessionsOfAnOwnersExceptionsEnd checks which sessions end with the access of the owner: only
+// those that its exceptions allowed.
 func TestSessionsOfAnOwnersExceptionsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		target string
@@ -213,8 +215,8 @@ func TestSessionsOfAnOwnersExceptionsEnd(t *testing.T) {
 	}
 }
 
-// TestRetiredCallers: callers of a tenant that was deleted may ask for what is open to everybody,
-// in a shadow too, and for nothing else.
+// TestRetiredCallers checks that callers of a deleted tenant may make only the requests that all
+// callers may make. This is also true in shadow mode.
 func TestRetiredCallers(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		o := reaching(authz.AccessRetired)
@@ -253,8 +255,8 @@ func TestRetiredCallers(t *testing.T) {
 	}
 }
 
-// TestUndatedCertificates: of whom kube-apiserver has authenticated by a certificate nobody knows
-// since when; so they are no caller's whose tenant's name was another's.
+// TestUndatedCertificates checks certificates that kube-apiserver verified. Their time of issue is
+// unknown, so they are denied if the tenant's name had an earlier tenant.
 func TestUndatedCertificates(t *testing.T) {
 	certified := &user.DefaultInfo{
 		Name:   "alice",
@@ -269,7 +271,7 @@ func TestUndatedCertificates(t *testing.T) {
 		"another's": {
 			tenant.Lineage{UID: "new", Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionDeny,
 		},
-		// which the access denies
+		// The access level denies these callers.
 		"nobody's any more": {tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow},
 		"one that takes them": {
 			tenant.Lineage{UID: "new", AcceptUndated: true, Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow,

@@ -11,23 +11,23 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// requestAttributes are what the authorizer is asked: the attributes, each read once.
+// requestAttributes are the attributes of a request, each read once.
 type requestAttributes struct {
 	authorizer.Attributes
 	user       user.Info
 	verb       string
 	isResource bool
-	path       string // of a request that is about no resource
-	// The rest is about a resource.
+	path       string // set for non-resource requests only
+	// The other fields are set for resource requests only.
 	resource                              schema.GroupResource
 	version, namespace, name, subresource string
 
-	looked *lookup // up the owner of a namespace
-	scope  Scope   // of the resource
-	scoped bool    // somebody has asked for it
+	looked *lookup // the last lookup of a namespace
+	scope  Scope   // scope of the resource
+	scoped bool    // scope is set
 }
 
-// lookup is what one came to: a namespace is looked up once for a request.
+// lookup is the result of a namespace lookup. There is one lookup of a namespace for each request.
 type lookup struct {
 	namespace string
 	found     found
@@ -35,8 +35,8 @@ type lookup struct {
 
 func readAttributes(a authorizer.Attributes) requestAttributes {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
-		// What a server's requests are. Its methods have value receivers: each call through the
-		// interface would copy all of it.
+		// The requests of a server have this type. Its methods have value receivers, so each call through
+		// the interface would copy the whole struct.
 		if !r.ResourceRequest {
 			return requestAttributes{
 				Attributes: a,
@@ -75,14 +75,13 @@ func readAttributes(a authorizer.Attributes) requestAttributes {
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-// isPlainRead reports whether attrs reads what the server itself holds: a get that connects to
-// something behind it may do anything there.
+// isPlainRead reports whether attrs only reads data of the server itself. A get that connects to a
+// backend may do anything there.
 func (attrs *requestAttributes) isPlainRead() bool {
 	return isRead(attrs.verb) && !attrs.connects()
 }
 
-// connects reports whether attrs is about a subresource by which something behind
-// the server is talked to.
+// connects reports whether the subresource of attrs connects the client to a backend.
 func (attrs *requestAttributes) connects() bool { return connects(attrs.subresource) }
 
 func connects(subresource string) bool {
@@ -93,8 +92,8 @@ func connects(subresource string) bool {
 	return false
 }
 
-// isImpersonation reports whether attrs asks if somebody may be impersonated, not about the request
-// itself. The verb of a request for a path is its HTTP method, which cannot hold a colon (RFC 9110,
+// isImpersonation reports whether attrs is an impersonation check and not the request itself. The
+// verb of a request for a path is its HTTP method. A method cannot contain a colon (RFC 9110,
 // section 5.6.2).
 func (attrs *requestAttributes) isImpersonation() bool {
 	if !attrs.isResource {
@@ -103,8 +102,8 @@ func (attrs *requestAttributes) isImpersonation() bool {
 	return strings.HasPrefix(attrs.verb, "impersonate")
 }
 
-// hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo takes it
-// for a name; an aggregated server, to which the path is passed on as it came, might follow it.
+// hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo treats it
+// as a name. An aggregated server receives the path unchanged and might resolve it.
 func (attrs *requestAttributes) hasDotSegment() bool {
 	return isDots(attrs.resource.Group) || isDots(attrs.version) || isDots(attrs.namespace) ||
 		isDots(attrs.resource.Resource) || isDots(attrs.name) || isDots(attrs.subresource)
@@ -112,8 +111,8 @@ func (attrs *requestAttributes) hasDotSegment() bool {
 
 func isDots(s string) bool { return s == "." || s == ".." }
 
-// isReview reports whether attrs asks about others: whether a token or a name is known, whose a
-// namespace is.
+// isReview reports whether attrs is a review of another caller. The answer reveals whether a token
+// or name is known, or which tenant owns a namespace.
 func (attrs *requestAttributes) isReview() bool { return isReview(attrs.resource) }
 
 func isReview(r schema.GroupResource) bool {
@@ -126,7 +125,7 @@ func isReview(r schema.GroupResource) bool {
 	return false
 }
 
-// isSelfReview reports whether a resource tells the caller about itself alone.
+// isSelfReview reports whether reviews of a resource are only about the caller.
 func isSelfReview(r schema.GroupResource) bool {
 	switch r.Group {
 	case "authentication.k8s.io":

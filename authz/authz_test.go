@@ -23,8 +23,8 @@ import (
 
 var errAway = errors.New("the server is away")
 
-// cached is a cache of namespaces by their label; the label "-" stands for none. A namespace named
-// "away" cannot be looked up.
+// cached returns a cache of namespaces with the labels. The label "-" means no label. A lookup of a
+// namespace named "away" fails.
 func cached(labels map[string]string) func(string) (*corev1.Namespace, error) {
 	all := map[string]*corev1.Namespace{}
 	for name, label := range labels {
@@ -72,7 +72,7 @@ func options(labels map[string]string) authz.Options {
 	}
 }
 
-// recorder is a delegate that keeps what reaches it.
+// recorder is a delegate that records the attributes of its requests.
 type recorder struct {
 	reached  authorizer.Attributes
 	decision authorizer.Decision
@@ -137,7 +137,8 @@ func TestTheDelegatesAnswerIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestDenialsCarryNoError: kube-apiserver would answer 500 and print it.
+// TestDenialsCarryNoError checks that a denial has no error, because kube-apiserver would print it
+// in a 500 response.
 func TestDenialsCarryNoError(t *testing.T) {
 	r := &recorder{decision: authorizer.DecisionAllow}
 	b := authz.New(options(cluster), r, nil)
@@ -169,7 +170,8 @@ func TestConditionsAreTheDelegates(t *testing.T) {
 	}
 }
 
-// TestForeignAndMissingAreOneAnswer: foreign, missing and bad namespaces get one answer.
+// TestForeignAndMissingAreOneAnswer checks that foreign, missing and invalid namespaces get the
+// same answer.
 func TestForeignAndMissingAreOneAnswer(t *testing.T) {
 	b := authz.New(options(cluster), nil, nil)
 	for _, verb := range []string{"get", "list", "create", "delete"} {
@@ -182,18 +184,19 @@ func TestForeignAndMissingAreOneAnswer(t *testing.T) {
 	}
 }
 
-// FuzzBoundary: whatever is asked, the boundary never allows; and what reaches the delegate from a
-// tenant's caller is in its own space, or is one of the few things that belong to no space.
+// FuzzBoundary checks that the boundary never allows a request itself. It also checks that the
+// delegate gets a tenant's request only if it stays in the tenant's namespaces or reaches no
+// namespace.
 func FuzzBoundary(f *testing.F) {
 	f.Add("alice", "", "a", "get", "", "pods", "", "a--web", "p", "", true)
 	f.Add("system:serviceaccount:a--web:default", "", "", "list", "apps", "deployments", "scale", "b--web", "", "", true)
 	f.Add("alice", "system:masters", "a", "impersonate", "", "users", "", "", "root", "", true)
 	f.Add("alice", "", "a", "get", "", "", "", "", "", "/api/../metrics", false)
 	f.Add("alice", "", "system", "impersonate-on:user-info:get", "", "namespaces", "finalize", "x", "y", "", true)
-	// an HTTP method may be any word
+	// An HTTP method may be any word.
 	f.Add("alice", "", "a", "impersonate", "", "users", "", "", "0", "/debug/pprof", false)
 	f.Add("alice", "", "a", "impersonate", "", "users", "", "b--web", "0", "", true) // users are in no namespace
-	// Each field of the question decides one of these.
+	// In each of these, one field of the request determines the decision.
 	f.Add("alice", "", "a", "get", "", "namespaces", "status", "a--web", "a--web", "", true)
 	f.Add("alice", "", "a", "get", "", "namespaces", "", "", "a--web", "", true)
 	f.Add("alice", "", "a", "get", "example.com", "nodes", "", "a--web", "n", "", true)
@@ -223,7 +226,7 @@ func FuzzBoundary(f *testing.F) {
 			Path:            path,
 		}
 		d, reason, err := authz.New(o, r, nil).Authorize(t.Context(), a)
-		// A server asks with a pointer, which is read in another way, a review with a value.
+		// A server passes a pointer, which has its own code path. A review passes a value.
 		byPointer, pointersReason, _ := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).
 			Authorize(t.Context(), &a)
 		if byPointer != d || pointersReason != reason {
@@ -237,10 +240,10 @@ func FuzzBoundary(f *testing.F) {
 		if r.reached == nil || caller.IsSystem() {
 			return
 		}
-		if isResource { // a review's namespace may not be the request's
+		if isResource { // the namespace of a review may differ from that of the request
 			namespace, object = r.reached.GetNamespace(), r.reached.GetName()
 		}
-		// asked on an impersonation too
+		// The same verbs are valid in an impersonation check.
 		single := verb == "create" || verb == "list" ||
 			object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, verb)
 		if rest, found := strings.CutPrefix(verb, "impersonate-on:"); found {
@@ -291,7 +294,7 @@ func FuzzBoundary(f *testing.F) {
 	})
 }
 
-// BenchmarkBoundary decides over a delegate that does nothing, with 100,000 namespaces known.
+// BenchmarkBoundary measures decisions with 100,000 namespaces and a delegate that does nothing.
 func BenchmarkBoundary(b *testing.B) {
 	labels := make(map[string]string, 100_000)
 	list := make([]string, 0, 100_000)
@@ -306,7 +309,7 @@ func BenchmarkBoundary(b *testing.B) {
 	o.Owners, o.Subjects.Owners = owners, owners
 	boundary := authz.New(o, nil, nil)
 	u := callerOf("tenanta")
-	for name, of := range map[string]func(i int) string{ // what a decision cannot do without
+	for name, of := range map[string]func(i int) string{ // the minimum cost of a decision
 		"lister own namespaces":     func(i int) string { return list[i%3800*26] },
 		"lister foreign namespaces": func(i int) string { return list[i%3800*26+1] },
 		"lister one namespace":      func(int) string { return list[26*77] },
@@ -318,8 +321,8 @@ func BenchmarkBoundary(b *testing.B) {
 			}
 		})
 	}
-	// of one namespace: what is asked, who asks, and the label; nothing is
-	// decided, no case distinguished
+	// The minimum cost in one namespace: reading the attributes, the caller and the label, without any
+	// decision.
 	b.Run("least of a decision", func(b *testing.B) {
 		var a authorizer.Attributes = &authorizer.AttributesRecord{
 			User:            u,
@@ -358,7 +361,7 @@ func BenchmarkBoundary(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			// As in a server, the attributes of the request were made just before.
+			// In a server, too, the attributes were created just before.
 			a := &authorizer.AttributesRecord{
 				User:            u,
 				Verb:            "get",

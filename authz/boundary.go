@@ -23,101 +23,108 @@ type ObjectVerb struct {
 	Resource              schema.GroupResource
 }
 
-// Options say what the boundary knows. Subjects and Owners are required.
+// Options configure a [Boundary]. Subjects and Owners are required.
 type Options struct {
 	Subjects *Subjects
 	Owners   *Owners
 	Scopes   Scopes
-	// UnboundPaths and UnboundObjects are all that callers without a tenant may ask for; tenants may
-	// ask for the paths too.
+	// UnboundPaths and UnboundObjects specify the only requests that callers without a tenant may
+	// make. Callers of tenants may access these paths too.
 	UnboundPaths   []string
 	UnboundObjects []ObjectVerb
-	// Shared are the cluster-scoped resources that every tenant may read.
+	// Shared specifies the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
 	// IsAbout reports whether a cluster-scoped object of the project's own kinds is about a tenant.
-	// The callers of this tenant may get the object. It also reports true if no object has the name and
-	// the name is reserved for the tenant, so that these callers get a 404. It MUST report false if
-	// that is unknown, and for other resources. If nil, no object is about a tenant.
+	// The callers of this tenant may get the object. It also reports true if no object has the name
+	// and the name is reserved for the tenant, so that these callers get a 404. It MUST report false
+	// if that is unknown, and for other resources. If nil, no object is about a tenant.
 	IsAbout func(resource schema.GroupResource, name string, id tenant.ID) bool
-	// ObjectField returns a field, and the value that only the objects about a tenant have in it. Lists
-	// and watches of these objects are limited by it. A name MUST be returned only if no object of that
-	// name can be about another tenant, ever. The field is empty if it is unknown, and for other
-	// resources. If nil, there are no such objects.
+	// ObjectField returns a field, and the value that the field has in the objects about a tenant and
+	// in no other object. Lists and watches of these objects are limited by it. It MUST return
+	// metadata.name only if an object of that name can never be about another tenant. The field is
+	// empty for other resources, and if it is unknown. If nil, there are no such objects.
 	ObjectField func(resource schema.GroupResource, id tenant.ID) (field, value string)
-	// OwnWritable are resources of which a tenant may create, update, patch and delete the object that
-	// is about it. A creation may not have the name yet: admission MUST check the object's tenant.
+	// OwnWritable specifies resources. A tenant may create, update, patch and delete the object that
+	// is about it. A create request may have no name yet. Admission MUST therefore check the object's
+	// tenant.
 	OwnWritable []schema.GroupResource
-	// AccountsInGroup says that the server puts service accounts into the groups of their tenants when
-	// it authenticates them, so that whoever reviews or impersonates one finds it there.
+	// AccountsInGroup specifies that the server adds service accounts to the group of their tenant
+	// when it authenticates them. A reviewed or impersonated service account then gets the group too.
 	AccountsInGroup bool
-	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry
-	// its label, so that a list over all namespaces may be limited to it. Nil knows of none.
+	// Labelled reports whether all objects of a tenant and no other objects have its label. It is
+	// called for namespaced resources. If true, a list over all namespaces may be limited to the
+	// label. If nil, such lists are denied.
 	Labelled func(schema.GroupResource, tenant.ID) bool
-	// Selectable are namespaced resources of aggregated servers that honour label selectors and
-	// whose objects carry the tenant's label.
+	// Selectable specifies namespaced resources of aggregated servers that honor label selectors.
+	// Their objects have the tenant's label.
 	Selectable []schema.GroupResource
-	// Access returns how far the callers of a tenant may go. It MUST be quick and safe for
-	// concurrent use. What a tenant's callers have open MUST be ended ([Sessions.EndTenants]) when
-	// it becomes less. Nil: all the way.
+	// Access returns the access level of a tenant's callers. It MUST return quickly and be safe for
+	// concurrent use. When the level becomes stricter, the active requests of these callers MUST be
+	// ended ([Sessions.EndTenants]). If nil, every tenant has [AccessOpen].
 	Access func(tenant.ID) Access
-	// Exceptions are asked, in this order, before the boundary decides.
+	// Exceptions are evaluated in this order before the boundary decides.
 	Exceptions []Exception
-	// Stale reports that the caches behind Owners and Scopes are not to be relied on; tenants' callers
-	// are denied meanwhile. Nil: they always are.
+	// Stale reports whether the caches behind Owners and Scopes are outdated. If they are, callers of
+	// tenants are denied. If nil, the caches are always current.
 	Stale func() bool
-	// Shadow denies nothing but who is Revoked, and what Access closes: what else would be denied goes
-	// to the delegate, and is only recorded. Lists over all namespaces are not limited then.
+	// Shadow records a denial and delegates the request. Lists over all namespaces are not limited.
+	// Even in shadow mode, the boundary denies revoked callers, callers of deleted tenants, and
+	// requests that exceed [AccessClosed] or [AccessReadOnly].
 	Shadow bool
-	// Revoked reports callers that count no longer: impersonated ones, which nobody authenticates, and
-	// all where the server authenticates by itself. Nil for nobody.
+	// Revoked reports whether a caller is revoked. It covers the callers that authentication does not
+	// check: impersonated users and, if the server authenticates requests itself, every caller. If
+	// nil, no caller is revoked.
 	Revoked func(tenant.ID, user.Info) bool
-	// Limits of the identities of tenants' callers. The zero value means tenant.DefaultLimits.
+	// Limits apply to the identities of tenants' callers. The zero value means tenant.DefaultLimits.
 	Limits tenant.Limits
-	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon:
-	// nobody else's may be impersonated.
+	// QualifiedNames specifies that the names of a tenant's callers begin with the tenant and a colon.
+	// A tenant's caller may not impersonate other names.
 	QualifiedNames bool
-	// OwnPrefixes says that no namespace whose name begins with a tenant's prefix can come to be
-	// another's: a tenant's caller is told which under its own do not exist.
+	// OwnPrefixes specifies that a namespace whose name begins with a tenant's prefix never belongs to
+	// another tenant. A tenant's caller may then request a missing namespace with its own prefix, so
+	// that the server can report that it does not exist.
 	OwnPrefixes bool
-	// ReviewsElsewhere says that reviews of rules are answered by somebody who does not ask
-	// [Boundary.RulesFor]: they are closed to tenants, whom they would tell of others' roles.
+	// ReviewsElsewhere specifies that the server answers reviews of rules without [Boundary.RulesFor].
+	// Tenants may then not create them, because the answers would contain roles of other tenants.
 	ReviewsElsewhere bool
-	// Reviews lets tenants' callers create reviews of others. Who serves them MUST answer those of
-	// tenants by what their own tenant may know: an API server's own handler does not.
+	// Reviews lets tenants' callers create reviews of other callers. The handler of the reviews MUST
+	// answer a tenant only from what that tenant may know. The handler of an API server does not.
 	Reviews bool
-	// Observe is told of each decision. It MUST be quick and safe for concurrent use. Nil for nobody.
+	// Observe is called for each decision. It MUST return quickly and be safe for concurrent use. If
+	// nil, decisions are not reported.
 	Observe func(context.Context, Outcome)
 }
 
-// An Outcome is what the boundary did with one request.
+// An Outcome is the boundary's decision about one request.
 type Outcome struct {
-	// Caller is zero for nobody's, Owner where it was not looked up or is nobody.
+	// Caller is zero if the caller has no tenant. Owner is zero if no tenant owns the object, or if
+	// the owner was not looked up.
 	Caller, Owner tenant.ID
 	Verdict       Verdict
-	// Reason of anything but Delegated, Rule of that.
+	// Reason is [ReasonNone] if the verdict is Delegated. Rule is set only if the verdict is
+	// Delegated.
 	Reason Reason
 	Rule   Rule
 }
 
-// A Verdict is what the boundary did.
+// A Verdict is the kind of the boundary's decision.
 type Verdict string
 
-// The verdicts. A delegated request is decided by what stands behind the boundary.
+// The verdicts. The delegate decides about a delegated request.
 const (
 	Delegated    Verdict = "delegate"
 	Excepted     Verdict = "allow"
 	Denied       Verdict = "deny"
-	ShadowDenied Verdict = "shadow-deny" // would have been denied, and was delegated
+	ShadowDenied Verdict = "shadow-deny" // denied if not in shadow mode, and delegated
 )
 
-// Boundary denies what would cross from one tenant's space into another's, and leaves everything
-// else to its delegate. It implements [authorizer.Authorizer] and, by [Boundary.RulesFor],
-// [authorizer.RuleResolver]. The zero value is not usable; a Boundary is safe for concurrent use.
+// Boundary denies a request that reaches objects of another tenant, and delegates every other
+// request. It implements [authorizer.Authorizer] and, by [Boundary.RulesFor],
+// [authorizer.RuleResolver]. The zero value is not usable. A Boundary is safe for concurrent use.
 //
-// It never allows of its own, but for its [Exception]s, and never answers NoOpinion of its
-// own, so that a union of authorizers around it cannot turn its denial into anything else. A
-// denial carries a [Reason] and no error: kube-apiserver would print the error in a 500. What
-// went wrong goes to the log.
+// Except for its [Exception]s, it never allows a request itself. It never returns NoOpinion itself,
+// so that another authorizer of a union cannot override its denial. A denial has a [Reason] and no
+// error, because kube-apiserver would print the error in a 500 response. Errors are logged.
 type Boundary struct {
 	Options
 	delegate authorizer.Authorizer
@@ -129,8 +136,8 @@ var (
 	_ authorizer.RuleResolver = (*Boundary)(nil)
 )
 
-// New returns the boundary before delegate and rules. A nil delegate has no opinion; nil rules list
-// none.
+// New returns a boundary in front of delegate and rules. If delegate is nil, the boundary returns
+// NoOpinion for delegated requests. If rules is nil, it lists no rules.
 func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolver) *Boundary {
 	if delegate == nil {
 		delegate = authorizer.AuthorizerFunc(func(
@@ -151,8 +158,8 @@ func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (auth
 	return b.delegate.Authorize(ctx, through)
 }
 
-// ConditionsAwareAuthorize implements [authorizer.Authorizer]: the delegate's answer after the
-// same check.
+// ConditionsAwareAuthorize implements [authorizer.Authorizer]. It makes the same check as
+// [Boundary.Authorize] and then calls the delegate.
 func (b *Boundary) ConditionsAwareAuthorize(
 	ctx context.Context, a authorizer.Attributes,
 ) authorizer.ConditionsAwareDecision {
@@ -163,7 +170,7 @@ func (b *Boundary) ConditionsAwareAuthorize(
 	return b.delegate.ConditionsAwareAuthorize(ctx, through)
 }
 
-// EvaluateConditions implements [authorizer.Authorizer]: only the delegate has conditions.
+// EvaluateConditions implements [authorizer.Authorizer]. Only the delegate returns conditions.
 func (b *Boundary) EvaluateConditions(
 	ctx context.Context, d authorizer.ConditionsAwareDecision, data authorizer.ConditionsData,
 ) (authorizer.Decision, string, error) {
@@ -190,26 +197,26 @@ func nameOf(u user.Info) string {
 	return u.GetName()
 }
 
-// verdict is what the boundary thinks of one request. The zero value denies.
+// verdict is the boundary's decision about one request. The zero value denies.
 type verdict struct {
 	delegate bool
-	excepted bool      // an exception allows it, for the reason
-	reason   Reason    // why it is denied
-	rule     Rule      // by which it is delegated
-	err      error     // what went wrong, for the log
-	owner    tenant.ID // whose object it is, where that was looked up and is somebody's
-	limits   *limits   // nil but of lists that go on limited, and of exceptions
+	excepted bool      // an exception allows the request
+	reason   Reason    // the reason of a denial or an exception
+	rule     Rule      // the rule that delegates the request
+	err      error     // the error to log
+	owner    tenant.ID // the owner of the object; zero if unowned or not looked up
+	limits   *limits   // set for limited lists and for exceptions, otherwise nil
 }
 
-// limits are what a request goes on with. The zero value limits nothing.
+// limits restrict a request that the boundary lets through. The zero value limits nothing.
 type limits struct {
-	selector labels.Requirements // that the request must go on with
-	name     string              // of the one object that a list must be limited to
-	fields   fields.Selector     // that a list of objects about a tenant must be limited to
-	until    time.Time           // when the exception that allows it ends; zero for never
+	selector labels.Requirements // label selector to apply
+	name     string              // name of the only object that a list may return
+	fields   fields.Selector     // field selector of a list of objects about a tenant
+	until    time.Time           // end of the exception; zero if it has none
 }
 
-// within returns the limits of a verdict.
+// within returns the limits of a verdict, or the zero value if it has none.
 func (v *verdict) within() limits {
 	if v.limits == nil {
 		return limits{}
@@ -217,9 +224,9 @@ func (v *verdict) within() limits {
 	return *v.limits
 }
 
-// check returns the attributes for the delegate, or nil, the decision and its reason. It is the way
-// of a request: who asks is resolved, what excepts it is asked, what it asks for is decided, and
-// limited where it goes over all namespaces.
+// check decides about a request. It resolves the caller, evaluates the exceptions, decides, and
+// limits a request over all namespaces. It returns the attributes for the delegate. If these are
+// nil, the decision and its reason are final.
 func (b *Boundary) check(
 	ctx context.Context, a authorizer.Attributes,
 ) (authorizer.Attributes, authorizer.Decision, Reason) {
@@ -239,7 +246,7 @@ func (b *Boundary) check(
 			v.reason = exceeds
 		}
 	case exceeds.isFirm():
-		v.reason = exceeds // in a shadow too, which lets other reasons pass
+		v.reason = exceeds // in shadow mode too
 	case c.denied != ReasonNone:
 	case b.Stale != nil && b.hangsOnCaches(&c) && b.Stale():
 		v.reason = ReasonStale
@@ -262,7 +269,7 @@ func (b *Boundary) check(
 		Rule:    v.rule,
 	}
 	b.tell(ctx, &attrs, &v, &out)
-	// Only the request's own attributes are annotated: the event has one place for each key.
+	// Only the request's own attributes are annotated, because the event has one value for each key.
 	if state != nil && !attrs.isImpersonation() {
 		annotate(ctx, state.path, out)
 		b.note(state, &c, &v)
@@ -280,7 +287,7 @@ func (b *Boundary) check(
 	return &attributes{attrs.Attributes, c.user, v.limits}, authorizer.DecisionNoOpinion, ReasonNone
 }
 
-// note tells the innermost filter how the request goes on.
+// note records the decision in the request state, for the innermost filter.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 	within := v.within()
 	state.bound, state.selector, state.name, state.fields = c.user, within.selector, within.name, within.fields
@@ -293,12 +300,12 @@ func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 	} else if !c.tenant.IsSystem() {
 		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, within.until
 		if v.rule == RuleMissing {
-			state.session.owner = c.tenant // it ends when another makes the namespace
+			state.session.owner = c.tenant // ends when another tenant creates the namespace
 		}
 	}
 }
 
-// tell logs what went wrong or would be denied, and tells whoever observes.
+// tell logs errors and denials in shadow mode, and calls Observe.
 func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdict, out *Outcome) {
 	if v.err != nil || out.Verdict == ShadowDenied {
 		message := "Denied by the tenant boundary"
@@ -314,7 +321,7 @@ func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdic
 	}
 }
 
-// name returns what is done with a request of this verdict.
+// name returns the verdict constant for v.
 func (b *Boundary) name(v *verdict) Verdict {
 	switch {
 	case v.excepted:

@@ -16,7 +16,7 @@ import (
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// decide is the table of the boundary: who asks, and what for.
+// decide implements the decision table of the boundary.
 func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
 	switch {
@@ -32,9 +32,9 @@ func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, a
 	return b.decideTenant(ctx, state, id, attrs)
 }
 
-// impersonatesWellFormed reports whether who is to be impersonated has a name in one form
-// only, whoever asks: an aggregated server reads headers without the white space at their ends
-// (RFC 9110, section 5.5).
+// impersonatesWellFormed reports whether the name to impersonate has one form only. The check
+// applies to every impersonator, because an aggregated server reads headers without the white space
+// at their ends (RFC 9110, section 5.5).
 func impersonatesWellFormed(attrs *requestAttributes) bool {
 	if attrs.resource.Resource == "userextras" {
 		return tenant.IsWellFormedValue(attrs.name) && tenant.IsWellFormed(attrs.subresource)
@@ -54,7 +54,7 @@ func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {
 	return verdict{delegate: true, rule: RuleUnbound}
 }
 
-// decideOnTenantPath narrows a request to the tenant that its path names.
+// decideOnTenantPath limits a request to the tenant in its path.
 func (b *Boundary) decideOnTenantPath(
 	ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes,
 ) verdict {
@@ -67,10 +67,10 @@ func (b *Boundary) decideOnTenantPath(
 		return verdict{reason: ReasonTenantPath}
 	case id.IsSystem() && b.isClusterRead(attrs):
 		return verdict{delegate: true, rule: RuleClusterRead}
-	case id.IsSystem() && attrs.isReview(): // the server would answer about everybody
+	case id.IsSystem() && attrs.isReview(): // the answer would be about all tenants
 		return verdict{reason: ReasonReview}
 	case id.IsSystem() && attrs.verb == "create" && attrs.resource == namespaces:
-		return verdict{reason: ReasonCluster} // admission would not know whose to make it
+		return verdict{reason: ReasonCluster} // admission could not determine the owner
 	}
 	v := b.decideTenant(ctx, state, state.path.id, attrs)
 	if v.reason == ReasonNotOwned {
@@ -79,13 +79,14 @@ func (b *Boundary) decideOnTenantPath(
 	return v
 }
 
-// isClusterRead reports whether attrs only reads what belongs to no space: the paths and the
-// cluster-scoped resources, which a narrowed caller of the system tenant keeps.
+// isClusterRead reports whether attrs only reads paths or cluster-scoped resources. A caller of the
+// system tenant may still read them on a tenant path.
 func (b *Boundary) isClusterRead(attrs *requestAttributes) bool {
 	return attrs.isPlainRead() && (!attrs.isResource || attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster)
 }
 
-// decideTenant is what a caller of tenant id, which is not the system tenant, may ask for.
+// decideTenant decides about a request that is limited to tenant id, which is not the system
+// tenant.
 func (b *Boundary) decideTenant(
 	ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes,
 ) verdict {
@@ -128,11 +129,11 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 	return ReasonNone
 }
 
-// find looks a namespace up that attrs is about, once.
+// find looks up a namespace of attrs. It reuses the result of the last lookup of attrs.
 func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) found {
 	if attrs.looked == nil || attrs.looked.namespace != namespace {
 		ns := b.Owners.find(ctx, requester{id: id}, namespace)
-		if len(b.Exceptions) == 0 && !ns.missing() { // nobody asks again
+		if len(b.Exceptions) == 0 && !ns.missing() { // the result is not used again
 			return ns
 		}
 		attrs.looked = &lookup{namespace, ns}
@@ -140,10 +141,10 @@ func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttribu
 	return attrs.looked.found
 }
 
-// underlyingVerb returns the verb that is asked for "on" an impersonation: of
-// impersonate-on:<mode>:<verb>, which constrained impersonation asks with the attributes of the
-// request itself (KEP-5284), that verb; of any other verb itself. Nodes are nobody's to
-// impersonate for a tenant, so their modes, and ones not known, are refused.
+// underlyingVerb returns the verb of the request itself. Constrained impersonation (KEP-5284)
+// checks the verb impersonate-on:<mode>:<verb> with the attributes of the request. For any other
+// verb, the verb itself is returned. It returns false for unknown modes, and for the modes of
+// nodes, because a tenant may not impersonate a node.
 func underlyingVerb(verb string) (string, bool) {
 	rest, found := strings.CutPrefix(verb, "impersonate-on:")
 	if !found {
@@ -154,13 +155,14 @@ func underlyingVerb(verb string) (string, bool) {
 	return verb, found && known && !strings.HasPrefix(verb, "impersonate")
 }
 
-// decidePath delegates discovery, the schemas, the report and the audit stream of the caller's own tenant,
-// and the paths that are open to all callers.
+// decidePath delegates requests for discovery, for the schemas, and for the paths that every caller
+// may read. It also delegates requests for the report and the audit stream of the caller's own
+// tenant.
 func (b *Boundary) decidePath(p string) verdict {
 	if p == FairUsePath || p == AuditPath || slices.Contains(b.UnboundPaths, p) {
 		return verdict{delegate: true, rule: RulePath}
 	}
-	// A path that is not in its shortest form might be read as another one further on.
+	// Another server might resolve a path that is not in its shortest form to a different path.
 	short := strings.TrimSuffix(p, "/")
 	if path.Clean(short) == short {
 		for _, open := range []string{"/api", "/apis", "/openapi"} {
@@ -172,7 +174,7 @@ func (b *Boundary) decidePath(p string) verdict {
 	return verdict{reason: ReasonPath}
 }
 
-// decideNamespace is about Namespace objects themselves.
+// decideNamespace decides about requests for Namespace objects.
 func (b *Boundary) decideNamespace(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
@@ -188,10 +190,10 @@ func (b *Boundary) decideNamespace(
 	switch verb {
 	case "get", "update", "patch", "delete":
 		return b.ownedOrMissing(ctx, id, verb, attrs, name)
-	case "create": // admission gives it its owner
+	case "create": // admission assigns the owner
 		return verdict{delegate: true, rule: RuleCreateNamespace}
 	case "list", "watch":
-		if attrs.namespace != "" && attrs.name != "" { // the old watch path of one object, which ignores selectors
+		if attrs.namespace != "" && attrs.name != "" { // the old watch path of one object ignores selectors
 			return verdict{reason: ReasonNotLimited}
 		}
 		return b.limit(ctx, state, id, attrs)
@@ -199,7 +201,7 @@ func (b *Boundary) decideNamespace(
 	return verdict{reason: ReasonNamespaceVerb}
 }
 
-// decideNamespaced is about objects in a namespace.
+// decideNamespaced decides about requests for objects in a namespace.
 func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes) verdict {
 	if verb == "finalize" {
 		return verdict{reason: ReasonNamespaceVerb}
@@ -207,10 +209,11 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 	return b.ownedOrMissing(ctx, id, verb, attrs, attrs.namespace)
 }
 
-// ownedOrMissing is ownedBy, and delegates as well what is to be told that its namespace does not
-// exist, or holds nothing: one object in it, a list, or it itself, where nothing but the tenant's
-// own could have the name. Who applies, creates what is missing or deletes what is gone goes on by
-// that answer, and Helm by a list. What stays open would be so in whatever gets the name later.
+// ownedOrMissing calls ownedBy. It also delegates some requests in a missing namespace whose name
+// only the tenant can use. The server then answers 404 or an empty list. Clients depend on that
+// answer to apply, to create missing objects and to delete, and Helm depends on the list. Only
+// requests that end are delegated, because a watch would continue in a namespace that gets the name
+// later.
 func (b *Boundary) ownedOrMissing(
 	ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string,
 ) verdict {
@@ -222,8 +225,8 @@ func (b *Boundary) ownedOrMissing(
 	return v
 }
 
-// endsThere reports whether attrs asks the server itself for one object or a list, and
-// for an answer that ends.
+// endsThere reports whether attrs requests one object or a list from the server itself, with a
+// response that ends.
 func (b *Boundary) endsThere(verb string, attrs *requestAttributes) bool {
 	switch verb {
 	case "get", "update", "patch", "delete":
@@ -238,8 +241,8 @@ func (b *Boundary) endsThere(verb string, attrs *requestAttributes) bool {
 		(attrs.resource == namespaces || b.scopeOf(attrs) == ScopeNamespaced)
 }
 
-// ownedBy delegates what is in a namespace of tenant id. A namespace of another and one that does
-// not exist get the same answer.
+// ownedBy delegates a request in a namespace of tenant id. A namespace of another tenant and a
+// missing namespace get the same answer.
 func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) verdict {
 	owner, err := b.find(ctx, id, attrs, namespace).owner()
 	switch {
@@ -251,7 +254,7 @@ func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, attrs *requestAttr
 	return verdict{delegate: true, rule: RuleOwn, owner: owner}
 }
 
-// decideCluster is about what is asked for outside any namespace.
+// decideCluster decides about requests outside any namespace.
 func (b *Boundary) decideCluster(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
@@ -262,7 +265,7 @@ func (b *Boundary) decideCluster(
 			return verdict{reason: ReasonRules}
 		}
 		return verdict{delegate: true, rule: RuleSelfReview}
-	case attrs.isReview() && scope == ScopeCluster: // which unfit leaves where they are open
+	case attrs.isReview() && scope == ScopeCluster: // allowed by Options.Reviews, or denied before
 		return verdict{delegate: true, rule: RuleReview}
 	case isRead(verb) && attrs.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true, rule: RuleShared}
@@ -282,8 +285,8 @@ func (b *Boundary) decideCluster(
 	return verdict{reason: ReasonCluster}
 }
 
-// writesOwn reports whether a request writes the object that is about tenant id, or creates an object
-// whose name is not known yet. A creation by PATCH or PUT has the name.
+// writesOwn reports whether a request writes the object that is about tenant id, or creates an
+// object whose name is not known yet. A creation by PATCH or PUT has the name.
 func (b *Boundary) writesOwn(verb string, attrs *requestAttributes, id tenant.ID) bool {
 	switch verb {
 	case "create":
@@ -299,8 +302,8 @@ func (b *Boundary) isAbout(resource schema.GroupResource, name string, id tenant
 	return b.IsAbout != nil && b.IsAbout(resource, name, id)
 }
 
-// decideAcross is about the objects of all namespaces: those of the own ones, which carry the
-// tenant's label.
+// decideAcross decides about requests over all namespaces. They are limited to the tenant's
+// namespaces by its label.
 func (b *Boundary) decideAcross(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
@@ -321,18 +324,20 @@ func isCollection(verb string) bool {
 	return verb == "list" || verb == "watch" || verb == "deletecollection"
 }
 
-// isShared reports whether every tenant may read the resource: never a namespaced one.
+// isShared reports whether every tenant may read the resource. A namespaced resource is never
+// shared.
 func (b *Boundary) isShared(resource schema.GroupResource) bool {
 	return slices.Contains(b.Shared, resource) && b.Scopes.Of(resource) != ScopeNamespaced
 }
 
-// isQualified reports whether a name can be one of a tenant's callers.
+// isQualified reports whether a caller of tenant id can have the name.
 func (b *Boundary) isQualified(id tenant.ID, name string) bool {
 	return !b.QualifiedNames || strings.HasPrefix(name, id.String()+":")
 }
 
-// decideImpersonation is about whom a caller of tenant id may become: itself nobody of another
-// tenant, nobody of the system's. What the impersonated user may do is decided when it asks.
+// decideImpersonation decides whether a caller of tenant id may impersonate an identity. Identities
+// of another tenant or of the system tenant are denied. A later check decides about the requests of
+// the impersonated user.
 func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs *requestAttributes) verdict {
 	name, names := attrs.name, b.Subjects.Names
 	ok := false
@@ -340,7 +345,7 @@ func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs 
 	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(attrs.verb, "-node"):
 	case attrs.resource.Resource == "serviceaccounts" && name != "" && name != "*" && attrs.namespace != "":
 		return b.ownedBy(ctx, id, attrs, attrs.namespace)
-	case attrs.namespace != "": // nobody but a service account is in one
+	case attrs.namespace != "": // only service accounts have a namespace
 	case attrs.resource.Resource == "users":
 		ok = name != "" && name != "*" && !names.ReservedUser(name) && b.isQualified(id, name)
 	case attrs.resource.Resource == "groups":

@@ -1,19 +1,19 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authz decides whether a request stays on its own side of the line between tenants.
+// Package authz decides whether a request stays within the tenant of its caller.
 //
-// [Boundary] stands before everything the server had of its own (RBAC, Node, webhooks). It never
-// allows anything itself: it denies, or it leaves the request to its delegate. What it needs to
-// know is answered by [Subjects] (whose is the caller), [Owners] (whose is a namespace) and
-// [Scopes] (is a resource namespaced).
+// [Boundary] runs before the server's own authorizers (RBAC, Node, webhooks). It denies a request
+// or delegates it to those authorizers. Except for its [Exception]s, it never allows a request
+// itself. [Subjects] determines the tenant of a caller, [Owners] the owner of a namespace, and
+// [Scopes] whether a resource is namespaced.
 //
-// A server runs its requests through two filters: [WithRequestState] outermost, which takes the
-// tenant part off a path and puts a note into the request's context, and [WithTenant] innermost,
-// around the API handler, which limits lists to the tenant and binds an impersonated user to its
-// tenant. The authenticator's answer goes through [NoteCaller], so that the boundary can tell an
-// impersonated user from the real caller.
+// A server passes its requests through two filters. [WithRequestState] is the outermost. It removes
+// the tenant part of a path and adds a state to the context of the request. [WithTenant] is the
+// innermost, around the API handler. It limits lists to the tenant and binds an impersonated user
+// to its tenant. The authenticator passes its result to [NoteCaller], so that the boundary can
+// distinguish an impersonated user from the authenticated caller.
 //
-// The package never learns a credential and does not import package authn: they meet only in
-// user.Info and tenant.ID.
+// The package never receives a credential and does not import package authn. The two packages share
+// only user.Info and tenant.ID.
 package authz

@@ -19,7 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// exampleOwners are whose two namespaces are; a server gives the Get of its Namespace lister.
+// exampleOwners returns the owners of two namespaces. A server passes the Get method of its
+// Namespace lister.
 func exampleOwners() *authz.Owners {
 	labels := map[string]map[string]string{
 		"acme--web":    {tenant.Label: "acme"},
@@ -35,8 +36,8 @@ func exampleOwners() *authz.Owners {
 	}, nil)
 }
 
-// The boundary denies what would cross from one tenant's namespaces into another's, and asks its
-// delegate about the rest.
+// The boundary denies requests that reach the namespaces of another tenant. The delegate decides
+// about the other requests.
 func ExampleBoundary() {
 	owners := exampleOwners()
 	boundary := authz.New(authz.Options{Subjects: &authz.Subjects{Owners: owners}, Owners: owners},
@@ -60,8 +61,9 @@ func ExampleBoundary() {
 	// kube-system false "tenant boundary: the namespace is not owned by the caller's tenant"
 }
 
-// An Exception opens what the boundary would deny. It is asked about nothing that could not be
-// opened: it sees whose caller crosses into whose space, and says for how long.
+// An Exception allows a request that the boundary would deny. It gets the tenant of the caller and
+// the owner of the objects, and returns for how long the request is allowed. It is not called for
+// requests that no exception may allow.
 func ExampleException() {
 	owners := exampleOwners()
 	night := authz.Exception{
@@ -95,7 +97,7 @@ func ExampleException() {
 	// secrets false "tenant boundary: the namespace is not owned by the caller's tenant"
 }
 
-// A namespace without the label is the system tenant's; one that does not exist is nobody's.
+// The system tenant owns a namespace without the label. A missing namespace has no owner.
 func ExampleOwners_Of() {
 	for _, namespace := range []string{"acme--web", "kube-system", "missing"} {
 		id, err := exampleOwners().Of(context.Background(), namespace)
@@ -107,7 +109,7 @@ func ExampleOwners_Of() {
 	// missing "" <nil>
 }
 
-// A service account is the tenant's that owns its namespace, whatever else it says.
+// A service account belongs to the tenant that owns its namespace, whatever its extras contain.
 func ExampleSubjects_Of() {
 	subjects := &authz.Subjects{Owners: exampleOwners()}
 	id, err := subjects.Of(context.Background(), &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot"})

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Crossing is a request by a caller of one tenant in the space of another. Its attributes are the
-// request's own, with an impersonated user in the user's place.
+// Crossing is a request by a caller of one tenant for objects of another tenant. Its attributes are
+// those of the request. If a user is impersonated, User is that user.
 type Crossing struct {
 	authorizer.Attributes
 	Caller tenant.ID
@@ -26,22 +26,23 @@ type Crossing struct {
 // GetUser returns the user that the boundary decides about.
 func (c *Crossing) GetUser() user.Info { return c.User }
 
-// Exception allows a crossing that somebody who may do so has opened. Its reason is a constant. It
-// is never asked about impersonation, nor for a request on a tenant's path, nor for callers of the
-// system tenant, whom nothing keeps in: so the server's own look at a namespace asks for no other.
+// Exception allows cross-tenant requests that an authorized user has permitted. Its reason is a
+// constant. Exceptions are not evaluated for impersonation checks, for requests on a tenant path,
+// or for callers of the system tenant, which are not limited. A read of a namespace by the server
+// itself therefore never leads to another such read.
 //
-// What stays open ends when the exception does: at the time that Allows returns, zero for none, and
-// whenever somebody says that exceptions have changed ([Sessions.EndExcepted]).
+// An active request that an exception allowed ends with the exception. It ends at the time that
+// Allows returns, where zero means no end, or when exceptions change ([Sessions.EndExcepted]).
 type Exception struct {
 	Reason Reason
-	// Whole says that lists over all namespaces are answered whole, as those that are limited to a
-	// tenant: what a continue token says depends on objects that the list does not hold.
+	// Whole specifies that lists over all namespaces have one page, like lists that are limited to a
+	// tenant. A continue token would depend on objects that the list does not contain.
 	Whole  bool
 	Allows func(context.Context, *Crossing) (allowed bool, until time.Time)
 }
 
-// except returns the verdict of the exception that allows attrs, or one that is not excepted. A
-// lookup that fails opens nothing, nor does a question that no tenant may have answered.
+// except returns the verdict of the exception that allows attrs. It returns the zero verdict if no
+// exception does, if a lookup fails, or if no tenant may make such a request.
 func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
 	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() ||
@@ -71,7 +72,7 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 				if err != nil {
 					continue
 				}
-				selector = append(labels.Requirements{}, given...) // no requirement, too
+				selector = append(labels.Requirements{}, given...) // not nil, even without a requirement
 			}
 			return verdict{
 				excepted: true,
@@ -84,14 +85,14 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 	return verdict{}
 }
 
-// isAcross reports whether attrs goes over all namespaces.
+// isAcross reports whether attrs is a request over all namespaces.
 func (b *Boundary) isAcross(attrs *requestAttributes) bool {
 	return isCollection(attrs.verb) && attrs.namespace == "" &&
 		(b.scopeOf(attrs) != ScopeCluster || attrs.resource == namespaces && attrs.name == "")
 }
 
-// keepsTo reports whether a list over all namespaces, if attrs is one, is limited to id by the
-// request itself too: RequestInfo looks only at the first of several selectors.
+// keepsTo reports whether the query of a list over all namespaces limits it to id. It also reports
+// true for other requests. RequestInfo contains only the first of several selectors.
 func (b *Boundary) keepsTo(state *requestState, id tenant.ID, attrs *requestAttributes) bool {
 	if !b.isAcross(attrs) {
 		return true

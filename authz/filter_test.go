@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// served is what reaches the API handler.
+// served is a request at the API handler.
 type served struct {
 	user     user.Info
 	info     *request.RequestInfo
@@ -34,9 +34,9 @@ type served struct {
 	path     string
 }
 
-// serve sends a request of u through a server's filters, with impersonated in the place of what the
-// impersonation filter would have made of it. It returns nil and the status where nothing was
-// served.
+// serve sends a request of u through the filters of a server. If impersonated is not nil, it
+// replaces the user, as the impersonation filter does. serve returns nil and the status if the
+// request did not reach the handler.
 func serve(t *testing.T, u, impersonated user.Info, target string) (*served, int) {
 	t.Helper()
 	return send(t, u, impersonated, http.MethodGet, target)
@@ -81,8 +81,8 @@ func sendThrough(
 	return got, answer.Code
 }
 
-// TestNamespacesAreFiltered: every way to list or watch Namespaces reaches the handler limited to
-// the caller's tenant, in the query and in RequestInfo, or not at all.
+// TestNamespacesAreFiltered checks each way to list or watch Namespaces. The request reaches the
+// handler limited to the caller's tenant, in the query and in RequestInfo, or it is denied.
 func TestNamespacesAreFiltered(t *testing.T) {
 	for query, want := range map[string]bool{
 		"":                           true,
@@ -93,8 +93,8 @@ func TestNamespacesAreFiltered(t *testing.T) {
 		"?labelSelector=":            true,
 		"?labelSelector=env%3Dprod":  true,
 		"?labelSelector=kubetenant.dev%2Ftenant%3Da":                 true,
-		"?labelSelector=kubetenant.dev%2Ftenant%3Db":                 true, // limited to both: nothing
-		"?labelSelector=%21kubetenant.dev%2Ftenant":                  true, // limited to both: nothing
+		"?labelSelector=kubetenant.dev%2Ftenant%3Db":                 true, // limited to both tenants, so nothing matches
+		"?labelSelector=%21kubetenant.dev%2Ftenant":                  true, // contradicts the label, so nothing matches
 		"?fieldSelector=metadata.name%3Db--web":                      true,
 		"?fieldSelector=metadata.name%3Db--web&watch=true":           true,
 		"?labelSelector=a&labelSelector=kubetenant.dev%2Ftenant%3Db": false,
@@ -201,7 +201,8 @@ func TestTenantPaths(t *testing.T) {
 	}
 }
 
-// TestAMalformedTenantPathIsAStatus: clients show the message of a Status, not of a bare text.
+// TestAMalformedTenantPathIsAStatus checks that the response is a Status, because clients do not
+// show plain text.
 func TestAMalformedTenantPathIsAStatus(t *testing.T) {
 	answer := httptest.NewRecorder()
 	authz.WithRequestState(http.NotFoundHandler(), nil).ServeHTTP(answer,
@@ -214,8 +215,8 @@ func TestAMalformedTenantPathIsAStatus(t *testing.T) {
 	}
 }
 
-// TestWritesOnTenantPaths: a narrowed caller of the system tenant writes in
-// the tenant's space only.
+// TestWritesOnTenantPaths checks that a caller of the system tenant on a tenant path writes only to
+// the objects of that tenant.
 func TestWritesOnTenantPaths(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
@@ -237,8 +238,9 @@ func TestWritesOnTenantPaths(t *testing.T) {
 	}
 }
 
-// TestDelegatedReviewsOnTenantPaths: a tenant's caller asks there as at the plain path; the system
-// tenant's, whom the server answers about everybody, does not.
+// TestDelegatedReviewsOnTenantPaths checks that a tenant's caller may create reviews on its tenant
+// path, as on the plain path. A caller of the system tenant may not, because its answer would be
+// about all tenants.
 func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 	o := options(cluster)
 	o.Reviews = true
@@ -258,8 +260,9 @@ func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 	}
 }
 
-// TestQuestionsAboutImpersonationLeaveNoTrace: constrained impersonation asks with a changed copy
-// of the real caller before the request itself is decided; the handler must not see that copy.
+// TestQuestionsAboutImpersonationLeaveNoTrace checks that the handler never sees the user of an
+// impersonation check. Constrained impersonation uses a changed copy of the authenticated user
+// there, before the request itself is decided.
 func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
 	agent := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:agent"}
@@ -294,8 +297,8 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	}
 }
 
-// TestHandlersFindNoNote: a handler that asks about somebody else, as a review does, is not taken
-// for the caller impersonating that other.
+// TestHandlersFindNoNote checks that a handler can authorize another user, as a review does. That
+// user is not treated as impersonated.
 func TestHandlersFindNoNote(t *testing.T) {
 	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
 	asked := false
@@ -317,7 +320,8 @@ func TestHandlersFindNoNote(t *testing.T) {
 	}
 }
 
-// TestImpersonatedUsersAreBound: what goes on to handlers and admission carries the tenant.
+// TestImpersonatedUsersAreBound checks that handlers and admission get the impersonated user with
+// its tenant.
 func TestImpersonatedUsersAreBound(t *testing.T) {
 	root := &user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}
 	carol := &user.DefaultInfo{Name: "carol"}
@@ -365,7 +369,7 @@ func TestImpersonatedUsersAreBound(t *testing.T) {
 	}
 }
 
-// FuzzTenantPath: whatever the path, a tenant's caller reaches nothing of another tenant's by it.
+// FuzzTenantPath checks that a tenant's caller reaches no object of another tenant by any path.
 func FuzzTenantPath(f *testing.F) {
 	for _, s := range []string{
 		"/tenants/a/api/v1/namespaces/b--web/pods", "/tenants/b/api/v1/namespaces/b--web/pods", "/tenants/a/tenants/b/api",

@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestIdentityForm checks each part of an identity that a server may have authenticated without this
-// project's sources. The callers of a tenant need the form and the size of the sources. Groups
-// and extras that servers add later have their own allowance.
+// TestIdentityForm checks each part of an identity that a server may have authenticated without
+// this project's sources. The limits of form and size apply to the callers of tenants, as in the
+// sources. Groups and extras that servers add later have their own allowance.
 func TestIdentityForm(t *testing.T) {
 	numbered := func(n, width int) (groups []string) {
 		for i := range n {

@@ -25,8 +25,8 @@ const labelSelector = "labelSelector"
 
 var errSelectorTwice = errors.New("labelSelector is set twice or in the wrong case")
 
-// selects reports whether a selector matches objects of tenant id only: it holds a requirement on
-// just the tenant label with just the one value.
+// selects reports whether a selector matches only objects of tenant id. It must contain a
+// requirement on the tenant label with exactly this value.
 func selects(selector labels.Requirements, id tenant.ID) bool {
 	for i := range selector {
 		if value, limits := tenantValue(&selector[i]); limits && value == id.String() {
@@ -36,8 +36,8 @@ func selects(selector labels.Requirements, id tenant.ID) bool {
 	return false
 }
 
-// selectedTenant returns the one tenant that a selector is limited to; false where it is to none,
-// or to two, which match nothing.
+// selectedTenant returns the only tenant that a selector is limited to. It returns false if the
+// selector is not limited to a tenant, or if it requires two tenants and matches no object.
 func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	found := ""
 	for i := range selector {
@@ -53,7 +53,7 @@ func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	return id, err == nil
 }
 
-// tenantValue returns the one value of the tenant label that the requirement lets through.
+// tenantValue returns the only value of the tenant label that the requirement allows.
 func tenantValue(r *labels.Requirement) (string, bool) {
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:
@@ -64,7 +64,7 @@ func tenantValue(r *labels.Requirement) (string, bool) {
 	return "", false
 }
 
-// limitedTo returns the requirements of selector and the one on the tenant label.
+// limitedTo returns the requirements of selector and a requirement on the tenant label.
 func limitedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements, error) {
 	r, err := labels.NewRequirement(tenant.Label, selection.Equals, []string{id.String()})
 	if err != nil {
@@ -73,9 +73,9 @@ func limitedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements,
 	return append(append(labels.Requirements{}, selector...), *r), nil
 }
 
-// limit decides about a list or watch that must be limited to tenant id. A request on its way to
-// the API handler, and a self review of one, gets the requirement added; elsewhere it must be
-// there. A selector that does not parse, or is given twice, is denied as it stands.
+// limit decides about a list or watch that must be limited to tenant id. For a request on its way
+// to the API handler, or a self review of such a request, limit adds the requirement. Any other
+// request must already have it. A selector that does not parse or occurs twice is denied.
 func (b *Boundary) limit(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
 	selector, err := attrs.GetLabelSelector()
 	if err != nil {
@@ -100,8 +100,8 @@ func (b *Boundary) limit(ctx context.Context, state *requestState, id tenant.ID,
 	return verdict{delegate: true, rule: RuleLimited, limits: &limits{selector: selector}}
 }
 
-// soleSelector returns the one label selector of a query, from the query itself: RequestInfo looks
-// only at the first of several, and at none on the old watch paths.
+// soleSelector returns the only label selector of a query. It reads the query itself, because
+// RequestInfo contains only the first of several selectors, and none on the old watch paths.
 func soleSelector(query string) (labels.Requirements, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -120,8 +120,8 @@ func soleSelector(query string) (labels.Requirements, error) {
 	return labels.ParseToRequirements(text)
 }
 
-// isForSelfReview reports whether the authorizer is asked by a SelfSubjectAccessReview, whose
-// question is about a request that would be limited on its way.
+// isForSelfReview reports whether a SelfSubjectAccessReview calls the authorizer. The server would
+// limit the reviewed request on its way to the API handler.
 func isForSelfReview(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && info.IsResourceRequest && info.APIGroup == "authorization.k8s.io" &&
@@ -173,8 +173,8 @@ const fieldSelector = "fieldSelector"
 
 var errFieldsTwice = errors.New("fieldSelector is set twice or in the wrong case")
 
-// selectsOnly reports whether the field selector of a query requires nothing but the terms. It reads
-// the query itself, because RequestInfo contains only the first of several selectors.
+// selectsOnly reports whether the field selector of a query requires only the terms. It reads the
+// query itself, because RequestInfo contains only the first of several selectors.
 func selectsOnly(query string, terms fields.Requirements) (bool, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -211,8 +211,8 @@ func requires(attrs *requestAttributes, terms fields.Requirements) (bool, error)
 	return true, err
 }
 
-// limitedToObjects returns the request limited by a field selector, and by nothing else. The name is
-// empty if the selector does not require one. Its errors are the answers.
+// limitedToObjects returns the request limited by a field selector and without pages. The name is
+// empty if the selector does not require one. An error is the response to the client.
 func limitedToObjects(
 	ctx context.Context, r *http.Request, selector fields.Selector, name string,
 ) (context.Context, *http.Request, error) {
@@ -226,8 +226,8 @@ func limitedToObjects(
 	return ctx, r, nil
 }
 
-// rewritten returns the request with another query, and with what the handlers
-// know of it changed alike.
+// rewritten returns the request with another query. It makes the same change to the RequestInfo
+// that the handlers read.
 func rewritten(
 	ctx context.Context, r *http.Request, query url.Values, change func(*request.RequestInfo),
 ) (context.Context, *http.Request) {
@@ -243,15 +243,16 @@ func rewritten(
 	return ctx, r
 }
 
-// errExpired is the answer to a list that is to go on from where another ended: a limited one never
-// ends before its end, and where it would depends on others' objects. Clients begin anew.
+// errExpired is the response to a list with a continue token. A limited list has one page, because
+// the end of a page would depend on objects of other tenants. Clients start the list again.
 var errExpired error = apierrors.NewResourceExpired("the list cannot be continued: start again without continue")
 
 var errLimitedDelete error = apierrors.NewBadRequest("limit may not be set to delete a collection across all " +
 	"namespaces")
 
-// unpaged returns a request's query without pages: with a limit a list would say by its token that
-// there is more, if only of others'. Its errors are the answers.
+// unpaged returns the query of a request without paging. With a limit, the continue token would
+// reveal that more objects exist, even if only other tenants have them. An error is the response to
+// the client.
 func unpaged(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -268,7 +269,7 @@ func unpaged(r *http.Request) (url.Values, error) {
 	for key := range values {
 		if strings.EqualFold(key, "limit") {
 			if r.Method == http.MethodDelete {
-				return nil, errLimitedDelete // without it more would be deleted
+				return nil, errLimitedDelete // without the limit, more objects would be deleted
 			}
 			delete(values, key)
 		}
@@ -276,8 +277,8 @@ func unpaged(r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-// limited returns the request limited to the selector, and in nothing else.
-// Its errors are the answers.
+// limited returns the request limited to the selector and without pages. An error is the response
+// to the client.
 func limited(
 	ctx context.Context, r *http.Request, selector labels.Requirements,
 ) (context.Context, *http.Request, error) {

@@ -30,21 +30,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// labelled are options of a cluster whose objects are all labelled.
+// labelled returns options of a cluster in which all objects have their label.
 func labelled() authz.Options {
 	o := options(cluster)
 	o.Labelled = func(schema.GroupResource, tenant.ID) bool { return true }
 	return o
 }
 
-// server is a server's filters around a handler that keeps what reaches it.
+// server is the filters of a server around a handler that records its requests.
 type server struct {
 	boundary *authz.Boundary
 	older    authz.OlderPaths
 	sessions authz.Sessions
 	handle   func(*http.Request)
-	// impersonated stands in the place of who was authenticated, as the
-	// impersonation filter puts it there.
+	// impersonated replaces the authenticated user, as the impersonation filter does.
 	impersonated user.Info
 }
 
@@ -63,7 +62,7 @@ func (s *server) send(t *testing.T, u user.Info, method, target string) (*served
 	return got, answer.Code
 }
 
-// chain returns the filters before an API handler, for requests of u.
+// chain returns the filters around an API handler, for requests of u.
 func (s *server) chain(u user.Info, api http.Handler) http.Handler {
 	handler := authz.WithTenant(api, &s.sessions)
 	handler = filters.WithAuthorization(handler, s.boundary, scheme.Codecs)
@@ -96,8 +95,8 @@ var everyList = []struct{ method, path string }{
 	{http.MethodGet, "/apis/rbac.authorization.k8s.io/v1/rolebindings"},
 }
 
-// TestListsAreFiltered: every way to go over all namespaces reaches the handler limited to the
-// tenant, in the query and in RequestInfo, or not at all.
+// TestListsAreFiltered checks each request over all namespaces. It reaches the handler limited to
+// the tenant, in the query and in RequestInfo, or it is denied.
 func TestListsAreFiltered(t *testing.T) {
 	for query, want := range map[string]bool{
 		"":                          true,
@@ -138,8 +137,8 @@ func TestListsAreFiltered(t *testing.T) {
 	}
 }
 
-// TestPagination: a list over all namespaces is answered whole, so that its token tells of nobody's
-// objects, whether the selector was there or is added.
+// TestPagination checks that a list over all namespaces has one page, so that no continue token
+// reveals objects of other tenants. The selector may be in the request or be added.
 func TestPagination(t *testing.T) {
 	e := &asked{allow: true}
 	o := labelled()
@@ -164,7 +163,7 @@ func TestPagination(t *testing.T) {
 				struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
 				want := want
 				switch {
-				// excepted whole: attributes of that path have no selector
+				// Attributes of that path have no selector, so the exception allows the whole list.
 				case strings.Contains(l.path, "/watch/") && strings.HasSuffix(own, "b"):
 					continue
 				case l.method == http.MethodDelete && want == 200 && strings.Contains(strings.ToLower(query), "limit"):
@@ -196,8 +195,8 @@ func TestPagination(t *testing.T) {
 	}
 }
 
-// TestListsWaitForLabels: what is not known to be labelled stays closed, as
-// it does without the sweep.
+// TestListsWaitForLabels checks that lists of a resource are denied until its objects are labeled.
+// They are also denied without the backfill.
 func TestListsWaitForLabels(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	o := options(cluster)
@@ -225,8 +224,8 @@ func TestListsWaitForLabels(t *testing.T) {
 	}
 }
 
-// FuzzSelector: whatever selector a tenant sends, no object of another tenant and none without a
-// label is selected by what goes on.
+// FuzzSelector checks that no selector of a tenant makes the handler select an unlabeled object or
+// an object of another tenant.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{
 		"labelSelector=a%3Db", "labelSelector=!a", "labelSelector=kubetenant.dev/tenant%3Db",
@@ -259,13 +258,14 @@ func FuzzSelector(f *testing.F) {
 	})
 }
 
-// older reads the older form where pods, deployments or namespaces follow.
+// older enables the older form for pods, deployments and namespaces.
 func older(r schema.GroupResource) bool {
 	return r.Resource == "pods" || r.Resource == "namespaces" && r.Group == "" ||
 		r.Group == "apps" && r.Resource == "deployments"
 }
 
-// TestOlderTenantPaths: the tenant stands behind the version, where a known resource follows.
+// TestOlderTenantPaths checks paths with the tenant after the version, in front of a known
+// resource.
 func TestOlderTenantPaths(t *testing.T) {
 	for _, c := range []struct {
 		tenant, target, path string
@@ -289,7 +289,8 @@ func TestOlderTenantPaths(t *testing.T) {
 		{"a", "/api/v1/tenants/System/pods", "", 400},
 		{"a", "/tenants/a/api/v1/tenants/a/pods", "", 400},
 		{"a", "/tenants/a/api/v1/tenants/b/pods", "", 400},
-		// Not in the form: they mean what they always meant, which is nothing to a tenant.
+		// These paths do not have the older form. They keep their usual meaning, and tenants may not
+		// access them.
 		{"a", "/api/v1/tenants/a", "", 403},
 		{"a", "/api/v1/tenants/a/", "", 403},
 		{"a", "/api/v1/tenants/a/tenants/b/pods", "", 403},
@@ -317,7 +318,8 @@ func TestOlderTenantPaths(t *testing.T) {
 	}
 }
 
-// FuzzOlderTenantPath: with both forms read, a tenant's caller is served nothing of another's.
+// FuzzOlderTenantPath checks that a tenant's caller gets no object of another tenant if both forms
+// are enabled.
 func FuzzOlderTenantPath(f *testing.F) {
 	for _, s := range []string{
 		"/api/v1/tenants/a/namespaces/b--web/pods", "/api/v1/tenants/b/pods", "/tenants/a/api/v1/tenants/b/pods",
@@ -349,7 +351,7 @@ func FuzzOlderTenantPath(f *testing.F) {
 	})
 }
 
-// asked counts how often an exception is asked, and what about.
+// asked records the requests for which an exception is evaluated.
 type asked struct {
 	crossings []*authz.Crossing
 	allow     bool
@@ -366,7 +368,8 @@ func (a *asked) exception() authz.Exception {
 	}
 }
 
-// TestExceptions are asked about crossings and nothing else, and allow for their reason.
+// TestExceptions checks that exceptions are evaluated only for cross-tenant requests, and allow
+// with their reason.
 func TestExceptions(t *testing.T) {
 	system := &user.DefaultInfo{Name: "root", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}
 	inSystemGroup := &user.DefaultInfo{
@@ -489,8 +492,8 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// TestExceptionsOnTheWay: a request on a tenant's path is not asked about, and one whose selector
-// is given twice is about no single tenant.
+// TestExceptionsOnTheWay checks that exceptions are not evaluated for requests on a tenant path.
+// They do not apply to requests with two selectors either.
 func TestExceptionsOnTheWay(t *testing.T) {
 	e := &asked{allow: true}
 	o := labelled()
@@ -502,7 +505,7 @@ func TestExceptionsOnTheWay(t *testing.T) {
 		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db":                                         200,
 		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3Dc": 403,
 		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&LabelSelector=x":                         403,
-		// about all: the exception of this test allows anything
+		// This request is about all tenants. The exception of this test allows every request.
 		"/apis/metrics.k8s.io/v1beta1/pods?labelSelector=kubetenant.dev/tenant%3Db":                         200,
 		"/api/v1/namespaces?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3D": 403,
 	} {
@@ -512,7 +515,8 @@ func TestExceptionsOnTheWay(t *testing.T) {
 	}
 }
 
-// TestSessionsEnd: what is open in a namespace ends when that is another's, and not before.
+// TestSessionsEnd checks that the sessions in a namespace end when its owner changes, and not
+// before.
 func TestSessionsEnd(t *testing.T) {
 	ns := func(uid, owner string) *corev1.Namespace {
 		n := &corev1.Namespace{
@@ -554,7 +558,7 @@ func TestSessionsEnd(t *testing.T) {
 		if got, code := s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true"); got == nil {
 			t.Fatal(code)
 		}
-		// Neither the system's requests nor those of other namespaces end.
+		// Requests of the system tenant and requests in other namespaces do not end.
 		s.handle = func(r *http.Request) {
 			s.sessions.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b"))
 			s.sessions.Follow(authz.OwnerOf).OnDelete(ns("1", "a"))
@@ -568,7 +572,7 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestSessionsAreForgotten: what is over is kept nowhere.
+// TestSessionsAreForgotten checks that finished sessions are not kept in memory.
 func TestSessionsAreForgotten(t *testing.T) {
 	s := allowing(labelled())
 	for range 3 {
@@ -581,8 +585,8 @@ func TestSessionsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestMissingSessionsEnd: who was told that a namespace is missing does not go on in one that
-// another makes meanwhile.
+// TestMissingSessionsEnd checks a request in a missing namespace. It must not continue in a
+// namespace that another tenant creates meanwhile.
 func TestMissingSessionsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels map[string]string
@@ -610,8 +614,8 @@ func TestMissingSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestImpersonatedGroups: nobody gives the group of a tenant by impersonation who is not in it, but
-// for the system tenant's.
+// TestImpersonatedGroups checks that an impersonator cannot add the group of a tenant that it is
+// not in. Callers of the system tenant can.
 func TestImpersonatedGroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		real user.Info
@@ -641,7 +645,8 @@ func TestImpersonatedGroups(t *testing.T) {
 	}
 }
 
-// TestRevokedSessionsEnd: whatever a revoked caller watches, the system's too, and nobody else's.
+// TestRevokedSessionsEnd checks that all sessions of a revoked caller end, and no others. This
+// includes callers of the system tenant.
 func TestRevokedSessionsEnd(t *testing.T) {
 	mallory := func(id string) user.Info { return &user.DefaultInfo{Name: "mallory", Extra: callerOf(id).GetExtra()} }
 	isMallory := func(c *authz.Caller) bool { return c.User.GetName() == "mallory" && c.Tenant.String() != "b" }
@@ -671,7 +676,8 @@ func TestRevokedSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestRevokedImpersonatorsEnd: what was opened as somebody else ends with whoever opened it.
+// TestRevokedImpersonatorsEnd checks that a session of an impersonated user ends when its
+// impersonator is revoked.
 func TestRevokedImpersonatorsEnd(t *testing.T) {
 	for name, ends := range map[string]bool{"mallory": true, "alice": false} {
 		s := allowing(labelled())
@@ -694,8 +700,8 @@ func TestRevokedImpersonatorsEnd(t *testing.T) {
 	}
 }
 
-// TestMethods: HTTP/2 lets through methods that are no tokens, which would read
-// as verbs of impersonation.
+// TestMethods checks methods that are not tokens. HTTP/2 accepts them, and the boundary could read
+// them as impersonation verbs.
 func TestMethods(t *testing.T) {
 	for method, want := range map[string]int{
 		"GET":                          200,
@@ -737,7 +743,8 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestExceptedSessionsEnd: what an exception let in ends with it, at its time or when it changes.
+// TestExceptedSessionsEnd checks that a session that an exception allowed ends when the exception
+// expires or changes.
 func TestExceptedSessionsEnd(t *testing.T) {
 	e := &asked{allow: true}
 	o := labelled()
@@ -784,7 +791,7 @@ func TestExceptedSessionsEnd(t *testing.T) {
 		}
 	}
 	e.until = time.Time{}
-	// A change before the request was begun is no matter of it.
+	// A change before the request began does not end its session.
 	before := allowing(o)
 	before.sessions.EndExcepted("b--web")
 	before.handle = func(r *http.Request) {
@@ -793,7 +800,7 @@ func TestExceptedSessionsEnd(t *testing.T) {
 		}
 	}
 	before.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
-	// A change while the request is being authorized counts too.
+	// A change while the request is being authorized ends its session.
 	s := allowing(o)
 	s.boundary = authz.New(withException(o,
 		authz.Exception{Reason: authz.ReasonGrant, Allows: func(context.Context, *authz.Crossing) (bool, time.Time) {

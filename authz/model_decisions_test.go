@@ -47,12 +47,11 @@ var (
 	modelSeed      = flag.Uint64("model.seed", 0, "the first world of TestModel")
 )
 
-// decisionsAWorld is small: an unknown namespace is read live, and there is a limit
-// to that for each boundary.
+// decisionsAWorld is small, because each boundary limits the live reads of unknown namespaces.
 const decisionsAWorld = 6
 
-// TestModel: the boundary, with grants and lines of a policy, decides as its model does. A world
-// that tells them apart is made again by -model.seed.
+// TestModel checks that the boundary, with grants and a policy, decides as the model does. If they
+// differ, -model.seed generates the failing cluster again.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	var next, failed atomic.Int64
@@ -94,7 +93,7 @@ func TestModel(t *testing.T) {
 	t.Logf("%d denied, %d delegated, %d allowed", kinds[0].Load(), kinds[1].Load(), kinds[2].Load())
 }
 
-// FuzzModel is TestModel with worlds that a fuzzer makes.
+// FuzzModel is TestModel with clusters that a fuzzer generates.
 func FuzzModel(f *testing.F) {
 	for seed := range uint64(8) {
 		data := make([]byte, 512)
@@ -152,7 +151,7 @@ func (u *modelUser) describe() string {
 	return fmt.Sprintf("%+v", *u)
 }
 
-// state is what a cache or a server answers.
+// namespace returns the state as a cache or a server returns it.
 func (s modelState) namespace(name string) (*corev1.Namespace, error) {
 	switch {
 	case s.fails:
@@ -187,13 +186,14 @@ func resourcesOf(set map[string]bool) []schema.GroupResource {
 	return all
 }
 
-// idOrZero is a name's tenant, and no tenant where the name is none.
+// idOrZero returns the tenant of a name, or the zero ID if the name is not valid.
 func idOrZero(name string) tenant.ID {
 	id, _ := tenant.Parse(name)
 	return id
 }
 
-// boundary is the real thing in the world, before a delegate that keeps what it is asked.
+// boundary returns the real boundary of the generated cluster, and a delegate that records its
+// requests.
 func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 	tb.Helper()
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
@@ -358,7 +358,7 @@ func (r modelRequirement) real(tb testing.TB) labels.Requirement {
 
 var errSelector = errors.New("selector")
 
-// requirements of the request, and its query.
+// selectors returns the requirements of the request, and its query.
 func (q *modelRequest) selectors(tb testing.TB) (requirements labels.Requirements, query string, err error) {
 	tb.Helper()
 	values := url.Values{"limit": {"3"}}
@@ -405,18 +405,18 @@ func (q *modelRequest) attributes(u user.Info, requirements labels.Requirements,
 	}
 }
 
-// outcome of the real boundary.
+// modelOutcome is the result of the real boundary.
 type modelOutcome struct {
 	decision authorizer.Decision
 	reason   string
 	err      error
-	reached  authorizer.Attributes // by the delegate
-	served   *http.Request         // by the API handler
+	reached  authorizer.Attributes // at the delegate
+	served   *http.Request         // at the API handler
 	status   int
 }
 
-// ask asks the real boundary as a server does: a request on its way through the
-// filters, a review without them.
+// ask sends the request to the real boundary as a server does. A request passes the filters, a
+// review does not.
 func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder) (out modelOutcome) {
 	tb.Helper()
 	requirements, query, err := q.selectors(tb)
@@ -465,8 +465,8 @@ func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder)
 	return out
 }
 
-// compare asks both, and returns what the real one did (0 denied, 1 delegated, 2
-// allowed) and how they differ.
+// compare decides with the model and with the boundary. It returns the kind of the boundary's
+// decision (0 denied, 1 delegated, 2 allowed) and the difference between the two.
 func (w *modelWorld) compare(
 	tb testing.TB, b *authz.Boundary, delegate *recorder, q modelRequest,
 ) (kind int, problem string) {
@@ -504,7 +504,7 @@ func (w *modelWorld) compare(
 	return kind, problem
 }
 
-// comparePassed compares what the delegate and the handler are given.
+// comparePassed compares the requests that reach the delegate and the handler.
 func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAnswer, got *modelOutcome) string {
 	tb.Helper()
 	if want.delegated {
@@ -577,7 +577,7 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 	return ""
 }
 
-// holds reports whether a selector matches objects of the tenant only.
+// holds reports whether a selector matches only objects of the tenant.
 func holds(selector labels.Requirements, id string) bool {
 	return slices.ContainsFunc(selector, func(r labels.Requirement) bool {
 		return r.Key() == "kubetenant.dev/tenant" && r.Values().Len() == 1 && r.Values().Has(id) &&

@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// A model of the boundary, for TestModel: the table of docs/authorization.md row by row, with maps
-// and loops, over a world that it knows whole. It shares no code with what it judges, names are
-// strings to it, and it is slow.
+// A model of the boundary, for TestModel. It implements the table of docs/authorization.md row by
+// row, with maps and loops. It knows the whole cluster, shares no code with the boundary, uses
+// strings for names, and is slow.
 
-// modelWorld is a cluster and a configuration.
+// modelWorld is a generated cluster and a configuration.
 type modelWorld struct {
 	namespaces map[string]modelNamespace
-	scopes     map[string]string // of a group/resource: "namespaced" or "cluster"
+	scopes     map[string]string // the scope of a group/resource: "namespaced" or "cluster"
 
 	systemUsers, systemPrefixes, systemGroups, organizations map[string]bool
 	systemNamespaces, paths, shared, selectable, unlabelled  map[string]bool
 	openObjects                                              map[[5]string]bool // verb, namespace, name, group, resource
 	revoked                                                  map[string]bool    // user names
-	// whom an own object is about, by group/resource/name
+	// The tenant that an own object is about, by group/resource/name.
 	objects map[string]string
-	// group/resource whose names are free, so that lists are limited by spec.tenant
+	// Values of group/resource. Objects of these have any name, so lists are limited by spec.tenant.
 	free map[string]bool
-	// group/resource of which a tenant may write its own
+	// Values of group/resource. A tenant may write its own objects of these.
 	writable map[string]bool
-	// of a tenant: "unknown", "none", "closed", "reads", or open
+	// The access level of a tenant: "unknown", "none", "closed", "reads", or open.
 	access map[string]string
 
 	fromGroups, accountsInGroup, qualified, ownPrefixes, rulesElsewhere, shadow, stale bool
@@ -36,7 +36,7 @@ type modelWorld struct {
 	lines  []modelLine
 }
 
-// modelNamespace is one name: as the cache has it, and as the server has it.
+// modelNamespace is the state of a namespace in the cache and on the server.
 type modelNamespace struct {
 	cached, live modelState
 }
@@ -50,7 +50,7 @@ type modelGrant struct {
 	namespace, owner, tenant          string
 	users, groups                     []string
 	verbs, apiGroups, resources, only []string
-	expired, gone                     bool // gone: only the index has it still
+	expired, gone                     bool // gone: only the index still has it
 }
 
 type modelLine struct {
@@ -65,11 +65,11 @@ type modelUser struct {
 	extra  map[string][]string
 }
 
-// modelRequest is what the boundary is asked.
+// modelRequest is a request to the boundary.
 type modelRequest struct {
-	user, real *modelUser // real: who was authenticated, where user is impersonated
+	user, real *modelUser // real: the authenticated user if user is impersonated
 	onTheWay   bool       // a request through the server's filters, not a review
-	selfReview bool       // asked by a SelfSubjectAccessReview
+	selfReview bool       // in a SelfSubjectAccessReview
 	path       string     // the tenant that the path names, or "all"
 
 	isResource                                                        bool
@@ -77,9 +77,9 @@ type modelRequest struct {
 
 	selector    []modelRequirement
 	badSelector bool   // it does not parse
-	twice       bool   // or is given again, which tells nobody which one counts
+	twice       bool   // it occurs twice, so the valid one is unknown
 	fields      string // the field selector
-	announced   string // whose announced grants that one selects, "" for another one
+	announced   string // the tenant whose announced grants it selects, "" for another selector
 }
 
 type modelRequirement struct {
@@ -87,17 +87,17 @@ type modelRequirement struct {
 	values        []string
 }
 
-// modelAnswer is what comes of it: the zero value is a denial.
+// modelAnswer is the decision of the model. The zero value is a denial.
 type modelAnswer struct {
 	delegated, allowed bool
 	by                 string // grant or abac
 	impersonated       bool
-	tenant             string // whom an impersonated user is bound to afterwards
-	group              string // that the user is in afterwards, and was not
-	limitedTo, object  string // a list that is limited
+	tenant             string // that an impersonated user is bound to
+	group              string // that the boundary adds to the user
+	limitedTo, object  string // set for a limited list
 	fields             string // the field selector of a list of objects about the tenant
-	namespace          string // that the delegate is asked about
-	closed             bool   // denied in the shadow too
+	namespace          string // for the delegate
+	closed             bool   // denied in shadow mode too
 }
 
 func (q *modelRequest) kind() string { return q.group + "/" + q.resource }
@@ -122,8 +122,7 @@ func isModelTenant(name string) bool {
 	return true
 }
 
-// look finds a namespace: what the cache has counts, unless it ends or is not there;
-// then what the server has.
+// look finds a namespace in the cache or, if it is missing or terminating there, on the server.
 func (w *modelWorld) look(name string) modelState {
 	n := w.namespaces[name]
 	switch {
@@ -137,7 +136,8 @@ func (w *modelWorld) look(name string) modelState {
 	return n.live
 }
 
-// owner is a tenant's name, "" for nobody; and whether that is known.
+// owner returns the name of a tenant, or "" if the namespace is unowned. It returns false if the
+// owner is unknown.
 func (w *modelWorld) owner(namespace string) (string, bool) {
 	switch n := w.look(namespace); {
 	case n.fails:
@@ -154,7 +154,7 @@ func (w *modelWorld) owner(namespace string) (string, bool) {
 
 const (
 	nobody = ""
-	bad    = "!" // an identity that cannot be told
+	bad    = "!" // an identity with an invalid tenant
 )
 
 func (u *modelUser) tenantGroups() []string {
@@ -167,7 +167,7 @@ func (u *modelUser) tenantGroups() []string {
 	return found
 }
 
-// group is the tenant of the one group tenant:<id>, nobody or bad.
+// group returns the tenant of the only group tenant:<id>. It returns "" if there is none, or bad.
 func (u *modelUser) group() string {
 	switch found := u.tenantGroups(); {
 	case len(found) == 0:
@@ -183,7 +183,8 @@ func (u *modelUser) isCertificate() bool {
 	return len(ids) == 1 && strings.HasPrefix(ids[0], "X509SHA256=")
 }
 
-// account is the namespace of a service account, and whether the name is one's at all.
+// account returns the namespace of a service account. is reports whether the name is in the form of
+// one.
 func account(name string) (namespace string, is, wellFormed bool) {
 	if !strings.HasPrefix(name, "system:serviceaccount") {
 		return "", false, false
@@ -195,7 +196,7 @@ func account(name string) (namespace string, is, wellFormed bool) {
 	return parts[2], true, true
 }
 
-// isModelName: what may be in the name of a service account here.
+// isModelName reports whether s is a valid part of a service account's name.
 func isModelName(s string, dots bool) bool {
 	if s == "" || strings.HasPrefix(s, "-") || strings.HasSuffix(s, "-") || strings.HasPrefix(s, ".") ||
 		strings.HasSuffix(s, ".") {
@@ -209,7 +210,7 @@ func isModelName(s string, dots bool) bool {
 	return true
 }
 
-// says is what an identity says of itself: its extra and its namespace.
+// says returns the tenant that an identity states by its extra and its namespace.
 func (w *modelWorld) says(u *modelUser) string {
 	stated := nobody
 	for key, values := range u.extra {
@@ -256,7 +257,7 @@ func (w *modelWorld) isSystemName(name string) bool {
 	return false
 }
 
-// whose is the tenant of an identity that was authenticated.
+// whose returns the tenant of an authenticated identity.
 func (w *modelWorld) whose(u *modelUser) string {
 	if stated := w.says(u); stated != nobody {
 		return stated
@@ -287,7 +288,7 @@ func (w *modelWorld) whose(u *modelUser) string {
 	return "system"
 }
 
-// becomes is the tenant of somebody impersonated.
+// becomes returns the tenant of an impersonated user.
 func (w *modelWorld) becomes(real string, u *modelUser) string {
 	var id string
 	group := u.group()
@@ -313,7 +314,7 @@ func isImpersonation(q *modelRequest) bool {
 	return strings.HasPrefix(q.verb, "impersonate-on:") || q.isResource && strings.HasPrefix(q.verb, "impersonate")
 }
 
-// decide is the model's answer.
+// decide returns the decision of the model.
 func (w *modelWorld) decide(q modelRequest) modelAnswer {
 	if q.user == nil {
 		return modelAnswer{delegated: w.shadow}
@@ -330,7 +331,7 @@ func (w *modelWorld) decide(q modelRequest) modelAnswer {
 	switch {
 	case !impersonated:
 		id = w.whose(asker)
-	case real == bad, real == nobody: // who has no tenant is nobody else either
+	case real == bad, real == nobody: // no impersonation without a tenant
 		return modelAnswer{delegated: w.shadow}
 	default:
 		id = w.becomes(real, asker)
@@ -367,7 +368,7 @@ func (w *modelWorld) decide(q modelRequest) modelAnswer {
 	return out
 }
 
-// judge is about a caller of tenant id.
+// judge decides about a request of a caller of tenant id.
 func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAnswer {
 	namespaceOf, isAccount, _ := account(asker.name)
 	if id != nobody && id != "system" {
@@ -423,13 +424,13 @@ func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAns
 	return w.tenants(q, id)
 }
 
-// isOpenToAll: what nobody's callers may ask for.
+// isOpenToAll reports whether callers without a tenant may make the request.
 func (w *modelWorld) isOpenToAll(q *modelRequest) bool {
 	return !q.isResource && w.paths[q.url] ||
 		q.isResource && q.subresource == "" && w.openObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}]
 }
 
-// isAboutOneself: a self review, which a closed tenant's callers keep.
+// isAboutOneself reports whether the request is a self review, which a closed tenant still allows.
 func isAboutOneself(q *modelRequest) bool {
 	self := map[string]bool{
 		"authentication.k8s.io/selfsubjectreviews":      true,
@@ -439,7 +440,7 @@ func isAboutOneself(q *modelRequest) bool {
 	return q.isResource && q.verb == "create" && q.subresource == "" && self[q.kind()]
 }
 
-// isReading: what is left to callers of a tenant that may only read.
+// isReading reports whether callers of a tenant that may only read may make the request.
 func isReading(q *modelRequest) bool {
 	verb := q.verb
 	if strings.HasPrefix(verb, "impersonate-on:") {
@@ -470,7 +471,7 @@ func isConnecting(subresource string) bool {
 	return slices.Contains([]string{"proxy", "exec", "attach", "portforward"}, subresource)
 }
 
-// tenants is what is open to the callers of a tenant that is not the system's.
+// tenants decides about a request of a tenant other than the system tenant.
 func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 	none, pass := modelAnswer{}, modelAnswer{delegated: true}
 	if strings.HasPrefix(q.verb, "impersonate-on:") {
@@ -549,7 +550,7 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 	case scope == "namespaced" || scope == "" && w.selectable[q.kind()]:
 		if !across || q.subresource != "" {
 			if !q.onTheWay && q.selfReview && q.name == "" && q.verb != "finalize" {
-				return pass // about any of the own ones
+				return pass // about any object of the tenant
 			}
 			return none
 		}
@@ -561,7 +562,7 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 	return none
 }
 
-// isNone: what no tenant may ask, wherever.
+// isNone reports whether no tenant may make the request in any namespace.
 func (w *modelWorld) isNone(q modelRequest) bool {
 	for _, s := range []string{q.group, q.version, q.namespace, q.resource, q.name, q.subresource} {
 		if s == "." || s == ".." {
@@ -577,7 +578,8 @@ func (w *modelWorld) isNone(q modelRequest) bool {
 		q.namespace != "" && q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster"
 }
 
-// isIn: a namespace of the tenant's, or one of its prefix that does not exist, for what ends there.
+// isIn reports whether the request is in a namespace of the tenant. It also reports true for a
+// missing namespace with the tenant's prefix if the request ends.
 func (w *modelWorld) isIn(q modelRequest, id, namespace string) bool {
 	owner, known := w.owner(namespace)
 	if !known || owner == id {
@@ -594,7 +596,7 @@ func (w *modelWorld) isIn(q modelRequest, id, namespace string) bool {
 	return ends && q.subresource != "log" && !isConnecting(q.subresource) && (own || w.scopes[q.kind()] == "namespaced")
 }
 
-// selected are the tenants that a selector names alone.
+// selected returns the tenants that a selector is limited to.
 func (q *modelRequest) selected() []string {
 	var found []string
 	for _, r := range q.selector {
@@ -606,7 +608,8 @@ func (q *modelRequest) selected() []string {
 	return found
 }
 
-// limited is a list over all namespaces: on its way it is limited, else it must be.
+// limited decides about a list over all namespaces. A request is limited on its way to the handler.
+// A review must be limited already.
 func (w *modelWorld) limited(q modelRequest, id string) modelAnswer {
 	if q.badSelector || q.twice || !q.onTheWay && !q.selfReview && !slices.Contains(q.selected(), id) {
 		return modelAnswer{}
@@ -635,7 +638,7 @@ func (w *modelWorld) isAbout(kind, name, id string) bool {
 	return name != "" && name == ownName(kind, id)
 }
 
-// own is a list or a watch of objects that are about the tenant.
+// own decides about a list or a watch of objects about the tenant.
 func (w *modelWorld) own(q modelRequest, id string) modelAnswer {
 	mine := ownName(q.kind(), id)
 	named := q.name != ""
@@ -668,7 +671,7 @@ func (w *modelWorld) own(q modelRequest, id string) modelAnswer {
 	return modelAnswer{delegated: true, object: object, fields: strings.Join(terms, ",")}
 }
 
-// mayBecome: nobody of another tenant, nobody of the system's.
+// mayBecome reports whether a caller of tenant id may impersonate an identity.
 func (w *modelWorld) mayBecome(q modelRequest, id string) bool {
 	qualified := !w.qualified || strings.HasPrefix(q.name, id+":")
 	some := q.name != "" && q.name != "*"
@@ -698,7 +701,7 @@ func (w *modelWorld) mayBecome(q modelRequest, id string) bool {
 	return q.resource == "uids"
 }
 
-// asRequested: a review says the namespace of its context, whatever it is about.
+// asRequested removes the namespace of a review if the request itself would have none.
 func (w *modelWorld) asRequested(q *modelRequest) {
 	if !q.isResource || q.namespace == "" {
 		return
@@ -717,8 +720,8 @@ func (w *modelWorld) asRequested(q *modelRequest) {
 	}
 }
 
-// opened is what a grant or a line of the policy opens between tenants, and to whom
-// the request limits itself.
+// opened returns the kind of exception that allows a cross-tenant request, and the tenant that the
+// request limits itself to.
 func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string, limitedTo *string) {
 	if id == nobody || id == "system" || isImpersonation(&q) || q.path != "" || q.isResource && w.isNone(q) {
 		return "", nil
@@ -791,7 +794,7 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 	}
 	for _, l := range w.lines {
 		if strings.HasPrefix(q.verb, "impersonate") {
-			break // a method of that name is no verb
+			break // an HTTP method of that name is not a verb
 		}
 		group := l.group
 		if l.user == "*" || group == "*" {
@@ -815,8 +818,8 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 	return "", nil
 }
 
-// malformed are the names that have more than one form, of those that worlds are made of, and
-// malformedValue what no value may be.
+// malformed are the generated names that have more than one form. malformedValue are those that are
+// not valid as a value.
 var (
 	malformed      = map[string]bool{" alice": true, "alice\n": true, "al\u200bice": true}
 	malformedValue = map[string]bool{" alice": true, "alice\n": true}

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// draws are the choices that a world is made by: random ones, or a fuzzer's.
+// draws are the choices that generate a cluster. They are random or come from a fuzzer.
 type draws interface {
-	// of returns one of 0 to n-1.
+	// of returns a number from 0 to n-1.
 	of(n int) int
 }
 
@@ -20,7 +20,7 @@ type random struct{ *rand.Rand }
 
 func (r random) of(n int) int { return r.IntN(n) }
 
-// bytesOf are a fuzzer's choices; after the last all are 0.
+// bytesOf are the choices of a fuzzer. After the last one, all choices are 0.
 type bytesOf struct{ left []byte }
 
 func (b *bytesOf) of(n int) int {
@@ -34,7 +34,7 @@ func (b *bytesOf) of(n int) int {
 
 func oneOf[T any](d draws, all ...T) T { return all[d.of(len(all))] }
 
-// someOf returns up to n of all, the same one more than once too.
+// someOf returns up to n elements of all, possibly with duplicates.
 func someOf(d draws, n int, all []string) []string {
 	some := make([]string, d.of(n+1))
 	for i := range some {
@@ -43,7 +43,7 @@ func someOf(d draws, n int, all []string) []string {
 	return some
 }
 
-// aTenant is mostly one of a few, so that they meet.
+// aTenant returns a tenant, mostly one of a few, so that requests concern the same tenants.
 func aTenant(d draws) string {
 	if oneIn(d, 6) {
 		return oneOf(d, modelTenants...)
@@ -51,7 +51,7 @@ func aTenant(d draws) string {
 	return oneOf(d, "a", "b", "acme")
 }
 
-// aKind is mostly an ordinary one.
+// aKind returns a kind, mostly an ordinary one.
 func aKind(d draws) string {
 	if oneIn(d, 3) {
 		return oneOf(d, modelKinds...)
@@ -135,7 +135,7 @@ var (
 		"/kubetenant/fair-use", "/kubetenant/fair-use/", "/kubetenant/audit", "/kubetenant/audit/",
 		"/kubetenant/", "/kubetenant//fair-use",
 	}
-	// What is known of each resource: "" for what no table and no CustomResourceDefinition has.
+	// The scope of each resource. It is "" if neither the table nor a CustomResourceDefinition has it.
 	modelScopes = map[string]string{
 		"/pods":                           "namespaced",
 		"/configmaps":                     "namespaced",
@@ -203,7 +203,7 @@ func setOf(all ...string) map[string]bool {
 	return set
 }
 
-// makeWorld makes a cluster and a configuration.
+// makeWorld generates a cluster and a configuration.
 func makeWorld(d draws) *modelWorld {
 	w := &modelWorld{
 		namespaces:       map[string]modelNamespace{},
@@ -244,7 +244,7 @@ func makeWorld(d draws) *modelWorld {
 		w.access[oneOf(d, modelTenants...)] = oneOf(d, "unknown", "none", "closed", "reads", "reads")
 	}
 	if oneIn(d, 4) {
-		// neither of which is cluster-scoped for sure
+		// The boundary does not know that these are cluster-scoped.
 		w.shared["example.com/widgets"], w.shared["aggregated.example.com/things"] = true, true
 	}
 	if oneIn(d, 3) { // an object of tenant a has the own name of another tenant
@@ -265,7 +265,7 @@ func makeWorld(d draws) *modelWorld {
 	return w
 }
 
-// makeNamespace makes a namespace in one of its states: mostly one that everybody knows.
+// makeNamespace generates a namespace in one of its states, mostly one that is in the cache.
 func makeNamespace(d draws, name string) modelNamespace {
 	label := aTenant(d)
 	if prefix, _, found := strings.Cut(name, "--"); found && !oneIn(d, 6) {
@@ -275,18 +275,18 @@ func makeNamespace(d draws, name string) modelNamespace {
 	}
 	known := modelState{exists: true, labelled: !oneIn(d, 8), label: label}
 	switch d.of(12) {
-	case 0: // never there
+	case 0: // never existed
 		return modelNamespace{}
-	case 1: // just made
+	case 1: // just created
 		return modelNamespace{live: known}
-	case 2: // on its end, or gone, or another's since
+	case 2: // terminating, or deleted, or created again for another tenant
 		ending := known
 		ending.terminates = true
 		return modelNamespace{
 			cached: ending,
 			live:   oneOf(d, ending, modelState{}, modelState{exists: true, labelled: true, label: oneOf(d, modelTenants...)}),
 		}
-	case 3: // not to be known
+	case 3: // lookups fail
 		return oneOf(d, modelNamespace{live: modelState{fails: true}}, modelNamespace{cached: modelState{fails: true}})
 	}
 	return modelNamespace{cached: known, live: known}
@@ -350,7 +350,7 @@ func makeLine(d draws) modelLine {
 	return l
 }
 
-// text is the line as it stands in a file.
+// text returns the line of the policy file.
 func (l *modelLine) text() []byte {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": "abac.authorization.kubernetes.io/v1beta1",
@@ -380,7 +380,7 @@ func makeUser(d draws) *modelUser {
 	}
 	id := aTenant(d)
 	switch d.of(24) {
-	default: // a source's
+	default: // from a source
 		u.name, u.extra["kubetenant.dev/tenant"] = aCaller(d), []string{id}
 		u.groups = append(u.groups, "system:authenticated")
 		if !oneIn(d, 4) {
@@ -393,12 +393,12 @@ func makeUser(d draws) *modelUser {
 		if oneIn(d, 12) {
 			u.groups = append(u.groups, oneOf(d, modelGroups...))
 		}
-	case 5, 6: // a certificate that somebody else verified
+	case 5, 6: // a certificate that another server verified
 		u.extra["authentication.kubernetes.io/credential-id"] = []string{"X509SHA256=00"}
 		if !oneIn(d, 3) {
 			u.groups = append(u.groups, "tenant:"+id)
 		}
-	case 7: // nobody's
+	case 7: // without a tenant
 	case 8: // forged
 		u.extra[oneOf(d, "kubetenant.dev/tenant", "Kubetenant.dev/tenant", "kubetenant.dev/TENANT")] = oneOf(d, nil,
 			[]string{"a", "b"}, []string{oneOf(d, modelLabels...)}, []string{id, id})
@@ -412,7 +412,8 @@ func makeUser(d draws) *modelUser {
 	return u
 }
 
-// makeRequest makes a request, now and then what a grant or a line of the world is about.
+// makeRequest generates a request, sometimes one that a grant or a policy line of the cluster
+// concerns.
 func makeRequest(d draws, w *modelWorld) modelRequest {
 	q := modelRequest{
 		user:       makeUser(d),
@@ -457,7 +458,7 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 	if q.onTheWay {
 		if oneIn(d, 4) {
 			q.real = makeUser(d)
-			if oneIn(d, 4) { // with groups that were sent
+			if oneIn(d, 4) { // with groups that the client sent
 				q.user.groups = append(q.user.groups, someOf(d, 3, []string{
 					"tenant:a", "tenant:b", "tenant:acme", "tenant:", "tenant:all", "tenant:system", "system:masters", "dev",
 				})...)
@@ -473,7 +474,7 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 		}
 	}
 	switch {
-	case oneIn(d, 48): // what is open to everybody
+	case oneIn(d, 48): // allowed for every caller
 		q.isResource, q.url, q.verb, q.group, q.resource, q.subresource, q.namespace, q.name = true, "", "get", "",
 			"configmaps", "", "kube-public", "cluster-info"
 		if oneIn(d, 2) {
@@ -485,7 +486,7 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 		}
 	case len(w.grants) > 0 && oneIn(d, 8):
 		useGrant(d, &q, oneOf(d, w.grants...))
-	case oneIn(d, 24): // what may be announced
+	case oneIn(d, 24): // a list of announced grants
 		id := aTenant(d)
 		q.user, q.real, q.isResource, q.url, q.group, q.resource, q.announced = callerNamed(aUser(d), id), nil, true, "",
 			"kubetenant.dev", "accessgrants", id
@@ -590,13 +591,13 @@ func makeSelectors(d draws, q *modelRequest) {
 				"metadata.name="+oneOf(d, "quota-", "own-")+aTenant(d)))
 		}
 		if q.name != "" && (q.verb == "list" || q.verb == "watch") && !oneIn(d, 4) {
-			terms = append(terms, "metadata.name="+q.name) // as RequestInfo reads the name
+			terms = append(terms, "metadata.name="+q.name) // RequestInfo reads the name from it
 		}
 		q.fields = strings.Join(terms, ",")
 	}
 }
 
-// useOwn makes a request about an object that is about a tenant.
+// useOwn changes the request to one for an object about a tenant.
 func useOwn(d draws, q *modelRequest) {
 	id := oneOf(d, "a", "b", "acme")
 	q.user, q.real, q.path, q.isResource, q.url = callerNamed(aUser(d), id), nil, "", true, ""

@@ -52,8 +52,8 @@ func ownObjects() authz.Options {
 	return o
 }
 
-// TestObjectsAboutATenant checks that lists and watches of cluster-scoped objects are limited to the
-// objects about the caller's tenant, on every path and with every query.
+// TestObjectsAboutATenant checks that lists and watches of cluster-scoped objects are limited to
+// the objects about the caller's tenant, on every path and with every query.
 func TestObjectsAboutATenant(t *testing.T) {
 	const byName, both = "metadata.name=a", "metadata.name=of-a,spec.tenant=a"
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestObjectsAboutATenant(t *testing.T) {
 		{"unknown", "tenants?", ""},
 		{"new", "tenants?", "metadata.name=new"}, // before the object exists
 		{"a", "tenantquotas?", "spec.tenant=a"},
-		{"b", "tenantquotas?", "spec.tenant=b"}, // has several
+		{"b", "tenantquotas?", "spec.tenant=b"}, // this tenant has several
 		{"new", "tenantquotas?", "spec.tenant=new"},
 		{"a", "tenantquotas?fieldSelector=spec.tenant%3Da", "spec.tenant=a"},
 		{"a", "tenantquotas?fieldSelector=spec.tenant%3D%3Da", "spec.tenant=a"},
@@ -149,8 +149,8 @@ func TestPagesOfOwnObjects(t *testing.T) {
 	}
 }
 
-// TestWatchesOfOwnObjectsEnd checks that a watch of own objects ends when the access of the tenant
-// becomes less, so that no watch survives until another tenant gets the name.
+// TestWatchesOfOwnObjectsEnd checks that a watch of own objects ends when the access level becomes
+// stricter. Otherwise, a watch could continue until another tenant gets the name.
 func TestWatchesOfOwnObjectsEnd(t *testing.T) {
 	for _, resource := range []string{"tenants", "tenantquotas"} {
 		s := allowing(ownObjects())
@@ -237,8 +237,8 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 	}
 }
 
-// TestVerbsOnOwnNames checks each verb on an existing object, on a missing object of the tenant's own
-// name, and on other names. A creation by PATCH or PUT has the name.
+// TestVerbsOnOwnNames checks each verb on an existing object, on a missing object of the tenant's
+// own name, and on other names. A creation by PATCH or PUT has the name.
 func TestVerbsOnOwnNames(t *testing.T) {
 	writes := []string{"create", "update", "patch", "delete"}
 	for _, c := range []struct {

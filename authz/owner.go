@@ -22,42 +22,43 @@ import (
 )
 
 const (
-	// liveReadsPerSecond and liveReadBurst bound the reads of namespaces that the cache does not know,
-	// for each tenant that asks, and for each owner where nobody in particular does: enough for every
-	// namespace that a busy tenant makes, too few to load the server by asking for names that do not
-	// exist, and no tenant uses up another's.
+	// liveReadsPerSecond and liveReadBurst limit live reads of namespaces that the cache does not
+	// have. Each requesting tenant has its own budget, so that no tenant can use up another's. A
+	// lookup without a requesting tenant uses the budget of the namespace's owner. The budget is
+	// enough for every namespace that a busy tenant creates, and too small to overload the server with
+	// lookups of missing names.
 	liveReadsPerSecond = 10
 	liveReadBurst      = 30
-	// liveReadTimeout bounds one such read, and how long a tenant's caller waits for its turn;
-	// the request waits for it.
+	// liveReadTimeout limits a live read, which the request waits for. It includes the time that a
+	// tenant's caller waits for the budget.
 	liveReadTimeout = 2 * time.Second
-	// missingFor is how long a name that a live read did not find is known to be missing for who
-	// has used up the budget: who applies a hundred objects in a namespace that does not exist is
-	// told so a hundred times.
+	// missingFor is how long a live read that found no namespace is remembered. A requester whose
+	// budget is used up gets this result again, for example for each of a hundred objects in a missing
+	// namespace.
 	missingFor = time.Second
 )
 
-// errThrottled says that a namespace is not known yet while its requester has
-// asked for too many such.
+// errThrottled reports that the budget of the requester is used up and the namespace is not known
+// yet.
 var errThrottled = errors.New("too many lookups of unknown namespaces")
 
-// errNoAnswer says that a live read returned neither a namespace nor an error.
+// errNoAnswer reports that a live read returned neither a namespace nor an error.
 var errNoAnswer = errors.New("the lookup returned neither a namespace nor an error")
 
-// Owners knows whose a namespace is, from a cache and, for what that does not hold yet, from a
-// live read. Safe for concurrent use.
+// Owners looks up the owners of namespaces. It uses a cache, and live reads for namespaces that the
+// cache does not have yet. It is safe for concurrent use.
 type Owners struct {
 	cached  func(name string) (*corev1.Namespace, error)
 	live    func(ctx context.Context, name string) (*corev1.Namespace, error)
 	flights singleflight.Group
 	budgets *budget.Budgets     // by [requester.budget]
-	missing *utilcache.Expiring // what was not there a moment ago, by budget and name
+	missing *utilcache.Expiring // names that a recent live read did not find, by budget and name
 	system  atomic.Pointer[[]string]
 }
 
-// NewOwners returns the owners of the namespaces that cached and live know; both answer an
-// apierrors.IsNotFound error for one that does not exist. A nil live is never asked: what cached
-// does not know does not exist then.
+// NewOwners returns the owners of the namespaces that cached and live return. Both return an error
+// for which apierrors.IsNotFound is true if a namespace does not exist. If live is nil, only the
+// namespaces that cached returns exist.
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	live func(ctx context.Context, name string) (*corev1.Namespace, error),
 ) *Owners {
@@ -79,50 +80,51 @@ func (o *Owners) Reserve(names []string) (added []string) {
 	})
 }
 
-// IsReserved reports whether the system tenant owns a namespace of this
-// name, whatever label it has.
+// IsReserved reports whether the system tenant owns a namespace of this name, whatever label it
+// has.
 func (o *Owners) IsReserved(namespace string) bool {
 	names := o.system.Load()
 	return names != nil && slices.Contains(*names, namespace)
 }
 
-// Of returns the tenant that owns the namespace: the one its label names, or without a label the
-// system tenant. Nobody owns, and the zero ID is returned for, a namespace whose label is no valid
-// tenant, one that does not exist, and one that is not known yet while there are too many such
-// lookups: the three cannot be told apart. The error says that the lookup failed; the answer is
-// not known then.
+// Of returns the tenant that owns the namespace. It is the tenant of the label, or the system
+// tenant if there is no label. The ID is zero if the label is not a valid tenant or the namespace
+// does not exist. It is also zero if the namespace is unknown and the budget for lookups is used
+// up. Callers cannot distinguish these cases. The error reports that the lookup failed and the
+// owner is unknown.
 func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{}, namespace).owner()
 }
 
-// AskedBy is [Owners.Of] at the cost of a tenant's budget, for names that the
-// tenant's callers may make up.
+// AskedBy returns the same as [Owners.Of], but uses the budget of tenant id. Use it for names that
+// callers of the tenant can make up.
 func (o *Owners) AskedBy(ctx context.Context, id tenant.ID, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{id: id}, namespace).owner()
 }
 
-// Certain is [Owners.Of] without a limit to the lookups, for who acts on the answer: too many of
-// them must not make a namespace nobody's. Callers MUST NOT ask for names that anybody makes up.
+// Certain returns the same as [Owners.Of], but lookups are not limited. It is for callers that act
+// on the answer, because a used-up budget must not make a namespace look unowned. Callers MUST NOT
+// use it for names that a client can make up.
 func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{certain: true}, namespace).owner()
 }
 
-// Namespace returns the Namespace that has the name now. It finds it as [Owners.Of] does and returns
-// nil if there is none. The error reports that the lookup failed or was limited. The caller MUST NOT
-// change the Namespace.
+// Namespace returns the Namespace that has the name now. It finds it as [Owners.Of] does and
+// returns nil if there is none. The error reports that the lookup failed or was limited. The caller
+// MUST NOT change the Namespace.
 func (o *Owners) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	is := o.find(ctx, requester{}, name)
 	return is.ns, is.err
 }
 
-// Terminating reports whether a namespace is known to be going.
+// Terminating reports whether a namespace is known to be terminating.
 func (o *Owners) Terminating(namespace string) bool {
 	ns, err := o.cached(namespace)
 	return err == nil && ns.DeletionTimestamp != nil
 }
 
-// Held reports whether no Pods are to be in a namespace before it was prepared, see
-// [tenant.HeldAnnotation]. The error says that it is not known.
+// Held reports whether a namespace may not contain Pods until it is prepared, see
+// [tenant.HeldAnnotation]. The error reports that the answer is unknown.
 func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
 	is := o.find(ctx, requester{certain: true}, namespace)
 	if is.ns == nil {
@@ -133,19 +135,19 @@ func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
 }
 
 const (
-	certain = "certain"   // the budget that has no end
-	askedBy = "asked by " // begins the budget of a tenant
+	certain = "certain"   // the budget without a limit
+	askedBy = "asked by " // prefix of the budgets of requesting tenants
 )
 
-// requester is who looks a namespace up; the zero ID for nobody in particular.
+// requester is the tenant that looks up a namespace. The zero ID is no particular tenant.
 type requester struct {
 	id      tenant.ID
-	certain bool // without a limit to live reads
+	certain bool // without a limit on live reads
 }
 
-// budget names the budget of a lookup. Where nobody in particular asks (whose a service account is,
-// whose an object that is admitted) it is that of the namespace's owner: who it is known to be, or
-// whose prefix the name has.
+// budget returns the name of the budget for a lookup. Without a requesting tenant, it is the budget
+// of the namespace's owner. The owner is the tenant of the cached label or of the prefix in the
+// name. Such lookups determine the tenant of a service account or the owner of an admitted object.
 func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 	switch {
 	case by.certain:
@@ -156,24 +158,25 @@ func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 		return "owned by " + cached.Labels[tenant.Label]
 	}
 	prefix, _, found := strings.Cut(namespace, tenant.NamespaceSeparator)
-	if !found { // names without a prefix have one budget, or anybody could make up as many as they like
+	if !found { // names without a prefix share one budget, because clients can make up any number of them
 		prefix = ""
 	}
 	return "owned by " + prefix
 }
 
-// found is what a lookup of a namespace found: nil where there is none, and with an error.
+// found is the result of a namespace lookup. The namespace is nil if it does not exist or if there
+// is an error.
 type found struct {
 	ns  *corev1.Namespace
 	id  tenant.ID // the owner of ns
 	err error
 }
 
-// missing reports whether there is no such namespace, by a live read where there can be
-// one, or one of a moment ago.
+// missing reports whether the namespace does not exist. If live reads are possible, a current or a
+// recent one has confirmed this.
 func (f found) missing() bool { return f.err == nil && f.ns == nil }
 
-// owner returns whose the namespace is.
+// owner returns the tenant that owns the namespace, or the zero ID if the lookup was throttled.
 func (f found) owner() (tenant.ID, error) {
 	switch {
 	case f.ns != nil:
@@ -184,8 +187,8 @@ func (f found) owner() (tenant.ID, error) {
 	return tenant.ID{}, f.err
 }
 
-// OwnerOf returns the tenant that owns a Namespace: the system tenant if the name is reserved, else
-// the tenant of the label. See [OwnerOf].
+// OwnerOf returns the tenant that owns a Namespace. If the name is reserved, it is the system
+// tenant. Otherwise, it is the result of the function [OwnerOf].
 func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 	if o.IsReserved(ns.Name) {
 		return tenant.System()
@@ -193,9 +196,9 @@ func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 	return OwnerOf(ns)
 }
 
-// OwnerOf returns the tenant that owns a Namespace, by its label: without one the system
-// tenant, and with one that is no valid tenant, an empty one too, nobody. It ignores the
-// reserved names: see [Owners.OwnerOf].
+// OwnerOf returns the tenant that owns a Namespace, according to its label. Without a label, it is
+// the system tenant. If the label is empty or not a valid tenant, the ID is zero. The function
+// ignores the reserved names: see [Owners.OwnerOf].
 func OwnerOf(ns *corev1.Namespace) tenant.ID {
 	label, labelled := ns.Labels[tenant.Label]
 	if !labelled {
@@ -205,14 +208,14 @@ func OwnerOf(ns *corev1.Namespace) tenant.ID {
 	return id
 }
 
-// find looks a namespace up.
+// find looks up a namespace.
 func (o *Owners) find(ctx context.Context, by requester, namespace string) found {
 	ns, err := o.cached(namespace)
 	switch {
 	case err == nil && ns.DeletionTimestamp != nil && o.live != nil && !isCachedOnly(ctx):
-		// It may be gone by now, and another's in its place.
+		// It may be deleted by now, and another tenant may have a new one of the same name.
 		ns, err = o.read(ctx, by.budget(namespace, ns), namespace)
-	case err != nil && apierrors.IsNotFound(err): // IsNotFound allocates, and most are found
+	case err != nil && apierrors.IsNotFound(err): // IsNotFound allocates, and most lookups succeed
 		ns, err = o.read(ctx, by.budget(namespace, nil), namespace)
 	}
 	if err != nil {
@@ -227,8 +230,8 @@ func (o *Owners) find(ctx context.Context, by requester, namespace string) found
 	return found{ns: ns, id: o.OwnerOf(ns)}
 }
 
-// read asks the server itself, once for all of a budget who ask for the same name at the same time:
-// a tenant that has used up its budget must not answer for another.
+// read reads a namespace from the server. Concurrent reads of one name share a result only if they
+// use the same budget, because a used-up budget must not affect other tenants.
 func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" || isCachedOnly(ctx) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
@@ -241,19 +244,19 @@ func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Nam
 			if _, known := o.missing.Get(key); known {
 				return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 			}
-			// Whoever applies many new objects one by one waits for its turn; a flood does not.
+			// A tenant that applies many new objects one by one waits. A flood of lookups is throttled.
 			if !strings.HasPrefix(payer, askedBy) || o.budgets.Of(payer).Wait(ctx) != nil {
 				return nil, errThrottled
 			}
 		}
 		ns, err := o.live(ctx, namespace)
 		switch {
-		case err == nil && ns == nil: // that there is none is said by an error alone
+		case err == nil && ns == nil: // a missing namespace is always an error
 			return nil, errNoAnswer
 		case err == nil:
 			o.missing.Delete(key)
 		case apierrors.IsNotFound(err) && strings.HasPrefix(payer, askedBy):
-			// no more of them than the budgets let be asked for
+			// The budgets limit the number of these entries.
 			o.missing.Set(key, struct{}{}, missingFor)
 		}
 		return ns, err

@@ -26,7 +26,7 @@ import (
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// newLister is client-go's cache of namespaces.
+// newLister returns client-go's lister of namespaces with the labels.
 func newLister(t testing.TB, labels map[string]string) corelisters.NamespaceLister {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
@@ -69,7 +69,8 @@ func TestOwners(t *testing.T) {
 
 func notFound(name string) error { return apierrors.NewNotFound(corev1.Resource("namespaces"), name) }
 
-// TestLiveReads: a namespace that the cache does not know yet is read once for all who ask.
+// TestLiveReads checks that concurrent lookups of a namespace that is not in the cache share one
+// live read.
 func TestLiveReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
@@ -99,10 +100,10 @@ func TestLiveReads(t *testing.T) {
 	})
 }
 
-// TestLiveReadsAreBounded: asking for names that do not exist reaches the server a few times only,
-// and the answer stays the one for a missing namespace.
+// TestLiveReadsAreBounded checks that lookups of missing names cause only a few live reads. The
+// answer is always that of a missing namespace.
 func TestLiveReadsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // whose clock stands still
+	synctest.Test(t, func(t *testing.T) { // the clock does not advance
 		var reads atomic.Int32
 		o := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
 			reads.Add(1)
@@ -119,8 +120,8 @@ func TestLiveReadsAreBounded(t *testing.T) {
 	})
 }
 
-// TestBudgetsAreApart: a tenant that has asked for too many missing names
-// takes nothing from another.
+// TestBudgetsAreApart checks that a tenant that looks up too many missing names uses up only its
+// own budget.
 func TestBudgetsAreApart(t *testing.T) {
 	o := options(nil)
 	owners := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -144,8 +145,8 @@ func TestBudgetsAreApart(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfOwnersAreApart: where nobody in particular asks, whose namespaces are missing or end
-// uses up what there is for its own.
+// TestBudgetsOfOwnersAreApart checks lookups without a requesting tenant. Missing and terminating
+// namespaces of one tenant use up only the budget of that tenant.
 func TestBudgetsOfOwnersAreApart(t *testing.T) {
 	ending := func(owner string) *corev1.Namespace {
 		return &corev1.Namespace{
@@ -202,8 +203,8 @@ func TestLiveReadsThatFailDeny(t *testing.T) {
 	}
 }
 
-// TestTerminating: a namespace that is known to be going, and no other: neither one that stays
-// nor one that is not there.
+// TestTerminating checks that only a namespace with a deletion timestamp is reported as
+// terminating.
 func TestTerminating(t *testing.T) {
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		switch name {

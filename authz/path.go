@@ -13,14 +13,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// MalformedTenantPath is the message of the 400 response to every malformed tenant part
-// of a path. It repeats nothing of the path. "kubectl tenant" recognizes a server that
-// serves tenant paths by it.
+// MalformedTenantPath is the message of the 400 response to every malformed tenant part of a path.
+// It does not repeat the path. "kubectl tenant" recognizes a server that serves tenant paths by it.
 const MalformedTenantPath = "malformed tenant segment in the path"
 
 var errTenantPath = errors.New(MalformedTenantPath)
 
-// tenantPath is the tenant part of a request's path. The zero value is none.
+// tenantPath is the tenant part of a request's path. The zero value means no tenant part.
 type tenantPath struct {
 	id  tenant.ID // the tenant that the path names
 	all bool      // the path names all tenants
@@ -36,12 +35,12 @@ func (p tenantPath) String() string {
 const tenantsSegment = "/tenants/"
 
 // OlderPaths reports whether a path /api/<version>/tenants/<id>/... or
-// /apis/<group>/<version>/tenants/<id>/... that goes on with the resource has a tenant part. It
-// MUST say no for a group that serves a resource "tenants" itself. Nil says no always.
+// /apis/<group>/<version>/tenants/<id>/... of a resource has a tenant part. It MUST return false
+// for a group that serves a resource "tenants" itself. If nil, no such path has a tenant part.
 type OlderPaths func(schema.GroupResource) bool
 
-// cutTenantPath takes the tenant part off a URL whose path goes on after it. It returns a nil URL
-// where there is nothing to take off: such a path means what it always meant.
+// cutTenantPath removes the tenant part from a URL whose path continues after it. If there is no
+// tenant part to remove, the returned URL is nil and the path keeps its usual meaning.
 func cutTenantPath(u *url.URL, older OlderPaths) (tenantPath, *url.URL, error) {
 	escaped := u.EscapedPath()
 	before, isOlder := beforeOlderPart(escaped, older)
@@ -52,7 +51,7 @@ func cutTenantPath(u *url.URL, older OlderPaths) (tenantPath, *url.URL, error) {
 	}
 	path := tenantPath{all: name == "all"}
 	if !path.all {
-		id, err := tenant.Parse(name) // an escape or a dot segment is no tenant
+		id, err := tenant.Parse(name) // an escape or a dot segment is not a valid tenant
 		if err != nil {
 			return tenantPath{}, nil, errTenantPath
 		}
@@ -73,15 +72,15 @@ func cutTenantPath(u *url.URL, older OlderPaths) (tenantPath, *url.URL, error) {
 	return path, &stripped, nil
 }
 
-// beforeOlderPart returns what stands before the tenant part of a path in the older form, or false
-// if it is in no such form.
+// beforeOlderPart returns the text in front of the tenant part of a path in the older form. It
+// returns false if the path does not have this form.
 func beforeOlderPart(escaped string, older OlderPaths) (string, bool) {
 	if older == nil {
 		return "", false
 	}
 	segments := strings.Split(escaped, "/") // the first is empty
 	var group string
-	at := 3 // of "tenants"
+	at := 3 // the index of "tenants"
 	if len(segments) > 2 && segments[1] == "apis" {
 		group, at = segments[2], 4
 	}
@@ -92,7 +91,7 @@ func beforeOlderPart(escaped string, older OlderPaths) (string, bool) {
 	resource := rest[0]
 	if resource == "namespaces" && len(rest) > 2 && rest[2] != "" {
 		if resource = rest[2]; group == "" && len(rest) == 3 && (resource == "status" || resource == "finalize") {
-			resource = "namespaces" // of the Namespace itself
+			resource = "namespaces" // the subresource of the Namespace itself
 		}
 	}
 	before := strings.Join(segments[:at], "/")

@@ -4,9 +4,9 @@
 package authz
 
 // A Reason specifies why the boundary denied or allowed a request. It has a code for programs and a
-// text for people. It contains no user input and no name of an object or of another tenant. There is
-// no way to make a new Reason from a string. The zero value is [ReasonNone]. docs/reasons.md lists
-// the reasons for operators.
+// text for people. It contains no user input and no name of an object or of another tenant. There
+// is no way to make a new Reason from a string. The zero value is [ReasonNone]. docs/reasons.md
+// lists the reasons for operators.
 //
 // Reason is an int32 because go vet rejects the conversion of an int32 to a string. Its size also
 // lets the boundary copy a decision with few instructions.
@@ -56,8 +56,8 @@ func (r Reason) Code() string {
 	return code
 }
 
-// String returns the text of the reason, "area: fact". The body of a 403 and the audit event contain
-// it. A release may reword it. The text of a value without a constant is empty.
+// String returns the text of the reason, "area: fact". The body of a 403 and the audit event
+// contain it. A release may reword it. The text of a value without a constant is empty.
 func (r Reason) String() string {
 	_, text := r.describe()
 	return text
@@ -144,8 +144,8 @@ func ReasonOf(text string) (Reason, bool) {
 	return ReasonNone, false
 }
 
-// isFirm reports whether the boundary denies for this reason in shadow mode too. An administrator has
-// revoked the caller or restricted its tenant.
+// isFirm reports whether the boundary denies for this reason in shadow mode too. An administrator
+// has revoked the caller or restricted its tenant.
 func (r Reason) isFirm() bool {
 	return r == ReasonRevoked || r == ReasonRetired || r == ReasonUndated || r == ReasonClosed || r == ReasonReadOnly
 }

@@ -26,8 +26,8 @@ func TestReasonsAreComplete(t *testing.T) {
 	}
 }
 
-// TestReasonCodesStay lists the codes that alerts and dashboards match. A new reason gets a new row.
-// No row changes.
+// TestReasonCodesStay lists the codes that alerts and dashboards match. A new reason gets a new
+// row. No row changes.
 func TestReasonCodesStay(t *testing.T) {
 	want := map[authz.Reason]string{
 		authz.ReasonNone:           "",

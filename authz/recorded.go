@@ -13,13 +13,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// RecordedMargin is how long after its creation a namespace or Tenant receives no audit events. An event of this
-// time may belong to a predecessor of the same name, because creation times have a resolution of one second and
-// the clocks of servers differ.
+// RecordedMargin is how long after its creation a namespace or Tenant receives no audit events. An
+// event of this time may belong to a predecessor of the same name. The reason is that creation
+// times have a resolution of one second and that the clocks of servers differ.
 const RecordedMargin = 5 * time.Second
 
-// recordedKey is in the context of lookups for an audit event. Its value is the time of the event. Such lookups
-// must not read from the server.
+// recordedKey is the context key of lookups for an audit event. Its value is the time of the event.
+// Such lookups must not read from the server.
 type recordedKey struct{}
 
 func isCachedOnly(ctx context.Context) bool { return ctx.Value(recordedKey{}) != nil }
@@ -34,16 +34,16 @@ func isPredecessors(ctx context.Context, ns *corev1.Namespace) bool {
 	return is && MayPrecede(at, ns.CreationTimestamp.Time)
 }
 
-// MayPrecede reports whether an audit event at a time may be older than a namespace or Tenant that was created
-// at another time. It also returns true within [RecordedMargin] after the creation.
+// MayPrecede reports whether an audit event at a time may be older than a namespace or Tenant that
+// was created at another time. It also returns true within [RecordedMargin] after the creation.
 func MayPrecede(at, created time.Time) bool {
 	return !created.IsZero() && !at.After(created.Add(RecordedMargin))
 }
 
-// Recorded returns the tenants of the users of an audit event at a time. The first is the tenant of the
-// authenticated caller. The second is the tenant of the user that acted. If as is not nil, it is the
-// impersonated user, and it acted. Recorded uses only the cache. A tenant that is not known is zero. The
-// tenant of a service account is not known if its namespace was created later.
+// Recorded returns the tenants of the users of an audit event at a time. The first is the tenant of
+// the authenticated caller. The second is the tenant of the user that acted: the impersonated user
+// as, or the caller if as is nil. Recorded uses only the cache. A tenant that is not known is zero.
+// The tenant of a service account is not known if its namespace was created after the event.
 //
 // Security: the server that wrote the event MUST have checked that the caller may impersonate as.
 func (b *Boundary) Recorded(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
@@ -61,7 +61,8 @@ func (b *Boundary) Recorded(caller, as user.Info, at time.Time) (authenticated, 
 	return authenticated, acting
 }
 
-// RecordedOwner returns the tenant that owns a namespace of an audit event, as [Boundary.Recorded] does.
+// RecordedOwner returns the tenant that owned the namespace of an audit event. It uses only the
+// cache, as [Boundary.Recorded] does.
 func (b *Boundary) RecordedOwner(namespace string, at time.Time) tenant.ID {
 	id, err := b.Owners.find(recordedAt(at), requester{}, namespace).owner()
 	if err != nil {
@@ -70,8 +71,8 @@ func (b *Boundary) RecordedOwner(namespace string, at time.Time) tenant.ID {
 	return id
 }
 
-// PathTenant returns the tenant in the path of a request, to which the boundary narrows the request. It returns
-// zero if the path names no tenant.
+// PathTenant returns the tenant in the path of a request, to which the boundary limits the request.
+// It returns the zero ID if the path names no tenant.
 func PathTenant(ctx context.Context) tenant.ID {
 	if state := requestStateFrom(ctx); state != nil {
 		return state.path.id

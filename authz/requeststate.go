@@ -23,23 +23,24 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// requestState is what the boundary notes about one request, from the outermost filter to the API
-// handler. It is in the context only on that way: handlers and admission, which ask the same
-// authorizer again for reviews and escalation checks, find none. One goroutine uses it at a time.
+// requestState is the boundary's state of one request, from the outermost filter to the API
+// handler. The context contains it only on this path. Handlers and admission call the same
+// authorizer again for reviews and escalation checks, and find no state. One goroutine uses it at a
+// time.
 type requestState struct {
 	path  tenantPath
-	query string // as it came
-	// real is who was authenticated, by the name that the server knows it by; nil before, and for the
-	// server's own loopback client.
+	query string // unchanged
+	// real is the authenticated user, under the name that the server uses. It is nil before
+	// authentication, and for the server's own loopback client.
 	real user.Info
-	// source is who was authenticated, where the server knows it by another name
-	// ([NoteMapped]); else nil.
+	// source is the authenticated user if the server knows it by another name ([NoteMapped]),
+	// otherwise nil.
 	source user.Info
 
-	bound    user.Info           // the user to go on with: an impersonated one with its tenant
-	selector labels.Requirements // the selector that the answer must be limited to, to go on with
-	name     string              // the one object that a list must be limited to
-	fields   fields.Selector     // the field selector that a list must be limited to
+	bound    user.Info           // the user for the handlers; an impersonated user is bound to its tenant
+	selector labels.Requirements // the label selector that limits a list
+	name     string              // the only object that a list may return
+	fields   fields.Selector     // the field selector that limits a list
 
 	session session
 	began   time.Time // before the request was authorized
@@ -47,7 +48,7 @@ type requestState struct {
 
 type requestStateKey struct{}
 
-// errMethod is the 400 answer to a method that is no token: it repeats nothing of it.
+// errMethod is the 400 response to a method that is not a token. It does not repeat the method.
 var errMethod = errors.New("malformed method")
 
 func requestStateFrom(ctx context.Context) *requestState {
@@ -55,13 +56,14 @@ func requestStateFrom(ctx context.Context) *requestState {
 	return state
 }
 
-// WithRequestState is the outermost filter. It takes the tenant part off a path /tenants/<id>/...,
-// and off one in the older form where that is read, refuses a malformed one with 400, as it does a
-// method that is no token (RFC 9110, section 9.1), which HTTP/2 lets through and might read as a
-// verb of impersonation, and puts into the context what the boundary notes.
+// WithRequestState is the outermost filter. It removes the tenant part of a path /tenants/<id>/...,
+// and of a path in the older form if older allows it. A malformed tenant part gets 400. A method
+// that is not a token (RFC 9110, section 9.1) gets 400 too. HTTP/2 accepts such a method, and the
+// boundary might read it as an impersonation verb. The filter adds the state of the request to the
+// context.
 func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !httpguts.ValidHeaderFieldName(r.Method) { // which is a token too
+		if !httpguts.ValidHeaderFieldName(r.Method) { // a field name is a token too
 			answerStatus(w, apierrors.NewBadRequest(errMethod.Error()))
 			return
 		}
@@ -79,7 +81,7 @@ func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 	})
 }
 
-// answerStatus answers in the form that Kubernetes clients read.
+// answerStatus writes err as a Status, which Kubernetes clients read.
 func answerStatus(w http.ResponseWriter, err error) {
 	known := apierrors.APIStatus(nil)
 	if !errors.As(err, &known) {
@@ -89,12 +91,13 @@ func answerStatus(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(status.Code))
 	status.APIVersion, status.Kind = "v1", "Status"
-	_ = json.NewEncoder(w).Encode(status) // the client is gone otherwise
+	_ = json.NewEncoder(w).Encode(status) // it fails only if the client has disconnected
 }
 
-// NoteCaller notes in the context that u was authenticated and returns the user to go on with: a
-// copy, so that any other user found in the request later is known to be impersonated. Without a
-// note of [WithRequestState] (TokenReview authenticates outside any request) u itself is returned.
+// NoteCaller records that u was authenticated and returns a copy of u. The request MUST continue
+// with the copy. Any other user that is found in the request later is known to be impersonated. If
+// [WithRequestState] added no state, NoteCaller returns u itself. TokenReview authenticates outside
+// any request.
 func NoteCaller(ctx context.Context, u user.Info) user.Info {
 	state := requestStateFrom(ctx)
 	if state == nil {
@@ -109,10 +112,11 @@ func NoteCaller(ctx context.Context, u user.Info) user.Info {
 	return state.real
 }
 
-// NoteMapped notes that who was authenticated, and noted, goes on as u: by this name the server
-// knows it that the request is for. It returns the user to go on with as [NoteCaller] does. The
-// tenant of u MUST be named as there; names says the same of the tenant in the request's path. It
-// returns false where that has no name there: the request MUST be refused.
+// NoteMapped records that the server of the request knows the authenticated user as u. [NoteCaller]
+// MUST have recorded the user before. NoteMapped returns the user for the request, as NoteCaller
+// does. The tenant of u MUST be named as on that server. The function names translates the tenant
+// in the request's path in the same way. If it has no name for that tenant, NoteMapped returns
+// false, and the caller MUST reject the request.
 func NoteMapped(ctx context.Context, u user.Info, names func(tenant.ID) (tenant.ID, bool)) (user.Info, bool) {
 	state := requestStateFrom(ctx)
 	if state == nil {
@@ -133,8 +137,9 @@ func NoteMapped(ctx context.Context, u user.Info, names func(tenant.ID) (tenant.
 
 // WithTenant is the innermost filter, around the API handler. It applies the decisions that the
 // boundary recorded. An impersonated user is bound to its tenant, and a list is limited to the
-// tenant, both in the query and in RequestInfo. Every request is a session, whatever its caller
-// and its path. The session ends with the rights of the caller and with the owner of the namespace.
+// tenant, both in the query and in RequestInfo. Every request is a session, whatever its caller and
+// its path. The session ends when the caller loses its permissions or the namespace changes its
+// owner.
 func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state := requestStateFrom(r.Context())
@@ -177,12 +182,12 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	})
 }
 
-// errEnded is the answer to a request whose session ended while its body was being read.
+// errEnded is the response to a request whose session ended while its body was being read.
 var errEnded = apierrors.NewServiceUnavailable(
 	"the caller's rights or the namespace's owner changed during the request: try again")
 
-// sessionBody is the body of a request. Nothing of it can be read after the session of the request
-// has ended, so that a body that a caller completes later has no effect.
+// sessionBody is the body of a request. It cannot be read after the session of the request has
+// ended, so that a body that a client completes later has no effect.
 type sessionBody struct {
 	io.ReadCloser
 	ctx context.Context //nolint:containedctx // of the one request
@@ -197,13 +202,13 @@ func (b *sessionBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isReal reports whether u is who was authenticated. A request without a note of who that is, the
-// loopback client's, counts as not impersonated: it is the system tenant's either way.
+// isReal reports whether u is the authenticated user. A request of the loopback client has no
+// recorded user and is treated as not impersonated. It belongs to the system tenant in either case.
 func (s *requestState) isReal(u user.Info) bool {
 	return s == nil || s.real == nil || u == s.real
 }
 
-// realOr returns who was authenticated, or u where that is not noted.
+// realOr returns the authenticated user, or u if none is recorded.
 func (s *requestState) realOr(u user.Info) user.Info {
 	if s == nil || s.real == nil {
 		return u
@@ -211,7 +216,7 @@ func (s *requestState) realOr(u user.Info) user.Info {
 	return s.real
 }
 
-// bind returns u bound to id, u itself where it is so already.
+// bind returns u bound to id. If u is already bound to id, it returns u itself.
 func bind(u user.Info, id tenant.ID) user.Info {
 	if bound, err := tenant.Of(u); err == nil && bound == id {
 		return u
@@ -219,9 +224,9 @@ func bind(u user.Info, id tenant.ID) user.Info {
 	return tenant.Bind(u, id)
 }
 
-// inGroup returns u in the group of tenant id, u itself where it is so already, and where the
-// server would not put it there when it authenticates it. The system tenant's callers that nobody
-// bound, kubelets and controllers, are in none.
+// inGroup returns u in the group of tenant id. It returns u itself if u is already in the group, or
+// if the server would not add the group when it authenticates u. The system tenant's callers that
+// no source bound, such as kubelets and controllers, are not in a tenant's group.
 func (b *Boundary) inGroup(u user.Info, id tenant.ID) user.Info {
 	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.AccountsInGroup {
 		return u

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestReservedNamespaces checks that a reserved namespace is the system tenant's, for requests and
+// TestReservedNamespaces checks that the system tenant owns a reserved namespace, for requests and
 // for service accounts, whatever label it has.
 func TestReservedNamespaces(t *testing.T) {
 	for _, label := range []string{"acme", "system", "", "System"} {

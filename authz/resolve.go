@@ -13,21 +13,21 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// caller is who asks, resolved once for a request: what is behind reads it and
-// looks at the user no more.
+// caller is the caller of a request. It is resolved once. Later steps use it and not the user of
+// the attributes.
 type caller struct {
-	// tenant is zero for nobody's.
+	// tenant is zero if the caller has no tenant.
 	tenant tenant.ID
-	// user is the one to go on with: an impersonated one is bound to its
-	// tenant. Nil where it is denied.
+	// user is the user for the delegate. An impersonated user is bound to its tenant. It is nil if the
+	// caller is denied.
 	user user.Info
-	// denied says why whoever it is may ask nothing; err, for the log, what went wrong.
+	// denied is the reason why the caller may make no request. err is the cause, for the log.
 	denied Reason
 	err    error
 }
 
-// resolve returns who asks. Whether somebody may be impersonated is always asked by the real
-// caller, of whom the attributes may hold a changed copy.
+// resolve returns the caller. Only the authenticated caller may impersonate. In an impersonation
+// check, the attributes may contain a changed copy of it.
 func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requestAttributes) caller {
 	if attrs.user == nil {
 		return caller{denied: ReasonNoTenant}
@@ -55,16 +55,16 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 	return caller{tenant: id, user: u}
 }
 
-// The most that servers add to an identity after its limits were checked. Servers add the groups of
-// a tenant, of all authenticated users and of service accounts.
+// addedGroups and addedBytes limit what servers add to an identity after its limits were checked:
+// the groups of a tenant, of all authenticated users and of service accounts.
 const (
 	addedGroups = 8
 	addedBytes  = 4 << 10
 )
 
-// checkForm returns an error if a server that trims names could take the caller of a tenant for
-// another user, or if the identity is too large. A server that authenticates requests itself does
-// not check that. Extras are not checked: no server decides by them.
+// checkForm returns an error if the identity is too large, or if a server that trims names could
+// take a tenant's caller for another user. A server that authenticates requests itself does not
+// check this. Extras are not checked, because no server bases a decision on them.
 func (b *Boundary) checkForm(u user.Info) error {
 	limits, groups := b.Limits.OrDefault(), u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
@@ -82,12 +82,13 @@ func (b *Boundary) checkForm(u user.Info) error {
 	return nil
 }
 
-// errImpersonation says that an impersonated user would leave the tenant of who impersonates it.
+// errImpersonation reports that an impersonated user does not belong to the tenant of its
+// impersonator.
 var errImpersonation = errors.New("impersonation")
 
-// identify returns the tenant of who asks, and the user to go on with: in the tenant's
-// group, as whoever the server authenticates is. Who is reviewed or impersonated comes with
-// the groups that were sent.
+// identify returns the tenant of the caller and the user for the delegate. The user is in the group
+// of its tenant, as after authentication. A reviewed or impersonated user arrives with only the
+// groups that the client sent.
 func (b *Boundary) identify(
 	ctx context.Context, state *requestState, attrs *requestAttributes,
 ) (tenant.ID, user.Info, error) {
@@ -98,7 +99,7 @@ func (b *Boundary) identify(
 	}
 	real, err := b.Subjects.Of(ctx, state.real)
 	if err != nil {
-		if errors.Is(err, ErrDisagree) || errors.Is(err, tenant.ErrUnbound) { // who has no tenant is nobody else either
+		if errors.Is(err, ErrDisagree) || errors.Is(err, tenant.ErrUnbound) { // no impersonation without a tenant
 			err = errImpersonation
 		}
 		return tenant.ID{}, u, err
@@ -110,14 +111,15 @@ func (b *Boundary) identify(
 	case err != nil:
 		return tenant.ID{}, u, err
 	}
-	if real.IsSystem() || isInGroup(state.real, id) { // nobody gives a group that he is not in
+	if real.IsSystem() || isInGroup(state.real, id) { // an impersonator cannot add a group that it is not in
 		u = b.inGroup(u, id)
 	}
 	return id, bind(u, id), nil
 }
 
-// hangsOnCaches reports whether what a caller may do hangs on them: a tenant's, and a service
-// account that is the system tenant's because its namespace says so.
+// hangsOnCaches reports whether the permissions of a caller depend on the caches. They do for the
+// callers of tenants, and for a service account that belongs to the system tenant by the label of
+// its namespace.
 func (b *Boundary) hangsOnCaches(c *caller) bool {
 	if !c.tenant.IsSystem() {
 		return !c.tenant.IsZero()

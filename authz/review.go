@@ -9,14 +9,14 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// A review is about a request that nobody made: its attributes are what a client says. kubectl auth
-// can-i says the namespace of its context whatever it asks about, and asks for one object of no
-// name where it means any.
+// A review is about a request that was not made, so a client chooses its attributes. kubectl auth
+// can-i always sends the namespace of its context. For a question about any object, it sends a verb
+// on one object and no name.
 
-// asRequested changes the attributes of a review to those that the request itself would have: what
-// is in no namespace is asked for in none. A request on its way has such attributes only where
-// nothing is served (its path is another's), so in the webhook shape, where reviews cannot be told
-// from requests, it changes no request.
+// asRequested changes the attributes of a review to those of the reviewed request. A cluster-scoped
+// resource gets no namespace. A real request has a namespace there only if its path is not served.
+// In the webhook service, where reviews look like requests, the function therefore changes no
+// request.
 func (b *Boundary) asRequested(attrs *requestAttributes) {
 	switch {
 	case !attrs.isResource || attrs.namespace == "":
@@ -26,7 +26,7 @@ func (b *Boundary) asRequested(attrs *requestAttributes) {
 		if attrs.name == "" && attrs.verb != "create" && !isCollection(attrs.verb) {
 			return
 		}
-		attrs.moveTo(attrs.name) // a Namespace is in itself
+		attrs.moveTo(attrs.name) // a Namespace is in the namespace of its own name
 		return
 	case attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 	default:
@@ -35,8 +35,8 @@ func (b *Boundary) asRequested(attrs *requestAttributes) {
 	attrs.moveTo("")
 }
 
-// isVirtualSubject reports whether attrs ask for somebody to impersonate who is in no namespace,
-// which only impersonation knows as a resource.
+// isVirtualSubject reports whether attrs is an impersonation check for a subject that is in no
+// namespace. Such subjects are resources only in impersonation checks.
 func isVirtualSubject(attrs *requestAttributes) bool {
 	if !attrs.isImpersonation() {
 		return false
@@ -54,7 +54,7 @@ func isVirtualSubject(attrs *requestAttributes) bool {
 	return false
 }
 
-// moveTo puts another namespace into attributes, and into those that go on.
+// moveTo changes the namespace in attrs and in the attributes for the delegate.
 func (attrs *requestAttributes) moveTo(namespace string) {
 	attrs.namespace = namespace
 	attrs.Attributes = &movedAttributes{attrs.Attributes, namespace}
@@ -67,8 +67,8 @@ type movedAttributes struct {
 
 func (a *movedAttributes) GetNamespace() string { return a.namespace }
 
-// isOfAny reports whether attrs are those of a self review that asks about any object in all
-// namespaces, which for a tenant's caller are its own: no request is like that.
+// isOfAny reports whether attrs is a self review about any object in all namespaces. For a tenant's
+// caller, these are the namespaces of its tenant. No request has such attributes.
 func isOfAny(ctx context.Context, state *requestState, attrs *requestAttributes) bool {
 	return state == nil && attrs.name == "" && isForSelfReview(ctx)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// reviewing is the context of a SelfSubjectAccessReview.
+// reviewing returns the context of a SelfSubjectAccessReview.
 func reviewing(ctx context.Context) context.Context {
 	return request.WithRequestInfo(ctx, &request.RequestInfo{
 		IsResourceRequest: true,
@@ -35,8 +35,7 @@ func reviewing(ctx context.Context) context.Context {
 	})
 }
 
-// TestMissingNames: that a namespace does not exist is told by a live read alone,
-// and only if that says so.
+// TestMissingNames checks that only a live read can confirm that a namespace does not exist.
 func TestMissingNames(t *testing.T) {
 	found := func(label string) func(context.Context, string) (*corev1.Namespace, error) {
 		return func(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -78,8 +77,8 @@ func TestMissingNames(t *testing.T) {
 	}
 }
 
-// TestNamesThatCannotBeRead: a tenant that has used up its reads by names that nobody can look
-// up learns nothing by it.
+// TestNamesThatCannotBeRead checks that failed live reads reveal nothing after they have used up
+// the budget of a tenant.
 func TestNamesThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
@@ -93,15 +92,15 @@ func TestNamesThatCannotBeRead(t *testing.T) {
 				t.Fatal(id, err)
 			}
 		}
-		// What could not be read is not known to be missing: that would be an answer.
+		// A name that could not be read must not be reported as missing.
 		if _, err := owners.AskedBy(t.Context(), a, "a--new"); err == nil {
 			t.Error("a name that cannot be read is said to be missing")
 		}
 	})
 }
 
-// TestTooManyMissingNames: who asks for more at once than its turns come to is told nothing of the
-// rest; one by one it waits.
+// TestTooManyMissingNames checks that requests in too many missing namespaces at once are denied.
+// One by one, they wait for the budget and are delegated.
 func TestTooManyMissingNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(cluster)
@@ -151,13 +150,13 @@ func TestTooManyMissingNames(t *testing.T) {
 	})
 }
 
-// TestSelfReviewsOfAny: kubectl auth can-i asks for one object of no name in all
-// namespaces, as no request does.
+// TestSelfReviewsOfAny checks the reviews of kubectl auth can-i about any object in all namespaces.
+// Such a review has a verb on one object and no name, which no request has.
 func TestSelfReviewsOfAny(t *testing.T) {
 	for name, c := range map[string]struct {
 		a      authorizer.AttributesRecord
-		self   bool // told in a self review
-		others bool // told to whoever else asks
+		self   bool // delegated in a self review
+		others bool // delegated otherwise
 	}{
 		"get":            {authorizer.AttributesRecord{Verb: "get", Resource: "pods"}, true, false},
 		"create":         {authorizer.AttributesRecord{Verb: "create", Resource: "pods"}, true, false},
@@ -169,7 +168,7 @@ func TestSelfReviewsOfAny(t *testing.T) {
 			authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "things"}, false, false,
 		},
 		"a wildcard": {authorizer.AttributesRecord{Verb: "*", Resource: "pods"}, false, false},
-		// in no namespace either
+		// Not in a single namespace either.
 		"finalize": {authorizer.AttributesRecord{Verb: "finalize", Resource: "pods"}, false, false},
 	} {
 		c.a.User, c.a.ResourceRequest = callerOf("a"), true
@@ -182,8 +181,8 @@ func TestSelfReviewsOfAny(t *testing.T) {
 	}
 }
 
-// TestReviewsElsewhere: a review of rules is refused by its own reason where the server answers
-// it without the boundary.
+// TestReviewsElsewhere checks that a review of rules is denied with its own reason if the server
+// answers it without the boundary.
 func TestReviewsElsewhere(t *testing.T) {
 	a := authorizer.AttributesRecord{
 		User:            callerOf("a"),
@@ -205,8 +204,8 @@ func TestReviewsElsewhere(t *testing.T) {
 	}
 }
 
-// TestReviewsAreAsRequests: what a review says of a namespace that the request would not have, the
-// delegate is not told, and of a system caller all that was said.
+// TestReviewsAreAsRequests checks that the delegate does not see the namespace of a review if the
+// request itself would have none. For a system caller, the delegate sees the attributes unchanged.
 func TestReviewsAreAsRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    authorizer.AttributesRecord
@@ -299,8 +298,8 @@ func TestReviewsAreAsRequests(t *testing.T) {
 	}
 }
 
-// TestTenantsGroup: who is reviewed or impersonated is in the group of its tenant, as
-// whoever is authenticated.
+// TestTenantsGroup checks that a reviewed or impersonated user is in the group of its tenant, like
+// an authenticated user.
 func TestTenantsGroup(t *testing.T) {
 	account := &user.DefaultInfo{
 		Name:   "system:serviceaccount:a--web:default",
@@ -316,7 +315,7 @@ func TestTenantsGroup(t *testing.T) {
 		want []string
 	}{
 		"an account":           {account, []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "tenant:a"}},
-		"an account of others": {account, account.Groups}, // whom the server does not put there when it authenticates it
+		"an account of others": {account, account.Groups}, // this server does not add the group at authentication
 		"somebody": {
 			&user.DefaultInfo{Name: "bob", Groups: []string{"tenant:", "x"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}},
 			[]string{"tenant:", "x", "tenant:a"},

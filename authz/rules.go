@@ -14,13 +14,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// namespacedVerbs are what a verb "*" is cut down to in a tenant's own namespace.
+// namespacedVerbs replace the verb "*" in a tenant's own namespace.
 var namespacedVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// RulesFor implements [authorizer.RuleResolver]. It lists of the delegate's rules what is true
-// behind the boundary, never more: for a tenant's caller nothing in a foreign namespace, and no
-// wildcard and no rule that reaches beyond the namespace. Where it left something out, incomplete
-// is true, and the error says why: it is shown to whoever asked, beside the rules.
+// RulesFor implements [authorizer.RuleResolver]. It returns the delegate's rules that still apply
+// after the boundary, and no others. For a tenant's caller, it lists nothing in a foreign
+// namespace, no wildcards, and no rules that reach outside the tenant. If it omits anything,
+// incomplete is true and the error gives the reason. The caller sees the error next to the rules.
 func (b *Boundary) RulesFor(
 	ctx context.Context, u user.Info, namespace string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
@@ -33,7 +33,7 @@ func (b *Boundary) RulesFor(
 	switch {
 	case access == AccessClosed, access == AccessRetired:
 		return nil, nil, true, errors.New(access.exceededBy(&requestAttributes{}).String())
-	case b.Shadow && access == AccessReadOnly: // which rules would be left is known only where they are cut
+	case b.Shadow && access == AccessReadOnly: // in shadow mode, rules are not reduced to those for reading
 		return nil, nil, true, errors.New(ReasonReadOnly.String())
 	case b.Shadow:
 		return b.rules.RulesFor(ctx, u, namespace)
@@ -77,14 +77,14 @@ var (
 	errCut     = errors.New("tenant boundary: rules that apply outside the tenant are omitted")
 )
 
-// cutRules cuts rules down to what is true for a tenant's caller in a namespace of its own.
+// cutRules reduces rules to those that apply to a tenant's caller in a namespace of its tenant.
 type cutRules struct {
 	boundary *Boundary
-	readOnly bool // of a tenant that may only read
-	any      bool // something was cut
+	readOnly bool // the tenant may only read
+	any      bool // something was omitted
 }
 
-// resource returns the rules that are left of r: one for each resource and group that stands.
+// resource returns the remaining rules of r, one for each remaining resource and group.
 func (c *cutRules) resource(r authorizer.ResourceRuleInfo) []authorizer.ResourceRuleInfo {
 	var left []authorizer.ResourceRuleInfo
 	for _, group := range r.GetAPIGroups() {
@@ -105,7 +105,7 @@ func (c *cutRules) resource(r authorizer.ResourceRuleInfo) []authorizer.Resource
 	return left
 }
 
-// verbs returns which of the verbs on the resource stand.
+// verbs returns the remaining verbs on the resource.
 func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
 	if slices.Contains(verbs, "*") {
 		c.any = true
@@ -128,7 +128,7 @@ func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
 	return left
 }
 
-// paths returns what is left of a rule about paths.
+// paths returns the remaining part of a rule about paths.
 func (c *cutRules) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonResourceRuleInfo {
 	var left []string
 	for _, p := range r.GetNonResourceURLs() {

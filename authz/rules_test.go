@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 )
 
-// rules is a delegate that lists the same rules everywhere.
+// rules is a delegate that returns the same rules for every namespace.
 type rules struct {
 	resources []authorizer.ResourceRuleInfo
 	paths     []authorizer.NonResourceRuleInfo
@@ -39,7 +39,7 @@ func rule(verbs, groups, resources string, names ...string) authorizer.ResourceR
 	}
 }
 
-// listed returns "verbs group/resources names" of the rules for a caller of a.
+// listed returns the rules for a caller of tenant a in the form "verbs group/resources names".
 func listed(t *testing.T, r *rules, u user.Info, namespace string) ([]string, []string, bool) {
 	t.Helper()
 	resources, paths, incomplete, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), u, namespace)

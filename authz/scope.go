@@ -5,20 +5,22 @@ package authz
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// Scope says whether the objects of a resource live in namespaces.
+// Scope specifies whether the objects of a resource are in namespaces.
 type Scope int
 
-// The scopes. The zero value is what is not known.
+// The scopes. The zero value is [ScopeUnknown].
 const (
 	ScopeUnknown Scope = iota
 	ScopeNamespaced
 	ScopeCluster
 )
 
-// Scopes tells the scope of a resource: the built-in ones from a table, custom ones from what the
-// server's CustomResourceDefinitions say. Resources of aggregated servers are unknown.
+// Scopes determines the scope of a resource. Built-in resources are in a table. The scope of a
+// custom resource is in its CustomResourceDefinition. Resources of aggregated servers have an
+// unknown scope.
 type Scopes struct {
-	// Custom answers for resources that are not built in. Nil means that there are none.
+	// Custom returns the scope of a resource that is not built in. If nil, there are no custom
+	// resources.
 	Custom func(schema.GroupResource) Scope
 }
 
@@ -30,7 +32,7 @@ func (s Scopes) Of(resource schema.GroupResource) Scope {
 	return s.Custom(resource)
 }
 
-// scopeOf returns the scope of what attrs is about, the same for all who ask about one request.
+// scopeOf returns the scope of the resource of attrs. It is determined once for a request.
 func (b *Boundary) scopeOf(attrs *requestAttributes) Scope {
 	if !attrs.scoped {
 		attrs.scope, attrs.scoped = b.Scopes.Of(attrs.resource), true

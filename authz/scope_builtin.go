@@ -5,10 +5,11 @@ package authz
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// The resources that kube-apiserver serves itself, by group, in any version and behind any feature
-// gate (k8s.io/kubernetes api/discovery, v1.37.1). A test holds them against a live server.
+// builtIn contains the resources that kube-apiserver serves itself, by group, in any version and
+// behind any feature gate (k8s.io/kubernetes api/discovery, v1.37.1). A test compares it with a
+// live server.
 var builtIn = index(
-	map[string][]string{ // in namespaces
+	map[string][]string{ // namespaced
 		"": {
 			"bindings", "configmaps", "endpoints", "events", "limitranges", "persistentvolumeclaims", "pods", "podtemplates",
 			"replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services",
@@ -60,8 +61,8 @@ type groupScope struct {
 	scope Scope
 }
 
-// index holds the scopes by the resource's name alone: few names stand in two groups, and one
-// string is found faster than two.
+// index indexes the scopes by the name of the resource alone. Few names are in two groups, and a
+// lookup of one string is faster than a lookup of two.
 func index(namespaced, cluster map[string][]string) map[string][]groupScope {
 	all := map[string][]groupScope{}
 	add := func(groups map[string][]string, scope Scope) {

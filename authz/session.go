@@ -17,57 +17,57 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// remembered is how long a change is remembered for requests that were being authorized meanwhile;
-// longer than a server lets one wait (--request-timeout, 60 s by default).
+// remembered is how long a change applies to requests that were being authorized when it occurred.
+// It is longer than the request timeout of a server (--request-timeout, 60 s by default).
 const remembered = 2 * time.Minute
 
 // Sessions are the active requests of a server, of every caller and on every path. A request in a
 // namespace ends when the namespace gets another owner. Otherwise, a watch in a namespace that was
 // deleted and created again for another tenant would continue in the new namespace. A request that
 // an exception allowed ends with the exception, and a request of a revoked caller with the
-// revocation. The zero value is ready to use. Safe for concurrent use.
+// revocation. The zero value is ready to use. Sessions is safe for concurrent use.
 //
-// A session ends by its context, and by its connection if that was taken over from HTTP
-// (exec, attach, portforward). The body of a request cannot be read after its session has ended.
+// When a session ends, its context is canceled. A connection that a handler hijacked (exec, attach,
+// portforward) closes. The body of a request cannot be read after its session has ended.
 type Sessions struct {
 	mu      sync.Mutex
-	open    map[string]map[*session]struct{} // by namespace, empty for those over all
+	open    map[string]map[*session]struct{} // by namespace; empty for requests over all namespaces
 	changes []change
 }
 
-// Caller is who has a session open.
+// Caller is the caller of an active request.
 type Caller struct {
-	// Tenant is zero for nobody's, User nil for the server's own client.
+	// Tenant is zero if the caller has no tenant. User is nil for the server's own client.
 	Tenant tenant.ID
 	User   user.Info
-	// Real is who was authenticated, where User is impersonated; else nil.
+	// Real is the authenticated user if User is impersonated, otherwise nil.
 	Real user.Info
-	// Source is who was authenticated, where the server knows it by another name
-	// ([NoteMapped]); else nil.
+	// Source is the authenticated user if the server knows it by another name ([NoteMapped]),
+	// otherwise nil.
 	Source user.Info
-	// Certificates that came with the request.
+	// Certificates are the client certificates of the request.
 	Certificates []*x509.Certificate
 }
 
-// session is one request, of a tenant's caller in a namespace that is owner's. A
-// zero owner is for any other.
+// session is one request. If its caller belongs to a tenant, owner is the tenant that owned the
+// requested namespace at authorization. Otherwise, owner is zero.
 type session struct {
 	Caller
 	owner    tenant.ID
 	excepted bool
-	until    time.Time // of the exception; zero for no end
+	until    time.Time // end of the exception; zero if it has none
 	end      context.CancelFunc
 }
 
-// change is what ends sessions.
+// change ends sessions.
 type change struct {
 	at        time.Time
 	namespace string
 	ends      func(*session) bool
 }
 
-// begin returns a context that ends with the session. It was authorized at some time since began.
-// The caller calls done at the end.
+// begin returns a context that ends with the session. The request was authorized after began, so
+// that changes since then apply too. The caller must call done at the end of the request.
 func (s *Sessions) begin(
 	ctx context.Context, namespace string, this session, began time.Time,
 ) (_ context.Context, done func()) {
@@ -80,7 +80,7 @@ func (s *Sessions) begin(
 	defer s.mu.Unlock()
 	for _, c := range slices.Backward(s.changes) {
 		if !c.at.After(began) {
-			break // they stand in the order of their time
+			break // changes are sorted by time
 		}
 		if c.concerns(namespace) && c.ends(&this) {
 			this.end()
@@ -105,14 +105,14 @@ func (s *Sessions) begin(
 	}
 }
 
-// everywhere stands for all namespaces in a change.
+// everywhere means all namespaces in a change.
 const everywhere = "*"
 
 func (c *change) concerns(namespace string) bool {
 	return c.namespace == everywhere || c.namespace == namespace
 }
 
-// end ends the sessions that a change is about, those that are open and those that are about to.
+// end ends the active sessions that a change concerns, and those that are about to begin.
 func (s *Sessions) end(namespace string, ends func(*session) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,19 +134,20 @@ func (s *Sessions) end(namespace string, ends func(*session) bool) {
 	}
 }
 
-// endOthers ends what is open in a namespace that is owner's now, zero for nobody's.
+// endOthers ends the sessions in a namespace that were authorized for another owner. A zero owner
+// means that the namespace is unowned now.
 func (s *Sessions) endOthers(namespace string, owner tenant.ID) {
 	s.end(namespace, func(open *session) bool { return !open.owner.IsZero() && open.owner != owner })
 }
 
-// EndRevoked ends what callers that are revoked have open.
+// EndRevoked ends the sessions of revoked callers.
 func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 	s.end(everywhere, func(open *session) bool { return open.User != nil && revoked(&open.Caller) })
 }
 
-// EndTenants ends what callers of some tenants have open, the zero ID for callers
-// without one, and what exceptions of theirs let in; never the system tenant's. Who may
-// still ask for it opens it again.
+// EndTenants ends the sessions of the callers of some tenants, and the sessions that exceptions of
+// these tenants allow. The zero ID means callers without a tenant. Sessions of the system
+// tenant's callers do not end. A client that still has access can connect again.
 func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
 	s.end(everywhere, func(open *session) bool {
 		somebody := open.User != nil || !open.Tenant.IsZero() // not the server's own client
@@ -155,11 +156,11 @@ func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
 	})
 }
 
-// EndAll ends all that is open, whoever's it is.
+// EndAll ends all sessions.
 func (s *Sessions) EndAll() { s.end(everywhere, func(*session) bool { return true }) }
 
-// EndExcepted ends what exceptions let in: of one namespace, or with an empty one everywhere.
-// Clients that are still allowed open it again.
+// EndExcepted ends the sessions that exceptions allow in a namespace. An empty namespace means all
+// namespaces. A client that still has access can connect again.
 func (s *Sessions) EndExcepted(namespace string) {
 	if namespace == "" {
 		namespace = everywhere
@@ -167,7 +168,7 @@ func (s *Sessions) EndExcepted(namespace string) {
 	s.end(namespace, func(open *session) bool { return open.excepted })
 }
 
-// EndOthers ends what callers of other tenants than owner have open in a namespace.
+// EndOthers ends the sessions in a namespace that were authorized for a tenant other than owner.
 func (s *Sessions) EndOthers(namespace string, owner tenant.ID) { s.endOthers(namespace, owner) }
 
 // Follow returns the handler of a Namespace informer. ownerOf returns the
@@ -185,7 +186,7 @@ func (s *Sessions) Follow(ownerOf func(*corev1.Namespace) tenant.ID) cache.Resou
 			switch {
 			case !ok || before == nil:
 			case before.UID != now.UID:
-				s.endOthers(now.Name, tenant.ID{}) // made anew: the deletion was not seen
+				s.endOthers(now.Name, tenant.ID{}) // created again, and the deletion was not observed
 			case ownerOf(before) != ownerOf(now):
 				s.endOthers(now.Name, ownerOf(now))
 			}

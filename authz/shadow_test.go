@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// readOf is a read of pods in a namespace by a caller of a tenant, of nobody with "".
+// readOf returns a read of pods in a namespace by a caller of a tenant. An empty tenant means none.
 func readOf(caller, namespace string) authorizer.AttributesRecord {
 	u := &user.DefaultInfo{Name: "alice"}
 	if caller != "" {
@@ -34,8 +34,8 @@ func allowAll(context.Context, authorizer.Attributes) (authorizer.Decision, stri
 	return authorizer.DecisionAllow, "", nil
 }
 
-// TestObserved: what is decided is told once, with whose caller and why; in
-// the shadow what would be.
+// TestObserved checks that each decision is reported once, with the caller's tenant and the reason.
+// In shadow mode, it is the decision without shadow mode.
 func TestObserved(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -102,8 +102,8 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// TestShadowPassesTheUserOn: the delegate is asked about the user as it came,
-// whatever is wrong with it.
+// TestShadowPassesTheUserOn checks that the delegate gets the user unchanged, even if it is
+// invalid.
 func TestShadowPassesTheUserOn(t *testing.T) {
 	o := options(cluster)
 	o.Shadow = true
@@ -121,8 +121,8 @@ func TestShadowPassesTheUserOn(t *testing.T) {
 	}
 }
 
-// TestStale: while the caches are not to be relied on, tenants' callers are denied everything, with
-// exceptions or without, and are told no rules; others are as before.
+// TestStale checks that tenants' callers are denied every request and get no rules while the caches
+// are outdated, with or without exceptions. Other callers are not affected.
 func TestStale(t *testing.T) {
 	o := options(cluster)
 	o.Stale = func() bool { return true }

@@ -13,23 +13,26 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Space is whose objects a request is about. The zero value is nobody's.
+// Space specifies the owner of the objects of a request. The zero value means that they are
+// unowned.
 type Space struct {
-	// ID is the one tenant that the request stays with; the system tenant for all that no tenant owns.
+	// ID is the only tenant whose objects the request reaches. The system tenant owns everything that
+	// no tenant owns.
 	ID tenant.ID
-	// All: the request goes over the objects of several tenants.
+	// All specifies that the request reaches objects of several tenants.
 	All bool
 }
 
-// SpaceOf returns whose objects a request is about: the owner of its namespace; of a list over all
-// namespaces the tenant that its label selector is limited to, else all; the system tenant for
-// paths and cluster-scoped resources. The error says that the owner could not be looked up.
+// SpaceOf returns the owner of the objects of a request. For a request in a namespace, it is the
+// owner of the namespace. For a list over all namespaces, it is the tenant of the label selector,
+// or All. For paths and cluster-scoped resources, it is the system tenant. The error reports that
+// the lookup of the owner failed.
 func (b *Boundary) SpaceOf(ctx context.Context, a authorizer.Attributes) (Space, error) {
 	attrs := readAttributes(a)
 	return b.spaceOf(ctx, tenant.ID{}, &attrs)
 }
 
-// spaceOf is SpaceOf for a tenant that asks.
+// spaceOf is [Boundary.SpaceOf] for a request of tenant id.
 func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttributes) (Space, error) {
 	switch {
 	case !attrs.isResource:
@@ -52,8 +55,8 @@ func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttr
 	return Space{All: true}, nil
 }
 
-// isSelectable reports whether a list that is limited to the label holds
-// objects of that tenant only.
+// isSelectable reports whether a list that is limited to the tenant's label contains only objects
+// of that tenant.
 func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) bool {
 	switch b.Scopes.Of(resource) {
 	case ScopeNamespaced:

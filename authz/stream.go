@@ -12,16 +12,16 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// endWith returns a writer whose connection, once it is taken over from HTTP (exec, attach,
-// portforward, and what is proxied), is closed when ctx ends. Handlers of the server return when
-// what they took over is done, and ctx ends with them.
+// endWith returns a writer. If a handler hijacks its connection (exec, attach, portforward and
+// proxied requests), the connection closes when ctx ends. The handlers of the server return when
+// the hijacked connection is done, and ctx ends then.
 func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 	hijacker, can := w.(http.Hijacker)
-	if !can { // HTTP/2, which has nothing to take over
+	if !can { // HTTP/2 connections cannot be hijacked
 		return w
 	}
 	notifier, complete := w.(responsewriter.CloseNotifierFlusher)
-	if !complete { // not what a server has, and nobody would end it
+	if !complete { // not a writer of the server: offer no hijacking
 		if flusher, can := w.(http.Flusher); can {
 			return struct {
 				http.ResponseWriter
@@ -33,7 +33,7 @@ func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 	return &endedStream{w, notifier, hijacker, ctx}
 }
 
-// endedStream has what the writers of HTTP/1.1 have (k8s.io/apiserver
+// endedStream has the methods of the writers of HTTP/1.1 (k8s.io/apiserver
 // pkg/endpoints/responsewriter, v0.37.1).
 type endedStream struct {
 	http.ResponseWriter

@@ -26,10 +26,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// echo takes a connection over as exec does, and sends back what comes.
+// echo hijacks a connection, as exec does, and sends back what it receives.
 func echo(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		// As upstream's handlers do: through writers of their own.
+		// Upstream's handlers wrap the writer too.
 		w = responsewriter.WrapForHTTP1Or2(&decorated{w})
 		hijacker, can := w.(http.Hijacker)
 		if !can {
@@ -54,8 +54,7 @@ type decorated struct{ http.ResponseWriter }
 
 func (d *decorated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
-// TestStreamsEnd: what was taken over from HTTP ends with its session, whoever ends
-// that, and goes on until then.
+// TestStreamsEnd checks that a hijacked connection closes when its session ends, and not before.
 func TestStreamsEnd(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	web := func(owner string) *corev1.Namespace {
@@ -127,7 +126,7 @@ func TestStreamsEnd(t *testing.T) {
 				}
 				c.act(&s.sessions)
 				err = pingPong(t, conn, from)
-				for begun := time.Now(); c.ends && err == nil && time.Since(begun) < time.Minute; { // it is closed meanwhile
+				for begun := time.Now(); c.ends && err == nil && time.Since(begun) < time.Minute; { // it closes soon
 					err = pingPong(t, conn, from)
 				}
 				switch {
@@ -145,7 +144,7 @@ func only(id tenant.ID) func(tenant.ID) bool {
 	return func(other tenant.ID) bool { return other == id }
 }
 
-// pingPong sends a byte and waits for it to come back.
+// pingPong sends a byte and waits until it is sent back.
 func pingPong(t *testing.T, conn net.Conn, from *bufio.Reader) error {
 	t.Helper()
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -158,7 +157,8 @@ func pingPong(t *testing.T, conn net.Conn, from *bufio.Reader) error {
 	return err
 }
 
-// TestStreamsOverHTTP2: there is no connection to take over, before and behind the filter.
+// TestStreamsOverHTTP2 checks that HTTP/2 connections cannot be hijacked, with or without the
+// filter.
 func TestStreamsOverHTTP2(t *testing.T) {
 	s := allowing(labelled())
 	served := httptest.NewUnstartedServer(s.chain(callerOf("a"), echo(t)))
@@ -183,7 +183,8 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestStreamsOfOtherWriters: what could not be ended is not taken over.
+// TestStreamsOfOtherWriters checks that a handler cannot hijack a connection that nothing would
+// close.
 func TestStreamsOfOtherWriters(t *testing.T) {
 	s := allowing(labelled())
 	taken := false

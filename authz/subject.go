@@ -17,50 +17,54 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrDisagree says that an identity names one tenant in one place and another in another.
+// ErrDisagree reports that an identity names two different tenants.
 var ErrDisagree = errors.New("conflicting tenants")
 
-// ErrUndated says that an identity may be one of a deleted tenant's that had the name before:
-// nobody says when its credential was issued.
+// ErrUndated reports that an identity may belong to a deleted tenant of the same name, because its
+// credential does not contain the time of issue.
 var ErrUndated = errors.New("the credential has no time of issue")
 
-// certificateCredential begins the credential-id of identities from client certificates
+// certificateCredential is the prefix of the credential-id of identities from client certificates
 // (k8s.io/apiserver pkg/authentication/request/x509, v0.37.1).
 const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of an identifier
 
-// Subjects tells the tenant of an identity that was authenticated. It must not be changed once it
-// is in use, and is then safe for concurrent use.
+// Subjects determines the tenant of an authenticated identity. It must not be changed after its
+// first use. It is then safe for concurrent use.
 type Subjects struct {
-	// Names are the identities of the system tenant that carry no tenant.
+	// Names are the identities of the system tenant that do not name a tenant themselves.
 	Names *tenant.SystemNames
 	// SystemNamespaces are the namespaces whose service accounts belong to the system tenant, whatever
 	// label the namespace has.
 	SystemNamespaces []string
-	// FromGroups takes the tenant of a certificate's identity from its one group tenant:<id>.
+	// FromGroups reads the tenant of a certificate's identity from its only group tenant:<id>.
 	FromGroups bool
-	// Owners of the service accounts' namespaces.
+	// Owners looks up the owners of the service accounts' namespaces.
 	Owners *Owners
-	// Lineage tells who had a tenant's name before, whose certificates FromGroups must not take for
-	// the tenant's. It MUST be quick and safe for concurrent use. Nil for nobody.
+	// Lineage returns the earlier tenants of a tenant's name. With FromGroups, their certificates are
+	// rejected. It MUST return quickly and be safe for concurrent use. If nil, no name had an earlier
+	// tenant.
 	Lineage func(tenant.ID) tenant.Lineage
 }
 
-// Of returns the tenant of u, by the first rule that applies: (1) the extra tenant.ExtraKey; (2)
-// the owner of a service account's namespace, with which (1) must agree; (3) with FromGroups, the
-// one group tenant:<id> of a certificate's identity; (4) the names of the system tenant.
+// Of returns the tenant of u. The first rule that applies determines it:
 //
-// The error wraps [tenant.ErrUnbound] where no rule applies, [tenant.ErrAmbiguous],
-// [tenant.ErrInvalid], [ErrDisagree] or [ErrUndated] where one applies and does not lead to one
-// tenant, or says that a lookup failed. With an error the ID is zero.
+//  1. The extra [tenant.ExtraKey].
+//  2. The owner of a service account's namespace. If rule 1 applies too, both must agree.
+//  3. With FromGroups, the only group tenant:<id> of a certificate's identity.
+//  4. The names of the system tenant.
 //
-// Security: u MUST be the real caller's or have been checked as impersonated by a caller of the
-// system tenant.
+// If no rule applies, the error wraps [tenant.ErrUnbound]. If a rule applies but does not lead to
+// one tenant, the error wraps [tenant.ErrAmbiguous], [tenant.ErrInvalid], [ErrDisagree] or
+// [ErrUndated]. Any other error reports that a lookup failed. With an error, the ID is zero.
+//
+// Security: u MUST be the authenticated caller, or a user for which the server has checked that a
+// caller of the system tenant may impersonate it.
 func (s *Subjects) Of(ctx context.Context, u user.Info) (tenant.ID, error) {
 	id, _, err := s.ByRule(ctx, u)
 	return id, err
 }
 
-// A SubjectRule is the rule by which an identity got its tenant.
+// A SubjectRule is the rule that determined the tenant of an identity.
 type SubjectRule string
 
 // The rules of [Subjects.Of], in their order.
@@ -71,7 +75,8 @@ const (
 	SubjectRuleSystemName     SubjectRule = "a name of the system tenant"
 )
 
-// ByRule is [Subjects.Of], and says which rule applied; none where the tenant is not known.
+// ByRule returns the tenant as [Subjects.Of] does, and the rule that determined it. The rule is
+// empty if the tenant is not known.
 func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectRule, error) {
 	id, err := s.stated(ctx, u)
 	switch {
@@ -108,8 +113,8 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 	return tenant.System(), SubjectRuleSystemName, nil
 }
 
-// hasReservedName reports whether u, of a tenant, has a name or group that is reserved. Groups that
-// begin system: are the boundary's to judge: the server adds some itself.
+// hasReservedName reports whether u, of a tenant, has a reserved name or group. Groups that begin
+// with system: are not included, because the server adds some itself. The boundary checks them.
 func (s *Subjects) hasReservedName(u user.Info) bool {
 	return s.Names.ReservedUser(u.GetName()) || slices.ContainsFunc(u.GetGroups(), func(group string) bool {
 		return s.Names.ReservedGroup(group) && !strings.HasPrefix(group, "system:") &&
@@ -117,16 +122,16 @@ func (s *Subjects) hasReservedName(u user.Info) bool {
 	})
 }
 
-// stated is rules 1 and 2: what the identity itself says. A service account whose namespace is
-// nobody's is an error other than ErrUnbound, since no later rule may apply to it.
+// stated applies rules 1 and 2, which use only what the identity itself states. If the namespace of
+// a service account is unowned, the error is not ErrUnbound, because no later rule may apply.
 func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 	id, err := tenant.Of(u)
 	if err != nil && !errors.Is(err, tenant.ErrUnbound) || u == nil || !tenant.IsServiceAccountName(u.GetName()) {
 		return id, err
 	}
 	if isCertificate(u) && errors.Is(err, tenant.ErrUnbound) {
-		// Service accounts have tokens. Where kube-apiserver verifies certificates itself, nobody keeps
-		// such a name out of them.
+		// Service accounts have tokens. If kube-apiserver verifies certificates itself, it accepts such a
+		// name in a certificate.
 		return tenant.ID{}, fmt.Errorf("%w: a service account's name in a certificate", tenant.ErrInvalid)
 	}
 	namespace, ok := tenant.ServiceAccountNamespace(u.GetName())
@@ -143,10 +148,10 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 	return owner, nil
 }
 
-// OfServiceAccounts returns the tenant of the service accounts of a namespace: the system
-// tenant in SystemNamespaces, else the tenant of the label. In any other namespace without a
-// label they have no tenant. The error wraps [tenant.ErrInvalid] where they are nobody's, or
-// says that the lookup failed.
+// OfServiceAccounts returns the tenant of the service accounts of a namespace. In SystemNamespaces,
+// it is the system tenant. In any other namespace, it is the tenant of the namespace's label. If
+// the service accounts have no tenant, the error wraps [tenant.ErrInvalid]. Any other error reports
+// that the lookup failed.
 func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
 	is := s.Owners.find(ctx, requester{}, namespace)
 	if is.err != nil {
@@ -168,7 +173,7 @@ func isCertificate(u user.Info) bool {
 	return len(ids) == 1 && strings.HasPrefix(ids[0], certificateCredential)
 }
 
-// fromGroups returns the tenant of the one group tenant:<id>.
+// fromGroups returns the tenant of the only group tenant:<id>.
 func fromGroups(u user.Info) (tenant.ID, error) {
 	found := ""
 	for _, group := range u.GetGroups() {
@@ -189,7 +194,7 @@ func fromGroups(u user.Info) (tenant.ID, error) {
 	return tenant.Parse(found)
 }
 
-// impersonated returns the tenant of u, whom a caller of tenant real impersonates.
+// impersonated returns the tenant of u, which a caller of tenant real impersonates.
 func (s *Subjects) impersonated(ctx context.Context, real tenant.ID, u user.Info) (tenant.ID, error) {
 	group, groupErr := fromGroups(u)
 	if groupErr != nil && !errors.Is(groupErr, tenant.ErrUnbound) {
@@ -217,8 +222,8 @@ func (s *Subjects) impersonated(ctx context.Context, real tenant.ID, u user.Info
 	return id, err
 }
 
-// inForeignSystemGroup reports whether u, who is not the system tenant's, is in a system group that
-// its kind of caller is not always in.
+// inForeignSystemGroup reports whether u is in a system group that its kind of caller does not
+// always have. u does not belong to the system tenant.
 func inForeignSystemGroup(u user.Info) bool {
 	for _, group := range u.GetGroups() {
 		switch {

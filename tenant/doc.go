@@ -1,12 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenant says what a tenant is, and how an identity carries one.
+// Package tenant defines what a tenant is and how an identity names its tenant.
 //
-// A tenant is an [ID]. A caller of the API server belongs to exactly one: the authenticators of
-// this project write it into user.Info ([Bind]), everything else reads it from there ([Of]). A
-// Namespace says with the label [Label] whose it is; without it, it is the system tenant's.
-// A tenant is never guessed from a user name.
+// A tenant is an [ID]. A caller of the API server belongs to exactly one tenant. The authenticators
+// of this project add the tenant to user.Info ([Bind]), and everything else reads it from there
+// ([Of]). The label [Label] of a Namespace names the tenant that owns it. A Namespace without the
+// label belongs to the system tenant. A tenant is never inferred from a user name.
 //
-// The package is pure: it holds no state, reads no clock and does no input or output.
+// The package has no state, reads no clock, and performs no input or output.
 package tenant

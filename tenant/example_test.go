@@ -11,7 +11,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Bind is what an authenticator does with an identity whose tenant it knows.
+// An authenticator calls Bind for an identity whose tenant it has determined.
 func ExampleBind() {
 	acme, _ := tenant.Parse("acme")
 	bound := tenant.Bind(&user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, acme)
@@ -30,7 +30,7 @@ func ExampleServiceAccountNamespace() {
 	// false
 }
 
-// ParseIdentity reads whom an object's annotation says that a controller acts for.
+// ParseIdentity parses the annotation of an object, for a controller that acts for this identity.
 func ExampleParseIdentity() {
 	identity, err := tenant.ParseIdentity(`{"user":"alice","tenant":"acme","groups":["dev"]}`)
 	fmt.Println(identity.User, identity.Tenant, identity.Groups, err)

@@ -12,22 +12,24 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Why the form of an identity is refused, to be tested with [errors.Is]. The error of [CheckForm]
-// and [Limits.Check] specifies which name breaks which rule, and contains no part of the name.
+// The reasons why the form of an identity is rejected. Callers test for them with [errors.Is]. The
+// error of [CheckForm] and [Limits.Check] specifies which name breaks which rule. It contains no
+// part of the name.
 var (
 	ErrForm  = errors.New("a name begins or ends with white space, or contains an invisible character")
 	ErrLarge = errors.New("the identity exceeds the limits")
 )
 
-// DefaultLimits are generous: a directory allows 1,015 groups for one user (Active Directory,
-// access tokens), and each of 2,000 may have a name of 64 bytes.
+// DefaultLimits returns limits that are sufficient for large directories. Active Directory allows
+// 1,015 groups in an access token. With these limits, each of 2,000 groups may have a name of 64
+// bytes.
 func DefaultLimits() Limits { return Limits{Bytes: 128 << 10, Groups: 2000} }
 
-// Limits bound an identity. The zero value lets no identity through.
+// Limits limit the size of an identity. The zero value allows no identity.
 type Limits struct {
-	// Bytes of all names, groups, extra keys and values together.
+	// Bytes is the total size of all names, groups, extra keys and values.
 	Bytes int
-	// Groups is their number.
+	// Groups is the number of groups.
 	Groups int
 }
 
@@ -39,10 +41,10 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
-// Check returns an error of kind [ErrForm] unless each name that u bears can be written in one way only, and
-// [ErrLarge] if u is larger than the limits. What it lets through reads the same after any hop over
-// HTTP, which trims white space (RFC 9110, section 5.5). Names that only look alike, by other
-// letters or by compositions of Unicode, stay apart.
+// Check returns an error of kind [ErrLarge] if u exceeds the limits. It returns an error of kind
+// [ErrForm] if a name of u has more than one form. A name that it accepts stays the same in every
+// HTTP header, where white space is trimmed (RFC 9110, section 5.5). Names that only look alike,
+// because of similar letters or Unicode compositions, are different names.
 func (l Limits) Check(u user.Info) error {
 	groups := u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
@@ -107,25 +109,25 @@ func ruleOf(text string, at int) string {
 	return "is malformed"
 }
 
-// IsWellFormed reports whether a name of a user or group, a UID or an extra key has one form only:
-// UTF-8 that neither begins nor ends with white space and holds no control character (Cc), no line
-// or paragraph separator (Zl, Zp), no filler (Other_Default_Ignorable_Code_Point) and no format
-// character (Cf) but the two joiners between letters, which Persian and Indic names need. The
-// empty name is well-formed.
+// IsWellFormed reports whether a name has one form only. A name is the name of a user or group, a
+// UID or an extra key. It must be UTF-8 without white space at either end. It must not contain a
+// control character (Cc), a line or paragraph separator (Zl, Zp) or a filler
+// (Other_Default_Ignorable_Code_Point). Format characters (Cf) are not allowed either, except the
+// two joiners between letters, which Persian and Indic names need. The empty name is well-formed.
 func IsWellFormed(name string) bool { return Malformation(name) < 0 }
 
-// IsWellFormedValue reports whether the value of an extra neither begins nor ends with white
-// space and holds no control character. Unlike a name it may hold what people do not see:
-// nothing is decided by it.
+// IsWellFormedValue reports whether the value of an extra has no white space at either end and no
+// control character. Unlike a name, it may contain other invisible characters, because no decision
+// depends on it.
 func IsWellFormedValue(value string) bool {
 	return utf8.ValidString(value) && strings.TrimSpace(value) == value && !strings.ContainsFunc(value, unicode.IsControl)
 }
 
-// Malformation returns the index of the first rune for which a name is not
-// well-formed, -1 if it is.
+// Malformation returns the index of the first rune for which a name is not well-formed, or -1 if
+// the name is well-formed.
 func Malformation(name string) int {
 	for i := range len(name) {
-		// Most names are visible ASCII and are seen through here.
+		// Most names are visible ASCII, for which this loop is enough.
 		if c := name[i]; c <= ' ' || c >= 0x7f {
 			return malformation(name)
 		}
@@ -142,7 +144,7 @@ func malformation(name string) int {
 			_, width = utf8.DecodeRuneInString(name[i:])
 		}
 		switch {
-		case r == utf8.RuneError && width == 1: // no UTF-8
+		case r == utf8.RuneError && width == 1: // not UTF-8
 			return i
 		case unicode.IsSpace(r) && (i == 0 || i >= trailing),
 			unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point):
@@ -158,5 +160,5 @@ func malformation(name string) int {
 	return -1
 }
 
-// isJoiner is for the zero width non-joiner and joiner.
+// isJoiner reports whether r is the zero width joiner or non-joiner.
 func isJoiner(r rune) bool { return r == '\u200c' || r == '\u200d' }

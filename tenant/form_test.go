@@ -60,8 +60,8 @@ func TestWellFormed(t *testing.T) {
 	}
 }
 
-// FuzzIsWellFormed: a well-formed name is the same after a hop over HTTP/1.1,
-// which trims header values.
+// FuzzIsWellFormed checks that HTTP/1.1 does not change a well-formed name, although it trims
+// header values.
 func FuzzIsWellFormed(f *testing.F) {
 	for _, seed := range []string{" system:masters", "system:masters\t", "a\u200db", "\ufeffa", "a\u2028b"} {
 		f.Add(seed)

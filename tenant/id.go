@@ -9,29 +9,32 @@ import (
 	"strings"
 )
 
-// MaxLength is the longest tenant name, in bytes: the limit of a Kubernetes label value
-// (k8s.io/apimachinery pkg/util/validation LabelValueMaxLength, v0.37.1), because the name is one.
+// MaxLength is the length of the longest tenant name, in bytes. It is the limit of a Kubernetes
+// label value (k8s.io/apimachinery pkg/util/validation LabelValueMaxLength, v0.37.1), because the
+// name is a label value.
 const MaxLength = 63
 
-// ErrInvalid says that a text or an identity names no valid tenant.
-// Callers test for it with [errors.Is].
+// ErrInvalid reports that a text or an identity does not name a valid tenant. Callers test for it
+// with [errors.Is].
 var ErrInvalid = errors.New("invalid tenant")
 
-// ID names one tenant. It is comparable with == and usable as a map key.
+// ID identifies one tenant. It is comparable with == and usable as a map key.
 //
-// The zero ID names no tenant; it owns nothing and may reach nothing. Only [Parse] and [System]
-// make another one, so an ID that is not zero is always valid.
+// The zero ID names no tenant. It owns nothing and may access nothing. Only [Parse] and [System]
+// return other IDs, so an ID that is not zero is always valid.
 type ID struct{ name string }
 
-// System returns the system tenant: it owns all that no tenant owns and may reach every space.
+// System returns the system tenant. It owns everything that no tenant owns, and it may access the
+// objects of every tenant.
 func System() ID { return ID{name: systemName} }
 
 const systemName = "system"
 
-// Parse returns the tenant that s names: a non-empty Kubernetes label value, case kept.
+// Parse returns the tenant with the name s. A name is a non-empty Kubernetes label value. Its case
+// is preserved.
 //
-// Reserved, in any spelling of case, are "all", "tenant" and every spelling of "system" but
-// "system" itself. The error wraps [ErrInvalid] and never repeats s, which may be attacker's bytes.
+// The names "all" and "tenant" are reserved in any case, and "system" in any case except lower
+// case. The error wraps [ErrInvalid] and never contains s, which an attacker may have chosen.
 func Parse(s string) (ID, error) {
 	switch {
 	case s == systemName:
@@ -48,8 +51,8 @@ func Parse(s string) (ID, error) {
 	return ID{name: s}, nil
 }
 
-// isReserved reports whether a label value, which is ASCII, is a name that no tenant may have. Its
-// length tells most apart.
+// isReserved reports whether no tenant may have the name s, which is a label value and therefore
+// ASCII. The length alone rules out most names.
 func isReserved(s string) bool {
 	switch len(s) {
 	case len("all"):
@@ -60,9 +63,9 @@ func isReserved(s string) bool {
 	return false
 }
 
-// isLabelValue is k8s.io/apimachinery's validation.IsValidLabelValue for a non-empty value
-// within its length, without the regular expression: the boundary parses a tenant with each
-// decision. A fuzz target holds the two equal.
+// isLabelValue is k8s.io/apimachinery's validation.IsValidLabelValue for a non-empty value within
+// its length. It uses no regular expression, because the boundary parses a tenant for each
+// decision. A fuzz target compares the two.
 func isLabelValue(s string) bool {
 	if !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
 		return false
@@ -85,10 +88,10 @@ func (id ID) IsZero() bool { return id.name == "" }
 // IsSystem reports whether id is the system tenant.
 func (id ID) IsSystem() bool { return id.name == systemName }
 
-// String returns the name, empty for the zero ID. Parse(id.String()) gives id back.
+// String returns the name, or "" for the zero ID. Parse(id.String()) returns id.
 func (id ID) String() string { return id.name }
 
-// Group returns the RBAC group of all callers of the tenant, "tenant:<id>"; empty for the zero ID.
+// Group returns the RBAC group of all callers of the tenant, "tenant:<id>", or "" for the zero ID.
 func (id ID) Group() string {
 	if id.IsZero() {
 		return ""
@@ -96,10 +99,10 @@ func (id ID) Group() string {
 	return GroupPrefix + id.name
 }
 
-// MarshalText implements [encoding.TextMarshaler]; the zero ID is the empty text.
+// MarshalText implements [encoding.TextMarshaler]. The text of the zero ID is empty.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.name), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler] by [Parse]; the empty text is refused.
+// UnmarshalText implements [encoding.TextUnmarshaler] by [Parse]. It rejects the empty text.
 func (id *ID) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Identity is whom a controller acts for, as [IdentityAnnotation] holds it: compact JSON, the
-// groups a list and never joined by commas.
+// Identity is the identity for which a controller acts, as [IdentityAnnotation] contains it. It is
+// compact JSON. The groups are a list and are never joined by commas.
 //
-// The zero value is nobody. An Identity without a user is the tenant's as a
-// whole: nobody of it asked.
+// The zero value is no identity. An Identity without a user represents the tenant as a whole,
+// because no user of it made the request.
 type Identity struct {
 	User   string   `json:"user,omitempty"`
 	UID    string   `json:"uid,omitempty"`
@@ -33,10 +33,10 @@ func IdentityOf(u user.Info, id ID) Identity {
 	}
 }
 
-// String returns the identity as it is recorded.
+// String returns the identity in the form of the annotation.
 func (i Identity) String() string {
 	text, err := json.Marshal(i)
-	if err != nil { // a struct of strings
+	if err != nil { // not possible with a struct of strings
 		return ""
 	}
 	return string(text)
@@ -44,11 +44,12 @@ func (i Identity) String() string {
 
 var errIdentity = errors.New("invalid identity record")
 
-// ParseIdentity reads what is recorded. The error wraps [ErrInvalid] where the tenant is none.
+// ParseIdentity parses a recorded identity. The error wraps [ErrInvalid] if the tenant is not
+// valid.
 func ParseIdentity(text string) (Identity, error) {
 	var out Identity
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		return Identity{}, errIdentity // not its text: that may be anybody's
+		return Identity{}, errIdentity // without the text, which any client may have written
 	}
 	if _, err := Parse(out.Tenant); err != nil {
 		return Identity{}, fmt.Errorf("%w: %w", errIdentity, err)

@@ -39,8 +39,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// FuzzParseIdentity: an error comes with the zero value, and what is read names a tenant and reads
-// the same when it is written again.
+// FuzzParseIdentity checks that an error comes with the zero value. A parsed identity names a
+// tenant and is the same after it is written and parsed again.
 func FuzzParseIdentity(f *testing.F) {
 	f.Add(`{"user":"alice","tenant":"a","groups":["dev"]}`)
 	f.Add(`{"tenant":"a"}`)

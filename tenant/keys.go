@@ -54,13 +54,15 @@ const (
 	// value is "true". It applies only to the write that sets it.
 	TakeIdentityAnnotation = Domain + "/take-identity"
 
-	// ManagedLabel specifies the source of an object that the server maintains in a tenant's namespaces
-	// or for its quota. "tenant" means a Tenant, "template" means a NamespaceTemplate, and
-	// "publication" means a Publication. Only [ManagerUser] may write such an object. "fair-use" means a
-	// FlowSchema or PriorityLevelConfiguration of the controller, which administrators may change too.
+	// ManagedLabel specifies the source of an object that the server maintains in a tenant's
+	// namespaces or for its quota. "tenant" means a Tenant, "template" means a NamespaceTemplate, and
+	// "publication" means a Publication. Only [ManagerUser] may write such an object. "fair-use" means
+	// a FlowSchema or PriorityLevelConfiguration of the controller, which administrators may change
+	// too.
 	ManagedLabel = Domain + "/managed"
-	// PreparedAnnotation confirms that a Namespace has all objects that its Tenant specifies. The value
-	// is a hash of these objects and of the UID of the Namespace. Only [ManagerUser] may write it.
+	// PreparedAnnotation confirms that a Namespace has all objects that its Tenant specifies. The
+	// value is a hash of these objects and of the UID of the Namespace. Only [ManagerUser] may write
+	// it.
 	PreparedAnnotation = Domain + "/prepared"
 	// GivenLabelsAnnotation specifies the labels that the Tenant gave to a Namespace as a JSON object,
 	// with the values that the labels had without the Tenant. When the Tenant no longer specifies a
@@ -70,12 +72,13 @@ const (
 	// the Namespace is prepared. Only [ManagerUser] may remove it.
 	HeldAnnotation = Domain + "/held"
 	// KeystoneAnnotation specifies the Keystone project of a Namespace or the Keystone domain of a
-	// Tenant, and the roles that the server binds because of it, as a JSON object. Only [ManagerUser] may
-	// write it. An administrator may set it to "" on a Tenant, so that the server records another domain.
+	// Tenant, and the roles that the server binds because of it, as a JSON object. Only [ManagerUser]
+	// may write it. An administrator may set it to "" on a Tenant, so that the server records another
+	// domain.
 	KeystoneAnnotation = Domain + "/keystone"
-	// ReleasingAnnotation specifies the tenant from which kubectl tenant release is taking a Namespace.
-	// Until the release is complete, no caller may assign the Namespace to another tenant. Only
-	// [ManagerUser] may write it.
+	// ReleasingAnnotation specifies the tenant from which kubectl tenant release is taking a
+	// Namespace. Until the release is complete, no caller may assign the Namespace to another tenant.
+	// Only [ManagerUser] may write it.
 	ReleasingAnnotation = Domain + "/releasing"
 	// TemplateAnnotation specifies the NamespaceTemplate of an object with [ManagedLabel]. After a
 	// slash, it has a hash of the written content.
@@ -85,9 +88,9 @@ const (
 	PublishAnnotation = Domain + "/publish"
 	// PublicationLabel specifies the Publication of a copy. Only [ManagerUser] may write it.
 	PublicationLabel = Domain + "/publication"
-	// PublishedAnnotation specifies a hash of published content. On a Publication and on its source, it
-	// has the content whose author the server checked. On a copy, it has the written content. Only the
-	// server writes it.
+	// PublishedAnnotation specifies a hash of published content. On a Publication and on its source,
+	// it has the content whose author the server checked. On a copy, it has the written content. Only
+	// the server writes it.
 	PublishedAnnotation = Domain + "/published"
 	// PruneAnnotation confirms on a Publication that its source was deleted and that all copies are to
 	// be deleted too. The value is "true".
@@ -95,8 +98,8 @@ const (
 	// PublicationFinalizer retains a deleted Publication until all its copies are deleted. Only
 	// [ManagerUser] may remove it.
 	PublicationFinalizer = Domain + "/publication"
-	// AllowFieldRemovalAnnotation lets a release replace a CustomResourceDefinition of the project with
-	// one that has fewer fields, if it is set to "true". Objects then lose the other fields.
+	// AllowFieldRemovalAnnotation lets a release replace a CustomResourceDefinition of the project
+	// with one that has fewer fields, if it is set to "true". Objects then lose the other fields.
 	AllowFieldRemovalAnnotation = Domain + "/allow-field-removal"
 	// OfTenantLabel specifies the tenant of a cluster-scoped object that was created for the tenant.
 	// The object is deleted with the tenant.

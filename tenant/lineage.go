@@ -13,42 +13,42 @@ import (
 	"time"
 )
 
-// backdated is how much older than they are credentials may say to be: kube-controller-manager's
-// signer dates certificates back by as much (k8s.io/kubernetes
+// backdated is how long before the creation of its Tenant a credential may have been issued.
+// kube-controller-manager's signer backdates certificates by this time (k8s.io/kubernetes
 // pkg/controller/certificates/signer, v1.37.1).
 const backdated = 5 * time.Minute
 
-// Lineage is what is known of a tenant beside its name: the Tenant that it has, and those that had
-// the name before. The zero value is a tenant by name alone, whose name was never another's.
+// Lineage describes the Tenant of a tenant and the earlier Tenants of the same name. The zero value
+// is a tenant without a Tenant, whose name no other tenant had before.
 type Lineage struct {
-	// UID of the Tenant; empty where there is none.
+	// UID is the UID of the Tenant. It is empty if there is none.
 	UID string
-	// Created is when the Tenant was made. Ending says that it is being deleted.
+	// Created is when the Tenant was created. Ending reports that it is being deleted.
 	Created time.Time
 	Ending  bool
-	// AcceptUndated lets credentials count that do not say when they were issued.
+	// AcceptUndated accepts credentials that do not contain their time of issue.
 	AcceptUndated bool
-	// Retired are the Tenants of the name that were deleted, in the order of their
-	// end. It must not be changed.
+	// Retired are the deleted Tenants of the name, sorted by the end of their deletion. It must not be
+	// changed.
 	Retired []Retired
 }
 
 // Retired is a Tenant that was deleted.
 type Retired struct {
-	// UID of the Tenant that it was.
+	// UID is the UID of the Tenant.
 	UID string
-	// Begun is when its end began, and At when it had ended; zero while it has not.
+	// Begun is when the deletion began. At is when it ended, or zero if it has not ended yet.
 	Begun, At time.Time
-	// Namespaces that it had.
+	// Namespaces are the namespaces of the Tenant.
 	Namespaces []string
 }
 
-// IsOver reports whether the name is nobody's: its Tenant is being deleted, or
-// was and has no successor.
+// IsOver reports whether the name belongs to no tenant. Its Tenant is being deleted, or was deleted
+// and has no successor.
 func (l *Lineage) IsOver() bool { return l.Ending || l.UID == "" && len(l.Retired) > 0 }
 
-// Accepts reports whether a credential that was issued at a time, zero where it does not say when,
-// can be the tenant's own and not one of those that had the name before.
+// Accepts reports whether a credential can belong to this tenant and not to an earlier tenant of
+// the same name. It was issued at a time that is zero if it is unknown.
 func (l *Lineage) Accepts(issued time.Time) bool {
 	switch {
 	case len(l.Retired) == 0:
@@ -59,14 +59,15 @@ func (l *Lineage) Accepts(issued time.Time) bool {
 	return !issued.Before(l.Created.Add(-backdated))
 }
 
-// Holds reports whether what was recorded of the tenant with the [Seal] of its Tenant's UID is
-// about who has the name now: where nobody had it before, whatever was recorded.
+// Holds reports whether a record with the [Seal] of a Tenant's UID is about the current tenant of
+// the name. If no other tenant had the name before, every record is. If [Lineage.IsOver] is true,
+// none is.
 func (l *Lineage) Holds(seal string) bool {
 	return !l.IsOver() && (len(l.Retired) == 0 || IsSealOf(seal, l.UID))
 }
 
-// Seal returns what is recorded of a Tenant's UID where others may read it: it tells them neither
-// the UID nor whether there is one.
+// Seal returns a salted hash of a Tenant's UID, for records that other tenants can read. It reveals
+// neither the UID nor whether there is one.
 func Seal(uid string) string {
 	if uid == "" {
 		uid = rand.Text()
@@ -74,7 +75,7 @@ func Seal(uid string) string {
 	return sealed(rand.Text(), uid)
 }
 
-// IsSealOf reports whether a seal is one of a UID, which must not be empty.
+// IsSealOf reports whether a seal is a seal of a UID. It returns false for an empty UID.
 func IsSealOf(seal, uid string) bool {
 	salt, _, is := strings.Cut(seal, ".")
 	return is && uid != "" && seal == sealed(salt, uid)
@@ -85,7 +86,7 @@ func sealed(salt, uid string) string {
 	return salt + "." + hex.EncodeToString(sum[:])
 }
 
-// Last returns the Tenant of the name that was deleted last; false where none was.
+// Last returns the Tenant of the name that was deleted last. It returns false if none was deleted.
 func (l *Lineage) Last() (Retired, bool) {
 	if len(l.Retired) == 0 {
 		return Retired{}, false
@@ -93,7 +94,8 @@ func (l *Lineage) Last() (Retired, bool) {
 	return l.Retired[len(l.Retired)-1], true
 }
 
-// InOrderOfEnd returns Tenants of a name in the order of their end, those that have not ended last.
+// InOrderOfEnd returns the Tenants of a name, sorted by the end of their deletion. Tenants whose
+// deletion has not ended are last.
 func InOrderOfEnd(all []Retired) []Retired {
 	return slices.SortedFunc(slices.Values(all), func(a, b Retired) int {
 		switch {

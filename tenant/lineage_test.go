@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestLineage: of a name that was another's before only what is known to be of who has it now
-// counts, and of one that is nobody's nothing does.
+// TestLineage checks credentials and records of a name that earlier tenants had. They are valid
+// only for the current tenant. If the name belongs to no tenant, its records are not valid.
 func TestLineage(t *testing.T) {
 	made := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	before := []tenant.Retired{{UID: "old", At: made.Add(-time.Hour)}}
@@ -116,7 +116,7 @@ func TestLineage(t *testing.T) {
 	}
 }
 
-// TestInOrderOfEnd: whoever has not ended yet is the last.
+// TestInOrderOfEnd checks that a Tenant whose deletion has not ended is last.
 func TestInOrderOfEnd(t *testing.T) {
 	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	all := tenant.InOrderOfEnd([]tenant.Retired{
@@ -135,7 +135,7 @@ func TestInOrderOfEnd(t *testing.T) {
 	}
 }
 
-// TestSeal: a seal is known by whoever knows the UID, and tells nobody else whether there is one.
+// TestSeal checks that a seal matches only its UID and does not reveal whether there is a UID.
 func TestSeal(t *testing.T) {
 	one, again, none := tenant.Seal("u"), tenant.Seal("u"), tenant.Seal("")
 	if one == again || len(one) != len(none) || tenant.Seal("") == none {

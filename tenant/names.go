@@ -12,29 +12,30 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// serviceAccountNames begins every user and group name of a service account.
+// serviceAccountNames is the prefix of every user and group name of a service account.
 const serviceAccountNames = "system:serviceaccount"
 
-// SystemNames are the names that stand for the system tenant where nothing else tells the tenant,
-// and that nobody else may therefore bear.
+// SystemNames are the names by which an identity without a tenant belongs to the system tenant.
+// Other callers may therefore not have these names.
 //
-// The zero value, and nil, hold no identity to be the system's; the reserved prefixes "system:" and
-// "tenant:" are reserved even so. It is safe for concurrent use as long as nobody changes it.
+// With the zero value or nil, no identity belongs to the system tenant by its name. The prefixes
+// "system:" and "tenant:" are reserved even then. It is safe for concurrent use while it is not
+// changed.
 type SystemNames struct {
 	Users        []string // exact user names
-	UserPrefixes []string // beginnings of user names
+	UserPrefixes []string // prefixes of user names
 	Groups       []string // exact group names; one is enough
-	// Organizations are reserved as group names too: an old-format certificate that bears one is
-	// the system tenant's.
+	// Organizations are also reserved as group names. An old-format certificate with one of them
+	// belongs to the system tenant.
 	Organizations []string
 	// CommonNames are reserved as user names. An old-format certificate with one of them belongs to
 	// the system tenant. Other callers do not become system callers by such a name.
 	CommonNames []string
 }
 
-// Has reports whether u is the system tenant's by its name or by one of its groups.
+// Has reports whether u belongs to the system tenant by its name or by one of its groups.
 //
-// Security: callers MUST have ruled out that u was impersonated by a tenant's caller.
+// Security: callers MUST have checked that u was not impersonated by a tenant's caller.
 func (n *SystemNames) Has(u user.Info) bool {
 	return n.hasUser(u.GetName()) || slices.ContainsFunc(u.GetGroups(), n.hasGroup)
 }
@@ -48,27 +49,27 @@ func (n *SystemNames) hasGroup(name string) bool {
 	return n != nil && slices.Contains(n.Groups, name)
 }
 
-// ReservedUser reports whether only the system tenant's callers may bear the user name.
+// ReservedUser reports whether only callers of the system tenant may have the user name.
 func (n *SystemNames) ReservedUser(name string) bool {
 	return strings.HasPrefix(name, "system:") || n.hasUser(name) || n != nil && slices.Contains(n.CommonNames, name)
 }
 
-// ReservedGroup reports whether only the system tenant's callers, or, for groups that begin
-// "tenant:", no credential at all may bring the group.
+// ReservedGroup reports whether only callers of the system tenant may have the group. No credential
+// may contain a group that begins with "tenant:".
 func (n *SystemNames) ReservedGroup(name string) bool {
 	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, GroupPrefix) ||
 		n.hasGroup(name) || n != nil && slices.Contains(n.Organizations, name)
 }
 
-// IsServiceAccountName reports whether a user or group name is in the space that only the
-// cluster's own service-account tokens may fill.
+// IsServiceAccountName reports whether a user or group name has the prefix of service accounts.
+// Only the cluster's own service-account tokens may contain such a name.
 func IsServiceAccountName(name string) bool { return strings.HasPrefix(name, serviceAccountNames) }
 
-// ServiceAccountNamespace returns the namespace of a service account's user name; ok is false for
-// a name that is no service account's.
+// ServiceAccountNamespace returns the namespace in the user name of a service account. ok is false
+// if the name does not belong to a service account.
 //
-// It is [serviceaccount.SplitUsername] without the regular expressions: each decision, and each
-// admission plugin, asks it of a service account. A fuzz target holds the two equal.
+// It is [serviceaccount.SplitUsername] without the regular expressions, because each decision and
+// each admission plugin calls it for a service account. A fuzz target compares the two.
 func ServiceAccountNamespace(name string) (namespace string, ok bool) {
 	name, ok = strings.CutPrefix(name, serviceaccount.ServiceAccountUsernamePrefix)
 	namespace, account, _ := strings.Cut(name, serviceaccount.ServiceAccountUsernameSeparator)
@@ -78,8 +79,8 @@ func ServiceAccountNamespace(name string) (namespace string, ok bool) {
 	return namespace, true
 }
 
-// isDNSSubdomain reports whether s is dot-separated labels, which as upstream has it
-// are limited together only.
+// isDNSSubdomain reports whether s consists of labels separated by dots. As in upstream, only the
+// total length is limited.
 func isDNSSubdomain(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if !isDNSLabel(label) {
@@ -89,7 +90,8 @@ func isDNSSubdomain(s string) bool {
 	return len(s) <= validation.DNS1123SubdomainMaxLength
 }
 
-// isDNSLabel reports whether s is a label of RFC 1123 in lower case, of any length but none.
+// isDNSLabel reports whether s is a non-empty lower-case label of RFC 1123. Its length is not
+// limited.
 func isDNSLabel(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
@@ -99,9 +101,9 @@ func isDNSLabel(s string) bool {
 	return s != "" && s[0] != '-' && s[len(s)-1] != '-'
 }
 
-// IsReservedExtraKey reports whether an extra key lies under kubetenant.dev/, *.kubernetes.io/ or
-// *.k8s.io/, in any case: the keys by which servers speak to each other, which no remote content
-// and no impersonation by a tenant may set.
+// IsReservedExtraKey reports whether the domain of an extra key is kubetenant.dev, or kubernetes.io
+// or k8s.io or a subdomain of any of them, in any case. Servers exchange information by such keys.
+// Remote content may not set them, and a tenant may not impersonate them.
 func IsReservedExtraKey(key string) bool {
 	domain, _, _ := strings.Cut(strings.ToLower(key), "/")
 	for _, reserved := range []string{Domain, "kubernetes.io", "k8s.io"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FuzzServiceAccountNamespace holds the names of service accounts equal to upstream's.
+// FuzzServiceAccountNamespace compares the function with upstream's.
 func FuzzServiceAccountNamespace(f *testing.F) {
 	label, long := strings.Repeat("a", 63), strings.Repeat("a", 253)
 	for _, seed := range []string{

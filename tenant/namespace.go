@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// NamespaceSeparator stands between a tenant and the rest of the name of its namespace.
+// NamespaceSeparator separates the tenant from the rest of the name of its namespace.
 const NamespaceSeparator = "--"
 
-// NamespacePrefix returns what the names of the tenant's namespaces begin with where a prefix is
-// required, "<id>--". It is empty for an ID that may create none then: the system tenant's, and
-// one that is no lower-case DNS label or holds the separator. So no name begins with the
-// prefixes of two tenants.
+// NamespacePrefix returns the prefix "<id>--" that the names of the tenant's namespaces must have
+// if prefixes are required. It is empty for an ID that may not create namespaces then. These are
+// the system tenant, and an ID that is not a lower-case DNS label or contains the separator. No
+// name can therefore begin with the prefixes of two tenants.
 func (id ID) NamespacePrefix() string {
 	if id.IsSystem() || !isDNSLabel(id.name) || strings.Contains(id.name, NamespaceSeparator) {
 		return ""
@@ -23,8 +23,8 @@ func (id ID) NamespacePrefix() string {
 	return id.name + NamespaceSeparator
 }
 
-// PrefixOwner returns the one tenant with whose [ID.NamespacePrefix] the name of a namespace
-// begins, having more behind it; the zero ID where there is none.
+// PrefixOwner returns the only tenant whose [ID.NamespacePrefix] is a prefix of the name of a
+// namespace, with more text after it. It returns the zero ID if there is none.
 func PrefixOwner(namespace string) ID {
 	name, rest, _ := strings.Cut(namespace, NamespaceSeparator)
 	id, err := Parse(name)
@@ -34,9 +34,9 @@ func PrefixOwner(namespace string) ID {
 	return id
 }
 
-// ObjectName returns the name of a cluster-scoped object that there is one of for a
-// tenant: the ID where that can be an object's name, and else one that no other tenant's
-// can be. The zero ID has none.
+// ObjectName returns the name of a cluster-scoped object of which each tenant has one. It is the ID
+// if that is a valid object name. Otherwise, it is a name that no other tenant can have. The zero
+// ID has no object name.
 func (id ID) ObjectName() string {
 	if isDNSLabel(id.name) {
 		return id.name
@@ -44,7 +44,8 @@ func (id ID) ObjectName() string {
 	return id.DistinctObjectName()
 }
 
-// DistinctObjectName is [ID.ObjectName] with a hash of the ID, for where that name may be taken.
+// DistinctObjectName returns [ID.ObjectName] with a hash of the ID, for use if that name may be
+// taken.
 func (id ID) DistinctObjectName() string {
 	if id.IsZero() {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestPrefixes: a name begins with the prefix of one tenant at the most, and only of one
-// that may create namespaces.
+// TestPrefixes checks that a name begins with the prefix of at most one tenant, and only of a
+// tenant that may create namespaces.
 func TestPrefixes(t *testing.T) {
 	for name, want := range map[string]string{
 		"a--web":    "a",
@@ -66,7 +66,8 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestObjectName: no two tenants have one, however alike they are to an object's name.
+// TestObjectName checks that two tenants never have the same object name, even if their IDs are
+// similar.
 func TestObjectName(t *testing.T) {
 	seen := map[string]string{}
 	for _, id := range []string{"acme", "Acme", "a.b", "a-b", "a_b", "A-b", "1"} {

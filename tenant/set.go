@@ -5,17 +5,18 @@ package tenant
 
 import "fmt"
 
-// AnyName stands in a list of tenants for every tenant but the system tenant.
+// AnyName in a list of tenants means every tenant except the system tenant.
 const AnyName = "*"
 
-// Set is a set of tenants that a source may mint: names, or [AnyName] for any but system.
-// The zero Set is empty.
+// Set is a set of tenants that a source may assert. It contains names, and [AnyName] for all except
+// the system tenant. The zero Set is empty.
 type Set struct {
 	any bool
 	ids map[ID]struct{}
 }
 
-// ParseSet returns the set of the listed names. The error wraps [ErrInvalid] and names the index.
+// ParseSet returns the set of the listed names. The error wraps [ErrInvalid] and contains the
+// index.
 func ParseSet(names []string) (Set, error) {
 	s := Set{ids: make(map[ID]struct{}, len(names))}
 	for i, name := range names {
@@ -32,8 +33,8 @@ func ParseSet(names []string) (Set, error) {
 	return s, nil
 }
 
-// Has reports whether id is in the set; never for the zero ID. [AnyName] does not cover the
-// system tenant: that must be named.
+// Has reports whether id is in the set. It returns false for the zero ID. [AnyName] does not
+// include the system tenant, which must be listed by name.
 func (s Set) Has(id ID) bool {
 	if id.IsZero() {
 		return false

@@ -12,21 +12,23 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Errors of [Of], to be tested with [errors.Is]; the third is [ErrInvalid].
+// The errors of [Of], in addition to [ErrInvalid]. Callers test for them with [errors.Is].
 var (
-	// ErrUnbound says that an identity carries no tenant.
+	// ErrUnbound reports that an identity names no tenant.
 	ErrUnbound = errors.New("no tenant")
-	// ErrAmbiguous says that an identity carries several tenants.
+	// ErrAmbiguous reports that an identity names several tenants.
 	ErrAmbiguous = errors.New("more than one tenant")
 )
 
-// Of returns the tenant that u carries in its extra [ExtraKey].
+// Of returns the tenant in the extra [ExtraKey] of u.
 //
-// The error wraps [ErrUnbound] (no such key), [ErrAmbiguous] (several values) or [ErrInvalid] (a
-// value that [Parse] refuses, no value, or a key that is ExtraKey only under case folding, which
-// some other reader might take for it). With an error the ID is zero. A nil u is unbound.
+// The error wraps [ErrUnbound] if there is no such key, and [ErrAmbiguous] if it has several
+// values. It wraps [ErrInvalid] if there is no value or [Parse] rejects the value. It also wraps
+// [ErrInvalid] if a key equals ExtraKey only under case folding, because another reader might
+// accept that key. With an error, the ID is zero. A nil u has no tenant.
 //
-// Security: callers MUST have authenticated u; whoever may write its extra names its tenant.
+// Security: callers MUST have authenticated u. A client that can write the extra can choose the
+// tenant.
 func Of(u user.Info) (ID, error) {
 	if u == nil {
 		return ID{}, ErrUnbound
@@ -55,8 +57,9 @@ func Of(u user.Info) (ID, error) {
 	return Parse(values[0])
 }
 
-// areKnown reports whether the keys of extra other than [ExtraKey], of which there are so many, are
-// but those that most callers have, which saves the walk through it for each decision.
+// areKnown reports whether extra, apart from [ExtraKey], contains only the keys that most callers
+// have. others is the number of these other keys. The function saves a loop over extra for each
+// decision.
 func areKnown(extra map[string][]string, others int) bool {
 	if others == 0 {
 		return true
@@ -71,8 +74,8 @@ func areKnown(extra map[string][]string, others int) bool {
 	return has && others == 1
 }
 
-// Bind returns a copy of u whose extra names id, and nothing else, as the tenant. The copy shares
-// no map with u. A zero id gives a copy that is unbound.
+// Bind returns a copy of u whose extra names only id as the tenant. The copy shares no map with u.
+// With a zero id, the copy names no tenant.
 func Bind(u user.Info, id ID) *user.DefaultInfo {
 	extra := make(map[string][]string, len(u.GetExtra())+1)
 	maps.Copy(extra, u.GetExtra())

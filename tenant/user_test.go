@@ -186,7 +186,7 @@ func ExampleOf() {
 	caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	id, err := tenant.Of(caller)
 	fmt.Println(id, err)
-	_, err = tenant.Of(&user.DefaultInfo{Name: "acme:alice"}) // a name says nothing
+	_, err = tenant.Of(&user.DefaultInfo{Name: "acme:alice"}) // a user name does not name a tenant
 	fmt.Println(errors.Is(err, tenant.ErrUnbound))
 	// Output:
 	// acme <nil>

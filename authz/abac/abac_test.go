@@ -16,12 +16,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// Lines and what they allow stand in testdata/scenarios/abac.yaml and invalid-abac.yaml; decisions
-// equal to upstream's are held by the differential test of the nested module.
+// The files abac.yaml and invalid-abac.yaml in testdata/scenarios test policy lines and their
+// decisions. The differential test of the nested module compares decisions with upstream's.
 
 const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
-// TestZeroPolicy allows nothing.
+// TestZeroPolicy checks that an empty policy allows nothing.
 func TestZeroPolicy(t *testing.T) {
 	for _, p := range []*abac.Policy{{}, parse(t, ""), parse(t, "# nothing\n\n")} {
 		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "x"}, Verb: "get", Path: "/"}
@@ -45,7 +45,7 @@ func parse(t testing.TB, text string) *abac.Policy {
 	return p
 }
 
-// TestLongLines and lines without an end are told by their number.
+// TestLongLines checks that the error names the number of a line that is too long or incomplete.
 func TestLongLines(t *testing.T) {
 	long := v1beta1 + `{"user":"` + strings.Repeat("x", 70_000) + `","resource":"pods"}}`
 	if _, err := abac.Parse([]byte("\n# x\n" + long)); err == nil || !strings.HasPrefix(err.Error(), "line 3: longer") {
@@ -56,7 +56,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// TestRulesFor lists nothing that is not so.
+// TestRulesFor checks that only rules that apply are listed.
 func TestRulesFor(t *testing.T) {
 	p := parse(t, strings.Join([]string{
 		v1beta1 +
@@ -84,9 +84,9 @@ func TestRulesFor(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a file holds, an error comes without a policy, a policy never
-// allows nobody, impersonation, or what is in nobody's space, and a policy of lines
-// without a tenant is the system's.
+// FuzzParse checks that an error comes without a policy. It also checks that a policy never allows
+// a caller without a tenant, impersonation, or a request for unowned objects. A policy whose lines
+// name no tenant applies only to the system tenant.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		v1beta1 + `{"user":"alice","tenant":"a","space":"*","resource":"*","namespace":"*","apiGroup":"*"}}`,
@@ -142,7 +142,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%q without a tenant or a space allows %+v", text, a)
 			}
 			if strings.Contains(text, `\u`) {
-				continue // a key may be spelt with escapes
+				continue // a key may be spelled with escapes
 			}
 		}
 	})

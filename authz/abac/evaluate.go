@@ -15,17 +15,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Allows reports whether a line allows a request of a caller of tenant id in a space. A caller
-// without a tenant is never allowed, nor a request in nobody's space. A request over the objects of
-// several tenants matches lines for any space only.
+// Allows reports whether a policy line allows a request of a caller of tenant id for the objects of
+// space. It never allows a caller without a tenant, or a request for unowned objects. A request for
+// the objects of several tenants matches only lines for any space.
 //
-// Impersonation is never allowed, and a readonly line lets nobody connect: what a get of
-// pods/exec or nodes/proxy does is no reading.
+// Impersonation is never allowed. A readonly line does not allow connections, because a get of
+// pods/exec or nodes/proxy is not a read.
 func (p *Policy) Allows(id tenant.ID, space authz.Space, a authorizer.Attributes) bool {
 	return p.Line(id, space, a) > 0
 }
 
-// Line is [Policy.Allows], and says which line of the file allows the request, from 1; 0 for none.
+// Line returns the number of the line that allows the request, from 1, or 0 if none does. See
+// [Policy.Allows].
 func (p *Policy) Line(id tenant.ID, space authz.Space, a authorizer.Attributes) int {
 	u := a.GetUser()
 	if u == nil || id.IsZero() || strings.HasPrefix(a.GetVerb(), "impersonate") {
@@ -58,7 +59,7 @@ func (p *Policy) Line(id tenant.ID, space authz.Space, a authorizer.Attributes) 
 	return 0
 }
 
-// request is what lines are held against.
+// request is a request that is compared with policy lines.
 type request struct {
 	authorizer.Attributes
 	space                            authz.Space
@@ -67,7 +68,7 @@ type request struct {
 	group, resource, namespace, path string
 }
 
-// matches returns the number of a line of the subject that allows the request, 0 for none.
+// matches returns the number of a line of the subject that allows the request, or 0 if none does.
 func (p *Policy) matches(key subject, r *request) int {
 	lines := p.subjects[key]
 	if lines == nil {
@@ -84,7 +85,8 @@ func (p *Policy) matches(key subject, r *request) int {
 	return 0
 }
 
-// allowedBy reports whether a line of the right user or group and namespace allows the request.
+// allowedBy reports whether a line allows the request. The user or group and the namespace match
+// already.
 func (r *request) allowedBy(l *line) bool {
 	switch {
 	case l.user != "" && l.group != "" && !slices.Contains(r.groups, l.group):
@@ -100,7 +102,7 @@ func (r *request) allowedBy(l *line) bool {
 		l.resource != ""
 }
 
-// connects reports whether a subresource reaches something behind the server.
+// connects reports whether a subresource connects the client to a backend of the server.
 func connects(subresource string) bool {
 	switch subresource {
 	case "proxy", "exec", "attach", "portforward":
@@ -109,17 +111,17 @@ func connects(subresource string) bool {
 	return false
 }
 
-// LineSubject is whom a line of the file is about.
+// LineSubject is the subject of a line of the file.
 type LineSubject struct {
-	// Number of the line, from 1.
+	// Number is the number of the line, from 1.
 	Number int
-	// User and Group must both be the caller's, where both are given.
+	// User and Group must both match if both are set.
 	User, Group string
-	// Tenant of the caller; the zero ID for any.
+	// Tenant is the tenant of the caller. The zero ID means any tenant.
 	Tenant tenant.ID
 }
 
-// Subjects returns whom the lines are about, in the file's order.
+// Subjects returns the subjects of the lines, in the order of the file.
 func (p *Policy) Subjects() []LineSubject {
 	var all []LineSubject
 	for _, namespaces := range p.subjects {
@@ -130,11 +132,12 @@ func (p *Policy) Subjects() []LineSubject {
 		}
 	}
 	slices.SortFunc(all, func(a, b LineSubject) int { return cmp.Compare(a.Number, b.Number) })
-	// about resources and paths
+	// A line may apply to resources and to paths.
 	return slices.CompactFunc(all, func(a, b LineSubject) bool { return a.Number == b.Number })
 }
 
-// Of returns the numbers of the lines that are about u, a caller of tenant id, in the file's order.
+// Of returns the numbers of the lines that apply to u, a caller of tenant id, in the order of the
+// file.
 func (p *Policy) Of(id tenant.ID, u user.Info) []int {
 	var numbers []int
 	for _, key := range subjectsOf(id, u) {
@@ -150,9 +153,10 @@ func (p *Policy) Of(id tenant.ID, u user.Info) []int {
 	return slices.Compact(numbers)
 }
 
-// RulesFor returns what the lines allow u, a caller of tenant id, in a namespace and its space.
-// What a rule cannot say is left out, and incomplete is true: that reading everything is not
-// connecting, and that a line for another tenant's space is not about cluster-scoped resources.
+// RulesFor returns what the lines allow u, a caller of tenant id, in a namespace whose owner is
+// space. It omits lines that a rule cannot express and sets incomplete to true. A rule cannot
+// exclude connections from reads of all resources. It cannot exclude cluster-scoped resources
+// either, to which a line for another tenant's objects does not apply.
 func (p *Policy) RulesFor(
 	id tenant.ID, space authz.Space, u user.Info, namespace string,
 ) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool) {
@@ -183,7 +187,7 @@ func (p *Policy) RulesFor(
 	return resources, paths, incomplete
 }
 
-// subjectsOf are the subjects that u is, as a caller of tenant id.
+// subjectsOf returns the subjects that match u, a caller of tenant id.
 func subjectsOf(id tenant.ID, u user.Info) (all []subject) {
 	for _, whose := range [...]tenants{{id: id}, {any: true}} {
 		all = append(all, subject{whose, u.GetName(), false})
@@ -194,8 +198,8 @@ func subjectsOf(id tenant.ID, u user.Info) (all []subject) {
 	return all
 }
 
-// isAbout reports whether a line that was found by one of u's subjects is about u: one may
-// name a user and a group.
+// isAbout reports whether a line applies to u. It was found by one subject of u, but it may name
+// both a user and a group.
 func (l *line) isAbout(u user.Info) bool {
 	return l.user == "" || l.group == "" || slices.Contains(u.GetGroups(), l.group)
 }

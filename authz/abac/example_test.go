@@ -14,7 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A line opens a space to the callers of one tenant: here acme's alice may read pods in globex's.
+// A policy line allows callers of one tenant to reach objects of another. Here alice of acme may
+// read pods of globex.
 func ExamplePolicy_Allows() {
 	policy, err := abac.Parse([]byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":` +
 		`{"user":"alice","tenant":"acme","space":"globex","resource":"pods","namespace":"*","readonly":true}}`))

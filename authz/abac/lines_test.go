@@ -17,10 +17,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// asked is a request in a space; fields that are left out are those of alice of a,
-// who gets a pod in a--web.
+// asked is a request for objects of space. Missing fields have default values: alice of tenant a
+// gets a pod in a--web.
 type asked struct {
-	tenant, space, user, groups string // space "*": of several
+	tenant, space, user, groups string // space "*": of several tenants
 	verb, resource, group       string
 	namespace, subresource      string // namespace "-": none
 	path                        string
@@ -67,7 +67,7 @@ func (q asked) line(t *testing.T, p *abac.Policy) int {
 	return n
 }
 
-// TestLines: which line of a file allows a request, 0 for none.
+// TestLines checks which line of a file allows a request. 0 means that none does.
 func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		spec string
@@ -233,8 +233,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestOldForm: what the form without a version leaves out matches everything, as upstream's
-// does, in the system's space.
+// TestOldForm checks the format without a version. Missing fields match everything, as in upstream,
+// but only for objects of the system tenant.
 func TestOldForm(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -291,7 +291,8 @@ func TestOldForm(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoLine: a file with any of these is refused whole, by the line.
+// TestWhatIsNoLine checks that a file with any of these lines is rejected, and that the error names
+// the line.
 func TestWhatIsNoLine(t *testing.T) {
 	for _, text := range []string{
 		`[]`, `"x"`, `{"user":"x"} {"user":"y"}`, `{"user":"x","user":"y"}`, `{"User":"x"}`, `{"user":"x","verbs":["get"]}`,
@@ -323,7 +324,7 @@ func TestWhatIsNoLine(t *testing.T) {
 	}
 }
 
-// TestWhoLinesAreAbout: for commands that explain, by the number of the line.
+// TestWhoLinesAreAbout checks the line numbers that commands print to explain a decision.
 func TestWhoLinesAreAbout(t *testing.T) {
 	p := parse(t, strings.Join([]string{
 		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"pods","nonResourcePath":"/x"}}`, // is about both

@@ -1,13 +1,13 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package abac reads policies of attribute-based access control, one JSON object a line, with a
-// tenant on both sides: whose callers a line is about, and in whose space. A line whose two
-// sides differ lets callers cross the line between tenants; nobody but the cluster's admin, who
-// writes the file, can say so.
+// Package abac reads policies of attribute-based access control, with one JSON object on each line
+// of a file. A policy line names the tenant of its callers and the tenant of the objects. If the
+// two differ, the line allows cross-tenant requests. Only the administrator of the cluster, who
+// writes the file, can permit this.
 //
-// The format is kube-apiserver's (k8s.io/kubernetes pkg/auth/authorizer/abac,
-// v1.37.1), read strictly.
+// The format is that of kube-apiserver (k8s.io/kubernetes pkg/auth/authorizer/abac, v1.37.1), but
+// it is decoded strictly.
 package abac
 
 import (
@@ -27,7 +27,8 @@ const (
 	kind       = "Policy"
 	anything   = "*"
 
-	// maxLine is the longest line, in bytes: upstream's (bufio.Scanner's).
+	// maxLine is the length of the longest line, in bytes. It is the limit of upstream
+	// (bufio.Scanner).
 	maxLine = 64 * 1024
 )
 
@@ -45,7 +46,7 @@ var (
 	errOldAndSpec = errors.New("the old format may not have spec")
 )
 
-// tenants is one side of a line: one tenant or any. The zero value is nobody.
+// tenants specifies one tenant or any tenant. The zero value matches no tenant.
 type tenants struct {
 	id  tenant.ID
 	any bool
@@ -53,7 +54,7 @@ type tenants struct {
 
 func (t tenants) has(id tenant.ID) bool { return !id.IsZero() && (t.any || t.id == id) }
 
-// line is one policy. Indexed, it is about resources or about paths, not both.
+// line is one policy. In the index, a line applies either to resources or to paths.
 type line struct {
 	number                              int // in the file, from 1
 	user, group                         string
@@ -62,21 +63,22 @@ type line struct {
 	apiGroup, resource, namespace, path string
 }
 
-// Policy is a file of policies, indexed by subject. The zero value allows nothing. It does not
+// Policy is a policy file, indexed by subject. The zero value allows nothing. A Policy does not
 // change and is safe for concurrent use.
 type Policy struct {
-	subjects map[subject]map[string][]*line // then by namespace, or anything
-	anyBound bool                           // some line is about any tenant's callers
+	subjects map[subject]map[string][]*line // then by namespace, or by anything
+	anyBound bool                           // some line applies to callers of any tenant
 }
 
-// subject is a user or a group of one tenant, or of any.
+// subject is a user or a group of one tenant or of any tenant.
 type subject struct {
 	tenants
 	name    string
 	isGroup bool
 }
 
-// fields are those of a policy, in the old form the whole object. Pointers tell what is left out.
+// fields are the fields of a policy. In the old format, they are the whole object. A nil pointer
+// means that the field is missing.
 type fields struct {
 	User            string  `json:"user"`
 	Group           string  `json:"group"`
@@ -89,7 +91,7 @@ type fields struct {
 	NonResourcePath *string `json:"nonResourcePath"`
 }
 
-// Parse reads a file of policies. The error names the first line that is not understood, never its
+// Parse parses a policy file. The error names the first invalid line, but never contains its
 // content.
 func Parse(data []byte) (*Policy, error) {
 	p := &Policy{subjects: map[subject]map[string][]*line{}}
@@ -117,7 +119,8 @@ func parseLine(text []byte) (*line, error) {
 	case text[0] != '{':
 		return nil, errNotObject
 	}
-	// Which form it is: a version or kind that is not known must not be read as the old form.
+	// Determine the format. An object with an unknown version or kind must not be parsed as the old
+	// format.
 	var form map[string]any
 	if _, err := json.UnmarshalStrict(text, &form); err != nil {
 		return nil, err
@@ -147,7 +150,7 @@ func parseLine(text []byte) (*line, error) {
 	return policy.Spec.line()
 }
 
-// decode is strict: unknown and duplicate keys, and keys in another case, are errors.
+// decode is strict. Unknown keys, duplicate keys, and keys in another case are errors.
 func decode(text []byte, into any) error {
 	problems, err := json.UnmarshalStrict(text, into)
 	return errors.Join(append(problems, err)...)
@@ -176,7 +179,7 @@ func (f *fields) line() (*line, error) {
 	return l, l.complete(f)
 }
 
-// parseOld reads the unversioned form: what it leaves out matches everything.
+// parseOld parses the unversioned format, in which a missing field matches everything.
 func parseOld(text []byte) (*line, error) {
 	var f fields
 	if err := decode(text, &f); err != nil {
@@ -208,8 +211,8 @@ func parseOld(text []byte) (*line, error) {
 	return l, l.complete(&f)
 }
 
-// complete reads the tenants, and puts the group of all callers in the place
-// of "*" as upstream does.
+// complete parses the tenants. Like upstream, it replaces "*" with the group of all authenticated
+// callers.
 func (l *line) complete(f *fields) error {
 	if (l.user == anything || l.group == anything) && l.user != "" && l.group != "" && l.user != l.group {
 		return errHalfAny
@@ -242,8 +245,8 @@ func parseTenants(key string, text *string) (tenants, error) {
 	return tenants{id: id}, nil
 }
 
-// add indexes what a line says about resources under its namespace, and what it says about paths
-// under anything: no path is in a namespace.
+// add indexes the resources of a line by its namespace. It indexes the paths of a line under
+// anything, because a path has no namespace.
 func (p *Policy) add(l *line) {
 	if l.path != "" {
 		paths := *l

@@ -26,7 +26,7 @@ const (
 
 const resource = "accessgrants"
 
-// AnnouncedTo returns the fields that select the grants which are announced to a tenant.
+// AnnouncedTo returns the fields that select the grants that are announced to a tenant.
 func AnnouncedTo(id tenant.ID) fields.Selector {
 	return fields.SelectorFromSet(fields.Set{
 		FieldTenant:      id.String(),
@@ -37,8 +37,8 @@ func AnnouncedTo(id tenant.ID) fields.Selector {
 
 // Announced reports whether a cross-tenant request is a list or a watch of AccessGrants over all
 // namespaces. The request must be limited to grants that are announced to the caller's tenant. The
-// permission does not expire. If the server does not pass field selectors to authorizers (KEP-4601),
-// no request is allowed.
+// permission does not expire. If the server does not pass field selectors to authorizers
+// (KEP-4601), no request is allowed.
 func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 	if !c.IsResourceRequest() || c.GetVerb() != "list" && c.GetVerb() != "watch" ||
 		c.GetAPIGroup() != tenant.Domain || c.GetResource() != resource || c.GetSubresource() != "" ||
@@ -52,7 +52,7 @@ func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 	return announced, time.Time{}
 }
 
-// has reports whether a selector lets through only what has a field of just one value.
+// has reports whether a selector requires that a field has exactly this value.
 func has(selected fields.Requirements, field, value string) bool {
 	for _, r := range selected {
 		if r.Field == field && r.Value == value && (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) {

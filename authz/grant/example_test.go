@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A grant lets one tenant's callers do one thing in another's namespace, until it ends
-// or its owner removes it.
+// A grant lets callers of one tenant make one kind of request in a namespace of another tenant. It
+// ends when it expires or its owner deletes it.
 func ExampleGrants() {
 	acme, _ := tenant.Parse("acme")
 	globex, _ := tenant.Parse("globex")
@@ -31,7 +31,7 @@ func ExampleGrants() {
 	}
 	index := grant.NewIndex()
 	index.Set(given)
-	stored := given // what is stored now: package cluster/accessgrant reads it live
+	stored := given // the stored grant, which package cluster/accessgrant reads live
 	grants := &grant.Grants{
 		Index: index,
 		Now:   time.Now,
@@ -54,7 +54,7 @@ func ExampleGrants() {
 	}
 	allowed, _ := grants.Allows(context.Background(), crossing)
 	fmt.Println(allowed)
-	stored = nil // removed, and the index not told yet
+	stored = nil // deleted, but the index is not updated yet
 	allowed, _ = grants.Allows(context.Background(), crossing)
 	fmt.Println(allowed)
 	// Output:

@@ -1,12 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grant lets callers of one tenant reach named objects in a namespace of another, where
-// somebody who may do so himself has granted it.
+// Package grant lets callers of one tenant access named objects in a namespace of another tenant.
+// An authorized user of the other tenant must have granted the access.
 //
-// [Index] finds the grants that a request might use. One that matches is read again, live,
-// before it counts: removing or changing a grant takes effect with the next request,
-// whatever the index still holds.
+// [Index] finds the grants that may apply to a request. A matching grant is read again from the
+// server before it applies. The removal or change of a grant therefore takes effect with the next
+// request, even if the index is outdated.
 package grant
 
 import (
@@ -20,32 +20,33 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Grant is one AccessGrant that was understood and accepted. It must not be
-// changed once it is in use.
+// Grant is a valid, accepted AccessGrant. It must not be changed after its first use.
 type Grant struct {
 	Namespace, Name string
 	UID             types.UID
-	// Owner is whose the namespace was when the grant was made. It counts for nobody else's.
+	// Owner is the tenant that owned the namespace when the grant was created. The grant applies only
+	// while that tenant owns the namespace.
 	Owner tenant.ID
-	// Tenant is whose callers may use it: those who are one of the users or in one of the groups.
+	// Tenant is the tenant whose callers may use the grant. A caller must be one of Users or be in one
+	// of Groups.
 	Tenant        tenant.ID
 	Users, Groups []string
-	// Grantee is the seal of the Tenant that Tenant had when the grant was made, see [tenant.Seal].
+	// Grantee is the seal of the Tenant that had the name when the grant was created, see
+	// [tenant.Seal].
 	Grantee string
 	Rules   []Rule
-	// Expires is when it ends; zero for never.
+	// Expires is the end of the grant. Zero means that it does not expire.
 	Expires time.Time
 }
 
-// Rule lists what may be done to what: every verb, group and resource by its
-// name, "*" means nothing.
+// Rule lists verbs, groups and resources, each by its name. "*" has no special meaning.
 type Rule struct {
 	APIGroups, Resources, Verbs []string
-	// ResourceNames limits the rule to these objects; empty for all.
+	// ResourceNames limits the rule to these objects. If empty, the rule applies to all objects.
 	ResourceNames []string
 }
 
-// allows reports whether the grant allows a request of u in a space of owner at a time.
+// allows reports whether the grant allows a request of u for objects of owner at a time.
 func (g *Grant) allows(u user.Info, owner tenant.ID, a authorizer.Attributes, now time.Time) bool {
 	switch {
 	case g.Owner.IsZero() || g.Owner != owner:

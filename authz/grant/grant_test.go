@@ -30,7 +30,7 @@ func pods(tb testing.TB) *grant.Grant {
 	}
 }
 
-// crossing is alice of a, getting a pod in b's namespace.
+// crossing returns a request of alice of tenant a, which gets a pod in a namespace of tenant b.
 func crossing(tb testing.TB) *authz.Crossing {
 	u := &user.DefaultInfo{Name: "alice"}
 	return &authz.Crossing{
@@ -56,7 +56,7 @@ func allowed(t *testing.T, g *grant.Grants, c *authz.Crossing) bool {
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// grants are indexed ones, and what is read of them live.
+// grants returns Grants with an indexed grant. live returns the current version of the grant.
 func grants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Grants {
 	index := grant.NewIndex()
 	index.Set(indexed)
@@ -67,7 +67,8 @@ func grants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Gran
 	}
 }
 
-// TestWhatIsStoredNowCounts: the index only says which grant to read again.
+// TestWhatIsStoredNowCounts checks that the stored version of a grant decides. The index only finds
+// the grant to read.
 func TestWhatIsStoredNowCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		live func(*grant.Grant) (*grant.Grant, error)
@@ -116,7 +117,7 @@ func TestWhatIsStoredNowCounts(t *testing.T) {
 	}
 }
 
-// TestTheZeroGrantAllowsNothing, nor does one of an index that was emptied.
+// TestTheZeroGrantAllowsNothing checks that a zero grant and a deleted grant allow nothing.
 func TestTheZeroGrantAllowsNothing(t *testing.T) {
 	g := grants(&grant.Grant{}, func() (*grant.Grant, error) { return &grant.Grant{}, nil })
 	for _, c := range []*authz.Crossing{
@@ -136,8 +137,8 @@ func TestTheZeroGrantAllowsNothing(t *testing.T) {
 	}
 }
 
-// TestAnotherGrantOfTheName: an update that names another tenant leaves
-// nothing behind for the first.
+// TestAnotherGrantOfTheName checks that an update to another tenant removes the grant from the
+// first tenant.
 func TestAnotherGrantOfTheName(t *testing.T) {
 	g := grants(pods(t), func() (*grant.Grant, error) { return pods(t), nil })
 	other := pods(t)
@@ -148,7 +149,7 @@ func TestAnotherGrantOfTheName(t *testing.T) {
 	}
 }
 
-// wide allows a tenant's alice all that crossings below ask for, if it was only for what it lists.
+// wide returns a grant that lists every request of the tests below.
 func wide(tb testing.TB, from string) *grant.Grant {
 	g := pods(tb)
 	g.Tenant, g.Name = tenanttest.ID(tb, from), "wide"
@@ -160,7 +161,7 @@ func wide(tb testing.TB, from string) *grant.Grant {
 	return g
 }
 
-// TestWhatIsNeverGranted: whatever a grant lists.
+// TestWhatIsNeverGranted checks requests that no grant allows, whatever it lists.
 func TestWhatIsNeverGranted(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*authz.Crossing, *authorizer.AttributesRecord)
@@ -221,8 +222,8 @@ func TestWhatIsNeverGranted(t *testing.T) {
 	}
 }
 
-// TestWhoAndWhat: a group is enough, names limit, and of several grants each
-// counts and goes by itself.
+// TestWhoAndWhat checks that one group is enough, that names limit a grant, and that each of
+// several grants applies and is deleted independently.
 func TestWhoAndWhat(t *testing.T) {
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	used, reads := "", 0
@@ -274,7 +275,7 @@ func TestWhoAndWhat(t *testing.T) {
 	}
 }
 
-// BenchmarkGrants: 100,000 of them, none of which matches.
+// BenchmarkGrants measures a decision with 100,000 grants, none of which matches.
 func BenchmarkGrants(b *testing.B) {
 	g := grants(pods(b), func() (*grant.Grant, error) { return nil, nil })
 	for i := range 100_000 {
@@ -293,8 +294,8 @@ func BenchmarkGrants(b *testing.B) {
 	}
 }
 
-// TestLineage: a grant counts for those whose names its owner and its grantee had when it was
-// made, and while neither ends.
+// TestLineage checks that a grant applies only while its owner and its grantee are the same as at
+// its creation, and neither is being deleted.
 func TestLineage(t *testing.T) {
 	before := []tenant.Retired{{UID: "old"}}
 	for name, c := range map[string]struct {

@@ -16,11 +16,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// liveTimeout bounds the read of a grant that matches; the request waits for it.
+// liveTimeout limits the read of a matching grant, which the request waits for.
 const liveTimeout = 2 * time.Second
 
-// Index finds grants by who may use them where. The zero value is not usable; see [NewIndex].
-// Safe for concurrent use.
+// Index finds grants by tenant and namespace. The zero value is not usable; see [NewIndex]. It is
+// safe for concurrent use.
 type Index struct {
 	mu     sync.RWMutex
 	grants map[key][]*Grant
@@ -37,7 +37,7 @@ type name struct{ namespace, name string }
 // NewIndex returns an empty index.
 func NewIndex() *Index { return &Index{grants: map[key][]*Grant{}, byName: map[name]*Grant{}} }
 
-// Set puts g in place of the grant of its name.
+// Set replaces the grant of the same name with g.
 func (x *Index) Set(g *Grant) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -69,31 +69,31 @@ func (x *Index) remove(n name) {
 	x.grants[k] = left
 }
 
-// of returns the grants for a tenant in a namespace, which are not changed any more.
+// of returns the grants for a tenant in a namespace. The result does not change later.
 func (x *Index) of(id tenant.ID, namespace string) []*Grant {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return slices.Clip(x.grants[key{id, namespace}])
 }
 
-// Grants decide by an index. All fields are required but Lineage and Used.
+// Grants decides by an index. All fields except Lineage and Used are required.
 type Grants struct {
 	Index *Index
-	// Live reads a grant as it is now, on behalf of the tenant whose caller would use it. An error, or
-	// nil for one that does not count any more, denies.
+	// Live reads the current version of a grant. The read uses the budget of the caller's tenant, by.
+	// An error denies the request, and so does nil, which means that the grant no longer applies.
 	Live func(ctx context.Context, by tenant.ID, namespace, name string) (*Grant, error)
-	// Lineage tells who has the names of tenants, and who had them before. It MUST be quick and safe
-	// for concurrent use. Nil takes names for enough.
+	// Lineage returns the current and the earlier tenants of a name. It MUST return quickly and be
+	// safe for concurrent use. If nil, names alone identify tenants.
 	Lineage func(tenant.ID) tenant.Lineage
 	// Now is the clock.
 	Now func() time.Time
-	// Used is told of each grant that allowed a request. It must not block.
+	// Used is called for each grant that allowed a request. It must not block. It may be nil.
 	Used func(*Grant)
 }
 
-// Allows reports whether a grant allows a crossing: of an object in a namespace, by another
-// tenant's caller; and until when, zero for no end. Impersonation is never granted, nor anything
-// about Namespaces themselves.
+// Allows reports whether a grant allows a cross-tenant request, and until when. A zero time means
+// no end. The request must be for an object in a namespace. Grants never allow impersonation or
+// access to Namespaces themselves.
 func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, until time.Time) {
 	namespace := c.GetNamespace()
 	if !c.IsResourceRequest() || namespace == "" || c.Caller.IsSystem() || c.Space.All || c.Space.ID.IsZero() {
@@ -115,8 +115,8 @@ func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, u
 	return false, time.Time{}
 }
 
-// isCurrent reports whether a grant is of and for those who have the tenants' names now, and
-// neither of them is about to end.
+// isCurrent reports whether the owner and the grantee still have their names, and neither is being
+// deleted.
 func (g *Grants) isCurrent(one *Grant) bool {
 	if g.Lineage == nil {
 		return true
@@ -125,8 +125,8 @@ func (g *Grants) isCurrent(one *Grant) bool {
 	return !owner.IsOver() && grantee.Holds(one.Grantee)
 }
 
-// stillAllows reads the grant again: what it says now counts. It returns nil
-// where that allows nothing.
+// stillAllows reads the grant again and decides by the current version. It returns nil if that
+// version does not allow the request.
 func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Crossing) *Grant {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
 	defer cancel()

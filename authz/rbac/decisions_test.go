@@ -20,16 +20,16 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// attributes hides that a request is upstream's own record, as a wrapper does.
+// attributes wraps a request, so that the evaluator cannot use upstream's record directly.
 type attributes struct{ authorizer.Attributes }
 
-// TestRules: which requests a rule allows. A request is "verb resource[/subresource][.group]
+// TestRules checks which requests a rule allows. A request is "verb resource[/subresource][.group]
 // [name]", or "verb /path".
 func TestRules(t *testing.T) {
 	type rule = rbacv1.PolicyRule
 	for _, c := range []struct {
 		rule    rule
-		yes, no string // requests with commas between
+		yes, no string // separated by commas
 	}{
 		{
 			rule{Verbs: []string{"get", "list"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments"}},
@@ -82,7 +82,7 @@ func TestRules(t *testing.T) {
 		{rule{}, "", "get pods,get /"},
 	} {
 		x := rbac.NewIndex()
-		for i := range 8 { // among others, whose bits it must not take
+		for i := range 8 { // other roles, whose masks must not affect the result
 			x.Set(role(fmt.Sprintf("other-%d", i), fmt.Sprintf("verb-%d", i)))
 		}
 		x.Set(&rbacv1.ClusterRole{
@@ -124,7 +124,7 @@ func asking(text string) *authorizer.AttributesRecord {
 	return a
 }
 
-// bound is a binding in a namespace, or of the whole cluster, of a role of a kind to one subject.
+// bound returns a binding of a role to one subject, in a namespace or in the whole cluster.
 func bound(namespace, kind, role string, s rbacv1.Subject) any {
 	ref, subjects := rbacv1.RoleRef{Kind: kind, Name: role}, []rbacv1.Subject{{Kind: "User", Name: "somebody"}, s}
 	if namespace == "" {
@@ -141,8 +141,8 @@ func roleInN(verbs ...string) *rbacv1.Role {
 	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "n"}, Rules: role("r", verbs...).Rules}
 }
 
-// TestBindings: whom a binding is about, where, and what it says of that; a role that is not there
-// allows nothing, and the reason says so.
+// TestBindings checks the subjects, the namespaces and the reason of a binding. A missing role
+// allows nothing, and the reason reports it.
 func TestBindings(t *testing.T) {
 	named := func(kind, namespace, name string) rbacv1.Subject {
 		return rbacv1.Subject{Kind: kind, Namespace: namespace, Name: name}
@@ -233,8 +233,8 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// allowed returns in which of the namespaces n and m, and in none, somebody gets
-// pods, and the first reason.
+// allowed returns the namespaces in which a user may get pods, of n, m and "-" for none. It also
+// returns the first reason.
 func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, reason string) {
 	t.Helper()
 	var all []string
@@ -260,7 +260,7 @@ func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, re
 	return strings.Join(all, " "), reason
 }
 
-// following returns an index that is as a client's informers are.
+// following returns an index that follows the informers of a client.
 func following(t *testing.T, client kubernetes.Interface) *rbac.Index {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -273,8 +273,8 @@ func following(t *testing.T, client kubernetes.Interface) *rbac.Index {
 	return x
 }
 
-// TestWhatComesAndGoes: the index follows changes of each kind; a role counts again for its
-// bindings when it comes back.
+// TestWhatComesAndGoes checks that the index follows changes of each kind. A role that is created
+// again applies to its bindings again.
 func TestWhatComesAndGoes(t *testing.T) {
 	ctx, client := t.Context(), fake.NewClientset(role("c", "get"), roleInN("list"), binding("b", "c", "alice"))
 	x := following(t, client)
@@ -346,8 +346,7 @@ func TestWhatComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestBeforeTheStart: where limited bindings are denied, everything is
-// until all bindings are known.
+// TestBeforeTheStart checks that DenyLimited denies every request until all bindings are known.
 func TestBeforeTheStart(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("r", "get"))
@@ -368,7 +367,7 @@ func TestBeforeTheStart(t *testing.T) {
 	}
 }
 
-// TestRulesAreListedOnce: however many subjects of a binding somebody is.
+// TestRulesAreListedOnce checks that rules are listed once if several subjects of a binding match.
 func TestRulesAreListedOnce(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("r", "get"))

@@ -14,26 +14,25 @@ import (
 )
 
 // Derived is a ClusterRole that callers of one tenant have in the whole cluster without a binding.
-// Nothing is stored, so a server without kubetenant gives the role to no caller.
+// Nothing is stored, so no caller has the role on a server without kubetenant.
 type Derived struct {
-	// Source names the object or the fact that gives the role, such as `Tenant "acme"`.
+	// Source names the object or the fact that provides the role, such as `Tenant "acme"`.
 	Source string
 	// ClusterRole is the name of the role. If there is no such role, it allows nothing.
 	ClusterRole string
-	// Subjects are the callers of the tenant who have the role.
+	// Subjects are the callers of the tenant that have the role.
 	Subjects []rbacv1.Subject
-	// EveryCaller gives the role to every caller of the tenant.
+	// EveryCaller specifies that every caller of the tenant has the role.
 	EveryCaller bool
 }
 
-// includes reports whether the caller of a request, who is of the tenant, has the role.
+// includes reports whether the caller of a request has the role. The caller belongs to the tenant.
 func (d *Derived) includes(r *request) bool {
 	_, ok := d.subject(r)
 	return ok || d.EveryCaller
 }
 
-// subject returns the subject that the caller of a request is. ok is false if
-// the caller is none of them.
+// subject returns the subject that matches the caller of a request. ok is false if none matches.
 func (d *Derived) subject(r *request) (s *rbacv1.Subject, ok bool) {
 	for i := range d.Subjects {
 		if key, valid := keyOf(&d.Subjects[i], ""); valid && r.has(key) {

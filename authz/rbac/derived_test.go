@@ -45,7 +45,7 @@ func callerOf(id, name string, groups ...string) *user.DefaultInfo {
 	return u
 }
 
-// TestDerived: a derived role allows requests of the tenant's callers that it names, and
+// TestDerived checks that a derived role allows requests of the tenant's callers that it names, and
 // appears in rules reviews.
 func TestDerived(t *testing.T) {
 	user, group, account := rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind
@@ -107,8 +107,8 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// TestDerivedRoleIsLive: the current ClusterRole decides. A missing role allows nothing. A Role of
-// that name does not replace it.
+// TestDerivedRoleIsLive checks that the current ClusterRole decides. A missing role allows nothing.
+// A Role of that name does not replace it.
 func TestDerivedRoleIsLive(t *testing.T) {
 	x := rbac.NewIndex()
 	e := rbac.New(x, derivedOptions("reader", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "peter"}))
@@ -133,8 +133,8 @@ func TestDerivedRoleIsLive(t *testing.T) {
 	}
 }
 
-// TestDerivedWithoutATenant: every caller of the tenant is included only if EveryCaller is set. A
-// failed lookup of the tenant gives no role.
+// TestDerivedWithoutATenant checks that every caller of the tenant is included only if EveryCaller
+// is set. If the lookup of the tenant fails, there is no role.
 func TestDerivedWithoutATenant(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))

@@ -20,34 +20,35 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The reasons of a denial, see [Options].
+// The reasons of denials, see [Options].
 const (
 	ReasonLimited   = "tenant scope: the scope of the binding does not include this tenant"
 	ReasonEnded     = "tenant scope: the binding has expired"
 	ReasonNotSynced = "tenant scope: the role bindings are not known yet"
 )
 
-// Options supplies the facts with which the limits of bindings are compared. Subject and Space are
-// required. They are called for limited bindings and, if Derive is set, for callers whom no
-// binding allows the request.
+// Options supplies the facts for the limits of bindings. Subject and Space are required. They are
+// called for limited bindings and, if Derive is set, for callers whose bindings do not allow the
+// request.
 type Options struct {
-	// Subject returns the tenant of a user. An error: it is not known, no limited binding holds.
+	// Subject returns the tenant of a user. With an error, the tenant is unknown and no limited
+	// binding applies.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
-	// Space returns in which tenant's space a request is, the zero ID for one that is in no single
-	// tenant's. An error: it is not known, no limited binding holds.
+	// Space returns the tenant whose objects a request is about, or the zero ID if there is no single
+	// tenant. With an error, the tenant is unknown and no limited binding applies.
 	Space func(context.Context, authorizer.Attributes) (tenant.ID, error)
 	// Derive returns the roles that callers of a tenant have without a binding. It is never called
 	// for the system tenant. If nil, there are no such roles. Callers MUST set it only if the
 	// boundary is enforced: a derived role applies in the whole cluster, and the boundary confines it
 	// to the tenant's namespaces.
 	Derive func(tenant.ID) []Derived
-	// DenyLimited denies what only bindings would allow whose limits do not hold, for a server that
-	// asks an evaluator next which does not know limits.
+	// DenyLimited denies a request that is allowed only by bindings whose limits exclude it. Set it if
+	// the server calls another evaluator next that does not know these limits.
 	DenyLimited bool
-	// Synced reports whether the index holds all bindings. Before it does, DenyLimited denies
-	// everything. Nil: it does.
+	// Synced reports whether the index contains all bindings. Until then, DenyLimited denies every
+	// request. If nil, the index is always complete.
 	Synced func() bool
-	// Now is the clock; nil means [time.Now].
+	// Now is the clock. Defaults to [time.Now].
 	Now func() time.Time
 }
 
@@ -59,7 +60,7 @@ func (o *Options) now() time.Time {
 }
 
 // Evaluator is an [authorizer.Authorizer] and [authorizer.RuleResolver] over an [Index]. It allows
-// or has no opinion, and denies only where its options say so. Safe for concurrent use.
+// or has no opinion. It denies only if its options specify this. It is safe for concurrent use.
 type Evaluator struct {
 	index *Index
 	Options
@@ -73,7 +74,7 @@ var (
 // New returns the evaluator of an index.
 func New(index *Index, o Options) *Evaluator { return &Evaluator{index, o} }
 
-// request is what the rules are held against.
+// request is a request that is compared with rules.
 type request struct {
 	user                                     user.Info
 	isResource                               bool
@@ -84,7 +85,8 @@ type request struct {
 
 func requestOf(a authorizer.Attributes) request {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
-		// Its methods have value receivers: each call through the interface would copy all of it.
+		// Its methods have value receivers, so each call through the interface would copy the whole
+		// struct.
 		return request{
 			user:        r.User,
 			isResource:  r.ResourceRequest,
@@ -151,14 +153,14 @@ func (e *Evaluator) ConditionsAwareAuthorize(
 	return authorizer.ConditionsAwareDecisionFromParts(e.Authorize(ctx, a))
 }
 
-// EvaluateConditions implements [authorizer.Authorizer]: there are none.
+// EvaluateConditions implements [authorizer.Authorizer]. The evaluator returns no conditions.
 func (e *Evaluator) EvaluateConditions(
 	context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData,
 ) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-// limitedReason says why none of some bindings holds.
+// limitedReason returns the reason why no limited binding applies.
 func limitedReason(limited []*binding, now time.Time) string {
 	if slices.ContainsFunc(limited, func(b *binding) bool { return !b.limits.ended(now) }) {
 		return ReasonLimited
@@ -166,8 +168,9 @@ func limitedReason(limited []*binding, now time.Time) string {
 	return ReasonEnded
 }
 
-// find returns a binding without limits that allows the request, or else those with limits that
-// would; and whether some binding's role does not exist.
+// find returns a binding without limits that allows the request. If there is none, it returns the
+// limited bindings that would allow it. dangling reports whether the role of some binding does not
+// exist.
 func (x *Index) find(r *request) (allowing *binding, limited []*binding, dangling bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -187,7 +190,7 @@ func (x *Index) find(r *request) (allowing *binding, limited []*binding, danglin
 	return nil, limited, dangling
 }
 
-// keys yields under which subjects the bindings that apply to a request are found.
+// keys yields the keys of the subjects that match the request.
 func (r *request) keys(yield func(subjectKey) bool) {
 	name, groups := r.user.GetName(), r.user.GetGroups()
 	for i, namespace := range [...]string{"", r.namespace} {
@@ -220,8 +223,8 @@ func (x *Index) applying(r *request) []*binding {
 	return all
 }
 
-// unresolved returns why the roles of applying bindings are not known, as
-// upstream's listers say it.
+// unresolved returns the errors for missing roles of applying bindings, in the words of upstream's
+// listers.
 func (x *Index) unresolved(r *request) []error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -245,9 +248,9 @@ func (b *binding) unresolved() error {
 	}
 }
 
-// RulesFor implements [authorizer.RuleResolver]. The rules of bindings that are limited to spaces
-// are left out, since a rule cannot say where it holds: the list is incomplete then. Those of ended
-// ones are as if they were not there.
+// RulesFor implements [authorizer.RuleResolver]. It omits the rules of bindings that are limited to
+// some tenants, because a rule cannot express this limit. The list is then incomplete. It ignores
+// expired bindings.
 func (e *Evaluator) RulesFor(
 	ctx context.Context, u user.Info, namespace string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
@@ -276,11 +279,11 @@ func (e *Evaluator) RulesFor(
 	return rules.resources, rules.paths, incomplete, utilerrors.NewAggregate(errs)
 }
 
-// reasonCap is room for most reasons.
+// reasonCap is large enough for most reasons, in bytes.
 const reasonCap = 192
 
-// reason says why the binding allows, as upstream says it in audit events. It is written with every
-// request that is allowed, so without fmt.
+// reason returns the reason why the binding allows a request, as upstream writes it to audit
+// events. It does not use fmt, because it runs for every allowed request.
 func (b *binding) reason(r *request) string {
 	text := make([]byte, 0, reasonCap)
 	if b.namespaced != nil {
@@ -296,7 +299,7 @@ func (b *binding) reason(r *request) string {
 	return string(b.appendSubject(text, r))
 }
 
-// appendSubject names the first subject that the request's user is.
+// appendSubject appends the first subject that matches the user of the request.
 func (b *binding) appendSubject(text []byte, r *request) []byte {
 	subjects, namespace := b.subjects(), b.namespace()
 	for i := range subjects {
@@ -310,7 +313,7 @@ func (b *binding) appendSubject(text []byte, r *request) []byte {
 	return text
 }
 
-// appendSubject names a subject of a binding in a namespace as upstream does.
+// appendSubject appends a subject of a binding in a namespace, in the format of upstream.
 func appendSubject(text []byte, s *rbacv1.Subject, namespace string) []byte {
 	text = append(append(text, s.Kind...), ' ')
 	if s.Kind != rbacv1.ServiceAccountKind {

@@ -19,7 +19,8 @@ import (
 
 var ends = time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
 
-// temporary binds the role reader until ends: to alice in a--web, to root everywhere.
+// temporary returns an index that binds the role reader until a time. The role is bound to alice in
+// a--web and to root in the whole cluster.
 func temporary(t *testing.T, until string) *rbac.Index {
 	t.Helper()
 	x := rbac.NewIndex()
@@ -35,8 +36,8 @@ func temporary(t *testing.T, until string) *rbac.Index {
 	return x
 }
 
-// TestBindingsEnd: a binding counts until its time and not from then on, also where it is listed,
-// and one whose time is not understood never does.
+// TestBindingsEnd checks that a binding applies until it expires, in decisions and in lists of
+// rules. A binding with an invalid time never applies.
 func TestBindingsEnd(t *testing.T) {
 	for until, counts := range map[string]map[time.Duration]bool{
 		ends.Format(time.RFC3339): {
@@ -69,9 +70,8 @@ func TestBindingsEnd(t *testing.T) {
 	}
 }
 
-// TestEndedIsDenied: where another evaluator is asked next, which does not know when bindings end,
-// what only an ended one would allow is denied, with the reason; one that is limited to another
-// space is why before one that ended.
+// TestEndedIsDenied checks that DenyLimited denies a request that only an expired binding would
+// allow. If another binding is limited to another tenant, the reason is that limit.
 func TestEndedIsDenied(t *testing.T) {
 	x := temporary(t, ends.Format(time.RFC3339))
 	now := ends

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Follow keeps the index as the informers are. The function that it returns reports whether all
-// that was there at the start is known.
+// Follow updates the index from the informers. The returned function reports whether the index
+// contains all objects that existed at the start.
 func (x *Index) Follow(informers rbacinformers.Interface) (synced func() bool, err error) {
 	var registered []cache.ResourceEventHandlerRegistration
 	for _, informer := range []cache.SharedIndexInformer{
@@ -38,8 +38,8 @@ func (x *Index) Follow(informers rbacinformers.Interface) (synced func() bool, e
 	}, nil
 }
 
-// Set puts a role or a binding in place of the one of its name. Anything else is passed over. The
-// object MUST not be changed afterwards.
+// Set adds a role or a binding, or replaces the one of the same name. It ignores other objects. The
+// object MUST NOT be changed afterwards.
 func (x *Index) Set(obj any) {
 	switch o := obj.(type) {
 	case *rbacv1.ClusterRole:
@@ -53,7 +53,7 @@ func (x *Index) Set(obj any) {
 	}
 }
 
-// Delete removes a role or a binding, which may be an informer's tombstone.
+// Delete removes a role or a binding. The object may be the tombstone of an informer.
 func (x *Index) Delete(obj any) {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
-// Index holds roles and bindings by what a decision asks for. A change takes effect as a whole: no
-// decision sees a binding that is updated as absent, or a part of its subjects. Safe for concurrent
-// use; decisions only wait while a change is being made.
+// Index contains roles and bindings, indexed by subject and namespace. A change takes effect as a
+// whole. No decision sees an updated binding as absent, or only some of its subjects. Index is safe
+// for concurrent use. Decisions wait only while a change is made.
 type Index struct {
 	masks masks
 
@@ -23,7 +23,7 @@ type Index struct {
 	roles    map[objectKey]*role
 }
 
-// NewIndex returns an empty index, which denies all until it is filled: see [Index.Follow].
+// NewIndex returns an empty index. It denies every request until it is filled, see [Index.Follow].
 func NewIndex() *Index {
 	return &Index{
 		masks:    masks{maphash.MakeSeed()},
@@ -33,21 +33,22 @@ func NewIndex() *Index {
 	}
 }
 
-// objectKey names a role or a binding: cluster-scoped without a namespace, as no other has none.
+// objectKey is the key of a role or a binding. A cluster-scoped object has no namespace.
 type objectKey struct{ namespace, name string }
 
-// subjectKey is a subject in one namespace, or with an empty one in the whole cluster.
+// subjectKey is a subject in one namespace. If the namespace is empty, it is a subject in the
+// cluster.
 type subjectKey struct {
 	namespace, name string
-	isGroup         bool // a user otherwise; a service account is the user that it authenticates as
+	isGroup         bool // otherwise a user; a service account is the user that it authenticates as
 }
 
-// binding is a ClusterRoleBinding or a RoleBinding: one of the two is set. It never changes, but
-// for the content of its role.
+// binding is a ClusterRoleBinding or a RoleBinding. Exactly one of the two is set. It never
+// changes, except for the content of its role.
 type binding struct {
 	cluster    *rbacv1.ClusterRoleBinding
 	namespaced *rbacv1.RoleBinding
-	role       *role // nil where the reference can lead nowhere
+	role       *role // nil if the reference is invalid
 	limits     *limits
 }
 
@@ -72,8 +73,8 @@ func (b *binding) roleRef() *rbacv1.RoleRef {
 	return &b.cluster.RoleRef
 }
 
-// keyOf returns where a subject of a binding in namespace is found; false for
-// one that matches nobody.
+// keyOf returns the key of a subject of a binding in a namespace. It returns false for a subject
+// that matches no user.
 func keyOf(s *rbacv1.Subject, namespace string) (subjectKey, bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -90,7 +91,8 @@ func keyOf(s *rbacv1.Subject, namespace string) (subjectKey, bool) {
 	return subjectKey{}, false
 }
 
-// roleKey returns the role that a binding in namespace refers to; false for one that cannot exist.
+// roleKey returns the key of the role that a binding in a namespace refers to. It returns false for
+// a role that cannot exist.
 func roleKey(ref *rbacv1.RoleRef, namespace string) (objectKey, bool) {
 	switch ref.Kind {
 	case "Role":
@@ -101,7 +103,7 @@ func roleKey(ref *rbacv1.RoleRef, namespace string) (objectKey, bool) {
 	return objectKey{}, false
 }
 
-// setRole puts rules in place of what a role said; nil content removes it.
+// setRole replaces the content of a role. Nil content removes the role.
 func (x *Index) setRole(key objectKey, c *content) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -115,14 +117,14 @@ func (x *Index) setRole(key objectKey, c *content) {
 	}
 }
 
-// drop forgets a role that neither exists nor is referred to.
+// drop removes a role that does not exist and that no binding refers to.
 func (x *Index) drop(key objectKey, r *role) {
 	if r.content == nil && r.bindings == 0 {
 		delete(x.roles, key)
 	}
 }
 
-// setBinding puts b in place of the binding of its name; nil removes that.
+// setBinding replaces the binding of the same name with b. If b is nil, it removes the binding.
 func (x *Index) setBinding(key objectKey, b *binding) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -149,7 +151,7 @@ func (x *Index) setBinding(key objectKey, b *binding) {
 	}
 }
 
-// unlink takes a binding away from its subjects and its role.
+// unlink removes a binding from its subjects and its role.
 func (x *Index) unlink(b *binding) {
 	subjects := b.subjects()
 	for i := range subjects {
@@ -170,7 +172,7 @@ func (x *Index) unlink(b *binding) {
 	}
 }
 
-// without takes one occurrence of b out of the list, whose order means nothing.
+// without removes one occurrence of b from the list and may reorder the list.
 func without(list []*binding, b *binding) []*binding {
 	for i := range list {
 		if list[i] == b {

@@ -16,20 +16,23 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Tenanted is the [tenant.ScopeAnnotation] that limits a binding's rules to the caller's own space.
+// Tenanted is the value of [tenant.ScopeAnnotation] that limits the rules of a binding to objects
+// of the caller's own tenant.
 const Tenanted = "Tenanted"
 
-// limits say in whose spaces the rules of a binding hold, and until when. The zero value: in none.
+// limits specify the tenants to whose objects the rules of a binding apply, and until when. The zero
+// value means no tenant.
 type limits struct {
 	anywhere bool
-	own      bool // in the caller's own
+	own      bool // the rules apply to objects of the caller's own tenant
 	tenants  []tenant.ID
-	until    time.Time // zero for no end
+	until    time.Time // zero if it does not expire
 }
 
-// limitsOf reads the annotations of a binding. Nil: there are none, and the rules hold everywhere
-// and for good. One that cannot be understood leaves no space. Spaces are for ClusterRoleBindings:
-// another is in a space already.
+// limitsOf reads the annotations of a binding. It returns nil if there are none, so that the rules
+// apply everywhere and do not expire. With an invalid annotation, the rules never apply. The scope
+// annotation applies only to ClusterRoleBindings, because a RoleBinding is limited to its
+// namespace.
 func limitsOf(b metav1.Object) *limits {
 	annotations := b.GetAnnotations()
 	end, ends := annotations[tenant.ExpiresAnnotation]
@@ -56,7 +59,7 @@ func limitsOf(b metav1.Object) *limits {
 	return l
 }
 
-// tenantsOf reads a list of tenants; one of which not all are is nobody's.
+// tenantsOf parses a list of tenants. If one of them is invalid, the list is empty.
 func tenantsOf(text string) []tenant.ID {
 	var all []tenant.ID
 	for name := range strings.SplitSeq(text, ",") {
@@ -69,24 +72,25 @@ func tenantsOf(text string) []tenant.ID {
 	return all
 }
 
-// Ended reports whether a binding counts no more at a time, by its annotation.
+// Ended reports whether a binding has expired at a time, according to its annotation.
 func Ended(b metav1.Object, now time.Time) bool {
 	l := limitsOf(b)
 	return l != nil && l.ended(now)
 }
 
-// Holds reports whether the annotations of a binding let its rules hold for a caller of a tenant in
-// the space of one, at a time. The zero ID is a space that is no single tenant's.
+// Holds reports whether the annotations of a binding let its rules apply at a time. The caller
+// belongs to one tenant and requests objects that space owns. A zero space means that the objects
+// do not belong to a single tenant.
 func Holds(b metav1.Object, caller, space tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
 	return l == nil ||
 		!l.ended(now) && (l.anywhere || !space.IsZero() && (l.own && caller == space || slices.Contains(l.tenants, space)))
 }
 
-// ended reports whether the binding counts no more at a time.
+// ended reports whether the binding has expired at a time.
 func (l *limits) ended(now time.Time) bool { return !l.until.IsZero() && !now.Before(l.until) }
 
-// hold reports whether the rules hold for a request of u.
+// hold reports whether the rules apply to a request of u.
 func (l *limits) hold(ctx context.Context, o *Options, u user.Info, a authorizer.Attributes) bool {
 	if l.ended(o.now()) {
 		return false

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Decisions equal to upstream's are held by the differential test of the nested module.
+// The differential test of the nested module compares the decisions with upstream's.
 
 func role(name string, verbs ...string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
@@ -61,8 +61,8 @@ func allows(t *testing.T, e *rbac.Evaluator, a authorizer.Attributes) bool {
 	return d == authorizer.DecisionAllow
 }
 
-// TestABindingIsNeverAbsent: while a binding is updated over and over, among others that come and
-// go, no decision misses what it says throughout, nor sees a part of a change.
+// TestABindingIsNeverAbsent updates one binding repeatedly while others are created and deleted. No
+// decision may miss the unchanged part of the binding or see a part of a change.
 func TestABindingIsNeverAbsent(t *testing.T) {
 	x := rbac.NewIndex()
 	e := rbac.New(x, rbac.Options{})
@@ -107,8 +107,8 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 	}
 }
 
-// TestScope: the annotation limits a binding's rules to some spaces; what is not understood, or
-// cannot be looked up, leaves none.
+// TestScope checks that the annotation limits the rules of a binding to some tenants. If the
+// annotation is invalid or a lookup fails, the rules do not apply.
 func TestScope(t *testing.T) {
 	errAway := errors.New("away")
 	spaces := map[string]string{"a--web": "a", "b--web": "b", "kube-system": "system"}
@@ -140,7 +140,7 @@ func TestScope(t *testing.T) {
 			{"lost", "b--web"}:  true,
 		},
 		"system":    {{"root", "kube-system"}: true, {"alice", "kube-system"}: true, {"lost", "kube-system"}: true},
-		"Callers:a": {}, // of an earlier release
+		"Callers:a": {}, // the format of an earlier release
 		"":          {},
 		"tenanted":  {},
 		"*":         {},
@@ -174,14 +174,14 @@ func TestScope(t *testing.T) {
 		if !allows(t, e, ask("dave", "get", "b--web")) || allows(t, e, ask("dave", "get", "a--web")) {
 			t.Errorf("%q: limits a RoleBinding", annotation)
 		}
-		x.Set(binding("free", "reader", "root")) // an unlimited one next to it
+		x.Set(binding("free", "reader", "root")) // a binding without limits
 		if !allows(t, e, ask("root", "get", "b--web")) || !allows(t, e, ask("root", "get", "away")) {
 			t.Errorf("%q: limits a binding without it", annotation)
 		}
 	}
 }
 
-// TestFollow: the index is as the informers are, tombstones included.
+// TestFollow checks that the index follows the informers, including tombstones.
 func TestFollow(t *testing.T) {
 	client := fake.NewClientset(role("reader", "get"), binding("one", "reader", "alice"))
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -208,7 +208,7 @@ func TestFollow(t *testing.T) {
 	x.Set("nothing")
 }
 
-// TestNobody: without a user, and from an empty index, nothing is allowed.
+// TestNobody checks that nothing is allowed without a user or with an empty index.
 func TestNobody(t *testing.T) {
 	e := rbac.New(rbac.NewIndex(), rbac.Options{})
 	if allows(t, e, authorizer.AttributesRecord{}) || allows(t, e, ask("alice", "get", "")) {
@@ -227,7 +227,7 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestRulesFor: a rule is listed as what it is, of resources or of paths.
+// TestRulesFor checks that rules about resources and rules about paths are listed.
 func TestRulesFor(t *testing.T) {
 	x := rbac.NewIndex()
 	reader := role("reader", "get")
@@ -241,8 +241,8 @@ func TestRulesFor(t *testing.T) {
 	}
 }
 
-// TestDenyLimited: where another evaluator is asked next, which does not know limits, what only a
-// limited binding would allow is denied, and nothing else is.
+// TestDenyLimited checks that DenyLimited denies only the requests that only limited bindings would
+// allow.
 func TestDenyLimited(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))

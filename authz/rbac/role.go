@@ -12,9 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// A mask says in 64 bits which verbs (16), API groups (16) and resources (32) there are, each by
-// its hash. What a rule can match has its bits among the rule's: where it has not, nothing else of
-// the rule needs to be looked at.
+// A mask is a 64-bit summary of verbs (16 bits), API groups (16 bits) and resources (32 bits), each
+// by its hash. A rule can match a request only if the rule's mask contains all bits of the
+// request's mask. Otherwise, the rest of the rule need not be compared.
 type mask uint64
 
 const (
@@ -23,13 +23,13 @@ const (
 	allResources mask = (1<<32 - 1) << 32
 )
 
-// masks makes masks. Its seed is its own, so that nobody can choose names that meet.
+// masks computes masks. Its seed is random, so that clients cannot choose names with the same hash.
 type masks struct{ seed maphash.Seed }
 
 func (m masks) verb(s string) mask  { return 1 << (maphash.String(m.seed, s) & 15) }
 func (m masks) group(s string) mask { return 1 << (16 + maphash.String(m.seed, s)&15) }
 
-// resource looks at what stands before the first slash, of a request's resource as of a rule's.
+// resource hashes the part before the first slash, for requests and for rules.
 func (m masks) resource(s string) mask {
 	base, _, _ := strings.Cut(s, "/")
 	return 1 << (32 + maphash.String(m.seed, base)&31)
@@ -62,15 +62,15 @@ func (m masks) rule(r *rbacv1.PolicyRule) mask {
 	return out
 }
 
-// role is a Role or ClusterRole to which bindings refer. Its content is replaced as a whole.
+// role is a Role or ClusterRole to which bindings refer. An update replaces its whole content.
 type role struct {
 	*content
-	bindings int // how many refer to it
+	bindings int // the number of bindings that refer to it
 }
 
-// content is what a role says. Nil: the role does not exist.
+// content is the content of a role. Nil means that the role does not exist.
 type content struct {
-	mask  mask // of all rules
+	mask  mask // the union of the masks of all rules
 	rules []compiled
 }
 
@@ -88,8 +88,8 @@ func (m masks) compile(rules []rbacv1.PolicyRule) *content {
 	return c
 }
 
-// Allows reports whether one of the rules of a role allows a request, whoever asks and wherever: it
-// looks at no binding.
+// Allows reports whether one of the rules of a role allows a request. It ignores the caller, the
+// namespace and the bindings.
 func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	r := requestOf(a)
 	return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
@@ -101,7 +101,7 @@ func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 }
 
 // allows reports whether a rule allows the request (RuleAllows of upstream's package). The role
-// must exist. It is inlined: most of a group's bindings are told by the mask alone.
+// must exist. The function is inlined, because the mask alone decides for most bindings of a group.
 func (c *content) allows(r *request) bool {
 	return (!r.isResource || c.mask&r.mask == r.mask) && c.ruleAllows(r)
 }
@@ -153,7 +153,7 @@ func resourceMatches(rule *rbacv1.PolicyRule, r *request) bool {
 		if resource == rbacv1.ResourceAll || isResource(resource, r) {
 			return true
 		}
-		// "*/scale" is that subresource of any resource.
+		// "*/scale" means that subresource of any resource.
 		if of, found := strings.CutPrefix(resource, "*/"); found && r.subresource != "" && of == r.subresource {
 			return true
 		}
@@ -161,7 +161,7 @@ func resourceMatches(rule *rbacv1.PolicyRule, r *request) bool {
 	return false
 }
 
-// isResource reports whether a rule's resource is the request's with its subresource.
+// isResource reports whether a rule's resource equals the request's resource with its subresource.
 func isResource(resource string, r *request) bool {
 	if r.subresource == "" {
 		return resource == r.resource

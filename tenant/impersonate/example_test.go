@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/impersonate"
 )
 
-// recorded is what admission recorded about who wanted an object.
+// recorded returns an object with the identity that admission recorded.
 func recorded() metav1.Object {
 	return &metav1.ObjectMeta{
 		Name:        "web",
@@ -35,12 +35,12 @@ func ExampleImpersonator_Config() {
 	// runner [tenant:acme dev] <nil>
 }
 
-// roundTripper is what an API server would be asked.
+// roundTripper is a fake API server.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The transport acts for whoever an object belongs to, whatever a request's own headers say.
+// The transport acts for the identity on the object, whatever headers the request has.
 func ExampleImpersonator_Transport() {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
 	if err != nil {

@@ -1,12 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package impersonate is for controllers that act on what tenants wrote: from the identity that is
-// recorded on an object to a client that has that identity's rights and no others.
+// Package impersonate is for controllers that act on objects of tenants. It converts the identity
+// that is recorded on an object to a client with the permissions of that identity and no others.
 //
-// The record, [tenant.IdentityAnnotation], is written by the server alone (plugin TenantBinding). A
-// controller MUST use it only for objects of kinds that the plugin governs: on others anybody may
-// have written it.
+// Only the server writes the record, [tenant.IdentityAnnotation] (plugin TenantBinding). A
+// controller MUST use it only for objects of kinds that the plugin covers. On other kinds, any
+// client may have written it.
 package impersonate
 
 import (
@@ -24,30 +24,33 @@ import (
 )
 
 var (
-	// ErrUnrecorded says that an object records no identity.
+	// ErrUnrecorded reports that an object has no recorded identity.
 	ErrUnrecorded = errors.New("the object records no identity")
-	// ErrMismatch says that the record is not of the tenant whose object it is.
+	// ErrMismatch reports that the recorded identity does not belong to the tenant that owns the
+	// object.
 	ErrMismatch = errors.New("the recorded identity belongs to another tenant")
-	// ErrSystem says that the record is the system tenant's, whose rights are not lent.
+	// ErrSystem reports that the recorded identity belongs to the system tenant, which is never
+	// impersonated.
 	ErrSystem = errors.New("the recorded identity belongs to the system tenant")
 
 	errDefaultUser = errors.New("DefaultUser is required and may not have the prefix \"system:\"")
 )
 
-// Options say what of an identity is used. DefaultUser is required.
+// Options specify which parts of an identity are used. DefaultUser is required.
 type Options struct {
-	// WithUser uses the recorded user. Default: the DefaultUser acts for everybody, with the groups of
-	// who asked.
+	// WithUser uses the recorded user. By default, DefaultUser acts for all users, with the groups of
+	// the recorded user.
 	WithUser bool
-	// DefaultUser acts where no user is recorded, or none is used. It should be bound to nothing. It
-	// may not begin "system:".
+	// DefaultUser acts if no user is recorded or the recorded user is not used. It should have no
+	// bindings. It may not begin with "system:".
 	DefaultUser string
-	// GroupPattern matches, as a whole, the recorded groups that are used. Empty uses none. Groups
-	// that begin "system:" or "tenant:" never are; the tenant's own group always is.
+	// GroupPattern selects the recorded groups that are used. It must match the whole name of a group.
+	// If empty, none are used. Groups that begin with "system:" or "tenant:" are never used. The
+	// tenant's own group is always used.
 	GroupPattern string
 }
 
-// Impersonator turns records into clients. It is safe for concurrent use.
+// Impersonator converts recorded identities to clients. It is safe for concurrent use.
 type Impersonator struct {
 	o      Options
 	groups *regexp.Regexp
@@ -65,8 +68,8 @@ func New(o Options) (*Impersonator, error) {
 	return &Impersonator{o, groups}, nil
 }
 
-// Config returns what a client that acts for object must impersonate. The result always has a user
-// and names the tenant. The errors are [ErrUnrecorded], [ErrMismatch], [ErrSystem], or of
+// Config returns the impersonation config of a client that acts for object. It always contains a
+// user and the tenant. The error is [ErrUnrecorded], [ErrMismatch], [ErrSystem], or an error of
 // [tenant.ParseIdentity].
 func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, error) {
 	text, recorded := object.GetAnnotations()[tenant.IdentityAnnotation]
@@ -104,7 +107,7 @@ func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, e
 	return out, nil
 }
 
-// Client returns config for a client that acts for object.
+// Client returns a copy of config for a client that acts for object.
 func (i *Impersonator) Client(config *rest.Config, object metav1.Object) (*rest.Config, error) {
 	impersonate, err := i.Config(object)
 	if err != nil {
@@ -115,8 +118,8 @@ func (i *Impersonator) Client(config *rest.Config, object metav1.Object) (*rest.
 	return out, nil
 }
 
-// Transport returns a round tripper that sends every request of next for object. Headers of
-// impersonation that a request brings along are dropped: client-go's own would give way to them.
+// Transport returns a round tripper that sends every request of next for object. It removes
+// impersonation headers from a request, because client-go does not overwrite them.
 func (i *Impersonator) Transport(next http.RoundTripper, object metav1.Object) (http.RoundTripper, error) {
 	c, err := i.Config(object)
 	if err != nil {

@@ -28,7 +28,8 @@ func application(identity, label string) metav1.Object {
 const alices = `{"user":"alice","uid":"u1","tenant":"a","groups":["dev","team-x","system:masters","tenant:b",` +
 	`"tenant:a","system:authenticated"]}`
 
-// TestConfig: a client has a tenant, a user, and no group that is not the identity's own.
+// TestConfig checks that a client has a tenant and a user, and no groups other than those of the
+// identity.
 func TestConfig(t *testing.T) {
 	for name, c := range map[string]struct {
 		options  impersonate.Options
@@ -128,7 +129,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestTransport: what a request brings along gives way.
+// TestTransport checks that the impersonation headers of a request are replaced.
 func TestTransport(t *testing.T) {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
 	if err != nil {

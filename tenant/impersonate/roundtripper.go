@@ -20,19 +20,19 @@ import (
 )
 
 var (
-	// ErrNobody says that a request is sent in nobody's name: its context has neither
+	// ErrNobody reports that the context of a request specifies no identity, because it has neither
 	// [WithObject] nor [WithOwnIdentity].
 	ErrNobody = errors.New("the context names neither an object nor the own identity to send the request with")
-	// ErrCluster says that a cluster's name is none that stands in a path.
+	// ErrCluster reports that the name of a cluster cannot be a part of a path.
 	ErrCluster = errors.New("a cluster name must be a lower-case DNS label")
 )
 
-// OwnerFunc returns the tenant that owns a namespace now. It MUST be safe for concurrent use; an
-// error refuses the request.
+// OwnerFunc returns the tenant that owns a namespace now. It MUST be safe for concurrent use. If it
+// returns an error, the request is not sent.
 type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 
-// OwnerByLabel returns the OwnerFunc of what gets Namespaces, as a lister or a client does: one
-// without a label is the system tenant's.
+// OwnerByLabel returns an OwnerFunc that reads the label of a Namespace. get is the Get function of
+// a lister or a client. A Namespace without the label belongs to the system tenant.
 func OwnerByLabel(get func(ctx context.Context, name string) (*corev1.Namespace, error)) OwnerFunc {
 	return func(ctx context.Context, namespace string) (tenant.ID, error) {
 		ns, err := get(ctx, namespace)
@@ -51,37 +51,39 @@ type (
 	clusterKey struct{}
 )
 
-// acting is who a request is sent for: the client itself, or an object's owner.
+// acting is the identity of a request: the client's own, or the one that is recorded on an object.
 type acting struct {
 	own    bool
 	object metav1.Object
 }
 
-// WithObject returns a context whose requests are sent for whoever is recorded on an object, by a
-// client of [Impersonator.RoundTripper]. It takes the place of who was set before.
+// WithObject returns a context for requests on behalf of the identity that is recorded on an
+// object. It is for clients with [Impersonator.RoundTripper]. It replaces an identity that was set
+// before.
 func WithObject(ctx context.Context, object metav1.Object) context.Context {
 	return context.WithValue(ctx, actingKey{}, acting{object: object})
 }
 
-// WithOwnIdentity returns a context whose requests are the client's own: of informers, and of what
-// is written to the controller's own objects. It takes the place of who was set before.
+// WithOwnIdentity returns a context for requests with the client's own identity, such as those of
+// informers or writes of the controller's own objects. It replaces an identity that was set before.
 func WithOwnIdentity(ctx context.Context) context.Context {
 	return context.WithValue(ctx, actingKey{}, acting{own: true})
 }
 
-// WithCluster returns a context whose requests go to a cluster behind a gateway, whose
-// address is the client's server.
+// WithCluster returns a context for requests to a cluster behind a gateway. The client's server is
+// the address of the gateway.
 func WithCluster(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, clusterKey{}, name)
 }
 
-// RoundTripper returns a round tripper that sends each request for whom its context names
-// ([WithObject]), or as the client's own ([WithOwnIdentity]): with neither, or an object that is
-// nil, the error is [ErrNobody], so that nothing is sent with the controller's rights by oversight.
-// For an object it asks anew who owns its namespace, which may have changed since the object was
-// read: the error is [ErrMismatch] where that is not who is recorded, or one of
-// [Impersonator.Config]. Headers of impersonation that a request brings along are dropped. It is
-// safe for concurrent use, and changes no request.
+// RoundTripper returns a round tripper that sends each request with the identity in its context
+// ([WithObject] or [WithOwnIdentity]). If there is none, or if the object is nil, the error is
+// [ErrNobody], so that no request uses the controller's permissions by mistake.
+//
+// For an object, the round tripper looks up the owner of its namespace again, because the owner may
+// have changed since the object was read. The error is [ErrMismatch] if the owner is not the
+// recorded tenant, or an error of [Impersonator.Config]. The round tripper removes impersonation
+// headers from a request. It is safe for concurrent use and does not change the original request.
 func (i *Impersonator) RoundTripper(next http.RoundTripper, owner OwnerFunc) http.RoundTripper {
 	return &roundTripper{i, next, owner}
 }
@@ -112,13 +114,13 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return dropping{next}.RoundTrip(r)
 }
 
-// isNil reports whether there is no object, of whatever type.
+// isNil reports whether object is nil or is a nil pointer.
 func isNil(object metav1.Object) bool {
 	v := reflect.ValueOf(object)
 	return object == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// refuse ends a request that is not sent: a round tripper closes its body.
+// refuse returns the error of a request that is not sent. A round tripper must close the body.
 func refuse(r *http.Request, err error) (*http.Response, error) {
 	if r.Body != nil {
 		_ = r.Body.Close()
@@ -138,7 +140,7 @@ func (t *roundTripper) nextFor(ctx context.Context) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Who asks for that is the controller, of its own cluster: by a client of this round tripper, too.
+	// The controller itself looks up the owner in its own cluster, even through this round tripper.
 	owner, err := t.owner(context.WithValue(WithOwnIdentity(ctx), clusterKey{}, nil), of.object.GetNamespace())
 	if err != nil {
 		return nil, fmt.Errorf("look up the owner of the object's namespace: %w", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/impersonate"
 )
 
-// body notes that it was closed.
+// body records that it was closed.
 type body struct {
 	io.Reader
 	closed bool
@@ -29,8 +29,8 @@ func (b *body) Close() error { b.closed = true; return nil }
 
 var errAway = errors.New("away")
 
-// TestOwnersAreAskedAsTheController: who owns a namespace may be asked by a client of the round
-// tripper itself: as the controller, of its own cluster.
+// TestOwnersAreAskedAsTheController checks that the owner of a namespace can be looked up by a
+// client of the same round tripper. The lookup uses the controller's identity in its own cluster.
 func TestOwnersAreAskedAsTheController(t *testing.T) {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
 	if err != nil {
@@ -70,7 +70,8 @@ func TestOwnersAreAskedAsTheController(t *testing.T) {
 	}
 }
 
-// TestRoundTripper: each request is sent for whom its context names, and none for nobody.
+// TestRoundTripper checks that each request is sent with the identity in its context, and is not
+// sent without one.
 func TestRoundTripper(t *testing.T) {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner", WithUser: true, GroupPattern: "dev"})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenanttest makes tenants for tests.
+// Package tenanttest provides tenants for tests.
 package tenanttest
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ID returns the tenant of that name, as [tenant.Parse] does. It fails the
-// test where there is none.
+// ID returns the tenant of that name, as [tenant.Parse] does. It fails the test if the name is not
+// valid.
 func ID(tb testing.TB, name string) tenant.ID {
 	tb.Helper()
 	id, err := tenant.Parse(name)
