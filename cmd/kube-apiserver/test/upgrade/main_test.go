@@ -101,7 +101,8 @@ func (p *process) isGone() bool {
 	}
 }
 
-// controlPlane contains an etcd, the files of servers, and upstream's server, which runs the controllers of a cluster.
+// controlPlane contains an etcd, the files of servers, and upstream's server, which runs the
+// controllers of a cluster.
 type controlPlane struct {
 	*localserver.Server
 
