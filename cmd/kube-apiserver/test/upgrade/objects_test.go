@@ -64,7 +64,8 @@ func ours(name string) schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
-// prepare stores objects of every kind, deletes a tenant, and waits until the servers have seen all of it.
+// prepare stores objects of every kind, deletes a tenant, and waits until the servers have observed
+// the deletion.
 func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	t.Helper()
 	waittest.Within(t, patience, func() error { // admission refuses some objects until the server knows others
