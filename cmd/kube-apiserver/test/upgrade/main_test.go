@@ -135,7 +135,8 @@ type replica struct {
 	*process
 }
 
-// startServer starts the kube-apiserver of a release with tenants compiled in, without waiting for it.
+// startServer starts the kube-apiserver of a release with tenants compiled in, without waiting for
+// it.
 func (p *controlPlane) startServer(t *testing.T, bin, address string, more ...string) *replica {
 	t.Helper()
 	_, port, _ := strings.Cut(address, ":")
