@@ -39,9 +39,8 @@ authentication: { sources: [] }
 authorization: { subject: { fromGroups: true } }
 `
 
-// TestProvision checks that the bindings of a Tenant are in its namespaces, apply to their
-// subjects, and cannot be changed. They are deleted when the Tenant no longer has them, and with
-// their namespace.
+// TestProvision checks that the bindings of a Tenant are in its namespaces and cannot be changed.
+// They are deleted when the Tenant no longer has them, and with their namespace.
 func TestProvision(t *testing.T) { testProvision(t, provisionConfig) }
 
 func TestWebhookProvision(t *testing.T) { testProvision(t, webhookProvisionConfig, "--webhook") }
@@ -234,8 +233,7 @@ func quotaIsGiven(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// namespacesAreBounded creates 50 namespaces at the same time. Only as many as the limit allows may
-// exist.
+// namespacesAreBounded creates 50 namespaces at the same time. The limit must apply.
 func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 	const most, tries = 20, 50
 	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
