@@ -125,7 +125,7 @@ func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
 		if err := p.seeds.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
 			return err
 		}
-		return p.seeds.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // the server on this port is ours
+		return p.seeds.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // this server is ours
 	})
 }
 

@@ -280,7 +280,7 @@ func lastLine(s string) string {
 	return word
 }
 
-// auditTells checks that events have the boundary's decision, or the source of a rejected credential.
+// auditTells checks that events have the boundary's decision, or a rejected credential's source.
 func auditTells(t *testing.T, s *localserver.Server, path string) {
 	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "globex--shop")
 	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web")
