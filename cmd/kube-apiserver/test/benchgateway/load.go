@@ -31,7 +31,7 @@ const (
 	steadily = 5 * time.Second
 	// callers is the number of concurrent callers that saturate a target.
 	callers = 32
-	// short is the number of requests for which handshakes counts the connections.
+	// short is the number of requests that handshakes sends.
 	short = 10_000
 )
 

@@ -85,7 +85,7 @@ func (b *bench) measureServer(ctx context.Context, of targets) error {
 	return b.oneCaller(ctx, of)
 }
 
-// handshakes counts the connections to the cluster that many short requests open.
+// handshakes prints how many connections to the cluster many short requests open.
 func (b *bench) handshakes(ctx context.Context, t *target) error {
 	before, err := b.opened(ctx)
 	if err != nil {

@@ -37,8 +37,8 @@ const (
 // process is the name under which a test process fails if none of its tests fails.
 const process = "(the process)"
 
-// difference is a test whose outcome differs between the servers. Reason says why, if it is by
-// design.
+// difference is a test whose outcome differs between the servers. A difference by design has a
+// Reason.
 type difference struct {
 	Package string `json:"package"`
 	Test    string `json:"test"`

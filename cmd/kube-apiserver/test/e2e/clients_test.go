@@ -103,7 +103,7 @@ func (b *both) judge(t *testing.T, part string) {
 	}
 	var parts map[string][]struct {
 		Steps                           []string
-		Shape, Tenancy, Vanilla, Reason string // if Shape is empty, the entry applies to every deployment mode
+		Shape, Tenancy, Vanilla, Reason string // without the first, an entry applies to every deployment mode
 	}
 	if err := yaml.UnmarshalStrict(text, &parts); err != nil {
 		t.Fatal(err)
@@ -559,7 +559,7 @@ func inform(t *testing.T, s *localserver.Server, resource schema.GroupVersionRes
 	return "never synced"
 }
 
-// requests counts the requests of a client by method.
+// requests contains the number of requests of a client by method.
 type requests struct {
 	mu sync.Mutex
 	by map[string]int

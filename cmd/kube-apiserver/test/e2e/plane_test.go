@@ -45,7 +45,7 @@ type plane struct {
 	dir    string
 	server *localserver.Server
 	seeder *exec.Cmd
-	seeds  *caller // of the seeder
+	seeds  *caller // requests to the seeder
 	etcd   *clientv3.Client
 	// own contains the keys that exist without a scenario.
 	own map[string]bool
@@ -58,8 +58,8 @@ type revisions map[schema.GroupResource]int64
 
 func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] = max(r[resource], at) }
 
-// currentConfig returns the path of the configuration that a plane in dir reads. It is below a link
-// to the folder of the current fixture.
+// currentConfig returns the path of the configuration that a control plane in dir reads. It is below
+// a link to the folder of the current fixture.
 func currentConfig(dir string) string { return filepath.Join(dir, "current", "scenario.yaml") }
 
 // enter makes a fixture the current one of dir.
@@ -71,7 +71,7 @@ func enter(dir string, w *scenario.Fixture) error {
 	return os.Rename(link+".new", link)
 }
 
-// openPlane starts a plane in dir, which must have a current fixture.
+// openPlane starts a control plane in dir, which must have a current fixture.
 func openPlane(ctx context.Context, bin, dir string, args []string) (p *plane, err error) {
 	p = &plane{dir: dir, taken: revisions{}}
 	defer func() {
@@ -97,7 +97,7 @@ func openPlane(ctx context.Context, bin, dir string, args []string) (p *plane, e
 	return p, err
 }
 
-// startSeeder starts upstream's server without webhooks and policies on the plane's etcd.
+// startSeeder starts upstream's server without webhooks and policies on the control plane's etcd.
 func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
 	address, err := local.FreeAddress()
 	if err != nil {
@@ -152,7 +152,7 @@ func poll(ctx context.Context, what string, f func(context.Context) error) error
 	}
 }
 
-// close stops the plane.
+// close stops the control plane.
 func (p *plane) close() error {
 	var errs []error
 	if p.etcd != nil {
@@ -168,7 +168,7 @@ func (p *plane) close() error {
 	return errors.Join(append(errs, p.races())...)
 }
 
-// logs returns the ends of the logs of the plane's processes.
+// logs returns the ends of the logs of the control plane's processes.
 func (p *plane) logs() string {
 	out := ""
 	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))

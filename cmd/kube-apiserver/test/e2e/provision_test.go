@@ -508,8 +508,8 @@ func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// writersGiveWhatTheyMay checks that a caller that may write Tenants can bind in them only the
-// roles that it may bind, and only to subjects to which a tenant may bind them.
+// writersGiveWhatTheyMay checks that the writer of a Tenant can bind in it only the roles that it
+// may bind, and only to subjects that a tenant may bind.
 func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },

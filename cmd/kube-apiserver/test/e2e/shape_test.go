@@ -40,7 +40,7 @@ import (
 type compiledIn struct {
 	bin  string // folder of the built commands
 	keys *scenario.Keys
-	// dir is the folder of the plane that the scenarios share. The first scenario opens it.
+	// dir is the folder of the control plane that scenarios share. The first scenario opens it.
 	dir   string
 	plane *plane
 }
@@ -60,7 +60,7 @@ func (s *compiledIn) Keys() *scenario.Keys { return s.keys }
 // key returns the same value for scenarios that can run on the same server.
 func (*compiledIn) key(s *scenario.Scenario) (string, error) { return string(s.Delegate), nil }
 
-// close stops the plane.
+// close stops the control plane.
 func (s *compiledIn) close() error {
 	if s.plane == nil {
 		return nil
@@ -161,7 +161,7 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.Fixture, args []stri
 	return session, err
 }
 
-// enter runs a scenario on the plane that it shares with others. furnish replaces the
+// enter runs a scenario on the control plane that it shares. furnish replaces the
 // configuration, and creates the objects of the scenario in the cluster.
 func (s *compiledIn) enter(
 	ctx context.Context,
@@ -189,7 +189,7 @@ func (s *compiledIn) enter(
 	if err == nil {
 		err = entered.awaitKinds(ctx, held)
 	}
-	if err != nil && s.plane != nil { // the next scenario opens another plane
+	if err != nil && s.plane != nil { // the next scenario opens another one
 		err = fmt.Errorf("%w\n%s", err, s.plane.logs())
 		err = errors.Join(err, s.plane.close())
 		s.plane, s.dir = nil, s.dir+"-again"
@@ -197,7 +197,7 @@ func (s *compiledIn) enter(
 	return entered, err
 }
 
-// open starts the plane with the configuration of its first scenario.
+// open starts the control plane with the configuration of its first scenario.
 func (s *compiledIn) open(ctx context.Context, w *scenario.Fixture, args []string) (err error) {
 	if err := s.keys.Write(s.dir); err != nil {
 		return err

@@ -117,7 +117,7 @@ subjects:
 `
 
 // TestUninstall runs the commands of docs/tasks/uninstall.md unchanged. Afterwards, callers of
-// tenants may do no more on upstream's server than the remaining RoleBindings allow. Servers
+// tenants may do only what the remaining RoleBindings allow on upstream's server. Servers
 // without kubetenant, during and after its use, are upstream's on the same etcd.
 func TestUninstall(t *testing.T) {
 	t.Parallel()

@@ -58,7 +58,7 @@ func TestWebhookCertificates(t *testing.T) {
 	apply(t, s, string(files["cluster/accounts.yaml"]))
 	apply(t, s, string(files["cluster/policies.yaml"]))
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
-	// Of three processes that start at the same time, one creates the authorities.
+	// Three processes start at the same time. One of them creates the authorities.
 	kubeconfig := accountKubeconfig(t, s, admin, "kubetenant-certificates")
 	stop := startCertificates(t, kubeconfig, 3)
 	waittest.Until(t, func() error {

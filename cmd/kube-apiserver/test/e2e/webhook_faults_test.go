@@ -44,7 +44,7 @@ import (
 type faults struct {
 	*localserver.Server
 	admin, acme *kubernetes.Clientset
-	url         string // of the service, as in kube-apiserver's configuration
+	url         string // address of the service in kube-apiserver's configuration
 }
 
 // TestWebhookFaults causes faults around the service, one after the other. The order matters,

@@ -29,8 +29,8 @@ import (
 // behindWebhook runs scenarios on unmodified kube-apiservers with the webhook service.
 type behindWebhook struct{ compiledIn }
 
-// key implements shape. A server has the objects that are installed for its configuration from its
-// start.
+// key returns the same value for scenarios that install the same objects. A server has these
+// objects from its start.
 func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
 	w, err := scenario.NewFixture(sc, s.keys)
 	if err != nil {
