@@ -56,9 +56,10 @@ func (h *host) look() {
 	}
 }
 
-// stop returns the share of steal time, the idle share, and a function that reports whether steal
-// time may have disturbed a request that was due at a time. It checks the interval of that time,
-// the one before, whose queues may remain, and the one after, however long the request took.
+// stop returns the share of steal time, the idle share, and the function disturbed. It reports
+// whether steal time may have affected a request that was due at a time. It checks the interval of
+// that time, the one before, whose queues may remain, and the one after, however long the request
+// took.
 func (h *host) stop() (stolen, unused float64, disturbed func(at time.Time) bool, err error) {
 	close(h.done)
 	<-h.ceased

@@ -78,7 +78,7 @@ type compared struct {
 func (c *compared) asDesigned() bool { return len(c.unlisted)+len(c.untrue) == 0 }
 
 // compare runs the tests of a suite on both servers. Tests that differ and are not on the list run
-// again on both servers without the others, because many depend on the load of the machine.
+// again on both servers, without the others. Many of them depend on the load of the machine.
 func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference) (*compared, error) {
 	c := &compared{suite: s}
 	begun := time.Now()

@@ -43,8 +43,8 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 }
 
 // TestWorkloadsNameTheirHuman checks that the object of a controller has the controller as its
-// creator, and that its Pods have the creator of its owner as their user. No controller creates the
-// object repeatedly, even if the configuration names other systemUsers.
+// creator. Its Pods have the creator of its owner as their user. No controller creates the object
+// repeatedly, even if the configuration names other systemUsers.
 func TestWorkloadsNameTheirHuman(t *testing.T) {
 	testWorkloadsNameTheirHuman(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
 }

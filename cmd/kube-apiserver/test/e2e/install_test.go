@@ -128,8 +128,8 @@ func isTenant(t *testing.T, said, tenant string) {
 	}
 }
 
-// TestInstallGateway runs the commands of docs/gateway.md with the artifacts of a release. The node runs
-// the images as the chart specifies.
+// TestInstallGateway runs the commands of docs/gateway.md with the artifacts of a release. The node
+// runs the images as the chart specifies.
 func TestInstallGateway(t *testing.T) {
 	releaseOf(t)
 	if !alone(t) {
@@ -194,8 +194,8 @@ func TestInstallAdmissionOnly(t *testing.T) {
 	})
 }
 
-// TestInstallWebhook runs the commands of docs/install.md, and configures kube-apiserver as the page
-// describes.
+// TestInstallWebhook runs the commands of docs/install.md, and configures kube-apiserver as the
+// page describes.
 func TestInstallWebhook(t *testing.T) {
 	releaseOf(t)
 	if !alone(t) {

@@ -58,8 +58,8 @@ type revisions map[schema.GroupResource]int64
 
 func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] = max(r[resource], at) }
 
-// currentConfig returns the path of the configuration that a control plane in dir reads. It is below
-// a link to the folder of the current fixture.
+// currentConfig returns the path of the configuration that a control plane in dir reads. It is
+// below a link to the folder of the current fixture.
 func currentConfig(dir string) string { return filepath.Join(dir, "current", "scenario.yaml") }
 
 // enter makes a fixture the current one of dir.

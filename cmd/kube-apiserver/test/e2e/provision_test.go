@@ -509,7 +509,7 @@ func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 }
 
 // writersGiveWhatTheyMay checks that the writer of a Tenant can bind in it only the roles that it
-// may bind, and only to subjects that a tenant may bind.
+// may bind itself. The subjects must be those that a tenant may bind.
 func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },
