@@ -104,8 +104,8 @@ func compete(t *testing.T, m mode) (o outcome) {
 }
 
 // TestNoisyTenant compares how long a quiet tenant waits for a noisy tenant that has many service
-// accounts. It measures requests instead of time, so it does not depend on the speed of the machine.
-// Upstream has a flow for each service account. The wrapper makes one flow of each tenant.
+// accounts. It measures requests instead of time, so it does not depend on the speed of the
+// machine. Upstream has a flow for each service account. The wrapper makes one flow of each tenant.
 func TestNoisyTenant(t *testing.T) {
 	upstream, compiledIn, err := newModes(t.Context())
 	if err != nil {

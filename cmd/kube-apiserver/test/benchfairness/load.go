@@ -48,7 +48,7 @@ func (r *result) quantile(share float64) time.Duration {
 	return r.took[int(float64(len(r.took)-1)*share)]
 }
 
-// execute is the handler. It uses no processor, as a handler that waits for etcd.
+// execute is the handler. Like a handler that waits for etcd, it does not use a processor.
 func execute(http.ResponseWriter, *http.Request) { time.Sleep(execution) }
 
 // measure sends requests of the quiet tenant while the noisy tenant has so many requests in flight.

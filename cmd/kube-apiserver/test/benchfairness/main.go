@@ -26,7 +26,7 @@ const (
 	// asserted is the number of requests of the noisy tenant in flight for which the aim applies. The
 	// result for reported is only printed.
 	asserted, reported = 500, 3000
-	// leastRequests is the least number of requests from which a p99 is read.
+	// leastRequests is the least number of requests from which p99 is read.
 	leastRequests = 1000
 )
 

@@ -38,8 +38,8 @@ const (
 	// shares is so much larger than the shares of the other levels, 250 together, that this level has
 	// all seats of the server.
 	shares = 10_000
-	// waitLimit is the longest time in a queue. A kube-apiserver has the same by default: a quarter of
-	// --request-timeout.
+	// waitLimit is the longest time in a queue. A kube-apiserver has the same by default, which is
+	// a quarter of --request-timeout.
 	waitLimit = 15 * time.Second
 	// startLimit is the longest time until the dispatcher has read its objects.
 	startLimit = 10 * time.Second

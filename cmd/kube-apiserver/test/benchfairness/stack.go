@@ -29,7 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// mode is a server that is compared.
+// mode is a server of the comparison.
 type mode struct {
 	name string
 	// wrap returns the dispatcher that the filter uses instead of upstream's.

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// moment is how finely it is known when the host gave processors to others.
+// moment is the interval at which the host's steal time is read.
 const moment = 100 * time.Millisecond
 
-// host tells how much of the machine its host gives to others, and when.
+// host measures how much processor time the host gives to other machines, and when.
 type host struct {
 	began, ended machine
 	from         time.Time
-	stolen       []bool // in each moment
+	stolen       []bool // for each interval: whether it has steal time
 	err          error
 	done, ceased chan struct{}
 }
 
-// watchHost watches until it is stopped.
+// watchHost measures until stop is called.
 func watchHost() (*host, error) {
 	h := &host{from: time.Now(), done: make(chan struct{}), ceased: make(chan struct{})}
 	if h.began, h.err = readMachine(); h.err != nil {
@@ -45,7 +45,7 @@ func watchHost() (*host, error) {
 	return h, nil
 }
 
-// look notes the moments that ended.
+// look records the intervals that have ended.
 func (h *host) look() {
 	was := h.ended
 	if h.ended, h.err = readMachine(); h.err != nil {
@@ -56,9 +56,10 @@ func (h *host) look() {
 	}
 }
 
-// stop returns which share of the machine others had and which nobody had, and a function: whether
-// others had any of it in the moment of a time, in the one before, whose queues last on, or in the
-// one after, however long what began then took.
+// stop returns the share of steal time, the idle share, and the function disturbed. It reports
+// whether steal time may have affected a request that was due at a time. It checks the interval of
+// that time, the one before, whose queues may remain, and the one after, however long the request
+// took.
 func (h *host) stop() (stolen, unused float64, disturbed func(at time.Time) bool, err error) {
 	close(h.done)
 	<-h.ceased
@@ -81,7 +82,7 @@ func readMachine() (m machine, err error) {
 		return m, err
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
-	for i, field := range strings.Fields(first)[1:9] { // what guests take is user's, too
+	for i, field := range strings.Fields(first)[1:9] { // the time of guests is also in the time of user
 		ticks, err := strconv.ParseFloat(field, 64)
 		if err != nil {
 			return m, err

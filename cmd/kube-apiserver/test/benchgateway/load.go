@@ -21,21 +21,22 @@ import (
 )
 
 const (
-	// rounds are run, one target after the other in each; the medians count.
+	// rounds is the number of rounds. Each round loads every target, one after the other. The
+	// medians are reported.
 	rounds = 9
-	// duration is how long a target is loaded as far as it goes, and steadily how long at a rate: one
-	// in a hundred of that is what p99 is read from: of 12 to 18 requests at a quarter of what
-	// saturates the gateway before kube-apiserver.
+	// duration is the length of a run at saturation. steadily is the length of a run at a fixed
+	// rate. At a quarter of the rate that saturates the gateway in front of kube-apiserver, p99 is
+	// read from the slowest 12 to 18 requests.
 	duration = 3 * time.Second
 	steadily = 5 * time.Second
-	// callers load a target until it has no more to give.
+	// callers is the number of concurrent callers that saturate a target.
 	callers = 32
-	// short requests are counted in handshakes.
+	// short is the number of requests that handshakes sends.
 	short = 10_000
 )
 
-// client returns a client that verifies servers, over at most so many connections of
-// HTTP/2 as its streams need.
+// client returns a client that verifies the server. It opens only as many HTTP/2 connections as its
+// streams need.
 func (b *bench) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2:   true,
@@ -45,13 +46,13 @@ func (b *bench) client() *http.Client {
 	}}
 }
 
-// ask sends a request.
+// ask sends a GET request with the caller's token. Any status except 200 is an error.
 func ask(ctx context.Context, c *http.Client, url string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	if !strings.HasSuffix(url, "/version") { // which its client asks for as somebody else
+	if !strings.HasSuffix(url, "/version") { // the client of this path has credentials of its own
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.Do(r)
@@ -63,7 +64,7 @@ func ask(ctx context.Context, c *http.Client, url string) (*http.Response, error
 	return resp, err
 }
 
-// get reads an answer to its end.
+// get sends a GET request and discards the body of the response.
 func get(ctx context.Context, c *http.Client, url string) error {
 	resp, err := ask(ctx, c, url)
 	if err != nil {
@@ -73,7 +74,7 @@ func get(ctx context.Context, c *http.Client, url string) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// saturate returns how many requests a second a target answers to callers that do nothing else.
+// saturate returns the requests that a target answers in a second if callers do nothing else.
 func (b *bench) saturate(ctx context.Context, t *target) (float64, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
@@ -99,21 +100,23 @@ func (b *bench) saturate(ctx context.Context, t *target) (float64, error) {
 	return float64(answered.Load()) / duration.Seconds(), nil
 }
 
-// sample is what a round measured.
+// sample is the result of one round.
 type sample struct {
-	cpu         time.Duration   // of the target's process, for each request
-	all         []time.Duration // how long requests took, in order
-	undisturbed []time.Duration // those of moments in which the host gave nothing to others, in order
-	stolen      float64         // share of the machine that its host gave to others
-	unused      float64         // share that nobody had
+	cpu         time.Duration   // processor time of the target for each request
+	all         []time.Duration // durations of the requests, in ascending order
+	undisturbed []time.Duration // durations of the requests that no steal time disturbed, in ascending order
+	stolen      float64         // share of steal time
+	unused      float64         // idle share
 }
 
-// quantile returns what a share of sorted times, of which there is one at least, does not exceed.
+// quantile returns the time that a share of the sorted times does not exceed. There must be at
+// least one.
 func quantile(sorted []time.Duration, share float64) time.Duration {
 	return sorted[int(float64(len(sorted)-1)*share)]
 }
 
-// load asks at a rate, whether or not answers come, and measures from when each request was due.
+// load sends requests at a fixed rate, whether or not responses arrive. It measures each request
+// from the time at which it was due.
 func (b *bench) load(ctx context.Context, t *target, rate float64) (sample, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
@@ -167,7 +170,7 @@ func (b *bench) load(ctx context.Context, t *target, rate float64) (sample, erro
 	return s, nil
 }
 
-// tick is what the kernel counts a process's time in (proc(5), sysconf(_SC_CLK_TCK)).
+// tick is the unit of a process's times in /proc (proc(5), sysconf(_SC_CLK_TCK)).
 const tick = 10 * time.Millisecond
 
 // cpuOf returns the processor time of a target so far.
@@ -199,13 +202,13 @@ func median[T int64 | float64 | time.Duration](all []T) T {
 	return all[len(all)/2]
 }
 
-// measured is what the rounds of a target measured.
+// measured contains the results of a target in all rounds.
 type measured struct {
 	name   string
 	rounds []sample
 }
 
-// summary is the medians of rounds, and means of what the machine did meanwhile.
+// summary contains the medians of the rounds, and the means of the idle and stolen shares.
 type summary struct {
 	cpu, p50, p99  time.Duration
 	unused, stolen float64
@@ -222,8 +225,8 @@ func (m measured) summarize() (s summary) {
 	return s
 }
 
-// tell prints what was measured of each, and how it differs from the first. The second is the same
-// program: what it differs by is noise.
+// tell prints the results of each target and its difference from the first. The second target is
+// the same program as the first, so their difference is noise.
 func tell(all []measured) {
 	plain := all[0].summarize()
 	of, _ := undisturbed(all[0].rounds)
@@ -249,7 +252,8 @@ func tell(all []measured) {
 	}
 }
 
-// later returns by how many ms p99 of some rounds is later than of others, in order.
+// later returns how many ms p99 is later in rounds than in the same rounds of another target, in
+// ascending order.
 func later(than, rounds []sample) string {
 	all := make([]time.Duration, len(rounds))
 	for i := range rounds {
@@ -265,8 +269,8 @@ func later(than, rounds []sample) string {
 
 func ms(d time.Duration) string { return strconv.FormatFloat(d.Seconds()*1e3, 'f', 2, 64) }
 
-// undisturbed returns the times of all rounds' requests that the host did not disturb,
-// in order, and their share.
+// undisturbed returns the durations, in ascending order, of the requests of all rounds that no
+// steal time disturbed. It also returns the share of these requests.
 func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 	n := 0
 	for _, s := range rounds {
@@ -277,14 +281,14 @@ func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 	return times, float64(len(times)) / float64(n)
 }
 
-// shares of what saturates the gateway are the rates that it is compared at.
+// shares are the rates of the comparison, as shares of the rate that saturates the gateway.
 var shares = []float64{0.5, 0.25}
 
-// orders are all that three can be loaded in, taken in turn.
+// orders are all orders of three targets. The rounds use them in turn.
 var orders = [][3]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}, {1, 0, 2}}
 
-// compare loads all three at the shares of what the gateway can do, one after the other, and
-// prints what was measured.
+// compare loads all three targets one after the other, at shares of the rate that saturates the
+// gateway. It prints the results.
 func (b *bench) compare(ctx context.Context, what string, of targets) error {
 	all := []*target{of.plain, of.twin, of.gateway}
 	most := make([]float64, len(all))

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command benchgateway loads the gateway, beside two of httputil.ReverseProxy over the same
-// transports, before a server that does nothing and before a bare kube-apiserver, and prints the
-// tables of docs/design/benchmarks.md.
+// Command benchgateway measures the gateway and two plain proxies, which use httputil.ReverseProxy
+// over the same transports. The proxies run in front of a stub server, and then in front of a bare
+// kube-apiserver. The command prints the tables of docs/design/benchmarks.md.
 package main
 
 import (
@@ -29,11 +29,11 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// token is the caller's, of tenant acme.
+// token is the bearer token of the caller, a user of tenant acme.
 const token = "bench-token"
 
-// seldom is how much garbage, in percent of what is in use, waits until it is collected: some 100
-// MB in place of 4 in the small processes here.
+// seldom is the GC percentage of every process except the plain proxies. Garbage is then collected
+// after some 100 MB instead of 4 MB in these small processes.
 const seldom = 2500
 
 func main() {
@@ -44,7 +44,7 @@ func main() {
 	upstream := flag.String("upstream", "", "kubeconfig of the proxy's server")
 	one := flag.Bool("one", false, "measure only one caller that sends one request after the other")
 	flag.Parse()
-	if *role != "proxy" { // what measures, and what is asked, is not to take the processors from what is measured
+	if *role != "proxy" { // the load and the stub must not take processor time from the proxies
 		debug.SetGCPercent(seldom)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-// target is a process under load, or none that is.
+// target is a process that is measured.
 type target struct {
 	name, base string
 	process    *exec.Cmd
@@ -79,11 +79,11 @@ func (t *target) stop() {
 	_ = t.process.Wait()
 }
 
-// bench is what all measurements have.
+// bench is the state that all measurements share.
 type bench struct {
 	bin, dir, self string
-	stub           string // its address
-	asked          int64  // how often it was asked for its connections
+	stub           string // URL of the stub
+	asked          int64  // connections that opened itself has opened to the stub
 	server         *localserver.Server
 	authorities    *x509.CertPool
 }
@@ -142,7 +142,7 @@ func (b *bench) everything(ctx context.Context) error {
 	return b.measureImpersonation(ctx)
 }
 
-// oneOnly measures one caller before both servers.
+// oneOnly measures one caller in front of both servers.
 func (b *bench) oneOnly(ctx context.Context) error {
 	if err := b.beside(ctx, "stub.kubeconfig", bothStages, b.oneCaller); err != nil {
 		return err
@@ -151,18 +151,18 @@ func (b *bench) oneOnly(ctx context.Context) error {
 	return b.beside(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.oneCaller)
 }
 
-// Policies of audits, by their files.
+// Files of audit policies.
 const (
 	bothStages = "bench-audit.yaml"
 	oneStage   = "bench-audit-one.yaml"
 )
 
-// targets are what is compared before one server. The plain proxy and its twin do not differ: what
-// lies between them, the measurement does not tell apart.
+// targets are the processes that are compared in front of one server. The plain proxy and its twin
+// are the same program, so a smaller difference than theirs is noise.
 type targets struct{ plain, twin, gateway *target }
 
-// beside starts two plain proxies and a gateway with an audit policy before a
-// server, and measures them.
+// beside starts two plain proxies, and a gateway with an audit policy, in front of a server. It
+// then measures them.
 func (b *bench) beside(
 	ctx context.Context, upstream, policy string, measure func(context.Context, targets) error,
 ) (err error) {
@@ -196,8 +196,8 @@ func (b *bench) beside(
 	return measure(ctx, of)
 }
 
-// tenancy is the gateway's configuration: a token file, audit at Metadata, and room for
-// 20,000 streams of one tenant.
+// tenancy is the gateway's configuration. It has a token file, an audit policy, and limits that
+// allow 20,000 watches of one tenant.
 const tenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication: { sources: [ { name: tokens, tokenFile: { path: bench-tokens.csv, defaultTenant: "" } } ] }
@@ -211,8 +211,8 @@ gateway:
 
 const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"
 
-// prepare makes a tenant's namespace with an object in it, and the files that
-// the configuration names.
+// prepare creates a tenant's namespace with an object in it, and the files that the configuration
+// names.
 func (b *bench) prepare(ctx context.Context) error {
 	for name, text := range map[string]string{
 		"bench-tokens.csv": token + ",alice,u1,dev,,acme\n",
@@ -246,13 +246,13 @@ func (b *bench) kubeconfig(name, server, bearer string, ca []byte) error {
 	return clientcmd.WriteToFile(*c, filepath.Join(b.dir, name))
 }
 
-// role is this command in another role.
+// role returns the command that runs this program in another role.
 func (b *bench) role(name, address string, more ...string) *exec.Cmd {
 	args := append([]string{"--role", name, "--address", address, "--pki", filepath.Join(b.dir, "pki")}, more...)
 	return exec.Command(b.self, args...) // #nosec G204 -- this command
 }
 
-// start starts a process and waits until it answers what is measured.
+// start starts a process and waits until it answers a request of the measurement.
 func (b *bench) start(ctx context.Context, name string, command func(address string) *exec.Cmd) (*target, error) {
 	address, err := local.FreeAddress()
 	if err != nil {
@@ -280,7 +280,7 @@ func (b *bench) start(ctx context.Context, name string, command func(address str
 	return nil, fmt.Errorf("%s does not answer: %w", name, err)
 }
 
-// listen opens a role's listener.
+// listen opens the listener of a role.
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 }

@@ -27,11 +27,11 @@ const (
 	events      = 400
 	commandSend = 64 << 20
 	idleWatches = 20_000
-	// idleSettled is how long nothing is done before memory is read.
+	// idleSettled is the time without requests before memory is read.
 	idleSettled = 5 * time.Second
 )
 
-// measureStub measures all that hangs on the proxies alone.
+// measureStub measures everything that depends on the proxies alone.
 func (b *bench) measureStub(ctx context.Context, of targets) error {
 	if err := b.compare(ctx, "GET of 1 KiB", of); err != nil {
 		return err
@@ -76,8 +76,8 @@ func (b *bench) measureStub(ctx context.Context, of targets) error {
 	return b.idle(ctx, of.gateway)
 }
 
-// measureServer measures a GET that a kube-apiserver answers: through the plain proxy it is
-// impersonated by fixed headers.
+// measureServer measures a GET that a kube-apiserver answers. The plain proxy sets fixed
+// impersonation headers.
 func (b *bench) measureServer(ctx context.Context, of targets) error {
 	if err := b.compare(ctx, "GET of a ConfigMap", of); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (b *bench) measureServer(ctx context.Context, of targets) error {
 	return b.oneCaller(ctx, of)
 }
 
-// handshakes counts the connections to the cluster that many short requests take.
+// handshakes prints how many connections to the cluster many short requests open.
 func (b *bench) handshakes(ctx context.Context, t *target) error {
 	before, err := b.opened(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (b *bench) handshakes(ctx context.Context, t *target) error {
 	return err
 }
 
-// opened returns how many connections the stub has had, but those by which it was asked.
+// opened returns how many connections the stub has had, without those of this function.
 func (b *bench) opened(ctx context.Context) (int64, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
@@ -136,7 +136,7 @@ func (b *bench) opened(ctx context.Context) (int64, error) {
 	return n - b.asked, err
 }
 
-// lists returns how many MB of large answers a second come through.
+// lists returns the throughput of large responses in MB/s.
 func (b *bench) lists(ctx context.Context, t *target) (float64, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
@@ -152,7 +152,7 @@ func (b *bench) lists(ctx context.Context, t *target) (float64, error) {
 	return lists * largeBytes / 1e6 / time.Since(began).Seconds(), nil
 }
 
-// events returns the median of how many ms after an event its watcher has it.
+// events returns the median delay of a watch event in ms.
 func (b *bench) events(ctx context.Context, t *target) (float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -178,7 +178,7 @@ func (b *bench) events(ctx context.Context, t *target) (float64, error) {
 	return median(late), nil
 }
 
-// exec returns how many MB a second come back of what is sent over an upgraded connection.
+// exec returns the throughput of an echo over an upgraded connection in MB/s.
 func (b *bench) exec(ctx context.Context, t *target) (float64, error) {
 	u, err := url.Parse(t.base)
 	if err != nil {
@@ -215,7 +215,7 @@ func (b *bench) exec(ctx context.Context, t *target) (float64, error) {
 	return commandSend / 1e6 / time.Since(began).Seconds(), errors.Join(err, <-sent)
 }
 
-// idle opens watches to which nothing happens, and prints what they take of memory.
+// idle opens watches without events, and prints the memory that they use.
 func (b *bench) idle(ctx context.Context, t *target) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -256,7 +256,7 @@ func (b *bench) idle(ctx context.Context, t *target) error {
 	return err
 }
 
-// measureImpersonation shows what the cluster's own impersonation costs, without any proxy.
+// measureImpersonation prints what the cluster's own impersonation costs without a proxy.
 func (b *bench) measureImpersonation(ctx context.Context) error {
 	config, err := b.impersonator()
 	if err != nil {
@@ -277,12 +277,13 @@ func (b *bench) measureImpersonation(ctx context.Context) error {
 	return nil
 }
 
-// impersonator returns what reaches the server as the gateway does.
+// impersonator returns the configuration with which the gateway reaches the server.
 func (b *bench) impersonator() (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", b.server.Kubeconfig("kubetenant-gateway-impersonator"))
 }
 
-// directly returns how long a request takes in the middle, of many one after the other.
+// directly returns the median duration of many requests that are sent one after the other. If as is
+// not empty, the requests impersonate that user.
 func (b *bench) directly(ctx context.Context, config *rest.Config, as string) (time.Duration, error) {
 	config = rest.CopyConfig(config)
 	if as != "" {

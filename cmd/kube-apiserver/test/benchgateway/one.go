@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// oneCaller measures a caller that sends one request after the other. It prints the median time and the
-// CPU of the process for each target.
+// oneCaller measures a caller that sends one request after the other. It prints the median time and
+// the CPU of the process for each target.
 func (b *bench) oneCaller(ctx context.Context, of targets) error {
 	all := []*target{of.plain, of.twin, of.gateway}
 	took, cpu := make([][]time.Duration, len(all)), make([][]time.Duration, len(all))
@@ -32,7 +32,8 @@ func (b *bench) oneCaller(ctx context.Context, of targets) error {
 	return nil
 }
 
-// sequence returns the median time of requests one after the other, and the CPU of each.
+// sequence returns the median time of requests that are sent one after the other, and the CPU of
+// each.
 func (b *bench) sequence(ctx context.Context, t *target) (p50, cpu time.Duration, err error) {
 	c := b.client()
 	defer c.CloseIdleConnections()

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/gateway"
 )
 
-// What is asked, in the tenant's namespace.
+// Paths of the requests, in the tenant's namespace.
 const (
 	inNamespace = "/api/v1/namespaces/acme--web/"
 	small       = inNamespace + "configmaps/settings"
@@ -30,20 +30,20 @@ const (
 	idle        = inNamespace + "pods?watch=true"
 	ticking     = inNamespace + "services?watch=true"
 	command     = inNamespace + "pods/p/exec"
-	// connections tells how many connections the stub has had.
+	// connections is the path that returns how many connections the stub has had.
 	connections = "/connections"
 )
 
 const (
 	largeBytes = 10 << 20
 	tickEvery  = 5 * time.Millisecond
-	// streams that a connection bears, as with kube-apiserver (k8s.io/apiserver
-	// pkg/server/secure_serving.go, v0.37.1: 100 to 1,000).
+	// streams is the limit of concurrent streams in a connection. The limit of kube-apiserver is
+	// 100 to 1,000 (k8s.io/apiserver pkg/server/secure_serving.go, v0.37.1).
 	streams = 1000
 )
 
-// serveStub answers as a kube-apiserver that has nothing to do: small and large answers, watches
-// without events and with many, and an echo.
+// serveStub answers like a kube-apiserver that has nothing to do. It serves small and large
+// responses, watches without events and with many events, and an echo.
 func serveStub(ctx context.Context, address, pki string) error {
 	listener, err := listen(ctx, address)
 	if err != nil {
@@ -59,7 +59,7 @@ func serveStub(ctx context.Context, address, pki string) error {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(object)
 	})
-	mux.HandleFunc("/apis/authentication.k8s.io/", http.NotFound) // it does not say who the gateway is
+	mux.HandleFunc("/apis/authentication.k8s.io/", http.NotFound) // no SelfSubjectReview
 	mux.HandleFunc(large, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(list)))
 		_, _ = w.Write(list)
@@ -89,7 +89,7 @@ func serveStub(ctx context.Context, address, pki string) error {
 	return until(ctx, server, listener, pki, "kube-apiserver")
 }
 
-// echo upgrades and sends back what comes.
+// echo upgrades a connection and sends back what it receives.
 func echo(w http.ResponseWriter, _ *http.Request) {
 	conn, buffered, err := w.(http.Hijacker).Hijack()
 	if err != nil {
@@ -102,8 +102,8 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// serveProxy passes requests on as they come, but for who asks, over the gateway's transports: what
-// a reverse proxy costs anyway.
+// serveProxy forwards requests over the gateway's transports. It changes only the credentials, so
+// it shows what any reverse proxy costs.
 func serveProxy(ctx context.Context, address, pki, upstream string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", upstream)
 	if err != nil {
@@ -123,7 +123,7 @@ func serveProxy(ctx context.Context, address, pki, upstream string) error {
 	}
 	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
 		p.SetURL(to)
-		p.Out.Header.Del("Authorization") // it has its own
+		p.Out.Header.Del("Authorization") // the transport sets its own
 		if strings.HasPrefix(upstream, "/") && strings.Contains(upstream, "impersonator") {
 			p.Out.Header.Set("Impersonate-User", "alice")
 			p.Out.Header["Impersonate-Group"] = []string{"dev", "tenant:acme"}

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// outcome is what became of one test: passed, failed, skipped, pending, crashed
-// with its process or absent.
+// outcome is the result of one test: passed, failed, skipped, pending, crashed or absent. A crashed
+// test ended its process.
 type outcome string
 
 const (
@@ -34,21 +34,22 @@ const (
 	crashed outcome = "crashed"
 )
 
-// process stands for the process of tests where it fails and none of them does.
+// process is the name under which a test process fails if none of its tests fails.
 const process = "(the process)"
 
-// difference is one that is by design: a test that does not go the same way on both servers.
+// difference is a test whose outcome differs between the servers. A difference by design has a
+// Reason.
 type difference struct {
 	Package string `json:"package"`
 	Test    string `json:"test"`
-	// Vanilla and Tenancy are its outcomes.
+	// Vanilla and Tenancy are the outcomes on upstream's server and on the composed one.
 	Vanilla outcome `json:"vanilla"`
 	Tenancy outcome `json:"tenancy"`
 	Reason  string  `json:"reason"`
 }
 
 func readDifferences(path string) ([]difference, error) {
-	text, err := os.ReadFile(path) // #nosec G304 -- the caller's
+	text, err := os.ReadFile(path) // #nosec G304 -- a path from the caller
 	if err != nil {
 		return nil, err
 	}
@@ -64,20 +65,20 @@ func readDifferences(path string) ([]difference, error) {
 	return list, nil
 }
 
-// compared is what became of a suite's tests on both servers.
+// compared is the result of a suite on both servers.
 type compared struct {
 	suite
 	vanilla, tenancy map[string]outcome
 	took             [2]time.Duration
-	listed           []difference // that are by design, and so
-	unlisted         []difference // that are not on the list
-	untrue           []difference // on the list, and not so
+	listed           []difference // differences on the list
+	unlisted         []difference // differences that are not on the list
+	untrue           []difference // entries of the list that do not apply
 }
 
 func (c *compared) asDesigned() bool { return len(c.unlisted)+len(c.untrue) == 0 }
 
-// compare runs the tests of a suite on both servers. Tests that differ and are not on the list are
-// run once more on both, alone: many depend on how busy the machine is.
+// compare runs the tests of a suite on both servers. Tests that differ and are not on the list run
+// again on both servers, without the others. Many of them depend on the load of the machine.
 func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference) (*compared, error) {
 	c := &compared{suite: s}
 	begun := time.Now()
@@ -118,7 +119,7 @@ func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference)
 	return c, nil
 }
 
-// judge tells what differs, and whether that is by design.
+// judge determines the differences and whether they are on the list.
 func (c *compared) judge(byDesign []difference) {
 	c.listed, c.unlisted, c.untrue = nil, nil, nil
 	names := map[string]outcome{}
@@ -149,8 +150,8 @@ func (c *compared) judge(byDesign []difference) {
 	}
 }
 
-// differsAbove reports whether a test that this one is in goes another way: those in it
-// may not have been reached.
+// differsAbove reports whether the outcomes of a parent of a test differ. Its subtests may then not
+// have run.
 func (c *compared) differsAbove(name string) bool {
 	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
 		if c.vanilla[name[:i]] != c.tenancy[name[:i]] {
@@ -160,8 +161,9 @@ func (c *compared) differsAbove(name string) bool {
 	return false
 }
 
-// runTests runs the tests of a suite on one server; names, where given, are the only ones. Where
-// one takes the process with it twice, it has crashed, and those behind it are run in another.
+// runTests runs the tests of a suite on one server. If names is not empty, it runs only these
+// tests. If a test ends the process, the remaining tests run in a new process. A test has crashed
+// if it ends two processes in succession.
 func (w *workplace) runTests(ctx context.Context, s suite, server string, names []string) (map[string]outcome, error) {
 	all, before := map[string]outcome{}, ""
 	for round := 0; ; round++ {
@@ -180,7 +182,7 @@ func (w *workplace) runTests(ctx context.Context, s suite, server string, names 
 		if lost == "" || s.specs || round > 20 {
 			return all, nil
 		}
-		if lost == before { // not by what another left behind
+		if lost == before { // the second time, so no earlier test is the cause
 			all[lost] = crashed
 		}
 		before = lost
@@ -197,8 +199,8 @@ func topLevel(of map[string]outcome) []string {
 	return names
 }
 
-// runOnce runs one process of tests, and returns the test that it ended in, if it
-// did not come to its end.
+// runOnce runs one process of tests. If the process did not finish, it also returns the test that
+// was running.
 func (w *workplace) runOnce(
 	ctx context.Context, s suite, server string, args []string,
 ) (found map[string]outcome, lost string, err error) {
@@ -217,7 +219,7 @@ func (w *workplace) runOnce(
 	if err != nil || len(module) != 1 {
 		return nil, "", errors.Join(fmt.Errorf("no copy of %s", s.module), err)
 	}
-	cmd := exec.CommandContext(ctx, w.binary(s), args...) // #nosec G204 -- our own
+	cmd := exec.CommandContext(ctx, w.binary(s), args...) // #nosec G204 -- our own binary
 	cmd.Dir = filepath.Join(module[0], s.path)
 	inherited := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, tenancyConfig+"=")
@@ -242,7 +244,7 @@ func (w *workplace) runOnce(
 	if err != nil {
 		return nil, "", err
 	}
-	if s.specs { // which stand beside plain tests, and are in one
+	if s.specs { // all Ginkgo specs run within one plain test
 		if lost != "" {
 			found[lost] = crashed
 		}
@@ -254,13 +256,13 @@ func (w *workplace) runOnce(
 		lost = ""
 	}
 	if exit != nil && lost == "" && !slices.Contains(slices.Collect(maps.Values(found)), failed) {
-		found[process] = failed // upstream's look for goroutines that were left behind
+		found[process] = failed // for example, upstream's check for leaked goroutines
 	}
 	return found, lost, nil
 }
 
 func appendTo(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- our own
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- our own file
 	if err != nil {
 		return err
 	}
@@ -272,7 +274,7 @@ var result = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
 
 var begun = regexp.MustCompile(`^=== (?:RUN|CONT) +([^/\s]+)$`)
 
-// readTests reads what go test -v says, and returns the test that began and did not end.
+// readTests reads the output of go test -v. It also returns the test that started and did not end.
 func readTests(from io.Reader) (found map[string]outcome, lost string, err error) {
 	words := map[string]outcome{"PASS": passed, "FAIL": failed, "SKIP": "skipped"}
 	found = map[string]outcome{}
@@ -293,11 +295,11 @@ func readTests(from io.Reader) (found map[string]outcome, lost string, err error
 	return found, lost, lines.Err()
 }
 
-// readSpecs reads a report of Ginkgo's.
+// readSpecs reads a report of Ginkgo.
 func readSpecs(path string) (map[string]outcome, error) {
-	text, err := os.ReadFile(path) // #nosec G304 -- our own
+	text, err := os.ReadFile(path) // #nosec G304 -- our own file
 	if errors.Is(err, os.ErrNotExist) {
-		return map[string]outcome{}, nil // it ended before
+		return map[string]outcome{}, nil // the process ended before it wrote the report
 	}
 	var reports []struct {
 		SpecReports []struct {
@@ -325,7 +327,7 @@ func readSpecs(path string) (map[string]outcome, error) {
 	return out, nil
 }
 
-// count counts the tests of an outcome, subtests left out.
+// count returns the number of tests with an outcome, without subtests.
 func count(of map[string]outcome, want outcome) int {
 	n := 0
 	for name, is := range of {

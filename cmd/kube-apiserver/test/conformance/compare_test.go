@@ -63,7 +63,8 @@ func TestReadSpecs(t *testing.T) {
 	}
 }
 
-// TestJudge: what differs must be on the list, and what is on the list must differ.
+// TestJudge checks that every difference must be on the list, and that every entry of the list must
+// apply.
 func TestJudge(t *testing.T) {
 	s := suite{module: "m", path: "p"}
 	listed := difference{"m/p", "TestByDesign", "passed", "failed", "because"}

@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command conformance runs test suites that nobody here wrote, upstream's integration tests and
-// controller-runtime's envtest packages, against upstream's kube-apiserver and against the composed
-// one, and compares test by test. What differs must stand on a list, each with its reason, and what
-// stands there must differ.
+// Command conformance runs test suites of other projects against upstream's kube-apiserver and
+// against the composed one. The suites are upstream's integration tests and controller-runtime's
+// envtest packages. The command compares the outcome of each test. Every difference must be on a
+// list with its reason, and every entry of the list must apply.
 package main
 
 import (
@@ -31,7 +31,8 @@ func main() {
 	}
 }
 
-// errDiffers says that something differs that is not on the list, or that something on it does not.
+// errDiffers reports a difference that is not on the list, or an entry of the list that does not
+// apply.
 var errDiffers = errors.New("the servers differ in what is not on the list, or the list says more than is true")
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -85,9 +86,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // suite is a package whose tests are run.
 type suite struct {
-	module string // of the two below
-	path   string // in the module
-	// specs says that there are specs of Ginkgo among its tests.
+	module string // one of the two modules below
+	path   string // the package's path in the module
+	// specs reports whether the tests contain Ginkgo specs.
 	specs bool
 }
 
@@ -98,7 +99,7 @@ const (
 
 func (s suite) name() string { return s.module + "/" + s.path }
 
-// suites are all packages, those of a module in the order of their paths.
+// suites returns all packages. The packages of a module are in the order of their paths.
 func suites() []suite {
 	var all []suite
 	for _, path := range []string{
@@ -117,7 +118,7 @@ func suites() []suite {
 	return all
 }
 
-// choose returns the suites whose names end in one of those given.
+// choose returns the suites with the given paths. If only is empty, it returns all suites.
 func choose(only string) ([]suite, error) {
 	if only == "" {
 		return suites(), nil
@@ -137,7 +138,7 @@ func choose(only string) ([]suite, error) {
 	return chosen, nil
 }
 
-// binary is where the tests of a suite are compiled to.
+// binary returns the path of a suite's compiled tests.
 func (w *workplace) binary(s suite) string {
 	return filepath.Join(w.dir, strings.NewReplacer("/", "_").Replace(s.path)+".test")
 }

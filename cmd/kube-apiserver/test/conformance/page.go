@@ -12,20 +12,20 @@ import (
 	"strings"
 )
 
-// The table stands between these lines of the page.
+// The table is between these lines of the page.
 const (
 	begin = "<!-- written by make test-upstream -->\n"
 	end   = "<!-- end -->\n"
 )
 
-// row is what the page tells of a suite.
+// row is a suite's row of the table.
 type row struct {
 	Vanilla, Tenancy string
 	Listed           []difference
 	AsDesigned       bool
 }
 
-// keep keeps a suite's row for the page.
+// keep stores a suite's row for the page.
 func (w *workplace) keep(c *compared) error {
 	text, err := json.Marshal(row{counts(c.vanilla), counts(c.tenancy), c.listed, c.asDesigned()})
 	if err != nil {
@@ -34,10 +34,10 @@ func (w *workplace) keep(c *compared) error {
 	return os.WriteFile(w.binary(c.suite)+".json", text, 0o600)
 }
 
-// writePage writes the table of all results into a page: those of this run, and what
-// is left of earlier ones.
+// writePage writes the table into a page. Suites that did not run have the results of an earlier
+// run, if there is one.
 func (w *workplace) writePage(path string) error {
-	page, err := os.ReadFile(path) // #nosec G304 -- the caller's
+	page, err := os.ReadFile(path) // #nosec G304 -- a path from the caller
 	if err != nil {
 		return err
 	}
@@ -76,10 +76,10 @@ func (w *workplace) writePage(path string) error {
 		table.WriteString("\n" + reasons)
 	}
 	text := bytes.Join([][]byte{before, []byte(begin), []byte(table.String()), []byte(end), after}, nil)
-	return os.WriteFile(path, text, 0o600) // #nosec G703 -- the caller's
+	return os.WriteFile(path, text, 0o600) // #nosec G703 -- a path from the caller
 }
 
-// counts are the tests by their outcomes, subtests left out.
+// counts returns the number of tests with each outcome, without subtests.
 func counts(of map[string]outcome) string {
 	var parts []string
 	for _, o := range []outcome{"passed", "failed", "skipped", "pending", "crashed", "panicked", "timedout"} {

@@ -19,29 +19,29 @@ import (
 	"time"
 )
 
-// workplace is where the modules are copied to and their tests compiled and run.
+// workplace copies the modules, and compiles and runs their tests.
 type workplace struct {
 	bin, dir string
 	timeout  time.Duration
 	out      io.Writer
 }
 
-// tenancyConfig names the variable by which a test's server is told to have
-// tenancy: one binary serves both.
+// tenancyConfig is the environment variable that enables tenancy in a test's server. The same test
+// binary runs with both servers.
 const tenancyConfig = "KUBETENANT_CONFIG"
 
-// versionOfControllerRuntime is the one whose tests are run; Kubernetes' is
-// the one that is composed.
+// versionOfControllerRuntime is the version of controller-runtime whose tests run. The version of
+// Kubernetes is that of the composed server.
 const versionOfControllerRuntime = "v0.25.2"
 
-// hook is a place in upstream's test servers where a server's configuration is made, or where they
-// wait for what will not come.
+// hook is a replacement in upstream's test servers. It changes code that builds a server's
+// configuration, or the timeout for an event that does not occur.
 type hook struct{ file, old, new string }
 
 const importOfApp = "\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n"
 
-// hooks are all such places. What is not found is an error: the tests would run
-// against nothing but upstream's.
+// hooks returns all replacements. Code that is not found is an error, because the tests would
+// otherwise run against upstream's server only.
 func hooks() []hook {
 	ours := importOfApp + "\tkubetenant \"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app\"\n"
 	one, other := "cmd/kube-apiserver/app/testing/testserver.go", "test/integration/framework/test_server.go"
@@ -96,7 +96,7 @@ func (w *workplace) prepare(ctx context.Context, all []suite) error {
 				return err
 			}
 			copied[s.module] = dir
-			if s.module == kubernetes { // the test servers of custom resources write beside themselves
+			if s.module == kubernetes { // its test servers write into their own folder
 				if _, err = w.copyModule(ctx, "k8s.io/apiextensions-apiserver"); err != nil {
 					return err
 				}
@@ -129,13 +129,13 @@ var namespaces = []string{
 	"clean-ns-1", "clean-ns-2", "clean-ns-3", "clean-ns-4",
 }
 
-// tenancy is a configuration with every default, but that all people in the suites, and their
-// service accounts, are the system tenant's: they bring no tenants.
+// tenancy returns a configuration with the defaults, except that all users and service accounts of
+// the suites belong to the system tenant. The suites have no tenants.
 func tenancy() string {
 	var prefixes []string
 	for c := '0'; c <= 'z'; c++ {
 		switch {
-		case c == 's': // system:anonymous is nobody's
+		case c == 's': // without "sy", because system:anonymous has no tenant
 			for second := 'a'; second < 'y'; second++ {
 				prefixes = append(prefixes, "s"+string(second))
 			}
@@ -148,8 +148,8 @@ func tenancy() string {
 		"  systemSubjects: { userPrefixes: [\"system:bootstrap:\", \"" + strings.Join(prefixes, `", "`) + "\"] }\n"
 }
 
-// prepareAssets puts what envtest starts into a folder for each server: the composed one
-// is started with tenancy.
+// prepareAssets writes the programs that envtest starts into a folder for each server. The composed
+// server starts with tenancy.
 func (w *workplace) prepareAssets(ctx context.Context) error {
 	if err := os.WriteFile(w.config(), []byte(tenancy()), 0o600); err != nil {
 		return err
@@ -185,10 +185,10 @@ func (w *workplace) prepareAssets(ctx context.Context) error {
 	return nil
 }
 
-// started is the file of the processes that envtest has started.
+// started returns the path of the file that lists the processes that envtest has started.
 func (w *workplace) started() string { return filepath.Join(w.dir, "started") }
 
-// endLeft ends what envtest has started and some suites leave behind.
+// endLeft ends the processes that envtest started and some suites do not stop.
 func (w *workplace) endLeft() error {
 	text, err := os.ReadFile(w.started())
 	if errors.Is(err, os.ErrNotExist) {
@@ -211,8 +211,8 @@ func (w *workplace) endLeft() error {
 	return errors.Join(err, os.Remove(w.started()))
 }
 
-// copyModule copies a module whole, as its tests write beside themselves,
-// and puts the hooks into it.
+// copyModule copies a whole module, because its tests write into its folders. It applies the hooks
+// to the copy.
 func (w *workplace) copyModule(ctx context.Context, module string) (string, error) {
 	query := []string{"list", "-m", "-json", module}
 	if module == controllerRuntime {
@@ -253,7 +253,7 @@ func (w *workplace) copyModule(ctx context.Context, module string) (string, erro
 	return to, w.replace(ctx, to)
 }
 
-// unimport takes out the imports that the hooks leave without use.
+// unimport removes the imports that are unused after the hooks.
 func unimport(text []byte) []byte {
 	for path, name := range map[string]string{
 		"k8s.io/apimachinery/pkg/runtime":                                      "runtime.",
@@ -275,7 +275,7 @@ func unimport(text []byte) []byte {
 	return text
 }
 
-// replace writes a module file that takes Kubernetes from the copy.
+// replace writes a module file that replaces Kubernetes by the copy.
 func (w *workplace) replace(ctx context.Context, kubernetesDir string) error {
 	for from, to := range map[string]string{
 		"go.mod": w.modFile(),
@@ -292,9 +292,9 @@ func (w *workplace) replace(ctx context.Context, kubernetesDir string) error {
 	return w.command(ctx, "", "go", "mod", "edit", "-replace="+kubernetes+"="+kubernetesDir, w.modFile())
 }
 
-// command runs a command to its end, and shows what it says where it fails.
+// command runs a command. If the command fails, the error contains its output.
 func (w *workplace) command(ctx context.Context, dir string, args ...string) error {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- our own
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- our own command
 	cmd.Dir = dir
 	said, err := cmd.CombinedOutput()
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// policies reads one file in both; upstream's has no tenants, so the lines are about any.
+// policies loads the same lines into both evaluators. Upstream has no tenants, so our lines apply
+// to any tenant and to the namespaces of any tenant.
 func policies(tb testing.TB, lines []map[string]any) (upstream.PolicyList, *abac.Policy) {
 	tb.Helper()
 	var theirs, ours strings.Builder
@@ -90,21 +91,21 @@ func randomLine(r *rand.Rand) map[string]any {
 	maybe("apiGroup", []string{"", "apps", "*"})
 	maybe("nonResourcePath", []string{"", "", "*", "/healthz", "/api*"})
 	if line["resource"] == nil && line["nonResourcePath"] == nil {
-		line["resource"] = "pods" // a line for nothing is refused
+		line["resource"] = "pods" // a line that matches nothing is rejected
 	}
 	return line
 }
 
-// TestABACDecidesLikeUpstream: for lines about any tenant and any space the decisions
-// are upstream's, but for what is never allowed here: impersonation, connecting by a
-// readonly line, and nothing.
+// TestABACDecidesLikeUpstream checks that lines for any tenant and any tenant's namespaces decide
+// as upstream does. The exceptions are requests that our evaluator never allows: impersonation,
+// connecting with a readonly line, and a request without a resource and a path.
 func TestABACDecidesLikeUpstream(t *testing.T) {
 	id, err := tenant.Parse("a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test's
+	r := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test
 	allowed := 0
 	for range 400 {
 		var lines []map[string]any
@@ -120,7 +121,7 @@ func TestABACDecidesLikeUpstream(t *testing.T) {
 			}
 			want, _, _ := theirs.Authorize(t.Context(), a)
 			got := ours.Allows(id, authz.Space{ID: id}, a)
-			if a.Verb == "impersonate" || a.Resource+a.Path == "" { // upstream takes nothing for a match
+			if a.Verb == "impersonate" || a.Resource+a.Path == "" { // upstream allows an empty request
 				continue
 			}
 			if got != (want == authorizer.DecisionAllow) {
@@ -136,7 +137,7 @@ func TestABACDecidesLikeUpstream(t *testing.T) {
 	}
 }
 
-// BenchmarkABAC: 100,000 lines about as many users.
+// BenchmarkABAC has 100,000 lines, each for another user.
 func BenchmarkABAC(b *testing.B) {
 	id, err := tenant.Parse("a")
 	if err != nil {

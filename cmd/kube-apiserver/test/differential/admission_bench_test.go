@@ -18,7 +18,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	_ "k8s.io/kubernetes/pkg/apis/core/install" // the internal version
+	_ "k8s.io/kubernetes/pkg/apis/core/install" // registers the internal version
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
@@ -69,9 +69,9 @@ func benchedPod() *corev1.Pod {
 	return pod
 }
 
-// BenchmarkAdmission runs a Pod's create and a ConfigMap's update through all plugins, as they
-// stand in a server that knows no client: nothing they ask for takes the network. Beside it is
-// upstream's conversion of the Pod, the least that any webhook or policy costs.
+// BenchmarkAdmission runs the create of a Pod and the update of a ConfigMap through all plugins.
+// The server has no client, so no plugin uses the network. Upstream's conversion of the Pod is
+// measured for comparison. It is the least cost of any webhook or policy.
 func BenchmarkAdmission(b *testing.B) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, owner := range map[string]string{"acme--web": "acme", "kube-system": "system"} {
@@ -148,7 +148,7 @@ func BenchmarkAdmission(b *testing.B) {
 	is := was.DeepCopyObject()
 	b.Run("update a ConfigMap of the system", func(b *testing.B) {
 		a := admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "kube-system", "c",
-			// nothing changes it
+			// No plugin changes the ConfigMap.
 			corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Update, nil, false, controller)
 		b.ReportAllocs()
 		for b.Loop() {

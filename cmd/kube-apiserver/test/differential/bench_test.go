@@ -29,7 +29,7 @@ func rules() []rbacv1.PolicyRule {
 	}
 }
 
-// meta is what an object's metadata looks like in an informer, which drops managed fields.
+// meta returns the metadata of an object in an informer, without managed fields.
 func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace:         namespace,
@@ -79,7 +79,7 @@ func get(name, namespace string, groups ...string) *authorizer.AttributesRecord 
 	}
 }
 
-// measure asks both evaluators the same, upstream's first.
+// measure measures the same request with both evaluators, upstream's first.
 func measure(b *testing.B, w *world, a *authorizer.AttributesRecord, want authorizer.Decision) {
 	b.Helper()
 	for _, e := range []struct {
@@ -97,7 +97,7 @@ func measure(b *testing.B, w *world, a *authorizer.AttributesRecord, want author
 	}
 }
 
-// BenchmarkClusterRoleBindings: what others have costs nothing.
+// BenchmarkClusterRoleBindings shows that the bindings of other subjects cost nothing.
 func BenchmarkClusterRoleBindings(b *testing.B) {
 	for _, n := range []int{100, 10_000, 100_000} {
 		w := withRoles()
@@ -113,7 +113,7 @@ func BenchmarkClusterRoleBindings(b *testing.B) {
 	}
 }
 
-// BenchmarkRoleBindings: 10 in each of 10,000 namespaces.
+// BenchmarkRoleBindings has 10 bindings in each of 10,000 namespaces.
 func BenchmarkRoleBindings(b *testing.B) {
 	w := withRoles()
 	for ns := range 10_000 {
@@ -127,7 +127,8 @@ func BenchmarkRoleBindings(b *testing.B) {
 	b.Run("deny", func(b *testing.B) { measure(b, w, get("alice", "ns-05000", "team"), authorizer.DecisionNoOpinion) })
 }
 
-// BenchmarkIndexUpdate: one binding is changed; alone, and of a group that has 10,000.
+// BenchmarkIndexUpdate changes one binding. Its subject has no other binding, or is a group with
+// 10,000.
 func BenchmarkIndexUpdate(b *testing.B) {
 	w := withRoles()
 	for i := range 100_000 {
@@ -147,7 +148,7 @@ func BenchmarkIndexUpdate(b *testing.B) {
 		w.index.Set(one)
 	}
 	b.Run("binding of a group with 10000", func(b *testing.B) {
-		for i := 0; b.Loop(); i++ { // each in its turn: the list has no favourite
+		for i := 0; b.Loop(); i++ { // each binding in turn, not always at the same place in the list
 			w.index.Set(all[i*7919%len(all)])
 		}
 	})
@@ -162,7 +163,7 @@ func BenchmarkIndexUpdate(b *testing.B) {
 	})
 }
 
-// BenchmarkIndexMemory reports what 100,000 objects take, and the index beside them.
+// BenchmarkIndexMemory reports the memory of 100,000 objects and of their index.
 func BenchmarkIndexMemory(b *testing.B) {
 	for b.Loop() {
 		before := heap()

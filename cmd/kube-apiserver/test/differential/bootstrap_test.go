@@ -17,8 +17,8 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// TestBootstrapPolicy holds the roles that "kubectl tenant test" puts behind a scenario against
-// those that this release's server makes. "make golden" writes them anew.
+// TestBootstrapPolicy compares the roles that "kubectl tenant test" adds to a scenario with those
+// that this release's server creates. "make golden" updates the file.
 func TestBootstrapPolicy(t *testing.T) {
 	const path = "../../../../internal/simulate/scenario/bootstrap.jsonl"
 	var want bytes.Buffer
@@ -74,7 +74,7 @@ func TestBootstrapPolicy(t *testing.T) {
 	}
 }
 
-// aggregate fills a role as the aggregation controller does.
+// aggregate adds the rules to a role as the aggregation controller does.
 func aggregate(t *testing.T, role *rbacv1.ClusterRole, all []rbacv1.ClusterRole) {
 	t.Helper()
 	if role.AggregationRule == nil {

@@ -205,7 +205,7 @@ func TestUsage(t *testing.T) {
 			}
 			got, err := quota.Usage(of, obj, nil, time.Now())
 			if of == resourcev1.Resource("resourceclaims") {
-				got = classes.Extend(got) // a Pod has one name for its devices upstream
+				got = classes.Extend(got) // for a ResourceClaim, upstream returns all names of a device
 			}
 			if err != nil || !upstreamquota.Equals(upstreamquota.RemoveZeros(got), upstreamquota.RemoveZeros(want)) {
 				t.Fatalf("%s: %v, upstream %v: %v; %+v", of.Resource, got, want, err, obj)

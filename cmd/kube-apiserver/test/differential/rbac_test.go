@@ -23,12 +23,12 @@ import (
 	"github.com/kubetenant/kubetenant/authz/rbac"
 )
 
-// pairs is how many pairs of a policy and a request the differential test makes.
+// pairs defines the flag for the number of random pairs of a policy and a request.
 func pairs() *int { return flag.Int("pairs", 0, "random pairs of policy and request; 0 for 1,000,000") }
 
 var pairsFlag = pairs()
 
-// world is one random RBAC policy, in upstream's evaluator and in ours.
+// world is a random RBAC policy in upstream's evaluator and in ours.
 type world struct {
 	upstream *upstream.RBACAuthorizer
 	ours     *rbac.Evaluator
@@ -64,7 +64,7 @@ func kindOf(obj any) string {
 }
 
 func (w *world) set(obj any) {
-	_ = w.stores[kindOf(obj)].Update(obj) // of an object with a name: it cannot fail
+	_ = w.stores[kindOf(obj)].Update(obj) // the object has a name, so this cannot fail
 	w.index.Set(obj)
 }
 
@@ -73,7 +73,8 @@ func (w *world) delete(obj any) {
 	w.index.Delete(obj)
 }
 
-// Few values, so that they meet; among them those that mean something and those that nearly do.
+// Each list is short, so that random values often match. It contains special values and values that
+// are similar to them.
 var (
 	names = []string{
 		"", "a", "a", "a", "b", "*", "system:masters", "system:serviceaccount:ns1:sa", "system:serviceaccount:ns2:sa",
@@ -174,7 +175,7 @@ func randomRequest(r *rand.Rand) authorizer.AttributesRecord {
 	return a
 }
 
-// aimed makes a request that some rule is likely to allow.
+// aimed returns a request that some rule is likely to allow.
 func (w *world) aimed(r *rand.Rand) authorizer.AttributesRecord {
 	a := randomRequest(r)
 	kind := pick(r, []string{"RoleBinding", "ClusterRoleBinding"})
@@ -241,26 +242,27 @@ func (w *world) aimed(r *rand.Rand) authorizer.AttributesRecord {
 	return a
 }
 
-// allowedForm is the form of upstream's reasons: which of several bindings it
-// names depends on its luck.
+// allowedForm matches upstream's reasons. If several bindings allow a request, upstream names any
+// of them.
 var allowedForm = regexp.MustCompile(`^RBAC: allowed by (Cluster)?RoleBinding "[^"]*" of (Cluster)?Role "[^"]*" to ` +
 	`(User|Group|ServiceAccount) "[^"]*"$`)
 
-// reasonSet is a reason whose parts stand in no order.
+// reasonSet returns the parts of a reason in a fixed order.
 func reasonSet(reason string) []string {
 	parts := strings.Split(strings.Trim(strings.TrimPrefix(reason, "RBAC: "), "[]"), ", ")
 	slices.Sort(parts)
 	return parts
 }
 
-// TestRBACDecidesLikeUpstream makes random policies by random changes, and random requests of each.
+// TestRBACDecidesLikeUpstream changes a random policy step by step, and compares the decisions
+// about random requests after each step.
 func TestRBACDecidesLikeUpstream(t *testing.T) {
 	n := *pairsFlag
 	if n == 0 {
 		n = 1_000_000
 	}
 	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test's
+	r := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test
 	allowed, dangling := 0, 0
 	for done := 0; done < n; {
 		w := newWorld()

@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// benched returns a server and acme's client of it.
+// benched returns a server and a client with acme's credentials.
 func benched(b *testing.B, dir string) (*localserver.Server, *http.Client) {
 	b.Helper()
 	s, err := localserver.Start(context.Background(), filepath.Join(os.Getenv("KUBETENANT_BIN"), "kubetenant-local"), dir,
@@ -52,7 +52,7 @@ func benched(b *testing.B, dir string) (*localserver.Server, *http.Client) {
 	return s, c
 }
 
-// longChain is a chain of n authorities of P-521 keys that claims to be signed by a server's.
+// longChain returns a chain of n authorities with P-521 keys. It claims that the issuer signed it.
 func longChain(b *testing.B, n int, issuer pkix.Name) tls.Certificate {
 	b.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
@@ -84,7 +84,7 @@ func longChain(b *testing.B, n int, issuer pkix.Name) tls.Certificate {
 	return out
 }
 
-// p99 is the latency of requests, one after the other, for a while.
+// p99 returns the 99th percentile of the latency of requests that are sent one after the other.
 func p99(b *testing.B, c *http.Client, url string, during time.Duration) time.Duration {
 	b.Helper()
 	var all []time.Duration
@@ -102,7 +102,8 @@ func p99(b *testing.B, c *http.Client, url string, during time.Duration) time.Du
 	return all[len(all)*99/100]
 }
 
-// BenchmarkLongChains: what 12 requests at a time with 98 intermediates cost others.
+// BenchmarkLongChains measures the latency of other requests during an attack. Each request of the
+// attack sends 98 intermediate certificates.
 func BenchmarkLongChains(b *testing.B) {
 	s, c := benched(b, b.TempDir())
 	url := s.URL + "/api/v1/namespaces/acme--web/configmaps/kube-root-ca.crt"
@@ -120,7 +121,7 @@ func BenchmarkLongChains(b *testing.B) {
 					attacker := &http.Client{Transport: &http.Transport{
 						DisableKeepAlives: true,
 						TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{attack}},
-					}} // #nosec G402 -- of a test
+					}} // #nosec G402 -- a test
 					if req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/version", http.NoBody); err == nil {
 						if resp, err := attacker.Do(req); err == nil {
 							_ = resp.Body.Close()
@@ -144,7 +145,7 @@ func BenchmarkLongChains(b *testing.B) {
 	}
 }
 
-// serverIssuer is the name that the server's client certificates are signed by.
+// serverIssuer returns the issuer of the server's client certificates.
 func serverIssuer(b *testing.B, s *localserver.Server) pkix.Name {
 	b.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("acme"))
@@ -161,8 +162,8 @@ func serverIssuer(b *testing.B, s *localserver.Server) pkix.Name {
 	return pair.Leaf.Issuer
 }
 
-// BenchmarkLargeIdentities: what 400 tokens whose service answers with 120,000 groups
-// leave in the server's memory.
+// BenchmarkLargeIdentities measures the server's memory after 400 tokens, for each of which the
+// authentication webhook returns 120,000 groups.
 func BenchmarkLargeIdentities(b *testing.B) {
 	answer := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview",` +
 		`"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
@@ -191,7 +192,7 @@ func BenchmarkLargeIdentities(b *testing.B) {
 	transport := &http.Transport{
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
 		MaxIdleConnsPerHost: 16,
-	} // #nosec G402 -- of a test
+	} // #nosec G402 -- a test
 	c := &http.Client{Transport: transport}
 	ask := func(token string) int {
 		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.URL+"/version", http.NoBody)
@@ -220,7 +221,7 @@ func BenchmarkLargeIdentities(b *testing.B) {
 	}
 }
 
-// rss is a process's resident memory in MiB.
+// rss returns the resident memory of a process in MiB.
 func rss(b *testing.B, pid int) int {
 	b.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

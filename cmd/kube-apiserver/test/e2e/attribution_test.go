@@ -42,9 +42,9 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// TestWorkloadsNameTheirHuman checks that an object of a controller has the controller as its
-// creator, and the creator of its owner as the user of its pods. No controller creates it again and
-// again, even if the configuration names other systemUsers.
+// TestWorkloadsNameTheirHuman checks that the object of a controller has the controller as its
+// creator. Its Pods have the creator of its owner as their user. No controller creates the object
+// repeatedly, even if the configuration names other systemUsers.
 func TestWorkloadsNameTheirHuman(t *testing.T) {
 	testWorkloadsNameTheirHuman(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
 }
@@ -71,7 +71,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...st
 	s := start(t, dir, append([]string{"--workload-controllers"}, args...)...)
 	prepare(t, s)
 	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
-	waittest.Until(t, func() error { // the namespace's service account
+	waittest.Until(t, func() error { // until the namespace has its service account
 		_, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
@@ -133,8 +133,8 @@ func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...st
 	if len(first.Items) != 1 {
 		t.Fatalf("%d ReplicaSets", len(first.Items))
 	}
-	// The controller copies a Deployment's annotations: it would never be done
-	// if this were its own name.
+	// The controller copies the Deployment's annotations to the ReplicaSet. If this annotation
+	// named the controller, it would update the ReplicaSet forever.
 	if err := check("ReplicaSet", &first.Items[0], human); err != nil {
 		t.Error(err)
 	}
@@ -150,7 +150,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...st
 		}
 		return nil
 	})
-	// Back again: the controller counts on only where nothing else is left to do.
+	// A rollback. The controller sets the next revision only if it has nothing else to update.
 	patch = []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
 	if _, err := acme.AppsV1().Deployments("acme--web").Patch(t.Context(), "web", types.StrategicMergePatchType,
 		patch, metav1.PatchOptions{}); err != nil {
@@ -174,7 +174,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...st
 		t.Fatal(err)
 	}
 	pods(1, "job-controller", "app=once")
-	// Who names another's object as its owner acts for nobody.
+	// A Pod that names another caller's object as its owner is not on behalf of that caller.
 	liar := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "liar",
@@ -207,7 +207,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...st
 		!strings.Contains(lied.Annotations[tenant.WorkloadUserAnnotation], "mallory") {
 		t.Errorf("mallory's pod is on behalf of %s for %s", value, lied.Annotations[tenant.WorkloadUserAnnotation])
 	}
-	// The garbage collector goes after what is left.
+	// The garbage collector deletes the Pods.
 	if err := acme.AppsV1().Deployments("acme--web").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -26,15 +26,15 @@ import (
 )
 
 // TestRestore restores a tenant's namespace in the default order of Velero, with the metadata that
-// Velero keeps (github.com/vmware-tanzu/velero pkg/cmd/server/config, defaultRestorePriorities, and
-// pkg/restore, resetMetadata). A tool that may impersonate the tenant's users keeps the recorded
-// users. No controller creates its objects again.
+// Velero restores (github.com/vmware-tanzu/velero pkg/cmd/server/config, defaultRestorePriorities,
+// and pkg/restore, resetMetadata). If the tool may impersonate the tenant's users, the recorded
+// users remain. No controller creates its objects a second time.
 func TestRestore(t *testing.T) { testRestore(t) }
 
 func TestWebhookRestore(t *testing.T) { testRestore(t, "--webhook") }
 
-// restored are the resources of a namespace in the order of a restore: Velero's priorities, and then
-// all others by name.
+// restored returns the resources of a namespace in the order of a restore: Velero's priorities, and
+// then all others by name.
 func restored() []schema.GroupVersionResource {
 	return slices.Concat(of("", "serviceaccounts", "secrets", "configmaps", "limitranges", "pods"),
 		of("apps", "replicasets"), of("", "services"),
@@ -95,7 +95,8 @@ func testRestore(t *testing.T, args ...string) {
 	}
 }
 
-// createWorkloads creates objects of a tenant's caller, and waits for the Pods of its Deployment.
+// createWorkloads creates objects as a caller of the tenant, and waits for the Pods of the
+// Deployment.
 func createWorkloads(t *testing.T, acme, admin kubernetes.Interface) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -133,8 +134,8 @@ func createWorkloads(t *testing.T, acme, admin kubernetes.Interface) {
 	})
 }
 
-// tool returns a client of a service account of the system tenant that may write all objects. If it
-// keeps users, it may also impersonate all users.
+// tool returns a client of a service account of the system tenant that may write all objects. If
+// keeps is set, it may also impersonate all users.
 func tool(t *testing.T, admin kubernetes.Interface, c *rest.Config, name string, keeps bool) dynamic.Interface {
 	t.Helper()
 	ctx := t.Context()
@@ -174,8 +175,8 @@ func tool(t *testing.T, admin kubernetes.Interface, c *rest.Config, name string,
 	return out
 }
 
-// export returns the objects of the namespace as Velero stores and restores them: without the status,
-// and with the name, the namespace, the labels and the annotations only.
+// export returns the objects of the namespace as Velero stores and restores them. They have no
+// status, and only the name, the namespace, the labels and the annotations.
 func export(
 	t *testing.T, who dynamic.Interface, resources []schema.GroupVersionResource,
 ) [][]unstructured.Unstructured {

@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// answer is an HTTP answer.
+// answer is an HTTP response.
 type answer struct {
 	code int
 	body []byte
 }
 
-// message is the message of a Status, else the body.
+// message returns the message of a Status, or the body if it is not a Status.
 func (a answer) message() string {
 	var status metav1.Status
 	if json.Unmarshal(a.body, &status) == nil && status.Message != "" {
@@ -32,8 +32,8 @@ func (a answer) message() string {
 	return string(a.body)
 }
 
-// caller sends requests to a server: as its admin and without a certificate on connections that are
-// kept, with any other certificate on one of its own.
+// caller sends requests to a server. It reuses connections for the admin and for requests without a
+// certificate. It opens a new connection for a request with any other certificate.
 type caller struct {
 	url    string
 	admin  *tls.Certificate
@@ -55,7 +55,7 @@ func newCaller(url, kubeconfig string) (*caller, error) {
 }
 
 func clientWith(certificate *tls.Certificate) *http.Client {
-	// The server's certificate is not what these tests are about.
+	// These tests do not check the server's certificate.
 	config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // #nosec G402 -- loopback
 	if certificate != nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
@@ -93,7 +93,7 @@ func (c *caller) send(
 	return answer{resp.StatusCode, data}, err
 }
 
-// asAdmin sends a request of the admin's and decodes the answer into out, if there is one.
+// asAdmin sends a request as the admin. If out is not nil, it decodes the response into out.
 func (c *caller) asAdmin(ctx context.Context, method, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *caller) asAdmin(ctx context.Context, method, path string, in, out any) 
 	return err
 }
 
-// close ends the connections.
+// close closes the connections.
 func (c *caller) close() {
 	for _, client := range c.byCert {
 		client.CloseIdleConnections()

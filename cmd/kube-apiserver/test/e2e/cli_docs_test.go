@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// stories are the pages with sessions: those of one story run one after the other,
-// on a server of their own.
+// stories returns the pages with sessions. The pages of one story run one after the other on one
+// server.
 func stories() map[string][]string {
 	return map[string][]string{
 		"README":         {"README.md"},
@@ -42,8 +42,8 @@ func checkedElsewhere() []string {
 	return []string{"docs/tasks/backup.md", "docs/tasks/keystone.md", "docs/tasks/upgrade.md"}
 }
 
-// TestCommandLinePages: the sessions of the pages are what a server and the commands say. With
-// UPDATE_GOLDEN the pages are written.
+// TestCommandLinePages checks that the sessions on the pages have the output of the commands
+// against a real server. UPDATE_GOLDEN updates the pages.
 func TestCommandLinePages(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../../../..")
@@ -66,7 +66,7 @@ func TestCommandLinePages(t *testing.T) {
 	for name, pages := range stories() {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, t.TempDir())
-			waittest.Until(t, func() error { // the commands read it
+			waittest.Until(t, func() error { // the commands read the configuration
 				if out, err := kubectl(t, s, "admin", "get", "configmap", configv1alpha1.PublishedName,
 					"-n", "kube-system"); err != nil {
 					return fmt.Errorf("the configuration is not published: %s", out)
@@ -107,8 +107,8 @@ func commandsIn(t *testing.T, s *localserver.Server, root, dir string) (env []st
 	return env
 }
 
-// quickStart creates the tenants with the commands of the quick start in README.md. The pages say
-// that their sessions run there.
+// quickStart creates the tenants with the commands of the quick start in README.md, as the pages
+// require.
 func quickStart(t *testing.T, root, dir string, env []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -120,7 +120,7 @@ func quickStart(t *testing.T, root, dir string, env []string) {
 		t.Fatalf("README.md creates %d tenants, want 2", len(commands))
 	}
 	for _, command := range commands {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- of our own page
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- a command of our own page
 		cmd.Dir, cmd.Env = dir, env
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)
@@ -134,8 +134,8 @@ func checkPage(t *testing.T, page, dir string, env []string) {
 	checkSessions(t, page, dir, env, func() {}, steady)
 }
 
-// checkSessions runs the sessions of a page in a directory. It calls before in front of each session.
-// steady replaces what differs in each run.
+// checkSessions runs the sessions of a page in a directory. It calls before at the start of each
+// session, and steady to replace output that differs in each run.
 func checkSessions(t *testing.T, page, dir string, env []string, before func(), steady func(string) string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -150,9 +150,9 @@ func checkSessions(t *testing.T, page, dir string, env []string, before func(), 
 			if !is {
 				continue
 			}
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- of our own pages
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- a command of our own page
 			cmd.Dir, cmd.Env = dir, env
-			said, _ := cmd.CombinedOutput() // what fails says so
+			said, _ := cmd.CombinedOutput() // an error is part of the output
 			out += line + steady(string(said))
 		}
 		return out + "```"
@@ -168,10 +168,10 @@ func checkSessions(t *testing.T, page, dir string, env []string, before func(), 
 	}
 }
 
-// TestEveryPageIsRun: a page with a session is one of a story.
+// TestEveryPageIsRun checks that each page with a session belongs to a story.
 func TestEveryPageIsRun(t *testing.T) {
 	t.Parallel()
-	run := []string{"docs/gateway.md", "docs/tasks/keystone.md"} // by TestGatewayPage and TestKeystonePage
+	run := []string{"docs/gateway.md", "docs/tasks/keystone.md"} // TestGatewayPage and TestKeystonePage run these
 	for _, pages := range stories() {
 		run = append(run, pages...)
 	}
@@ -201,11 +201,11 @@ var (
 	when     = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z`)
 )
 
-// steady replaces what is another in each run.
+// steady replaces output that differs in each run.
 func steady(text string) string {
 	text = address.ReplaceAllString(text, "https://127.0.0.1:6443")
 	return when.ReplaceAllStringFunc(text, func(at string) string {
-		if at == "2030-01-01T00:00:00Z" { // as an example has it
+		if at == "2030-01-01T00:00:00Z" { // the time in an example
 			return at
 		}
 		return "2026-11-22T12:00:00Z"

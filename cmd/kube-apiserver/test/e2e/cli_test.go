@@ -36,7 +36,7 @@ func TestCommandLine(t *testing.T) {
 	commandLine(t, s, "testdata/cli")
 }
 
-// TestWebhookCommandLine runs what differs behind the webhook service.
+// TestWebhookCommandLine runs the commands whose output is different with the webhook service.
 func TestWebhookCommandLine(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -44,8 +44,8 @@ func TestWebhookCommandLine(t *testing.T) {
 	commandLine(t, s, "testdata/cliwebhook")
 }
 
-// commandLine runs scripts. $KUBECONFIG has the contexts admin, acme and globex; down, a server
-// that is none; and expired, whose certificate is.
+// commandLine runs scripts. $KUBECONFIG has the contexts admin, acme and globex. The context down
+// has the address of no server, and the context expired has an expired certificate.
 func commandLine(t *testing.T, s *localserver.Server, dir string) {
 	t.Helper()
 	kubeconfig := kubeconfigOf(t, s)
@@ -90,7 +90,7 @@ func kubeconfigOf(t *testing.T, s *localserver.Server) *clientcmdapi.Config {
 	return all
 }
 
-// expired returns a certificate of the server's own authority that counts no more.
+// expired returns an expired certificate of the server's own authority.
 func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
 	t.Helper()
 	ca, err := tls.LoadX509KeyPair(filepath.Join(s.Dir, "pki", "ca.crt"), filepath.Join(s.Dir, "pki", "ca.key"))
@@ -118,8 +118,8 @@ func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
-// TestReplayOfAServer: what a real server recorded is decided the same again
-// under the same configuration.
+// TestReplayOfAServer checks that a replay of a server's audit log makes the same decisions under
+// the same configuration.
 func TestReplayOfAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestReplayOfAServer(t *testing.T) {
 			"get pods -n acme--web --as system:serviceaccount:acme--web:default",
 			"get cm -A -l kubetenant.dev/tenant=globex", "api-resources", "get clusterroles",
 		} {
-			_, _ = kubectl(t, s, who, strings.Fields(what)...) // allowed or denied: that is the point
+			_, _ = kubectl(t, s, who, strings.Fields(what)...) // the log contains allowed and denied requests
 		}
 	}
 	after, err := os.ReadFile(audit)

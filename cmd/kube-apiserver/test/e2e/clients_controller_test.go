@@ -26,21 +26,21 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// controllerFolder has the example of a controller, which is a module of its own.
+// controllerFolder contains the example of a controller, which is a separate module.
 const controllerFolder = "../../../../examples/controller"
 
 // directoryNamespace is the namespace of examples/controller/rbac.yaml.
 const directoryNamespace = "tenant-directory"
 
-// A directoryTest watches what the example writes.
+// directoryTest checks the objects that the example writes.
 type directoryTest struct {
 	admin   *kubernetes.Clientset
 	tenants typed.TenantInterface
 	example *example
 }
 
-// TestClientsController requires that the example keeps the directory of tenants, with no other
-// rights than those of its manifest. It changes the example's Tenants by the generated clients.
+// TestClientsController checks that the example maintains the directory of tenants with only the
+// rights of its manifest. The test changes Tenants with the generated clients.
 func TestClientsController(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir()) // without the garbage collector
@@ -73,7 +73,7 @@ func TestClientsController(t *testing.T) {
 	}
 	d.await(t, want)
 
-	// A caller of a tenant does not read the directory.
+	// A caller of a tenant may not read the directory.
 	if out, err := kubectl(t, s, "globex", "get", "configmap", "acme", "-n", directoryNamespace); err == nil ||
 		!strings.Contains(out, "tenant boundary") {
 		t.Errorf("globex reads the directory: %v: %s", err, out)
@@ -96,7 +96,7 @@ func TestClientsController(t *testing.T) {
 	want["state"] = "Deleting"
 	d.await(t, want)
 
-	// The deletion is canceled before it begins, which only deletes the Tenant.
+	// The deletion is canceled before it begins, so only the Tenant is deleted.
 	d.patch(t, `{"metadata":{"annotations":{"`+tenant.TakeBackAnnotation+`":"true"}}}`)
 	d.awaitEnd(t)
 	d.example.stop(t)

@@ -45,18 +45,18 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// Clients that nobody here wrote, as a tenant's admin, on a server with tenancy and on upstream's
-// with the same rights. What becomes of each step must be the same on both; what differs by design
-// stands in testdata/clients/differences.yaml.
+// clientFiles contains the input of clients of other projects. A tenant's admin uses them on a
+// server with tenancy and on upstream's server with the same rights. The outcomes of a step must be
+// equal, except for those in testdata/clients/differences.yaml.
 const clientFiles = "testdata/clients"
 
-// both are the two servers.
+// both contains the two servers.
 type both struct {
-	shape            string // of the one with tenancy, as differences.yaml names it
+	shape            string // deployment mode of the server with tenancy, as in differences.yaml
 	tenancy, vanilla *localserver.Server
-	found            map[string][2]string // outcomes that differ, by the step: with tenancy, upstream's
-	steps            map[string]string    // what became of every step with tenancy
-	seen             map[string]int       // steps, and how often
+	found            map[string][2]string // different outcomes by step: with tenancy, and upstream's
+	steps            map[string]string    // outcome of each step with tenancy
+	seen             map[string]int       // number of runs of each step
 }
 
 func startBoth(t *testing.T) *both {
@@ -64,7 +64,7 @@ func startBoth(t *testing.T) *both {
 	return startBeside(t, "compiled in")
 }
 
-// startBeside starts upstream's server, and one with tenancy by further arguments.
+// startBeside starts upstream's server, and a server with tenancy that has the arguments.
 func startBeside(t *testing.T, shape string, args ...string) *both {
 	t.Helper()
 	b := &both{
@@ -83,7 +83,7 @@ func startBeside(t *testing.T, shape string, args ...string) *both {
 	return b
 }
 
-// same runs a step on both servers and notes where its outcomes differ.
+// same runs a step on both servers and records different outcomes.
 func (b *both) same(step string, run func(s *localserver.Server) string) {
 	if b.seen[step]++; b.seen[step] > 1 {
 		step = fmt.Sprintf("%s (%d)", step, b.seen[step])
@@ -94,7 +94,7 @@ func (b *both) same(step string, run func(s *localserver.Server) string) {
 	}
 }
 
-// judge holds what was found against the list of what is by design, part by part of it.
+// judge compares the different outcomes with a part of the list of differences by design.
 func (b *both) judge(t *testing.T, part string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(clientFiles, "differences.yaml"))
@@ -103,7 +103,7 @@ func (b *both) judge(t *testing.T, part string) {
 	}
 	var parts map[string][]struct {
 		Steps                           []string
-		Shape, Tenancy, Vanilla, Reason string // of one shape, where that is named
+		Shape, Tenancy, Vanilla, Reason string // without the first, an entry applies to every deployment mode
 	}
 	if err := yaml.UnmarshalStrict(text, &parts); err != nil {
 		t.Fatal(err)
@@ -142,8 +142,8 @@ func (b *both) judge(t *testing.T, part string) {
 
 var serverError = regexp.MustCompile(`Error from server(?: \((\w+)\))?`)
 
-// outcome is what a command line came to: ok, or the reason that the server gave. Warnings
-// count, and what can-i says.
+// outcome returns the result of a command: ok, or the reason of the server's error. The result also
+// has the answer of can-i, and whether there are warnings.
 func outcome(stdout, stderr string, err error) string {
 	said := "ok"
 	if err != nil {
@@ -152,7 +152,7 @@ func outcome(stdout, stderr string, err error) string {
 			said = "failed: " + m[1]
 		}
 	}
-	if word, _, _ := strings.Cut(strings.TrimSpace(stdout), " - "); word == "yes" || word == "no" { // and why
+	if word, _, _ := strings.Cut(strings.TrimSpace(stdout), " - "); word == "yes" || word == "no" { // without the reason
 		said += ": " + word
 	}
 	for line := range strings.Lines(stderr) {
@@ -183,7 +183,7 @@ func command(t *testing.T, s *localserver.Server, program string, args ...string
 	return said
 }
 
-// TestClientsKubectl is a day with kubectl.
+// TestClientsKubectl runs the commands of a day with kubectl.
 func TestClientsKubectl(t *testing.T) {
 	t.Parallel()
 	dayWithKubectl(t, startBoth(t))
@@ -211,7 +211,7 @@ func dayWithKubectl(t *testing.T, b *both) {
 	b.judge(t, "kubectl")
 }
 
-// TestClientsHelm: a release from its first day to its last.
+// TestClientsHelm installs, upgrades, rolls back and uninstalls a release.
 func TestClientsHelm(t *testing.T) {
 	t.Parallel()
 	releaseByHelm(t, startBoth(t))
@@ -243,7 +243,7 @@ func releaseByHelm(t *testing.T, b *both) {
 	b.judge(t, "helm")
 }
 
-// TestClientsJavaScript: Kubernetes' own client for JavaScript replaces whole objects.
+// TestClientsJavaScript replaces whole objects with the JavaScript client of Kubernetes.
 func TestClientsJavaScript(t *testing.T) {
 	t.Parallel()
 	modules := os.Getenv("KUBETENANT_JAVASCRIPT")
@@ -254,7 +254,7 @@ func TestClientsJavaScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local := filepath.Join(modules, "client.mjs") // beside its modules
+	local := filepath.Join(modules, "client.mjs") // next to its modules
 	copyFile(t, script, local)
 	b := startBoth(t)
 	outcomes := map[*localserver.Server][]string{}
@@ -279,7 +279,7 @@ func TestClientsJavaScript(t *testing.T) {
 	b.judge(t, "javascript")
 }
 
-// status is the outcome of a call.
+// status returns the outcome of a call.
 func status(err error) string {
 	if err == nil {
 		return "ok"
@@ -291,8 +291,8 @@ func status(err error) string {
 	return fmt.Sprintf("%d %s", known.Status().Code, known.Status().Reason)
 }
 
-// TestClientsSweep asks for every resource and every verb that discovery tells of, in the own
-// namespace, over all namespaces and in one that does not exist.
+// TestClientsSweep sends a request for every resource and verb that discovery lists. The requests
+// are for the tenant's namespace, all namespaces and a namespace that does not exist.
 func TestClientsSweep(t *testing.T) {
 	t.Parallel()
 	sweepAll(t, startBoth(t))
@@ -316,7 +316,7 @@ func sweepAll(t *testing.T, b *both) {
 			t.Fatal(err)
 		}
 	}
-	waittest.Until(t, func() error { // the sweep that labels older objects is over
+	waittest.Until(t, func() error { // until older objects have the tenant label
 		_, err := clients[b.tenancy].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).
 			List(t.Context(), metav1.ListOptions{})
 		return err
@@ -329,7 +329,7 @@ func sweepAll(t *testing.T, b *both) {
 		for _, r := range list.APIResources {
 			resource, sub, _ := strings.Cut(r.Name, "/")
 			if slices.Contains([]string{"exec", "attach", "portforward", "proxy", "log"}, sub) {
-				continue // what connects to kubelets, which are not there
+				continue // they connect to kubelets, and none runs
 			}
 			places := []string{"acme--web", "acme--none", ""}
 			if !r.Namespaced {
@@ -355,7 +355,7 @@ func sweepAll(t *testing.T, b *both) {
 	b.judge(t, "sweep")
 }
 
-// sweep asks for one verb and changes nothing.
+// sweep sends a request with one verb and changes nothing.
 func sweep(
 	ctx context.Context, c dynamic.ResourceInterface, kind schema.GroupVersionKind, verb, name, subresource string,
 ) error {
@@ -394,8 +394,8 @@ func sweep(
 	return err
 }
 
-// TestClientsInformers: informers over all namespaces of every resource, and lists and watches that
-// go on from where others ended.
+// TestClientsInformers runs informers over all namespaces for every resource. It also pages through
+// lists, and continues with a watch at the end of a list.
 func TestClientsInformers(t *testing.T) {
 	t.Parallel()
 	informAll(t, startBoth(t))
@@ -468,7 +468,7 @@ func list(t *testing.T, c dynamic.ResourceInterface, options metav1.ListOptions)
 	return err
 }
 
-// pages lists an object a page, as long as the server says there are more.
+// pages lists one object in each page, until the last page.
 func pages(t *testing.T, c dynamic.ResourceInterface) error {
 	t.Helper()
 	options := metav1.ListOptions{Limit: 1}
@@ -484,7 +484,7 @@ func pages(t *testing.T, c dynamic.ResourceInterface) error {
 	return errors.New("no end")
 }
 
-// watchFrom watches from a version until an object arrives that is made meanwhile, or an error.
+// watchFrom watches from a version until it receives an object that it creates meanwhile.
 func watchFrom(t *testing.T, all, own dynamic.ResourceInterface, version string) error {
 	t.Helper()
 	w, err := all.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
@@ -516,7 +516,7 @@ func watchFrom(t *testing.T, all, own dynamic.ResourceInterface, version string)
 	}
 }
 
-// goOn watches from where a list ended.
+// goOn watches from the end of a list.
 func goOn(t *testing.T, all, own dynamic.ResourceInterface) error {
 	t.Helper()
 	ended, err := all.List(t.Context(), metav1.ListOptions{})
@@ -526,7 +526,7 @@ func goOn(t *testing.T, all, own dynamic.ResourceInterface) error {
 	return watchFrom(t, all, own, ended.GetResourceVersion())
 }
 
-// inform runs an informer over all namespaces until it has synced, and for a while.
+// inform runs an informer over all namespaces until it has synced, and for a while after that.
 func inform(t *testing.T, s *localserver.Server, resource schema.GroupVersionResource) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -559,7 +559,7 @@ func inform(t *testing.T, s *localserver.Server, resource schema.GroupVersionRes
 	return "never synced"
 }
 
-// requests counts what a client sends.
+// requests contains the number of requests of a client by method.
 type requests struct {
 	mu sync.Mutex
 	by map[string]int
@@ -581,8 +581,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestClientsOperator: an operator with leader election and caches over all namespaces, which
-// writes whole templates again and again, comes to rest after as many requests as on upstream's
+// TestClientsOperator runs an operator with leader election and caches over all namespaces. The
+// operator writes whole templates. It becomes idle after about as many requests as on upstream's
 // server, and loses no update.
 func TestClientsOperator(t *testing.T) {
 	t.Parallel()
@@ -597,7 +597,7 @@ func operateBoth(t *testing.T, b *both) {
 		cost[s] = [2]int{reconciles, writes}
 		return said
 	})
-	// some more or less is chance: how often the status came between
+	// The numbers vary, because each update of the status causes a reconcile.
 	for i, what := range []string{"reconciles", "writes"} {
 		if is, was := cost[b.tenancy][i], cost[b.vanilla][i]; is > was+was/2+10 {
 			t.Errorf("%d %s, on upstream's server %d", is, what, was)
@@ -646,7 +646,7 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 				labels := map[string]string{"app": "app"}
 				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 				d.Spec.Template = corev1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: labels}, // whole, as every operator writes it
+					ObjectMeta: metav1.ObjectMeta{Labels: labels}, // all metadata, as every operator writes it
 					Spec: corev1.PodSpec{
 						Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/app:" + app.Data["version"]}},
 					},
@@ -701,7 +701,7 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 		sent.by[http.MethodPut] + sent.by[http.MethodPost] + sent.by[http.MethodPatch]
 }
 
-// atRest waits until nothing was reconciled for a while, and returns how often it was.
+// atRest waits until nothing is reconciled for 2 s, and returns the number of reconciles.
 func atRest(reconciled <-chan string) int {
 	for times := 0; ; times++ {
 		select {
@@ -712,7 +712,7 @@ func atRest(reconciled <-chan string) int {
 	}
 }
 
-// updateTogether lets four clients count in one object.
+// updateTogether updates one object with four clients at the same time.
 func updateTogether(t *testing.T, s *localserver.Server) string {
 	t.Helper()
 	c := client(t, config(t, s, "acme")).AppsV1().Deployments("acme--web")
@@ -723,7 +723,7 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 	if _, err := c.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// whoever the others are quicker than
+	// The slowest client needs many attempts.
 	untilWritten := wait.Backoff{
 		Steps:    50,
 		Duration: 10 * time.Millisecond,
@@ -740,7 +740,7 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 						return err
 					}
 					is.Annotations["n"] += "x"
-					is.Spec.Template.Annotations = nil // as who writes the whole template
+					is.Spec.Template.Annotations = nil // as a client that writes the whole template does
 					_, err = c.Update(t.Context(), is, metav1.UpdateOptions{})
 					return err
 				}); err != nil {
@@ -757,8 +757,8 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 	return fmt.Sprintf("%d updates, generation %d", len(is.Annotations["n"]), is.Generation)
 }
 
-// TestClientsExamples: the accounts of examples/manifests may do what their comments say, and
-// nothing of another tenant's.
+// TestClientsExamples checks that the accounts of examples/manifests have the rights that their
+// comments describe. They have no access to another tenant.
 func TestClientsExamples(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
@@ -788,7 +788,7 @@ func TestClientsExamples(t *testing.T) {
 		{gitops, "create namespace globex--mine", "failed: Forbidden"},
 		{gitops, "get configmaps -n globex--shop", "failed: Forbidden"},
 	} {
-		waittest.Until(t, func() error { // bindings and labels of older objects count after a moment
+		waittest.Until(t, func() error { // bindings and labels of older objects apply after a delay
 			cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"),
 				append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--as", c.account}, strings.Fields(c.args)...)...)
 			var stdout, stderr bytes.Buffer

@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// clusterPolicies set a label on every namespace, and a toleration in every pod.
+// clusterPolicies set a label on every namespace, and a toleration on every Pod.
 const clusterPolicies = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -54,8 +54,8 @@ metadata: { name: gpu }
 spec: { policyName: gpu }
 `
 
-// TestClusterAdmission checks that what PodNodeSelector and policies add to the objects of tenants is
-// not held against the tenants, and that no client passes off its own values as theirs.
+// TestClusterAdmission checks that tenants may have the values that PodNodeSelector and policies
+// add to their objects. It also checks that no client may send such values itself.
 func TestClusterAdmission(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func TestClusterAdmission(t *testing.T) {
 	clusterPods(t, s)
 }
 
-// refusedWith runs kubectl as acme and checks the refusal, which is "" if there must be none.
+// refusedWith runs kubectl as acme and checks the error. If want is empty, there must be no error.
 func refusedWith(t *testing.T, s *localserver.Server, want string, args ...string) {
 	t.Helper()
 	out, err := kubectl(t, s, "acme", args...)
@@ -93,7 +93,7 @@ func refusedWith(t *testing.T, s *localserver.Server, want string, args ...strin
 	}
 }
 
-// shows checks what kubectl prints for acme.
+// shows checks the output of kubectl for acme.
 func shows(t *testing.T, s *localserver.Server, want string, args ...string) {
 	t.Helper()
 	if out, err := kubectl(t, s, "acme", args...); err != nil || !strings.Contains(out, want) {

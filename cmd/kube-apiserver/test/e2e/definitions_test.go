@@ -31,9 +31,9 @@ func checkDefinitions(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// definitionsComeBack: while definitions are missing, Tenants and events say so, a deletion waits,
-// and behind the webhook service tenants are denied and the system tenant is not. Installing the
-// folder heals everything without a restart.
+// definitionsComeBack removes definitions. While they are missing, Tenants and events report it,
+// and a deletion waits. The webhook service then denies tenants, but not the system tenant. After
+// an installation of the folder, everything works without a restart.
 func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 	do := func(args ...string) string {
 		t.Helper()
@@ -47,7 +47,7 @@ func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 	isDenied := func(want bool) {
 		t.Helper()
 		if !webhook {
-			return // the server remembers the Tenants that it has read
+			return // the compiled-in server still has the Tenants that it has read
 		}
 		waittest.Until(t, func() error {
 			said, _ := kubectl(t, s, "globex", "get", "pods", "-n", "default")

@@ -30,10 +30,10 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// handwrittenFolder has the definitions before they were generated.
+// handwrittenFolder contains the definitions of the releases that did not generate them.
 const handwrittenFolder = "../../../../deploy/testdata/handwritten"
 
-// An upgrade is a server that stores objects of our kinds.
+// upgrade is a server that stores objects of our kinds.
 type upgrade struct {
 	server  *localserver.Server
 	dynamic dynamic.Interface
@@ -41,8 +41,8 @@ type upgrade struct {
 	typed   typed.KubetenantV1alpha1Interface
 }
 
-// TestDefinitionsUpgrade requires that the typed clients read each field of an object that was
-// stored with the handwritten definitions, after the generated ones have replaced them.
+// TestDefinitionsUpgrade stores objects with the handwritten definitions and replaces these with
+// the generated ones. The typed clients must then read each field.
 func TestDefinitionsUpgrade(t *testing.T) {
 	s := start(t, t.TempDir(), "--tenancy=false")
 	c := config(t, s, "admin")
@@ -97,7 +97,7 @@ func oneOfEachKind(t *testing.T) (all []*unstructured.Unstructured) {
 		kinds[o.GetKind()] = true
 		all = append(all, o)
 	}
-	// Publications and TenantUsages never had a handwritten definition.
+	// Publications and TenantUsages have no handwritten definition.
 	if want := len(v1alpha1.ResourceNames()) - 2; len(kinds) != want || kinds[v1alpha1.KindPublication] ||
 		kinds[v1alpha1.KindTenantUsage] {
 		t.Fatalf("the file has %d kinds; want %d", len(kinds), want)
@@ -232,7 +232,7 @@ func tenantWith(name string, more map[string]any) *unstructured.Unstructured {
 	return o
 }
 
-// checkUnknownFields requires for each kind that strict validation refuses an unknown field, and that
+// checkUnknownFields checks for each kind that strict validation rejects an unknown field, and that
 // the server drops it otherwise.
 func (u *upgrade) checkUnknownFields(t *testing.T, objects []*unstructured.Unstructured) {
 	dry := []string{metav1.DryRunAll}
@@ -261,7 +261,7 @@ func (u *upgrade) checkUnknownFields(t *testing.T, objects []*unstructured.Unstr
 	}
 }
 
-// checkApply requires for each kind that kubectl apply refuses an unknown field if it validates
+// checkApply checks for each kind that kubectl apply rejects an unknown field if it validates
 // strictly.
 func (u *upgrade) checkApply(t *testing.T, objects []*unstructured.Unstructured) {
 	var documents []string
@@ -286,7 +286,7 @@ func (u *upgrade) checkApply(t *testing.T, objects []*unstructured.Unstructured)
 	}
 }
 
-// checkNegative requires that the generated definitions refuse a negative limit, as the pattern of
+// checkNegative checks that the generated definitions reject a negative limit, as the pattern of
 // the handwritten ones did.
 func (u *upgrade) checkNegative(t *testing.T) {
 	for value, refused := range map[string]bool{

@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// delegateReviews has a server that runs delegate reviews.
+// delegateReviews enables delegatedReviews in the configuration of a server.
 func delegateReviews(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	path := filepath.Join(s.Dir, "tenancy.yaml")
@@ -40,9 +40,8 @@ func delegateReviews(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// reviewsAreDelegated: a server of a tenant's that leaves authentication and
-// authorization to the cluster, as those that are built upon k8s.io/apiserver do, knows
-// its own tenant's callers and no others.
+// reviewsAreDelegated runs a tenant's server that delegates authentication and authorization to the
+// cluster, as servers on k8s.io/apiserver do. It must accept only callers of its own tenant.
 func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	for _, namespace := range []string{"acme--web", "globex--shop"} {
@@ -93,7 +92,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		return resp.User, nil
 	}
 	var u user.Info
-	waittest.Until(t, func() error { // until the role and the configuration count
+	waittest.Until(t, func() error { // until the role and the configuration apply
 		var err error
 		u, err = bearing(own)
 		return err
@@ -124,7 +123,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	if decision, reason := decide(members, "acme--web"); decision != authorizer.DecisionAllow {
 		t.Errorf("one of its tenant: %v, %s", decision, reason)
 	}
-	decide(u, "acme--web") // itself, as the review of its token told: whether it has a role hangs on the shape
+	decide(u, "acme--web") // must not fail, but the decision depends on the deployment mode
 	for what, subject := range map[string]user.Info{
 		"its own in another's namespace": members,
 		"another tenant's":               &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
@@ -135,7 +134,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 			t.Errorf("%s: %v, %s", what, decision, reason)
 		}
 	}
-	// Without a role of the cluster's nobody is answered.
+	// Without a role for it, a caller may not create reviews.
 	carol := client(t, config(t, s, "globex"))
 	_, err = carol.AuthenticationV1().TokenReviews().Create(t.Context(),
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: others}}, metav1.CreateOptions{})

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// An example is a command of the folder examples that runs until the test ends.
+// example is a command of the folder examples that runs until the test ends.
 type example struct {
 	log    string // the path of its log
 	cmd    *exec.Cmd

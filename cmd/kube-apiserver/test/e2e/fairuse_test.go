@@ -31,7 +31,7 @@ func plainly(ctx context.Context, t *testing.T, s *localserver.Server, name, pat
 	return plainlyWith(ctx, t, config(t, s, name), path)
 }
 
-// plainlyWith is plainly for a client configuration.
+// plainlyWith is plainly with a client configuration.
 func plainlyWith(ctx context.Context, t *testing.T, c *rest.Config, path string) *http.Response {
 	t.Helper()
 	connection, err := rest.HTTPClientFor(c)
@@ -50,7 +50,7 @@ func plainlyWith(ctx context.Context, t *testing.T, c *rest.Config, path string)
 	return resp
 }
 
-// codeOf is plainly for the status of the response.
+// codeOf sends one request as plainly does, and returns the status of the response.
 func codeOf(t *testing.T, s *localserver.Server, name, path string) (code int, retryAfter string) {
 	t.Helper()
 	resp := plainly(t.Context(), t, s, name, path)
@@ -72,7 +72,7 @@ func setFairUse(t *testing.T, s *localserver.Server, limits string) {
 	}
 }
 
-// awaitLimits waits until the server that answers acme has limits.
+// awaitLimits waits until acme's server reports the limits.
 func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -83,7 +83,8 @@ func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 	})
 }
 
-// reportOf returns what a caller sees of the use, or nothing if the server refuses the request.
+// reportOf returns the usage that the server reports to a caller, or nil if the server denies the
+// request.
 func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
 	t.Helper()
 	resp := plainly(t.Context(), t, s, name, authz.FairUsePath)
@@ -101,7 +102,8 @@ func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Repor
 	return reports.Items
 }
 
-// fairUseHolds checks the limits of a tenant with real clients. defaults are those of the server.
+// fairUseHolds checks the limits of a tenant with real clients. The defaults are the limits of the
+// server.
 func fairUseHolds(t *testing.T, s *localserver.Server, defaults fairuse.Limits) {
 	for _, wrong := range []string{
 		"{ requestsPerSecond: 0 }", "{ requestsPerSecond: -1 }", "{ requestsPerSecond: 100001 }", "{ burst: 0 }",
@@ -164,7 +166,8 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// rateIsLimited sends many requests of a tenant at the same time. It allows one of them per second.
+// rateIsLimited sends many requests of a tenant at the same time. The limit is one request per
+// second.
 func rateIsLimited(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	const many = 30

@@ -21,8 +21,9 @@ metadata: { name: kubetenant-tenant-globex }
 spec: { priorityLevelConfiguration: { name: global-default }, matchingPrecedence: 9999 }
 `
 
-// TestWebhookFlowSchemas: an unmodified kube-apiserver puts the requests of a chosen tenant into the
-// FlowSchema that the controller maintains. The controller repairs it, and changes no object without its label.
+// TestWebhookFlowSchemas checks that an unmodified kube-apiserver puts the requests of a chosen
+// tenant into the FlowSchema that the controller maintains. The controller repairs it, and changes
+// no object without its label.
 func TestWebhookFlowSchemas(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -88,8 +89,8 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	}
 }
 
-// awaitSchemaOf waits until the requests of a service account for its namespace are in a FlowSchema and in
-// the priority level.
+// awaitSchemaOf waits until the requests of a service account for its namespace are in a FlowSchema
+// and in the priority level.
 func awaitSchemaOf(t *testing.T, s *localserver.Server, account, schema, level string) {
 	t.Helper()
 	namespace := strings.Split(account, ":")[2]
@@ -116,7 +117,7 @@ func uidOf(t *testing.T, s *localserver.Server, kind, name string) string {
 	return strings.TrimSpace(out)
 }
 
-// specOf returns what a FlowSchema contains.
+// specOf returns the UID, the labels and the spec of a FlowSchema.
 func specOf(t *testing.T, s *localserver.Server, name string) string {
 	t.Helper()
 	out, err := kubectl(t, s, "admin", "get", "flowschema", name, "-o",

@@ -27,12 +27,12 @@ import (
 
 const forgedText = `{"user":"forged","tenant":"system"}`
 
-// governed is a kind of the forgery table.
+// governed is a kind whose protected keys the test tries to forge.
 type governed struct {
 	kind         string
 	resource     schema.GroupVersionResource
 	spec         map[string]any
-	template     []string // to the pod template; nil for none
+	template     []string // path of the pod template, nil if there is none
 	subresources []string
 	application  bool
 }
@@ -49,10 +49,10 @@ func (g governed) object(name string) *unstructured.Unstructured {
 	return u
 }
 
-// place is where a protected key stands.
+// place is the position of a protected key.
 type place struct {
 	key  string
-	path []string // to the map that holds it
+	path []string // path of the map that contains it
 }
 
 func (g governed) places() []place {
@@ -208,8 +208,8 @@ spec:
 `, plural, strings.ToLower(kind), kind)
 }
 
-// TestForgery tries every way to write every protected key of every kind that is governed, as a
-// tenant and as the system tenant: what is stored stays true.
+// TestForgery tries every way to write every protected key of every governed kind, as a tenant and
+// as the system tenant. The stored values must not change.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	testForgery(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
@@ -240,7 +240,7 @@ func testForgery(t *testing.T, authentication string, args ...string) {
 		f.clients[who] = c
 	}
 	for _, g := range governedKinds() {
-		waittest.Until(t, func() error { // definitions and the service account take a moment
+		waittest.Until(t, func() error { // until the definitions and the service account exist
 			_, err := f.in("acme", g).Create(t.Context(), g.object("standing"), metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				err = nil
@@ -297,7 +297,7 @@ func forgedValue(p place) string {
 	return forgedText
 }
 
-// creates tries to make an object with the key.
+// creates tries to create an object with the key.
 func (f *forger) creates(who string, g governed, p place) {
 	for _, way := range []string{"create", "generateName", "dry run", "apply", "apply with force"} {
 		u := g.object("forged")
@@ -340,7 +340,7 @@ func (f *forger) creates(who string, g governed, p place) {
 	}
 }
 
-// ways are those to change an object.
+// ways are the ways to change an object.
 var ways = []string{"update", "json-patch", "merge-patch", "strategic", "apply", "force-apply"}
 
 // updates tries to set and to remove the key, in the object and in each of its subresources.
@@ -415,7 +415,7 @@ func (f *forger) update(who string, g governed, p place, sub, way string, remove
 	if dry {
 		return
 	}
-	// The identity of an application is its last editor's; here nothing else changes.
+	// The identity of an application changes with its editor, but no other protected value changes.
 	if value := valueAt(f.stored(g), p); value != valueAt(f.truth, p) {
 		f.forged++
 		f.t.Errorf("%s: stored %s, was %s", what, value, valueAt(f.truth, p))
@@ -453,7 +453,7 @@ func (f *forger) patch(at []string, p place, way string, remove bool) []byte {
 	return data
 }
 
-// others are the writes that carry metadata of their own: bindings and evictions of a pod, and
+// others tries the requests with metadata of their own: bindings and evictions of a Pod, and
 // collections.
 func (f *forger) others() {
 	pods := governedKinds()[3]
@@ -498,13 +498,13 @@ func (f *forger) others() {
 	}
 }
 
-// before is what a pod has that nobody forged.
+// before returns the value of an object without forgery.
 func (f *forger) before(g governed, p place) string {
 	other := f.object(g)
 	return valueAt(other, p)
 }
 
-// object makes one honestly, as the standing one was, and returns what is stored.
+// object creates an object as the standing one was created, in a dry run without forgery.
 func (f *forger) object(g governed) *unstructured.Unstructured {
 	u, err := f.in("acme", g).Create(f.t.Context(), g.object("honest"),
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -15,8 +15,8 @@ import (
 
 const gatewayChart = "../../../../deploy/gateway"
 
-// TestGatewayChart: Helm makes the same of the chart as generate does, a server takes it, and
-// what is set is what counts.
+// TestGatewayChart checks that Helm renders the objects that generate writes, that a server accepts
+// them, and that the values take effect.
 func TestGatewayChart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

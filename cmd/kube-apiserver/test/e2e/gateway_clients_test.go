@@ -5,8 +5,8 @@ package e2e
 
 import "testing"
 
-// TestGatewayClients: clients that nobody here wrote, through the gateway, beside upstream's
-// server with the same rights.
+// TestGatewayClients runs clients of other projects through the gateway, and on upstream's server
+// with the same rights.
 func TestGatewayClients(t *testing.T) {
 	t.Parallel()
 	for what, run := range map[string]func(*testing.T, *both){

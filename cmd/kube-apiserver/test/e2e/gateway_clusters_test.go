@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// contextOf returns a client configuration of a context in the kubeconfig of tenant acme.
+// contextOf returns the client configuration of a context in the kubeconfig of tenant acme.
 func contextOf(t *testing.T, s *localserver.Server, context string) *rest.Config {
 	t.Helper()
 	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{
@@ -40,7 +40,7 @@ func contextOf(t *testing.T, s *localserver.Server, context string) *rest.Config
 	return c
 }
 
-// TestGatewayClusters is what tenants do with two clusters behind one gateway.
+// TestGatewayClusters checks requests of tenants to two clusters behind one gateway.
 func TestGatewayClusters(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--gateway", "--clusters", "2")
@@ -84,16 +84,16 @@ func TestGatewayClusters(t *testing.T) {
 	t.Run("one stands still", func(t *testing.T) { oneStandsStill(t, s) })
 }
 
-// tenantCommand runs a command of kubectl tenant, and returns what it says.
+// tenantCommand runs a command of kubectl tenant, and returns its output.
 func tenantCommand(t *testing.T, s *localserver.Server, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
 		append(args, "--kubeconfig", s.Kubeconfig(name))...)
-	out, _ := cmd.CombinedOutput() // which says why
+	out, _ := cmd.CombinedOutput() // the output has the error
 	return string(out)
 }
 
-// kubeconfigsOfClusters: one certificate leads to both.
+// kubeconfigsOfClusters checks that a kubeconfig with one certificate reaches both clusters.
 func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 	gateway := strings.TrimSuffix(config(t, s, "acme").Host, "/")
 	path := filepath.Join(t.TempDir(), "alice.kubeconfig")
@@ -136,7 +136,7 @@ func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// severalAtOnce: commands about several clusters work through the gateway.
+// severalAtOnce checks that commands for several clusters work through the gateway.
 func severalAtOnce(t *testing.T, s *localserver.Server) {
 	out := tenantCommand(t, s, "acme", "grant-privileges", "--context", "acme,acme@local-2", "--user", "bob",
 		"--for-namespace", "acme--shared", "--create-namespace")
@@ -180,7 +180,8 @@ func severalAtOnce(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// tokensAreOfOneCluster: both have one name for their issuer, and other keys.
+// tokensAreOfOneCluster checks that a token is valid at its own cluster only. The clusters have the
+// same issuer, but other keys.
 func tokensAreOfOneCluster(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
@@ -196,7 +197,8 @@ func tokensAreOfOneCluster(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// oneStandsStill: a server that answers nothing is denied to tenants, and the other goes on.
+// oneStandsStill pauses a server. The gateway must then deny requests to it, and the other cluster
+// must work.
 func oneStandsStill(t *testing.T, s *localserver.Server) {
 	text, err := os.ReadFile(filepath.Join(s.Dir, "local-2", "kube-apiserver.pid"))
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// mirrorTenancy is a configuration of two clusters, in which who writes a Mirror is recorded and
-// the example's controller is the system tenant's.
+// mirrorTenancy is a configuration of two clusters. It records the author of a Mirror. The
+// example's controller belongs to the system tenant.
 const mirrorTenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -114,13 +114,13 @@ func TestGatewayMirror(t *testing.T) {
 		}
 		return nil
 	})
-	// One of another tenant's: what its owner may not do there is not done for him.
+	// A Mirror of another tenant. The controller does not do what its owner may not do.
 	bob := client(t, as("bob-token", ""))
 	if _, err := bob.CoreV1().ConfigMaps("globex--shop").Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mirror("bob-token", "globex--shop", "settings") // a namespace that is not there
+	mirror("bob-token", "globex--shop", "settings") // the other cluster does not have the namespace
 	objects, err := dynamic.NewForConfig(as("bob-token", ""))
 	if err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// moreRoles let callers of globex, and not those of acme, read what the role admin does not know,
-// and acme's ask with HEAD.
+// moreRoles let callers of globex, but not of acme, read a resource that is not in the role admin.
+// They also let callers of acme send HEAD requests.
 const moreRoles = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -53,8 +53,8 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: heads }
 subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
 `
 
-// grantsOpen: an AccessGrant opens the boundary to what the cluster's roles let its callers do, and
-// what was open by it ends with it.
+// grantsOpen checks that an AccessGrant allows what the cluster's roles let its callers do. A watch
+// that the grant allowed ends with it.
 func grantsOpen(t *testing.T, s *localserver.Server) {
 	apply(t, s, grantRights)
 	apply(t, s, moreRoles)
@@ -73,7 +73,7 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 	if err := closed(); err != nil {
 		t.Error(err)
 	}
-	waittest.Until(t, func() error { // the right to grant comes a moment after its role
+	waittest.Until(t, func() error { // the right to create grants applies a moment after its role
 		_, err := w.grants().Create(t.Context(), grantOf("read", []any{"get", "list", "watch"}, "configmaps", "podtemplates"),
 			metav1.CreateOptions{})
 		return err
@@ -106,9 +106,9 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, closed)
 }
 
-// constrained: with the roles of constrained impersonation alone (KEP-5284) tenants do
-// at an unmodified server what they did before, and the impersonator is nobody by the
-// verb that has no bounds.
+// constrained checks that tenants have the same access at an unmodified server if the impersonator
+// has only the roles of constrained impersonation (KEP-5284). The impersonator then has no right to
+// the unconstrained verb impersonate.
 func constrained(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }",
 		"gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)
@@ -120,7 +120,7 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	alice := withToken(config(t, s, "acme"), "CANARY-token") // who has a UID
+	alice := withToken(config(t, s, "acme"), "CANARY-token") // a user with a UID
 	acme := client(t, alice)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -134,7 +134,7 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 			if list() == nil {
 				continue
 			}
-			if err := list(); err != nil && ctx.Err() == nil { // one answer that had begun may have been broken off
+			if err := list(); err != nil && ctx.Err() == nil { // the change may have interrupted one request
 				unnoticed <- err
 				return
 			}
@@ -145,7 +145,7 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 	write("tenancy.yaml", tenancy)
 	admin, as := client(t, config(t, s, "admin")), rest.CopyConfig(alice)
 	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:acme--web:robot"}
-	waittest.Until(t, func() error { // until the gateway goes by the new configuration
+	waittest.Until(t, func() error { // until the gateway uses the new configuration
 		if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(),
 			metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
 			return fmt.Errorf("as a service account: %w", err)
@@ -154,7 +154,7 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 	})
 	for verb, want := range map[string]bool{"impersonate": false, "impersonate:user-info": true} {
 		for _, group := range []string{"", "authentication.k8s.io"} {
-			waittest.Until(t, func() error { // until the role counts
+			waittest.Until(t, func() error { // until the role applies
 				review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
 					&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 						User: "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
@@ -181,7 +181,7 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, method := range []string{http.MethodGet, http.MethodHead} { // of paths that are no resources
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // non-resource paths
 		secured, err := rest.HTTPClientFor(alice)
 		if err != nil {
 			t.Fatal(err)
@@ -205,13 +205,13 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 		t.Errorf("another tenant's namespace: %v", err)
 	}
 	as.Impersonate = rest.ImpersonationConfig{UserName: "bob"}
-	// whom its role lets it be
+	// Its role allows this impersonation.
 	if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("as another: %v", err)
 	}
 }
 
-// verbsOf returns a request of each verb, some of subresources, in the order of no dependence.
+// verbsOf returns a request of each verb, some of subresources. No request depends on another.
 func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 	maps := k.CoreV1().ConfigMaps("acme--web")
 	made := func(t *testing.T, name string) error {

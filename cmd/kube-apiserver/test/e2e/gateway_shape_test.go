@@ -31,11 +31,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// behindGateway runs scenarios through the gateway, before unmodified
-// kube-apiservers that nobody configures.
+// behindGateway runs scenarios through the gateway, in front of unmodified kube-apiservers without
+// any configuration of tenants.
 type behindGateway struct{ behindWebhook }
 
-// TestGatewayScenarios: the same answers through the gateway.
+// TestGatewayScenarios checks that the results of scenarios are the same through the gateway.
 func TestGatewayScenarios(t *testing.T) {
 	bin := binaries(t)
 	testScenarios(t, func(keys *scenario.Keys, dir string) shape {
@@ -43,7 +43,7 @@ func TestGatewayScenarios(t *testing.T) {
 	})
 }
 
-// The exceptions of this shape, each with its heading in docs/gateway.md.
+// The exceptions of this deployment mode. Each is a heading of docs/gateway.md.
 const (
 	exceptGatewayAdmission  = "Admission"
 	exceptGatewayConfigured = "Wrong configurations"
@@ -77,8 +77,8 @@ func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 		return exceptGatewayAccounts
 	case len(c.Credential.Headers) > 0:
 		return exceptGatewayProxies
-	case c.Credential.User != nil && hasRetired(sc), // whose file dates no token
-		// who has no tenant reviews nothing
+	case c.Credential.User != nil && hasRetired(sc), // a token of a file has no date
+		// A caller without a tenant may not create reviews.
 		c.Request != nil && c.Request.Path != "" &&
 			sc.Config.Authorization.RequireTenant == configv1alpha1.RequireTenantAlways && c.Expect.Decision == "allow":
 		return exceptGatewayNobody
@@ -99,14 +99,14 @@ func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// isOverAll reports whether a request may be one over all namespaces: asked about by its own caller
-// it would be limited, and is allowed.
+// isOverAll reports whether a request may be for all namespaces. A review of it by its own caller
+// would be limited to the tenant, and allowed.
 func isOverAll(r *scenario.Request) bool {
 	return slices.Contains([]string{"list", "watch", "deletecollection", "create"}, r.Verb)
 }
 
-// limitsBindings reports whether a scenario has bindings that annotations limit, which the
-// cluster's own evaluator does not know.
+// limitsBindings reports whether a scenario has bindings that annotations limit. The cluster's own
+// evaluator ignores these annotations.
 func limitsBindings(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
 		return strings.Contains(string(o.Raw), tenant.ExpiresAnnotation) ||
@@ -114,15 +114,15 @@ func limitsBindings(sc *scenario.Scenario) bool {
 	})
 }
 
-// hasRetired reports whether a scenario has a tenant that was deleted.
+// hasRetired reports whether a scenario has a deleted tenant.
 func hasRetired(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
 		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindRetiredTenant+`"`)
 	})
 }
 
-// recordOf returns who a user is that is taken verbatim, as a line of a token file says it: user,
-// uid, groups, tenant; nil where none can.
+// recordOf returns a verbatim user as fields of a token file: user, UID, groups, an empty field and
+// the tenant. It returns nil if a token file cannot describe the user.
 func recordOf(u *scenario.UserCredential) []string {
 	id, err := tenant.Of(&user.DefaultInfo{Name: u.Name, Extra: u.Extra})
 	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool {
@@ -138,7 +138,7 @@ func recordOf(u *scenario.UserCredential) []string {
 	return []string{u.Name, cmp.Or(u.UID, "none"), strings.Join(groups, ","), "", id.String()}
 }
 
-// flags are those of a server behind a gateway of the configuration at config.
+// flags returns the flags of a server behind a gateway with the configuration file config.
 func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{
 		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind",
@@ -156,11 +156,11 @@ func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, 
 		os.WriteFile(policy, []byte(servicePolicy+selfReviewPolicy+ownReviews), 0o600)
 }
 
-// tokenOf is the token of a user that is taken verbatim.
+// tokenOf returns the token of a verbatim user.
 func tokenOf(c *scenario.Case) string { return fmt.Sprintf("verbatim-%x", c.Name) }
 
-// prepareGateway puts a gateway into the configuration, before the server whose directory is given,
-// and a source of those that are taken verbatim.
+// prepareGateway adds to the configuration a gateway in front of the server of dir, and a source of
+// the verbatim users.
 func prepareGateway(w *scenario.Fixture, dir string) error {
 	if err := prepareService(w); err != nil {
 		return err
@@ -170,7 +170,7 @@ func prepareGateway(w *scenario.Fixture, dir string) error {
 	for i := range w.Scenario.Cases {
 		if c := &w.Scenario.Cases[i]; c.Credential.User != nil {
 			if record := recordOf(c.Credential.User); record != nil {
-				_ = lines.Write(append([]string{tokenOf(c)}, record...)) // to memory
+				_ = lines.Write(append([]string{tokenOf(c)}, record...)) // a write to memory does not fail
 			}
 		}
 	}
@@ -221,7 +221,7 @@ func (s *behindGateway) Open(ctx context.Context, w *scenario.Fixture) (scenario
 		dir = w.Dir
 	}
 	out := &gatewaySession{}
-	library := *w // which knows no gateway
+	library := *w // without the gateway
 	var err error
 	if out.library, err = (scenario.Library{}).Open(ctx, &library); err != nil {
 		return nil, fmt.Errorf("the library: %w", err)
@@ -241,10 +241,10 @@ func (s *behindGateway) Open(ctx context.Context, w *scenario.Fixture) (scenario
 	return out, err
 }
 
-// gatewaySession asks through the gateway.
+// gatewaySession sends requests through the gateway.
 type gatewaySession struct {
-	*session          // of the server
-	through  *session // the gateway
+	*session          // with the server
+	through  *session // with the gateway
 	library  scenario.Session
 }
 
@@ -259,7 +259,7 @@ func (s *gatewaySession) Close() {
 	}
 }
 
-// presented returns what a credential is shown as: who is taken verbatim has a token.
+// presented returns the credential to send, which is a token for a verbatim user.
 func (s *gatewaySession) presented(c *scenario.Credential) *scenario.Credential {
 	for i := range s.world.Scenario.Cases {
 		if of := &s.world.Scenario.Cases[i]; &of.Credential == c && c.User != nil {
@@ -269,8 +269,8 @@ func (s *gatewaySession) presented(c *scenario.Credential) *scenario.Credential 
 	return c
 }
 
-// Authenticate implements [scenario.Session]: the library's identity, once a SelfSubjectReview has
-// shown that it is what was carried to the cluster.
+// Authenticate implements [scenario.Session]. It returns the library's identity after a
+// SelfSubjectReview has shown that the gateway forwards the same identity to the cluster.
 func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
 	identity, err := s.library.Authenticate(ctx, c)
 	if err != nil {
@@ -308,12 +308,12 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 	return identity, nil
 }
 
-// isCarried reports whether an identity is one that goes on to a cluster.
+// isCarried reports whether the gateway forwards an identity to a cluster.
 func isCarried(u *scenario.User) bool {
 	return len(u.Extra[tenant.ExtraKey]) == 1 && !strings.HasPrefix(u.Name, "system:")
 }
 
-// carriedGroups returns the groups of an identity at the cluster.
+// carriedGroups returns the groups that the gateway forwards to the cluster.
 func carriedGroups(u *scenario.User) []string {
 	out := []string{user.AllAuthenticated, tenant.GroupPrefix + u.Extra[tenant.ExtraKey][0]}
 	for _, group := range u.Groups {

@@ -30,7 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// gatewayTenancy is a configuration of a gateway before the cluster of its directory.
+// gatewayTenancy is the configuration of a gateway in front of the cluster in its directory.
 const gatewayTenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -56,8 +56,8 @@ gateway:
     serviceAccounts: { tokens: Pass, issuers: ["https://kubernetes.default.svc"] }
 `
 
-// startGateway runs upstream's kube-apiserver without a flag for tenants,
-// and the gateway before it.
+// startGateway runs upstream's kube-apiserver without a flag for tenants, and the gateway in front
+// of it. The function write replaces a file of the gateway.
 func startGateway(t *testing.T) (s *localserver.Server, write func(name, text string)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,7 +78,8 @@ func startGateway(t *testing.T) (s *localserver.Server, write func(name, text st
 	return start(t, dir, "--gateway"), write
 }
 
-// TestGateway is what tenants do through the gateway with a server that knows nothing of them.
+// TestGateway checks requests of tenants through the gateway. The server has no configuration of
+// tenants.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	s, write := startGateway(t)
@@ -105,7 +106,7 @@ func TestGateway(t *testing.T) {
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
 }
 
-// serviceAccountsPass: the cluster's own tokens count, and go on as they are.
+// serviceAccountsPass checks that the cluster's own tokens are valid and are forwarded unchanged.
 func serviceAccountsPass(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
@@ -129,8 +130,8 @@ func serviceAccountsPass(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// asIsDecidedByBoth: whom a tenant's caller asks to be RBAC of the cluster has to
-// allow, and the boundary.
+// asIsDecidedByBoth checks that the RBAC of the cluster and the boundary must both allow an
+// impersonation by a tenant's caller.
 func asIsDecidedByBoth(t *testing.T, s *localserver.Server) {
 	as := func(name string) error {
 		c := config(t, s, "acme")
@@ -168,7 +169,7 @@ func asIsDecidedByBoth(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// listsAreLimited: what goes over all namespaces holds the tenant's own.
+// listsAreLimited checks that a list over all namespaces contains only objects of the tenant.
 func listsAreLimited(t *testing.T, s *localserver.Server) {
 	for name, namespace := range map[string]string{"acme": "acme--web", "globex": "globex--shop"} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-" + name}}
@@ -177,7 +178,7 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 			t.Fatal(err)
 		}
 	}
-	waittest.Until(t, func() error { // until older objects bear their labels
+	waittest.Until(t, func() error { // until older objects have their labels
 		all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -212,7 +213,8 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// rulesAreListed: what somebody may in an own namespace is listed, and in another's not.
+// rulesAreListed checks that rules are listed for the caller's own namespace, and not for another
+// tenant's.
 func rulesAreListed(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "acme--web"); err != nil ||
 		!strings.Contains(out, "configmaps") || strings.Contains(out, "TenantGate") {
@@ -224,8 +226,8 @@ func rulesAreListed(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// gateHolds: who goes around the gateway writes, deletes and connects to nothing
-// across, whatever its roles say.
+// gateHolds checks that a caller that bypasses the gateway may not write, delete or connect in
+// another tenant's namespaces, whatever its roles allow.
 func gateHolds(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	binding := &rbacv1.ClusterRoleBinding{
@@ -256,7 +258,7 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 		withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
 	someone := config(t, s, "admin")
 	someone.Impersonate = rest.ImpersonationConfig{UserName: "cloud:someone"}
-	waittest.Until(t, func() error { // until its role counts
+	waittest.Until(t, func() error { // until its role applies
 		_, err := robot.CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "there", metav1.GetOptions{})
 		return err
 	})
@@ -308,8 +310,8 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// labelsAreNotBelieved: while nobody at the cluster looks at what is written, tenants neither write
-// namespaces nor list by a label.
+// labelsAreNotBelieved checks that tenants may neither write namespaces nor list by a label while
+// no admission webhook checks what is written.
 func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
@@ -353,7 +355,7 @@ func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, writes)
 }
 
-// gatewayAudits: who really asked is recorded, for whom, and no token.
+// gatewayAudits checks that the audit log has the caller and the impersonated user, and no token.
 func gatewayAudits(t *testing.T, s *localserver.Server) {
 	alice := client(t, withToken(config(t, s, "acme"), "CANARY-token"))
 	_, _ = alice.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}) // is denied
@@ -377,8 +379,8 @@ func gatewayAudits(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestGatewayIsolation tries everything that a server serves across the line between
-// tenants, through the gateway.
+// TestGatewayIsolation tries to reach another tenant through the gateway with everything that the
+// server serves.
 func TestGatewayIsolation(t *testing.T) {
 	t.Parallel()
 	s, write := startGateway(t)

@@ -24,7 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// pageTenancy is the configuration of docs/gateway.md's server, before the section of its views.
+// pageTenancy is the configuration of the server in docs/gateway.md, without the section of its
+// views.
 const pageTenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -39,7 +40,8 @@ gateway:
     impersonator: { kubeConfigFile: kubetenant-gateway-impersonator.kubeconfig }
 `
 
-// viewsOfPage returns the section of the views in docs/gateway.md, as a part of the section gateway.
+// viewsOfPage returns the section of the views in docs/gateway.md, indented for the section
+// gateway.
 func viewsOfPage(t *testing.T, page string) string {
 	t.Helper()
 	_, section, found := strings.Cut(page, "## Views of cluster-scoped objects\n")
@@ -55,8 +57,8 @@ func viewsOfPage(t *testing.T, page string) string {
 	return out.String()
 }
 
-// objectsAreViewed: a tenant reads and watches its own part of cluster-scoped objects, as informers
-// do, and nothing of another namespace.
+// objectsAreViewed checks that a tenant reads and watches its own part of cluster-scoped objects,
+// as informers do, and nothing of another namespace.
 func objectsAreViewed(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "admin", "apply", "-f",
 		"../../../../examples/manifests/trackers-definition.yaml"); err != nil {
@@ -72,7 +74,7 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 		Resource: "resourcetrackers",
 	})
 	tracker := trackerIn("shop", "acme--web", "globex--shop")
-	waittest.Until(t, func() error { // the definition is established
+	waittest.Until(t, func() error { // until the definition is established
 		_, err := source.Create(t.Context(), tracker, metav1.CreateOptions{})
 		return err
 	})
@@ -80,7 +82,7 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	view := viewOf(t, viewConfig(t, s, "acme"), "acme--web")
-	waittest.Until(t, func() error { // the aggregated role grants it
+	waittest.Until(t, func() error { // until the aggregated role applies
 		list, err := view.List(t.Context(), metav1.ListOptions{})
 		if err == nil && namesIn(list) != "shop" {
 			err = errors.New(namesIn(list))
@@ -113,7 +115,8 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 	objectsAreFollowed(t, s, source)
 }
 
-// objectsAreFollowed: an informer sees an object come into the namespace and leave it.
+// objectsAreFollowed checks that an informer notices when an object enters the namespace and leaves
+// it.
 func objectsAreFollowed(t *testing.T, s *localserver.Server, source dynamic.ResourceInterface) {
 	client, err := dynamic.NewForConfig(viewConfig(t, s, "acme"))
 	if err != nil {

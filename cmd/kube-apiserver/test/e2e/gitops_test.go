@@ -28,11 +28,11 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// platformManifest is what a platform team has in Git. The tools are Flux's kustomize-controller,
-// and an agent of our own with Argo CD's engine (hack/gitops).
+// platformManifest is the file of a platform team in Git. The tools are Flux's
+// kustomize-controller, and an agent of our own with Argo CD's engine (hack/gitops).
 const platformManifest = "../../../../examples/manifests/platform.yaml"
 
-// gitopsTool returns what make test-gitops has built.
+// gitopsTool returns the path of a tool that make test-gitops has built.
 func gitopsTool(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("KUBETENANT_GITOPS")
@@ -42,8 +42,8 @@ func gitopsTool(t *testing.T, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// runTool runs a tool until the test ends, which shows what it said where it
-// failed, and returns that.
+// runTool runs a tool until the test ends, and returns its output. If the test fails, the test logs
+// the output.
 func runTool(t *testing.T, kubeconfig string, command ...string) *lockedText {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -66,7 +66,7 @@ func runTool(t *testing.T, kubeconfig string, command ...string) *lockedText {
 	return said
 }
 
-// lockedText is what a process says, while it is read.
+// lockedText contains the output of a process. It may be read while the process runs.
 type lockedText struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -84,16 +84,16 @@ func (l *lockedText) String() string {
 	return l.text.String()
 }
 
-// gitops is a tool that keeps a server as a repository says.
+// gitops is a tool that applies a repository to a server.
 type gitops struct {
-	// sync has the tool apply the file as it is, and returns when it has.
+	// sync makes the tool apply the file without changes, and returns after that.
 	sync func(manifest string)
-	// refused returns an error while the tool does not say that something could not be pruned.
+	// refused returns an error until the tool reports that an object could not be pruned.
 	refused func() error
 }
 
-// keeps has a tool apply what a platform team holds in Git, again and again, while
-// others write what is theirs.
+// keeps makes a tool apply the file of a platform team several times. Meanwhile, others write their
+// own fields.
 func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 	manifest, err := os.ReadFile(platformManifest)
 	if err != nil {
@@ -119,7 +119,7 @@ func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	if out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "suspend", "acme", "--read-only",
-		"--kubeconfig", s.Kubeconfig("admin")).CombinedOutput(); err != nil { // #nosec G204 -- our own
+		"--kubeconfig", s.Kubeconfig("admin")).CombinedOutput(); err != nil { // #nosec G204 -- our own binary
 		t.Fatalf("%s", out)
 	}
 	written := func() string {
@@ -156,7 +156,7 @@ func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 		t.Error("a commit resumes a tenant that is suspended")
 	}
 
-	// A commit that loses the tenant deletes nothing of it.
+	// A commit without the tenant deletes none of its objects.
 	template, _, _ := strings.Cut(string(manifest), "---\n# The tenant")
 	g.sync(template)
 	waittest.Until(t, g.refused)
@@ -168,8 +168,8 @@ func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestGitOpsFlux: Flux' kustomize-controller applies a platform's Tenants, waits until they are
-// Ready, fights with nobody over a field, and is told what it may not prune.
+// TestGitOpsFlux checks that Flux's kustomize-controller applies a platform's Tenants and waits
+// until they are Ready. It has no conflict over a field, and reports what it may not prune.
 func TestGitOpsFlux(t *testing.T) {
 	t.Parallel()
 	controller := gitopsTool(t, "kustomize-controller")
@@ -259,7 +259,7 @@ func TestGitOpsFlux(t *testing.T) {
 	g.keeps(t, s)
 }
 
-// tarball is the artifact of a repository with one file.
+// tarball returns the artifact of a repository with one file.
 func tarball(t *testing.T, manifest string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -284,7 +284,7 @@ func tarball(t *testing.T, manifest string) []byte {
 	return out.Bytes()
 }
 
-// TestGitOpsArgo: an agent with Argo CD's engine does the same.
+// TestGitOpsArgo runs the test of TestGitOpsFlux with an agent that uses Argo CD's engine.
 func TestGitOpsArgo(t *testing.T) {
 	t.Parallel()
 	agent := gitopsTool(t, "argo-agent")
@@ -294,7 +294,7 @@ func TestGitOpsArgo(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "git", append([]string{
 			"-c", "user.name=platform", "-c", "user.email=platform@example.com",
-		}, args...)...) // #nosec G204 -- our own
+		}, args...)...) // #nosec G204 -- our own arguments
 		cmd.Dir = repository
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %s", args, out)
@@ -311,7 +311,7 @@ func TestGitOpsArgo(t *testing.T) {
 	trigger := func() {
 		t.Helper()
 		before := 0
-		if said == nil { // it applies what there is when it starts
+		if said == nil { // the agent applies the repository when it starts
 			said = runTool(t, s.Kubeconfig("admin"), agent, repository, "--port", strconv.Itoa(port), "--resync-seconds", "3600",
 				"--default-namespace", "default")
 		} else {

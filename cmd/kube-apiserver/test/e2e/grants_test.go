@@ -33,7 +33,7 @@ import (
 
 var accessGrants = schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "accessgrants"}
 
-// grantOf returns a grant of globex: acme's callers may read ConfigMaps.
+// grantOf returns a grant of globex to acme's callers.
 func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "kubetenant.dev/v1alpha1",
@@ -46,7 +46,7 @@ func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructu
 	}}
 }
 
-// world is what the tests of grants do with a server.
+// grantsWorld is a server, and clients of the tests of grants.
 type grantsWorld struct {
 	s             *localserver.Server
 	acme          *kubernetes.Clientset
@@ -57,8 +57,8 @@ func (w *grantsWorld) grants() dynamic.ResourceInterface {
 	return w.globex.Resource(accessGrants).Namespace("globex--shop")
 }
 
-// may reports whether acme may read ConfigMaps of globex. A request that was under way when the
-// grant ended is cut off, which is neither.
+// may reports whether acme may read ConfigMaps of globex. It returns an error if the end of the
+// grant interrupts the request.
 func (w *grantsWorld) may(t *testing.T) (bool, error) {
 	_, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
@@ -95,21 +95,21 @@ metadata: { name: granter, labels: { rbac.authorization.k8s.io/aggregate-to-admi
 rules: [ { apiGroups: [kubetenant.dev], resources: [accessgrants, accessgrants/status], verbs: ["*"] } ]
 `
 
-// TestGrants is the life of a grant: it counts at once, ends at once, and
-// never exceeds its grantor.
+// TestGrants checks that a grant applies immediately, ends immediately, and never exceeds the
+// rights of its grantor.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, dir)
 	settings := filepath.Join(dir, "tenancy.yaml")
 	text, err := os.ReadFile(settings)
-	if err == nil { // so that a name may come to be another's
+	if err == nil { // a later tenant may then have the same namespace name
 		err = os.WriteFile(settings, append(text, "admission: { namespace: { namespacePrefix: None } }\n"...), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	// which ends what is open by an exception
+	// The reload of the configuration ends requests that a grant allows.
 	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) })
 	prepare(t, s)
 	apply(t, s, grantRights)
@@ -128,7 +128,7 @@ func TestGrants(t *testing.T) {
 		t.Helper()
 		var made *unstructured.Unstructured
 		var err error
-		waittest.Until(t, func() error { // the right to grant, and the kind, come a moment after the start
+		waittest.Until(t, func() error { // the right and the kind exist a moment after the start
 			made, err = w.grants().Create(t.Context(), g, metav1.CreateOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && !isAdmission(err) {
 				return err
@@ -158,7 +158,7 @@ func TestGrants(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.awaitReads(t, true)
-		if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // with who writes its status
+		if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the server also writes the status
 			fresh, err := w.grants().Get(t.Context(), made.GetName(), metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -176,13 +176,13 @@ func TestGrants(t *testing.T) {
 	})
 	t.Run("expiry and status", func(t *testing.T) {
 		g := grantOf("short", []any{"get", "list"}, "configmaps")
-		expires := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second) // after a busy server knows it
+		expires := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second) // a busy server applies the grant before
 		_ = unstructured.SetNestedField(g.Object, expires.Format(time.RFC3339), "spec", "expires")
 		if _, err := create(t, g); err != nil {
 			t.Fatal(err)
 		}
 		w.awaitReads(t, true)
-		time.Sleep(time.Until(expires)) // the server's clock is this one
+		time.Sleep(time.Until(expires)) // the server has the same clock
 		if w.reads(t) {
 			t.Error("allowed after it expired")
 		}
@@ -219,7 +219,8 @@ func isAdmission(err error) bool {
 	return apierrors.IsForbidden(err) && !strings.Contains(err.Error(), " cannot ")
 }
 
-// theSchemaRefuses: the definition says no by itself, also where no plugin runs.
+// theSchemaRefuses checks that the definition itself rejects invalid grants, even if no plugin
+// runs.
 func theSchemaRefuses(t *testing.T, w *grantsWorld) {
 	admin := w.admin.Resource(accessGrants).Namespace("globex--shop")
 	for name, change := range map[string][]any{
@@ -254,8 +255,8 @@ func theSchemaRefuses(t *testing.T, w *grantsWorld) {
 	}
 }
 
-// grantorLosesRight: the grant stops counting within the slow cycle, which a
-// look at the grant starts.
+// grantorLosesRight checks that a grant ends after its grantor loses the right. A change of the
+// grant starts the check, which is otherwise periodic.
 func grantorLosesRight(
 	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
@@ -284,7 +285,7 @@ func grantorLosesRight(
 	}
 }
 
-// grantsEndWithTheOwner: neither a grant nor a binding of a namespace outlives it.
+// grantsEndWithTheOwner checks that the grants and bindings of a namespace end with it.
 func grantsEndWithTheOwner(
 	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
@@ -318,8 +319,8 @@ func grantsEndWithTheOwner(
 	}
 }
 
-// testAnnounced: what is announced to a tenant its callers list and watch, whole, and nothing else
-// by any of the forms of that.
+// testAnnounced checks that the callers of a tenant can list and watch the grants that are
+// announced to it. They read no other grant with any form of the request.
 func testAnnounced(
 	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
@@ -376,7 +377,7 @@ func testAnnounced(
 			t.Fatal(err)
 		}
 		e := <-watched.ResultChan()
-		for e.Type == watch.Modified { // its status
+		for e.Type == watch.Modified { // changes of the status
 			e = <-watched.ResultChan()
 		}
 		if u, is := e.Object.(*unstructured.Unstructured); !is || e.Type != step.want || u.GetName() != step.name {

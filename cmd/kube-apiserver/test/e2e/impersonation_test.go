@@ -25,12 +25,12 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// impersonations are what a caller of acme asks to be, and whether it may.
+// impersonations are identities that a caller of acme requests, and whether it may have them.
 var impersonations = []struct {
 	name   string
 	header http.Header
 	ok     bool
-	groups []string // besides those that every caller is in
+	groups []string // in addition to the groups of every caller
 }{
 	{"a user", http.Header{"Impersonate-User": {"bob"}}, true, nil},
 	{"a user with a uid", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Uid": {"u-1"}}, true, nil},
@@ -173,8 +173,7 @@ var impersonations = []struct {
 	{"a malformed service account", http.Header{"Impersonate-User": {"system:serviceaccount:acme--web"}}, false, nil},
 }
 
-// impersonationRights are the rules by which each mode lets a holder
-// impersonate, as far as RBAC goes.
+// impersonationRights are the RBAC rules that allow impersonation in each mode.
 var impersonationRights = map[string][]rbacv1.PolicyRule{
 	"legacy": {{Verbs: []string{"impersonate"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
 	"constrained": {
@@ -197,14 +196,14 @@ func onEach(modes ...string) []string {
 	return verbs
 }
 
-// TestImpersonation: in every mode of the server a tenant's caller becomes nobody outside its
-// tenant, and takes nothing of its own along.
+// TestImpersonation checks in every mode of the server that a tenant's caller cannot impersonate an
+// identity outside its tenant. The impersonated identity has nothing of the caller's own.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	for mode, rights := range impersonationRights {
 		for _, gate := range []string{"true", "false"} {
 			if mode == "constrained" && gate == "false" {
-				continue // the server has no such mode then
+				continue // the server does not have this mode
 			}
 			t.Run(mode+", ConstrainedImpersonation="+gate, func(t *testing.T) {
 				t.Parallel()
@@ -249,7 +248,7 @@ func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.Pol
 	}
 }
 
-// as sends a request of acme's admin with further headers.
+// as sends a request of acme's admin with additional headers.
 func as(
 	ctx context.Context, t *testing.T, s *localserver.Server, header http.Header, method, path, body string,
 ) (int, []byte) {
@@ -294,7 +293,7 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 		}
 		return
 	}
-	waittest.Until(t, func() error { // the rights count as soon as the server has seen them
+	waittest.Until(t, func() error { // until the server has observed the rights
 		if own() != http.StatusOK {
 			return errors.New("not allowed in the own space")
 		}
@@ -330,14 +329,15 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 			t.Errorf("the extra %s is the caller's", key)
 		}
 	}
-	// A list over all namespaces goes on limited to the impersonator's tenant.
+	// A list over all namespaces is limited to the impersonator's tenant.
 	_, body = as(t.Context(), t, s, header, http.MethodGet, "/api/v1/configmaps", "")
 	if strings.Contains(string(body), "globex") || strings.Contains(string(body), `"kube-system"`) {
 		t.Errorf("a list over all namespaces holds others' objects")
 	}
 }
 
-// bothActorsAreAudited: an event of an impersonated request names who asked and as whom.
+// bothActorsAreAudited checks that the event of an impersonated request has the caller and the
+// impersonated user.
 func bothActorsAreAudited(t *testing.T, path string) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// maxCommands is how many commands lead from nothing to "kubectl tenant whoami".
+// maxCommands is the largest number of commands up to "kubectl tenant whoami".
 const maxCommands = 13
 
 // apiServer is upstream's unmodified kube-apiserver at an address that pods can reach. etcd and the
@@ -32,7 +32,7 @@ type apiServer struct {
 	etcd       string
 	cmd        *exec.Cmd
 	admin      *rest.Config
-	kubeconfig string // of the operator
+	kubeconfig string // path of the operator's file
 }
 
 const operatorContext = "production"
@@ -128,8 +128,8 @@ func isTenant(t *testing.T, said, tenant string) {
 	}
 }
 
-// TestInstallGateway runs the commands of docs/gateway.md with the artifacts of a release. The node runs
-// the images as the chart specifies.
+// TestInstallGateway runs the commands of docs/gateway.md with the artifacts of a release. The node
+// runs the images as the chart specifies.
 func TestInstallGateway(t *testing.T) {
 	releaseOf(t)
 	if !alone(t) {
@@ -194,8 +194,8 @@ func TestInstallAdmissionOnly(t *testing.T) {
 	})
 }
 
-// TestInstallWebhook runs the commands of docs/install.md, and configures kube-apiserver as the page
-// describes.
+// TestInstallWebhook runs the commands of docs/install.md, and configures kube-apiserver as the
+// page describes.
 func TestInstallWebhook(t *testing.T) {
 	releaseOf(t)
 	if !alone(t) {
@@ -282,7 +282,7 @@ func (s *apiServer) configure(t *testing.T) {
 	s.restart(t, strings.Fields(string(flags)), strings.Fields(string(environment)))
 }
 
-// namedFilesExist: each file below installed that the page names is there.
+// namedFilesExist checks that each file below installed that the page names exists.
 func namedFilesExist(t *testing.T, dir string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/install.md")

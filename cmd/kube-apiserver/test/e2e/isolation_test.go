@@ -29,7 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// definitions are a namespaced and a cluster-scoped kind.
+// definitions are the definitions of a namespaced and of a cluster-scoped resource.
 const definitions = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -65,8 +65,8 @@ func apply(t *testing.T, s *localserver.Server, text string) {
 	}
 }
 
-// aggregated is an API server that gives everything to everybody, as one does that trusts whoever
-// comes through kube-apiserver.
+// aggregated starts an aggregated API server that allows everything, like a server that trusts
+// every request through kube-apiserver.
 func aggregated(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
@@ -91,7 +91,7 @@ func aggregated(t *testing.T, s *localserver.Server) {
 		}
 		items := `[{"metadata":{"name":"x","namespace":"globex--isolation"}}]`
 		if strings.Contains(r.URL.Path, "/namespaces/") {
-			items = `[]` // so that a namespace can end
+			items = `[]` // so that a namespace can be deleted
 		}
 		_, _ = w.Write([]byte(`{"apiVersion":"aggregated.example.com/v1","kind":"ThingList","items":` + items + `}`))
 	}))
@@ -122,12 +122,12 @@ spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, v
 	}
 }
 
-// TestIsolation tries everything that the server serves, custom and aggregated resources
-// included, across the line between tenants; and some groups of it as an operator would, by the
-// command and impersonation.
+// TestIsolation tries to reach another tenant with everything that the server serves, including
+// custom and aggregated resources. For some API groups, it also does so with the command, as an
+// operator with impersonation.
 func TestIsolation(t *testing.T) { testIsolation(t, installation.CompiledIn) }
 
-// TestWebhookIsolation tries the same behind the webhook service.
+// TestWebhookIsolation does the same with the webhook service.
 func TestWebhookIsolation(t *testing.T) { testIsolation(t, installation.Webhook, "--webhook") }
 
 func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
@@ -158,7 +158,7 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	}
 
 	if mode != installation.CompiledIn {
-		return // the command is the same
+		return // the command is the same in each mode
 	}
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps", "--api-group",
 		"rbac.authorization.k8s.io")
@@ -178,7 +178,7 @@ func verify(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// nothingIsLeft fails if a run left an object behind, or a series of the server's metrics.
+// nothingIsLeft fails if a run left an object or a series of the server's metrics.
 func nothingIsLeft(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	const kinds = "ns,clusterroles,clusterrolebindings,tenants,tenantquotas,retiredtenants"
@@ -192,8 +192,8 @@ func nothingIsLeft(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// interrupted holds that a run that is interrupted removes what it created, and that --clean-up
-// does after one that was killed.
+// interrupted checks that an interrupted run deletes the objects that it created. After a run that
+// was killed, --clean-up deletes them.
 func interrupted(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
@@ -228,8 +228,8 @@ func interrupted(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// verifyAtTheGateway runs the command as an operator of the gateway, and as the admin of the
-// cluster, which does not keep tenants apart by itself.
+// verifyAtTheGateway runs the command as an operator of the gateway. It also runs it as the admin
+// of the cluster, which does not isolate tenants by itself.
 func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	t.Helper()
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"))

@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// syncedSource is a source that follows a Keystone.
+// syncedSource is a source that synchronizes with a Keystone.
 const syncedSource = `
   - name: openstack
     tenants: [acme, globex]
@@ -30,8 +30,7 @@ const syncedSource = `
       sync: { interval: 10s, roles: { member: edit, reader: view } }
 `
 
-// keystoneSteps are the changes of docs/tasks/keystone.md in front of each of its sessions, and what
-// shows that the server has followed them: the output of kubectl.
+// keystoneSteps returns the changes of Keystone before the sessions of docs/tasks/keystone.md.
 func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func() error) []keystoneStep {
 	t.Helper()
 	const namespaces = "get namespaces -l kubetenant.dev/tenant=acme -o name"
@@ -70,14 +69,15 @@ func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func
 	}
 }
 
-// keystoneStep is a change of Keystone. The server has followed it when the output of kubectl contains
-// want, and does not contain gone unless gone is empty.
+// keystoneStep is a change of Keystone. The server has observed it when the output of kubectl
+// contains want, and does not contain gone unless gone is empty.
 type keystoneStep struct {
 	change           func() error
 	args, want, gone string
 }
 
-// startKeystone starts a real Keystone with the domain acme. It returns a source that follows it.
+// startKeystone starts a real Keystone with the domain acme. It returns a source that synchronizes
+// with it.
 func startKeystone(t *testing.T, dir string) (k *idp.Keystone, domain idp.Domain, source string) {
 	t.Helper()
 	if os.Getenv("KUBETENANT_IDP") == "" {
@@ -101,8 +101,8 @@ func startKeystone(t *testing.T, dir string) (k *idp.Keystone, domain idp.Domain
 	return k, domain, fmt.Sprintf(syncedSource, k.URL, filepath.Join(dir, "clouds.yaml"))
 }
 
-// TestKeystonePage checks that the sessions of docs/tasks/keystone.md are what a server prints that
-// follows a real Keystone. With UPDATE_GOLDEN, it writes the page.
+// TestKeystonePage checks that the sessions of docs/tasks/keystone.md have the output of a server
+// that synchronizes with a real Keystone. UPDATE_GOLDEN updates the page.
 func TestKeystonePage(t *testing.T) {
 	dir := t.TempDir()
 	k, domain, source := startKeystone(t, dir)
@@ -129,8 +129,9 @@ func TestKeystonePage(t *testing.T) {
 	}
 }
 
-// TestKeystoneBehind checks that the controller follows a real Keystone next to an unmodified
-// kube-apiserver, with the rights that the chart gives it. It creates the Tenant too.
+// TestKeystoneBehind checks that the controller synchronizes with a real Keystone next to an
+// unmodified kube-apiserver, with the rights that the chart grants. The controller also creates the
+// Tenant.
 func TestKeystoneBehind(t *testing.T) {
 	for name, text := range map[string]string{
 		"webhook": "authorization: { subject: { fromGroups: true } }\nauthentication:\n  sources:",
@@ -158,7 +159,7 @@ func TestKeystoneBehind(t *testing.T) {
 	}
 }
 
-// do makes the change and waits until the server has followed it.
+// do makes the change and waits until the server has observed it.
 func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	if step.change == nil {
@@ -197,7 +198,7 @@ var (
 	nameEnd    = regexp.MustCompile(`(acme--[a-z]+)-[0-9a-f]{8}\b`)
 )
 
-// steadyIDs is [steady] for the IDs of Keystone too: it replaces each by its number in the output.
+// steadyIDs is [steady], but also replaces each ID of Keystone by its number in the output.
 func steadyIDs(text string) string {
 	ids := map[string]string{}
 	text = keystoneID.ReplaceAllStringFunc(text, func(id string) string {

@@ -30,12 +30,12 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// kubelet is one as far as kubectl needs it for a pod that runs: the container runtimes' own
-// streaming code, SPDY and websocket, and commands that run in a directory, as the container.
+// kubelet implements what kubectl needs of a kubelet with a running Pod. It has the streaming code
+// of container runtimes for SPDY and websockets. The commands of the container run in a directory.
 type kubelet struct {
-	root string // of the container
-	port int    // what all ports of the pod lead to
-	// more is what the container logs later.
+	root string // working directory of the container
+	port int    // target of all ports of the Pod
+	// more receives later lines of the container's log.
 	more chan string
 }
 
@@ -63,7 +63,7 @@ func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// log logs a line, and with follow another one each time there is more.
+// log writes one line. If the caller follows the log, it also writes each line that more receives.
 func (k *kubelet) log(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "first\n")
 	for r.URL.Query().Get("follow") == "true" {
@@ -91,7 +91,7 @@ func (k *kubelet) ExecInContainer(
 	_ <-chan remotecommand.TerminalSize,
 	_ time.Duration,
 ) error {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- of the test
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- a test
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.WaitDelay = k.root, in, out, time.Second
 	if err != nil {
 		cmd.Stderr = err
@@ -105,7 +105,7 @@ func (k *kubelet) ExecInContainer(
 	return nil
 }
 
-// AttachContainer implements [remotecommand.Attacher]: the container says what it hears.
+// AttachContainer implements [remotecommand.Attacher]. The container echoes its input.
 func (k *kubelet) AttachContainer(
 	_ context.Context, _, _, _ string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize,
 ) error {
@@ -125,7 +125,7 @@ func (k *kubelet) PortForward(ctx context.Context, _, _ string, _ int32, stream 
 	return err
 }
 
-// runKubelet runs one, and the pod p of acme--web on it.
+// runKubelet starts a kubelet, and the Pod p of acme--web on it.
 func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
 	t.Helper()
 	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -151,7 +151,7 @@ func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
 	return k
 }
 
-// nodeAt makes a node whose kubelet is a server.
+// nodeAt creates a node with a server as its kubelet.
 func nodeAt(t *testing.T, admin *kubernetes.Clientset, name string, kubelet *httptest.Server) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -167,13 +167,13 @@ func nodeAt(t *testing.T, admin *kubernetes.Clientset, name string, kubelet *htt
 	}
 }
 
-// fallback is in what kubectl says at -v=4 when it takes SPDY, since websockets do not get
-// through (k8s.io/client-go tools/remotecommand/fallback.go and
-// tools/portforward/fallback_dialer.go, v0.37.1).
+// fallback is in the output of kubectl at -v=4 if it uses SPDY because the websocket fails
+// (k8s.io/client-go tools/remotecommand/fallback.go and tools/portforward/fallback_dialer.go,
+// v0.37.1).
 const fallback = "fallback"
 
-// kubectlConnects: exec, attach, cp, port-forward and logs of kubectl as a tenant's admin,
-// by websocket and by SPDY.
+// kubectlConnects checks exec, attach, cp, port-forward and logs of kubectl as a tenant's admin,
+// with websockets and with SPDY.
 func kubectlConnects(t *testing.T, s *localserver.Server) {
 	k := runKubelet(t, s)
 	for _, websocket := range []string{"true", "false"} {
@@ -234,8 +234,8 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 	logsFollow(t, s, k)
 }
 
-// piped starts kubectl as a tenant's admin, and returns the lines that it
-// says until the test is over.
+// piped starts kubectl as a tenant's admin, and returns the lines of its output. kubectl ends with
+// the test.
 func piped(t *testing.T, s *localserver.Server, env string, args ...string) *bufio.Scanner {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -254,7 +254,7 @@ func piped(t *testing.T, s *localserver.Server, env string, args ...string) *buf
 	return bufio.NewScanner(out)
 }
 
-// forwards asks for a page of the pod.
+// forwards requests a page of the Pod through port-forward.
 func forwards(t *testing.T, s *localserver.Server, websocket string) {
 	t.Helper()
 	lines := piped(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4", "port-forward", "p", ":80",
@@ -270,7 +270,7 @@ func forwards(t *testing.T, s *localserver.Server, websocket string) {
 		_, rest, _ = strings.Cut(lines.Text(), "Forwarding from 127.0.0.1:")
 	}
 	port, _, _ := strings.Cut(rest, " ")
-	for range 3 { // connections in one session
+	for range 3 { // several connections in one session
 		resp, err := (&http.Client{
 			Timeout:   patience,
 			Transport: &http.Transport{DisableKeepAlives: true},
@@ -285,7 +285,7 @@ func forwards(t *testing.T, s *localserver.Server, websocket string) {
 	}
 }
 
-// logsFollow: a line comes when it is logged, and not when the log ends.
+// logsFollow checks that a line arrives when it is logged, and not when the log ends.
 func logsFollow(t *testing.T, s *localserver.Server, k *kubelet) {
 	t.Helper()
 	lines := piped(t, s, "", "logs", "-f", "p")

@@ -39,7 +39,7 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
-// widgetsOf lists and watches custom resources.
+// widgetRights allows admins to use a custom resource.
 const widgetRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -55,8 +55,9 @@ func widget(namespace, name string, labels map[string]any) *unstructured.Unstruc
 	}}
 }
 
-// TestOlderObjects: what was stored before there were tenants, with labels that lie, is brought in
-// line, and lists over all namespaces then hold a tenant's own objects, all of them.
+// TestOlderObjects checks objects that were stored without tenancy, some with a wrong tenant label.
+// The server corrects the labels. Lists over all namespaces then contain all objects of the tenant,
+// and no others.
 func TestOlderObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -69,7 +70,7 @@ func TestOlderObjects(t *testing.T) {
 	if err := before.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// The first run may be cut off anywhere: the second goes on.
+	// The first run may stop at any point. The second run continues.
 	first, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, withoutWorkloads)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func TestOlderObjects(t *testing.T) {
 		}
 		return err
 	})
-	// A namespace that a tenant is given later: its objects follow.
+	// The server also labels the objects of a namespace that a tenant receives later.
 	admin := client(t, config(t, s, "admin"))
 	patch := []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`)
 	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "unowned", types.MergePatchType,
@@ -128,7 +129,7 @@ func TestOlderObjects(t *testing.T) {
 	})
 }
 
-// seedOlder makes objects of acme, and objects of others that claim to be acme's.
+// seedOlder creates objects of acme, and objects of other owners with the label of acme.
 func seedOlder(t *testing.T, s *localserver.Server, n int) {
 	t.Helper()
 	apply(t, s, definitions)
@@ -175,8 +176,8 @@ func seedOlder(t *testing.T, s *localserver.Server, n int) {
 	}
 }
 
-// TestListsOfClients: what users have works over all namespaces and shows just what is theirs:
-// informers, kubectl get all, tables, watches.
+// TestListsOfClients checks informers, kubectl get all, tables and watches. They work over all
+// namespaces and show only the tenant's objects.
 func TestListsOfClients(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
@@ -255,7 +256,7 @@ func TestListsOfClients(t *testing.T) {
 			"{tenant: %s, hard: {pods: 9}}}",
 			id, id))
 	}
-	waittest.Until(t, func() error { // each tenant is given its own
+	waittest.Until(t, func() error { // until each tenant reads its own quota
 		for _, args := range []string{
 			"get tenantquotas -o name", "get tenantquotas -o name --field-selector metadata.name=of-acme",
 			"get tenantquota of-acme -o name",
@@ -282,8 +283,8 @@ func TestListsOfClients(t *testing.T) {
 	}
 }
 
-// TestControllersDoNotFight: the controllers of kube-controller-manager settle on objects that the
-// server labels, and write no more.
+// TestControllersDoNotFight checks that the controllers of kube-controller-manager stop writing
+// objects that the server has labeled.
 func TestControllersDoNotFight(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
@@ -327,13 +328,13 @@ func TestControllersDoNotFight(t *testing.T) {
 		return nil
 	})
 	written.quiet(t, time.Second)
-	// A change that makes every controller look again. A fight would never be over.
+	// This change makes every controller reconcile. A conflict between two writers would not end.
 	for _, object := range []string{"service/web", "service/headless", "deployment/web", "statefulset/web"} {
 		if out, err := kubectl(t, s, "acme", "annotate", "-n", "acme--web", object, "look=again"); err != nil {
 			t.Fatal(out)
 		}
 	}
-	// The four that were annotated, and the ReplicaSet, onto which annotations are copied.
+	// The four annotated objects, and the ReplicaSet, to which annotations are copied.
 	if again := written.quiet(t, 3*time.Second); len(again) != 5 {
 		t.Errorf("written again: %v, want five objects", again)
 	}
@@ -381,7 +382,7 @@ func versions(t *testing.T, s *localserver.Server, kinds string) map[string]stri
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("admin"), "get", kinds,
 		"-n", "acme--web", "-o", "json")
-	out, err := cmd.Output() // warnings of old versions go elsewhere
+	out, err := cmd.Output() // without the warnings about deprecated versions
 	if err != nil {
 		t.Fatal(err)
 	}

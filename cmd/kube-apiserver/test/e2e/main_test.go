@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// binDir is the variable through which the built commands are found.
+// binDir is the environment variable with the folder of the built commands.
 const binDir = "KUBETENANT_BIN"
 
-// TestMain says at once what is missing, and ends with whoever started it: the
-// servers end with this process.
+// TestMain reports missing commands before any test runs. The tests end when their parent process
+// ends, and the servers end with the tests.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(binDir); dir != "" {
 		for _, name := range []string{
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// endWithParent ends this process when the one that started it is gone.
+// endWithParent ends this process when its parent process has ended.
 func endWithParent() {
 	parent := os.Getppid()
 	for range time.Tick(time.Second) {

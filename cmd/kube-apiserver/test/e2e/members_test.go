@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// membersAreGiven: an admin of a tenant says who its members are, of the roles that its Tenant
-// names, of no other tenant, and with no other role.
+// membersAreGiven checks that an admin of a tenant specifies the members with the roles that the
+// Tenant names. The admin cannot do so for another tenant or with another role.
 func membersAreGiven(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "admin", "patch", "tenant", "acme", "--type=merge", "-p",
 		`{"spec":{"memberRoles":["view"]}}`); err != nil {
@@ -24,7 +24,7 @@ func membersAreGiven(t *testing.T, s *localserver.Server) {
 			` }, spec: { id: `+id+`, bindings: [ { clusterRole: `+role+`, subjects: [ { kind: Group, name: `+subject+
 			` } ] } ] } }`)
 	}
-	waittest.Until(t, func() error { // until the server that admits has heard of it
+	waittest.Until(t, func() error { // until admission has observed the change
 		if out, err := kubectl(t, s, "acme", "apply", "-f", members("acme", "acme", "view", "interns")); err != nil {
 			return fmt.Errorf("%s", out)
 		}

@@ -19,7 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// searches are what somebody asks who wants to know whether others have an object of some name.
+// searches returns requests of a caller that wants to know whether another tenant has an object of
+// some name.
 func searches() []string {
 	token := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"globex--shop/a"}`))
 	var all []string
@@ -37,12 +38,12 @@ func searches() []string {
 		"/api/v1/namespaces/globex--shop/configmaps?limit=1", "/api/v1/namespaces/nowhere/configmaps?limit=1")
 }
 
-// changing is what differs from answer to answer whatever others have: the server's
-// revision counts all writes.
+// changing matches the part of an answer that every write changes, whatever other tenants have.
 var changing = regexp.MustCompile(`"resourceVersion":"[0-9]+"`)
 
-// TestContinueTellsNothing: a search for another tenant's object by all that a list says ends with
-// a coin flip. The test sees a list that tells: the system's.
+// TestContinueTellsNothing checks that a tenant cannot find another tenant's object from lists. Its
+// guesses must be no better than chance. The system tenant's list shows that the test detects a
+// difference.
 func TestContinueTellsNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
@@ -62,7 +63,7 @@ func TestContinueTellsNothing(t *testing.T) {
 			if who == "the system" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
 				continue
 			}
-			hits, seen := 0, map[string][2]int{} // how often an answer came without and with the object
+			hits, seen := 0, map[string][2]int{} // how often an answer was sent without and with the object
 			for range rounds {
 				coin := rand.IntN(2)
 				if err := setForeign(t.Context(), globex, coin == 1); err != nil {
@@ -84,7 +85,7 @@ func TestContinueTellsNothing(t *testing.T) {
 				counts[coin]++
 				seen[answer] = counts
 			}
-			// 64 flips of a coin give 49 and more once in 70,000 (binomial).
+			// 64 flips of a coin have 49 or more hits once in 70,000 times (binomial).
 			if found := hits >= 49; found != c.found {
 				t.Errorf("%s, %s: %d of %d guessed, %d different answers", who, search, hits, rounds, len(seen))
 			}
@@ -92,7 +93,7 @@ func TestContinueTellsNothing(t *testing.T) {
 	}
 }
 
-// setForeign sees to it that the other tenant has the object, or has not.
+// setForeign creates or deletes the other tenant's object.
 func setForeign(ctx context.Context, k *kubernetes.Clientset, there bool) error {
 	maps := k.CoreV1().ConfigMaps("globex--shop")
 	if there {

@@ -34,34 +34,35 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// patience bounds each thing that is waited for.
+// patience limits each wait.
 const patience = 3 * time.Minute
 
-// plane is a control plane on which scenarios that it would be started alike for run one after the
-// other. It follows the configuration of the one that runs. What the cluster holds is made by a
-// second server on the same etcd, upstream's without tenancy, and taken away between two scenarios.
+// plane is a control plane for scenarios that start it with the same flags. They run one after the
+// other, and the server reloads the configuration of each. A second server on the same etcd,
+// upstream's without tenancy, creates the objects of a scenario. They are deleted before the next
+// scenario.
 type plane struct {
 	dir    string
 	server *localserver.Server
 	seeder *exec.Cmd
-	seeds  *caller // at the seeder
+	seeds  *caller // requests to the seeder
 	etcd   *clientv3.Client
-	// own are the keys that are there without a scenario.
+	// own contains the keys that exist without a scenario.
 	own map[string]bool
-	// taken are the revisions at which objects were taken away, by resource.
+	// taken contains the revisions at which objects were deleted, by resource.
 	taken revisions
 }
 
-// revisions are the last ones at which something happened, by resource.
+// revisions contains the last revision at which a resource changed.
 type revisions map[schema.GroupResource]int64
 
 func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] = max(r[resource], at) }
 
-// currentConfig is where a plane in dir reads its configuration: below a link to the folder of
-// the world that it is in.
+// currentConfig returns the path of the configuration that a control plane in dir reads. It is
+// below a link to the folder of the current fixture.
 func currentConfig(dir string) string { return filepath.Join(dir, "current", "scenario.yaml") }
 
-// enter makes a world the current one of dir.
+// enter makes a fixture the current one of dir.
 func enter(dir string, w *scenario.Fixture) error {
 	link := filepath.Join(dir, "current")
 	if err := os.Symlink(w.Dir, link+".new"); err != nil {
@@ -70,7 +71,7 @@ func enter(dir string, w *scenario.Fixture) error {
 	return os.Rename(link+".new", link)
 }
 
-// openPlane starts a plane in dir, which is in a world already.
+// openPlane starts a control plane in dir, which must have a current fixture.
 func openPlane(ctx context.Context, bin, dir string, args []string) (p *plane, err error) {
 	p = &plane{dir: dir, taken: revisions{}}
 	defer func() {
@@ -96,7 +97,7 @@ func openPlane(ctx context.Context, bin, dir string, args []string) (p *plane, e
 	return p, err
 }
 
-// startSeeder starts upstream's server without webhooks and policies on the plane's etcd.
+// startSeeder starts upstream's server without webhooks and policies on the control plane's etcd.
 func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
 	address, err := local.FreeAddress()
 	if err != nil {
@@ -124,14 +125,14 @@ func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
 		if err := p.seeds.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
 			return err
 		}
-		return p.seeds.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // it is ours
+		return p.seeds.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // this server is ours
 	})
 }
 
-// final is an error that waiting does not mend.
+// final is an error that a retry does not resolve.
 type final struct{ error }
 
-// poll asks until f says nil or something final.
+// poll calls f until it returns nil or a final error.
 func poll(ctx context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -151,15 +152,15 @@ func poll(ctx context.Context, what string, f func(context.Context) error) error
 	}
 }
 
-// close ends the plane.
+// close stops the control plane.
 func (p *plane) close() error {
 	var errs []error
 	if p.etcd != nil {
 		errs = append(errs, p.etcd.Close())
 	}
-	if p.seeder != nil { // it keeps nothing that must be written down
+	if p.seeder != nil { // it has no state to write
 		_ = p.seeder.Process.Kill()
-		_ = p.seeder.Wait() // killed, it says
+		_ = p.seeder.Wait() // the error reports the kill
 	}
 	if p.server != nil {
 		errs = append(errs, p.server.Stop())
@@ -167,7 +168,7 @@ func (p *plane) close() error {
 	return errors.Join(append(errs, p.races())...)
 }
 
-// logs are the ends of what the plane's processes said.
+// logs returns the ends of the logs of the control plane's processes.
 func (p *plane) logs() string {
 	out := ""
 	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
@@ -182,7 +183,7 @@ func (p *plane) logs() string {
 	return out
 }
 
-// races returns an error where the race detector has reported something, in binaries that have it.
+// races returns an error if the race detector has reported a race. Only some binaries have it.
 func (p *plane) races() error {
 	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
 	for _, name := range names {
@@ -193,10 +194,10 @@ func (p *plane) races() error {
 	return nil
 }
 
-// registry is where kube-apiserver keeps objects (its default of --etcd-prefix).
+// registry is the prefix of kube-apiserver's keys in etcd (its default of --etcd-prefix).
 const registry = "/registry/"
 
-// keys returns those of all objects, but for the ones that servers themselves renew.
+// keys returns the keys of all objects, except those that the servers renew.
 func (p *plane) keys(ctx context.Context) (map[string]bool, error) {
 	got, err := p.etcd.Get(ctx, registry, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -212,8 +213,8 @@ func (p *plane) keys(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// clear takes away what the last scenario left. Controllers that have not seen it yet may make
-// something once more: it is clear when two looks have found nothing.
+// clear deletes the objects of the last scenario. Controllers that have not observed this may
+// create an object again. clear therefore ends after two checks that find no object.
 func (p *plane) clear(ctx context.Context) error {
 	clean := 0
 	return poll(ctx, "what the last scenario left", func(ctx context.Context) error {
@@ -243,7 +244,8 @@ func (p *plane) clear(ctx context.Context) error {
 	})
 }
 
-// lastDefinitions puts namespaces first, so that nobody makes more in them, and definitions last.
+// lastDefinitions sorts namespaces first, so that no controller creates objects in them, and
+// definitions last.
 func lastDefinitions(a, b string) int {
 	rank := func(key string) int {
 		switch {
@@ -257,8 +259,8 @@ func lastDefinitions(a, b string) int {
 	return rank(a) - rank(b)
 }
 
-// seededAt returns the resource of a key whose objects servers have in informers
-// that tell how far they are.
+// seededAt returns the resource of a key if servers have informers of it that report their resource
+// version.
 func seededAt(key string) (schema.GroupResource, bool) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(key, registry), "/")
 	switch first {
@@ -270,7 +272,7 @@ func seededAt(key string) (schema.GroupResource, bool) {
 	return schema.GroupResource{}, false
 }
 
-// seed makes what the cluster holds, and waits until the server under test has heard of it.
+// seed creates the objects of a scenario, and waits until the server under test has observed them.
 func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *caller) error {
 	made := maps.Clone(p.taken)
 	for i := range held {
@@ -281,14 +283,14 @@ func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *c
 		var object metav1.PartialObjectMetadata
 		if err := poll(ctx, "seed "+w.GVK.Kind+" "+w.Name, func(ctx context.Context) error {
 			a, err := p.seeds.send(ctx, http.MethodPost, collection(w), held[i].Raw, nil, p.seeds.admin)
-			if err != nil || a.code == http.StatusNotFound { // a definition takes a moment
+			if err != nil || a.code == http.StatusNotFound { // the definition may not be served yet
 				return errors.Join(err, errors.New("not found"))
 			}
 			if a.code == http.StatusConflict && madeByServer(w) {
 				_, err := p.seeds.send(ctx, http.MethodDelete, collection(w)+"/"+w.Name, nil, nil, p.seeds.admin)
 				return errors.Join(err, errors.New("the server under test made one"))
 			}
-			if a.code == http.StatusConflict && isCopy(held[i].Raw) { // the server under test has made the same copy
+			if a.code == http.StatusConflict && isCopy(held[i].Raw) { // the server under test has created the same copy
 				if a, err = p.seeds.send(ctx, http.MethodGet, collection(w)+"/"+w.Name, nil, nil, p.seeds.admin); err != nil {
 					return err
 				}
@@ -320,9 +322,9 @@ func isCopy(raw []byte) bool {
 	return json.Unmarshal(raw, &object) == nil && object.Labels[tenant.PublicationLabel] != ""
 }
 
-// madeByServer reports whether the server under test may make an object of this name:
-// a tenant's default quota when it sees a namespace of the tenant, and the
-// ClusterRoles of derived rights once.
+// madeByServer reports whether the server under test may create an object of this name. It creates
+// a tenant's default quota when it observes a namespace of the tenant. It also creates the
+// ClusterRoles of derived rights.
 func madeByServer(w scenario.Write) bool {
 	switch w.GVK.Kind {
 	case v1alpha1.KindTenantQuota:
@@ -351,8 +353,8 @@ func awaitDefinition(ctx context.Context, raw []byte, server *caller) error {
 	})
 }
 
-// awaitInformers waits until the informers of a server have seen the revisions, by what it says of
-// them in its metrics. Resources that it has no informer of say nothing.
+// awaitInformers waits until the informers of a server have observed the revisions, according to
+// its metrics. It ignores a resource without an informer.
 func awaitInformers(ctx context.Context, server *caller, want revisions) error {
 	return poll(ctx, "the informers", func(ctx context.Context) error {
 		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
@@ -372,7 +374,7 @@ func awaitInformers(ctx context.Context, server *caller, want revisions) error {
 	})
 }
 
-// informersOf reads how far the informers of kube-apiserver are.
+// informersOf returns the resource versions of kube-apiserver's informers.
 func informersOf(metrics []byte) (revisions, error) {
 	const series = `informer_store_resource_version{`
 	all := revisions{}
@@ -399,8 +401,8 @@ func labelOf(series, name string) string {
 	return value
 }
 
-// reload waits until the server has taken over the configuration that act puts
-// in its place, by its log.
+// reload waits until the server's log reports that it has loaded the configuration that act
+// installs.
 func (p *plane) reload(ctx context.Context, act func() error) error {
 	log, err := os.Open(filepath.Join(p.dir, "kube-apiserver.log"))
 	if err != nil {
@@ -435,7 +437,7 @@ func (p *plane) reload(ctx context.Context, act func() error) error {
 	})
 }
 
-// restartService starts the webhook service anew, which reads some settings at its start only.
+// restartService restarts the webhook service, which reads some settings only when it starts.
 func (p *plane) restartService(ctx context.Context) error {
 	return p.server.Again(ctx, syscall.SIGUSR1)
 }

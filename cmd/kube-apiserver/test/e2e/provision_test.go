@@ -39,8 +39,8 @@ authentication: { sources: [] }
 authorization: { subject: { fromGroups: true } }
 `
 
-// TestProvision: what a Tenant gives is in its namespaces, theirs to whom it is given, and nobody's
-// to change; it goes when the Tenant takes it back, and with its namespace.
+// TestProvision checks that the bindings of a Tenant are in its namespaces and cannot be changed.
+// They are deleted when the Tenant no longer has them, and with their namespace.
 func TestProvision(t *testing.T) { testProvision(t, provisionConfig) }
 
 func TestWebhookProvision(t *testing.T) { testProvision(t, webhookProvisionConfig, "--webhook") }
@@ -100,14 +100,14 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	})
 	if len(args) == 0 {
 		t.Run("an admin makes namespaces", func(t *testing.T) { adminMakesNamespaces(t, s) })
-	} else { // compiled in it is the server itself, and no account's
+	} else { // the compiled-in controller has no account
 		t.Run("who gives it writes nothing else", func(t *testing.T) { managerIsHeld(t, s) })
 	}
 	if out, err := kubectl(t, s, "admin", "get", "clusterrolebindings", "-l", "kubetenant.dev/managed",
 		"-o", "name"); err != nil || out != "" {
 		t.Errorf("ClusterRoleBindings that a Tenant gave: %s", out)
 	}
-	if len(args) > 0 { // kube-apiserver evaluates RBAC, and derives no right: the cluster's admin gives it
+	if len(args) > 0 { // kube-apiserver's RBAC derives no right, so the cluster's admin grants it
 		apply(t, s,
 			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: members-of-acme }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenantmembers], verbs: [create] },
@@ -166,8 +166,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	}
 }
 
-// adminMakesNamespaces: an admin creates namespaces of its tenant and of no other.
-// Other callers create none.
+// adminMakesNamespaces checks that an admin creates namespaces of its own tenant only. Other
+// callers create none.
 func adminMakesNamespaces(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--made"); err != nil {
@@ -198,7 +198,7 @@ func adminMakesNamespaces(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// quotaIsGiven: of umbrella, which has no namespace but one.
+// quotaIsGiven checks the quota of tenant umbrella, which has one namespace.
 func quotaIsGiven(t *testing.T, s *localserver.Server) {
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: umbrella--web, labels: { kubetenant.dev/tenant: umbrella } } }`)
@@ -233,7 +233,7 @@ func quotaIsGiven(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// namespacesAreBounded: of 50 that are made at once, as many as there may be.
+// namespacesAreBounded creates 50 namespaces at the same time. The limit must apply.
 func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 	const most, tries = 20, 50
 	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
@@ -247,7 +247,7 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	as := config(t, s, "admin")
-	// whom the webhooks are asked about
+	// The server calls the webhooks for this user.
 	as.Impersonate = rest.ImpersonationConfig{UserName: "ops", Groups: []string{"system:masters"}}
 	admin := client(t, as)
 	another := func(i int) error {
@@ -283,7 +283,7 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 	if err := admin.CoreV1().Namespaces().Delete(t.Context(), all.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Until(t, func() error { return another(tries) }) // as soon as that one has gone
+	waittest.Until(t, func() error { return another(tries) }) // after the deletion
 	apply(t, s,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 			`spec: { id: bounded, namespaces: { max: 3 } } }`)
@@ -313,8 +313,8 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// spacesAreLike: those that are there get their labels, and new ones have
-// them from the first moment.
+// spacesAreLike checks that existing namespaces get their labels, and that new ones have them when
+// they are created.
 func spacesAreLike(t *testing.T, s *localserver.Server) {
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, `+
@@ -336,7 +336,7 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 		return nil
 	}
 	waittest.Until(t, func() error { return labels("wayne--old", "42 restricted by-somebody") })
-	waittest.Until(t, func() error { // until the server that admits has heard of it
+	waittest.Until(t, func() error { // until admission has observed the Tenant
 		_, _ = kubectl(t, s, "admin", "delete", "ns", "wayne--new", "--ignore-not-found")
 		out, err := kubectl(t, s, "admin", append([]string{
 			"create", "-o", `jsonpath={.metadata.labels.cost-centre}`, "-f",
@@ -366,8 +366,8 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 	givenLabelsReturn(t, s, give)
 }
 
-// givenLabelsReturn: labels return to their values from before the Tenant, also if another field
-// manager owns them.
+// givenLabelsReturn checks that labels return to their values from before the Tenant, even if
+// another field manager owns them.
 func givenLabelsReturn(t *testing.T, s *localserver.Server, give func(string)) {
 	has := func(want string) {
 		t.Helper()
@@ -400,7 +400,7 @@ func givenLabelsReturn(t *testing.T, s *localserver.Server, give func(string)) {
 }
 
 // appliedAgain applies a Tenant as a GitOps tool does, while the server writes its status and
-// finalizer: nobody takes anything from the other.
+// finalizer. Neither reverts the other.
 func appliedAgain(t *testing.T, s *localserver.Server) {
 	manifest := testFile(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: hooli }, `+
@@ -431,7 +431,7 @@ func appliedAgain(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// managerIsHeld has the manager try what it could do with all rights.
+// managerIsHeld checks that the controller's user may do nothing else, even with all rights.
 func managerIsHeld(t *testing.T, s *localserver.Server) {
 	for what, args := range map[string][]string{
 		"another kind":              {"create", "configmap", "x", "-n", "acme--web"},
@@ -470,7 +470,7 @@ func managerIsHeld(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// nobodyChangesWhatIsGiven has the cluster's admin try every way.
+// nobodyChangesWhatIsGiven tries every way to change a binding of a Tenant, as the cluster's admin.
 func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 	const name = "kubetenant:admins"
 	for what, args := range map[string][]string{
@@ -500,7 +500,7 @@ func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 	if err != nil || out != "kubetenant:admins kubetenant:binding:view" {
 		t.Errorf("afterwards there is %s", out)
 	}
-	// What is exported and restored is admitted without what the server put there.
+	// The annotation of a prepared namespace is still there.
 	out, err = kubectl(t, s, "admin", "get", "ns", "acme--web", "-o",
 		`jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
 	if err != nil || out == "" {
@@ -508,8 +508,8 @@ func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// writersGiveWhatTheyMay: who may write Tenants binds in them the roles that he may bind, to
-// whom a tenant may bind them.
+// writersGiveWhatTheyMay checks that the writer of a Tenant can bind in it only the roles that it
+// may bind itself. The subjects must be those that a tenant may bind.
 func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// published are the sources of this file and a Publication of each.
+// published contains the sources of this file.
 const published = `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform }, type: Opaque,
   stringData: { token: first } }
 ---
@@ -55,8 +55,8 @@ func publicationOf(kind [3]string, more string) string {
 `, kind[2], kind[0], kind[1], kind[2], more)
 }
 
-// objectsArePublished: an object of each kind reaches the namespaces of a tenant, no caller can
-// change the copies there, and they follow their source.
+// objectsArePublished checks that an object of each kind is copied to the namespaces of a tenant.
+// No caller can change the copies, and they follow their source.
 func objectsArePublished(t *testing.T, s *localserver.Server) {
 	run := func(args ...string) string {
 		t.Helper()
@@ -115,7 +115,8 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 		})
 	}
 
-	// The source changes: its type, which is immutable, and its content by an author without the rights.
+	// The source changes its type, which is immutable. Then an author without the rights changes a
+	// source.
 	run(append([]string{"delete", "secret", "registry", "-n", "platform"}, asOps...)...)
 	copied("secret", "registry", "{.type}", "")
 	applyAs(t, s, `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform },
@@ -143,7 +144,8 @@ func applyAs(t *testing.T, s *localserver.Server, text string, more ...string) {
 	}
 }
 
-// copiesAreProtected: neither the system tenant nor the masters' group changes a copy.
+// copiesAreProtected checks that neither the system tenant nor the group system:masters can change
+// a copy.
 func copiesAreProtected(t *testing.T, s *localserver.Server) {
 	for _, kind := range publishedKinds {
 		of := strings.ToLower(kind[1]) + "/" + kind[2]
@@ -168,7 +170,7 @@ func copiesAreProtected(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// sourcesOfOthers: the content of an author who lacks the rights to publish it is not copied.
+// sourcesOfOthers checks that content is not copied if its author lacks the rights to publish it.
 func sourcesOfOthers(
 	t *testing.T, s *localserver.Server, ready func(name, want string), copied func(kind, name, path, want string),
 ) {
@@ -201,8 +203,8 @@ func sourcesOfOthers(
 	copied("configmap", "about", "{.data.where}", "in stark--old")
 }
 
-// annotatedObjects: an annotation publishes an object, and its removal deletes the copies. On an object
-// of a tenant it has no effect.
+// annotatedObjects checks that an annotation publishes an object, and that its removal deletes the
+// copies. The annotation has no effect on an object of a tenant.
 func annotatedObjects(t *testing.T, s *localserver.Server, copied func(kind, name, path, want string)) {
 	annotate := func(value string, more ...string) (string, error) {
 		t.Helper()

@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// writes follows what is written in a namespace.
+// writes receives the writes in a namespace.
 type writes struct {
 	events chan string
 	failed chan error
 }
 
-// follow begins to follow the resources; what is there already is not told.
+// follow starts to watch the resources. It does not report existing objects.
 func follow(t *testing.T, admin *rest.Config, namespace string, resources ...schema.GroupVersionResource) *writes {
 	t.Helper()
 	client, err := metadata.NewForConfig(admin)
@@ -61,8 +61,8 @@ func (w *writes) read(ctx context.Context, resource string, events watch.Interfa
 	}
 }
 
-// quiet waits until nothing is written for the time of silence, and returns how often what was
-// written until then. It fails where the writing does not end.
+// quiet waits until nothing is written for a time, and returns the number of writes of each object.
+// It fails if the writes do not end.
 func (w *writes) quiet(t *testing.T, silence time.Duration) map[string]int {
 	t.Helper()
 	seen := map[string]int{}

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// quotaConfig frees what was reserved for a write that was never stored after seconds.
+// quotaConfig releases the reservation of a write that was never stored after 8 seconds.
 const quotaConfig = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -51,9 +51,10 @@ metadata: { name: limit }
 spec: { tenant: acme, hard: { count/secrets: "100" } }
 `
 
-// TestQuotaIsExact: of 200 creates at once against a limit of 100, in two namespaces, exactly 100
-// succeed; what is deleted is free again; and a server that is killed in the middle neither lets
-// more through nor keeps what was not stored.
+// TestQuotaIsExact sends 200 creates at the same time, in two namespaces with a limit of 100.
+// Exactly 100 must succeed. A deletion releases its use. If the server is killed during the
+// creates, the limit must still apply, and the use of objects that were not stored must be
+// released.
 func TestQuotaIsExact(t *testing.T) { testQuotaIsExact(t, quotaConfig) }
 
 func TestWebhookQuotaIsExact(t *testing.T) {
@@ -109,7 +110,7 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("again"), metav1.CreateOptions{})
 		return err
 	})
-	if len(args) == 0 { // of the other shape the server's own process is killed by TestWebhookFaults
+	if len(args) == 0 { // TestWebhookFaults kills the process of the webhook service
 		killed(t, s, acme)
 		s = start(t, dir, args...)
 		acme, admin = client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
@@ -124,7 +125,8 @@ func secretOf(name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// createMany creates n at once, half in each namespace, and calls after each success.
+// createMany creates n Secrets at the same time, half in each namespace. It calls after for each
+// success.
 func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, after func(made int)) (made, refused int) {
 	t.Helper()
 	var ok, over atomic.Int64
@@ -132,7 +134,7 @@ func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, afte
 	for i := range n {
 		all.Go(func() {
 			namespace := []string{"acme--web", "acme--db"}[i%2]
-			// A machine that is too busy does not charge in time: that is a 429.
+			// A busy machine may not charge the quota in time. The server then answers 429.
 			err := retry.OnError(wait.Backoff{Duration: 100 * time.Millisecond, Steps: 10}, apierrors.IsTooManyRequests,
 				func() error {
 					_, err := c.CoreV1().Secrets(namespace).Create(t.Context(),
@@ -168,11 +170,12 @@ func secrets(t *testing.T, admin kubernetes.Interface) int {
 	return n
 }
 
-// refill creates until there are 100, which must come, and never more.
+// refill creates Secrets until 100 are stored. More must not be stored.
 func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 	t.Helper()
 	i, stored := 0, 0
-	// A server that was killed keeps its lead for 15 seconds, and what was reserved waits for its end.
+	// The lease of a server that was killed lasts 15 seconds. Its reservations last until they
+	// expire.
 	for deadline := time.Now().Add(2 * time.Minute); stored != 100; time.Sleep(50 * time.Millisecond) {
 		for range 20 {
 			_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(),
@@ -207,5 +210,5 @@ func killed(t *testing.T, s *localserver.Server, acme kubernetes.Interface) {
 	if made < 40 || made > 100 {
 		t.Error(errors.New("the kill was not in the middle"), made)
 	}
-	_ = s.Stop() // it is gone
+	_ = s.Stop() // it has ended
 }

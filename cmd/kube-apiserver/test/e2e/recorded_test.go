@@ -41,8 +41,8 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: widget-
 subjects: [ { kind: ServiceAccount, name: widget-controller, namespace: kube-system } ]
 `
 
-// TestRecordedIdentity: a controller that acts by what is recorded on an object reaches what the
-// object's tenant may, and nothing of another's, whatever stands on the object.
+// TestRecordedIdentity runs a controller that impersonates the identity that is recorded on an
+// object. It must reach only what the object's tenant may, whatever the object contains.
 func TestRecordedIdentity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -95,7 +95,7 @@ func TestRecordedIdentity(t *testing.T) {
 		}
 		lentIdentity(t, name, lent)
 	}
-	// What somebody changes on the way is another's.
+	// A record that was changed after the read names another tenant.
 	object.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"root","tenant":"globex"}`})
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "widget-runner"})
 	if err != nil {

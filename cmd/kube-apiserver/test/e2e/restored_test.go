@@ -26,7 +26,7 @@ authentication:
   - { name: cluster, serviceAccount: { issuer: https://kubernetes.default.svc, keyFiles: [pki/service-account.key] } }
 `
 
-// beforeBackup are the objects that the backup contains.
+// beforeBackup contains the objects of the backup.
 const beforeBackup = `
 apiVersion: kubetenant.dev/v1alpha1
 kind: Tenant

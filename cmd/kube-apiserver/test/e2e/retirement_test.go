@@ -30,10 +30,10 @@ authentication:
   - { name: tokens, tokenFile: { path: tokens.csv } }
 `
 
-// TestRetirement: a tenant that is deleted loses what it had, in the order that is documented, and
-// who gets its name inherits nothing.
+// TestRetirement checks that a deleted tenant loses its objects in the documented order, and that a
+// later tenant of its name inherits nothing.
 func TestRetirement(t *testing.T) {
-	// The certificate is from this moment: a token of the file says no time.
+	// The certificate is new, so the test uses a token of the file, which has no date.
 	testRetirement(t, retirementConfig, func(t *testing.T, s *localserver.Server) *rest.Config {
 		return withToken(config(t, s, "acme"), "old-token-of-acme")
 	}, "deleted tenant of the same name")
@@ -122,7 +122,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		}
 		return nil
 	})
-	if len(args) == 0 { // behind the service streams go on
+	if len(args) == 0 { // behind the webhook service, streams continue
 		watching.ends(t)
 	}
 	late := append([]string{"create", "-f", testFile(t, lateNamespace)}, asOps...)
@@ -153,7 +153,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	}
 	t.Run("the name is nobody's", func(t *testing.T) { nameIsNobodys(t, s, caller.CoreV1().RESTClient(), uid) })
 
-	// Ten minutes and more go by.
+	// As if more than ten minutes had passed.
 	admin("delete", "clusterrolebinding", "somebodys")
 	admin("delete", "retiredtenant", name)
 	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: { name: `+name+
@@ -181,14 +181,15 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	waittest.Until(t, asked)
 }
 
-// successor is a Tenant of the name of one that was deleted.
+// successor returns a Tenant with the name of a deleted one.
 func successor(replaces, more string) string {
 	return `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, replaces: ` +
 		replaces + `, ` + more + `
   bindings: [ { clusterRole: admin, subjects: [ { kind: Group, name: "tenant:acme" } ] } ] } }`
 }
 
-// nameIsNobodys: neither are its callers somebody, nor has anybody else the name at once.
+// nameIsNobodys checks that callers of a deleted tenant are denied, and that its name is not
+// available immediately.
 func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, uid string) {
 	waittest.Until(t, func() error {
 		err := caller.Get().AbsPath("/api/v1/namespaces/acme--web/configmaps").Do(t.Context()).Error()
@@ -219,7 +220,7 @@ func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, u
 	}
 }
 
-// asOps makes the request one of the system tenant's people, whom the webhooks are asked about.
+// asOps makes a request as a user of the system tenant for which the server calls the webhooks.
 var asOps = []string{"--as=ops", "--as-user-extra=kubetenant.dev/tenant=system"}
 
 const lateNamespace = `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--late, ` +
@@ -234,7 +235,7 @@ func testFile(t *testing.T, text string) string {
 	return path
 }
 
-// openedWatch is one that a caller has open.
+// openedWatch is an active watch of a caller.
 type openedWatch struct{ ended chan struct{} }
 
 func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
@@ -262,7 +263,7 @@ func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
 	return w
 }
 
-// ends waits until it does.
+// ends waits until the watch ends.
 func (w *openedWatch) ends(t *testing.T) {
 	t.Helper()
 	select {

@@ -39,10 +39,10 @@ func binary(t *testing.T, name string) string {
 	return path
 }
 
-// shape is a shape whose servers scenarios share.
+// shape is a deployment mode whose scenarios share servers.
 type shape interface {
 	scenario.Mode
-	// key is the same for scenarios that one server can be started for.
+	// key returns the same value for scenarios that can run on the same server.
 	key(*scenario.Scenario) (string, error)
 	close() error
 }
@@ -52,8 +52,8 @@ func TestScenarios(t *testing.T) {
 	testScenarios(t, func(keys *scenario.Keys, dir string) shape { return &compiledIn{bin: bin, keys: keys, dir: dir} })
 }
 
-// TestWebhookScenarios: the same answers from an unmodified kube-apiserver
-// with the webhook service.
+// TestWebhookScenarios checks that the results are the same for an unmodified kube-apiserver with
+// the webhook service.
 func TestWebhookScenarios(t *testing.T) {
 	bin := binaries(t)
 	testScenarios(t, func(keys *scenario.Keys, dir string) shape {
@@ -61,14 +61,14 @@ func TestWebhookScenarios(t *testing.T) {
 	})
 }
 
-// located is a scenario and the file that it stands in.
+// located is a scenario and the path of its file.
 type located struct {
 	file string
 	*scenario.Scenario
 }
 
-// corpus returns the scenarios that run on servers: of the configurations that are wrong, all of
-// which the library refuses in its own test, the first of each file.
+// corpus returns the scenarios that run on servers. It omits those with an invalid configuration,
+// which the library's own test covers, unless they are the first in their file.
 func corpus(t *testing.T) []located {
 	t.Helper()
 	files, err := scenario.Files([]string{"../../../../testdata/scenarios"})
@@ -90,10 +90,10 @@ func corpus(t *testing.T) []located {
 	return all
 }
 
-// largest is how many cases run on one server, so that several run beside each other.
+// largest is the largest number of cases on one server, so that several servers run in parallel.
 const largest = 900
 
-// testScenarios runs the corpus in groups, each on a server of its own.
+// testScenarios runs the corpus in groups, each on its own server.
 func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) shape) {
 	keys, err := scenario.NewKeys()
 	if err != nil {
@@ -153,7 +153,8 @@ func testScenario(t *testing.T, shape scenario.Mode, s located) {
 	}
 }
 
-// TestEveryKindOfSourceIsStartedCold: no kind of source is known to work by a reload only.
+// TestEveryKindOfSourceIsStartedCold checks that each kind of source works at the start of a
+// server, and not only after a reload.
 func TestEveryKindOfSourceIsStartedCold(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]bool{}
@@ -174,7 +175,7 @@ func TestEveryKindOfSourceIsStartedCold(t *testing.T) {
 	}
 }
 
-// kindsOf returns the kinds that are set in a source: one.
+// kindsOf returns the kinds that are set in a source. A valid source has one.
 func kindsOf(src *configv1alpha1.Source) []string {
 	var kinds []string
 	for field, value := range reflect.ValueOf(src).Elem().Fields() {

@@ -33,13 +33,13 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// withoutWorkloads leaves out the controllers that make pods: few tests need them.
+// withoutWorkloads disables the controllers that create Pods. Few tests need them.
 const withoutWorkloads = "--workload-controllers=false"
 
 // start runs a server in dir until the test ends.
 func start(t *testing.T, dir string, args ...string) *localserver.Server {
 	t.Helper()
-	args = append([]string{withoutWorkloads, "--unsafe-no-fsync"}, args...) // unless the test says otherwise
+	args = append([]string{withoutWorkloads, "--unsafe-no-fsync"}, args...) // args override these
 	s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, args...)
 	if err != nil {
 		t.Fatal(err)
@@ -68,14 +68,14 @@ func client(t *testing.T, c *rest.Config) *kubernetes.Clientset {
 	return k
 }
 
-// withToken is the configuration with a bearer token in place of the certificate.
+// withToken returns the configuration with a bearer token instead of the certificate.
 func withToken(c *rest.Config, token string) *rest.Config {
 	c = rest.AnonymousClientConfig(c)
 	c.BearerToken = token
 	return c
 }
 
-// kubectl runs the release's own kubectl.
+// kubectl runs the kubectl of the release.
 func kubectl(t *testing.T, s *localserver.Server, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"),
@@ -84,7 +84,7 @@ func kubectl(t *testing.T, s *localserver.Server, name string, args ...string) (
 	return string(out), err
 }
 
-// prepare gives the tenants acme and globex their rights and a namespace each.
+// prepare grants the tenants acme and globex their rights, and creates a namespace for each.
 func prepare(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
@@ -100,7 +100,7 @@ func prepare(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestOneServer is what a tenant and an operator do with one server.
+// TestOneServer checks requests of a tenant and of an operator to one server.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func TestOneServer(t *testing.T) {
 	t.Run("no secret is told", func(t *testing.T) { noSecretIsTold(t, s, audit) })
 }
 
-// namespacesAreFiltered: a list and a watch by a tenant hold just its own.
+// namespacesAreFiltered checks that a tenant lists and watches only its own namespaces.
 func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 	acme := client(t, config(t, s, "acme"))
 	if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil ||
@@ -177,7 +177,7 @@ func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 	t.Error("the watch ended without the own namespace")
 }
 
-// aNamespaceByFile: what docs/troubleshooting.md says of create, apply and a tenant path.
+// aNamespaceByFile checks create, apply and a tenant path as in docs/troubleshooting.md.
 func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 	path := filepath.Join(t.TempDir(), "ns.yaml")
 	write := func(labels string) {
@@ -214,7 +214,7 @@ func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// reviews: TokenReview knows our tokens, SubjectAccessReview our tenants; both are the system's.
+// reviews checks a TokenReview of our token. Only the system tenant may create reviews.
 func reviews(t *testing.T, s *localserver.Server, token string) {
 	admin := client(t, config(t, s, "admin"))
 	review := func(token string) authenticationv1.TokenReviewStatus {
@@ -242,8 +242,8 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 	}
 }
 
-// selfReviewsAgree: can-i says what a request would be answered, and lists nothing that is not so.
-// Of another's namespace it may be an error.
+// selfReviewsAgree checks that can-i returns the decision about a request, and lists no other
+// right. For another tenant's namespace, it may return an error.
 func selfReviewsAgree(t *testing.T, s *localserver.Server) {
 	for _, c := range []struct {
 		args string
@@ -254,7 +254,7 @@ func selfReviewsAgree(t *testing.T, s *localserver.Server) {
 		{"create namespaces", true},
 		{"get pods -n globex--shop", false},
 		{"get pods -n missing", false},
-		{"list pods --all-namespaces", true}, // limited to the own, as the request is
+		{"list pods --all-namespaces", true}, // limited to the tenant's own, like the request
 		{"list secrets --all-namespaces", true},
 		{"list nodes", false},
 		{"* * -n acme--web", false},
@@ -280,7 +280,7 @@ func lastLine(s string) string {
 	return word
 }
 
-// auditTells: each event says what the boundary decided, and for a refused credential which source.
+// auditTells checks that events have the boundary's decision, or a rejected credential's source.
 func auditTells(t *testing.T, s *localserver.Server, path string) {
 	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "globex--shop")
 	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web")
@@ -331,8 +331,8 @@ func auditTells(t *testing.T, s *localserver.Server, path string) {
 	})
 }
 
-// filesAreFollowed: a token that is added works and one that is taken away does not; a bad file
-// changes nothing.
+// filesAreFollowed checks that an added token works and that a removed token does not. An invalid
+// file changes nothing.
 func filesAreFollowed(t *testing.T, s *localserver.Server) {
 	write := func(text string) {
 		t.Helper()
@@ -370,8 +370,8 @@ func filesAreFollowed(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, works("second", true))
 }
 
-// newVersions says nil where so many new versions of a file have had a
-// result, "success" or "error".
+// newVersions returns nil if so many new versions of a file have had a result. The result is
+// "success" or "error".
 func newVersions(t *testing.T, s *localserver.Server, file, result string, want int) error {
 	t.Helper()
 	out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
@@ -382,7 +382,7 @@ func newVersions(t *testing.T, s *localserver.Server, file, result string, want 
 	return err
 }
 
-// noSecretIsTold: no credential stands in the server's log, in audit events or in a 401.
+// noSecretIsTold checks that no credential is in the server's log, in audit events or in a 401.
 func noSecretIsTold(t *testing.T, s *localserver.Server, audit string) {
 	base := rest.AnonymousClientConfig(config(t, s, "admin"))
 	transport, err := rest.TransportFor(base)
@@ -421,8 +421,8 @@ func noSecretIsTold(t *testing.T, s *localserver.Server, audit string) {
 	}
 }
 
-// TestRestart: the same directory goes on, after a clean stop and after a kill; a second server on
-// it says so.
+// TestRestart restarts a server in its directory, after a clean stop and after a kill. A second
+// server in the directory must report that it is in use.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -471,7 +471,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// transitions returns how often the Lease of the leader has changed hands.
+// transitions returns how often another process has become the leader.
 func transitions(t *testing.T, s *localserver.Server) string {
 	t.Helper()
 	var out string
@@ -483,7 +483,7 @@ func transitions(t *testing.T, s *localserver.Server) string {
 	return out
 }
 
-// TestRefusedStarts: what would make tenancy unsafe ends the start with one line.
+// TestRefusedStarts checks that unsafe settings end the start with one line.
 func TestRefusedStarts(t *testing.T) {
 	t.Parallel()
 	shared := filepath.Join(t.TempDir(), "tenancy.yaml")
@@ -526,8 +526,8 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
-// TestScopesAreTheServers holds the table of built-in resources against a server that serves all
-// its APIs, alpha ones included.
+// TestScopesAreTheServers compares the table of built-in resources with a server that serves all
+// its APIs, including alpha ones.
 func TestScopesAreTheServers(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--", "--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,"+
@@ -543,7 +543,7 @@ func TestScopesAreTheServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range list.APIResources {
-			if strings.Contains(r.Name, "/") || gv.Group == tenant.Domain { // of a definition
+			if strings.Contains(r.Name, "/") || gv.Group == tenant.Domain { // subresources, and our own definitions
 				continue
 			}
 			seen++

@@ -38,7 +38,8 @@ const (
 	testSeed   = 20261121
 )
 
-// liveObjects are what tokens are bound to. The name of an object tells what has become of it.
+// liveObjects are the objects to which tokens are bound. The name of an object determines its
+// state.
 type liveObjects struct{ legacy map[string][]byte }
 
 func objectMeta(namespace, name string) (metav1.ObjectMeta, error) {
@@ -90,10 +91,10 @@ func (liveObjects) GetMutatingWebhookConfiguration(
 	return nil, apierrors.NewNotFound(corev1.Resource("objects"), "")
 }
 
-// pair is upstream's authenticators and ours, over the same keys and objects.
+// pair contains upstream's authenticators and ours, with the same keys and objects.
 type pair struct {
 	theirs, ours authenticator.Token
-	generators   []upstream.TokenGenerator // the last one signs with a key that nobody knows
+	generators   []upstream.TokenGenerator // the last one signs with an unknown key
 	legacy       []upstream.TokenGenerator
 	objects      liveObjects
 }
@@ -177,8 +178,8 @@ func one[T any](r *mathrand.Rand, choices ...T) T { return choices[r.IntN(len(ch
 
 func ref(name string) map[string]any { return map[string]any{"name": name, "uid": "uid-of-" + name} }
 
-// claims returns random claims of a bound token. Times stay out of the leeways, in which we are
-// stricter than upstream.
+// claims returns random claims of a bound token. Their times are outside the leeways, within which
+// we are stricter than upstream.
 func claims(r *mathrand.Rand) (*jwt.Claims, map[string]any) {
 	name := one(r, "robot", "robot", "robot", "robot", "gone", "deleted", "stopping")
 	now := time.Now()
@@ -215,7 +216,7 @@ func claims(r *mathrand.Rand) (*jwt.Claims, map[string]any) {
 	return public, map[string]any{"kubernetes.io": k}
 }
 
-// random returns a random token: of the TokenRequest API, or legacy.
+// random returns a random token, either of the TokenRequest API or a legacy token.
 func (p *pair) random(t testing.TB, r *mathrand.Rand) string {
 	t.Helper()
 	key := r.IntN(len(p.generators))
@@ -246,8 +247,8 @@ func (p *pair) random(t testing.TB, r *mathrand.Rand) string {
 	return token
 }
 
-// TestServiceAccountsAgreeWithUpstream: the same user.Info on the same token but for the tenant,
-// and no token that one accepts and the other does not.
+// TestServiceAccountsAgreeWithUpstream checks that both accept the same tokens and return the same
+// user.Info, except for the tenant.
 func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -281,7 +282,7 @@ func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
 	}
 }
 
-// asInfo is the identity without its tenant.
+// asInfo returns an identity without its tenant.
 func asInfo(u user.Info) *user.DefaultInfo {
 	info := tenant.Bind(u, tenant.ID{})
 	if len(info.Extra) == 0 {

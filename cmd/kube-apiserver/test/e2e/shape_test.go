@@ -38,19 +38,18 @@ import (
 
 // compiledIn runs scenarios on real kube-apiservers with tenants compiled in.
 type compiledIn struct {
-	bin  string // where the built commands are
+	bin  string // folder of the built commands
 	keys *scenario.Keys
-	// dir is where the plane is kept that the scenarios share; the first one opens it.
+	// dir is the folder of the control plane that scenarios share. The first scenario opens it.
 	dir   string
 	plane *plane
 }
 
-// startedCold are scenarios that begin with a server of their own, which starts with their
-// configuration: together they have every kind of source. The others change the
-// configuration of a server that runs.
+// startedCold are scenarios that start a server of their own with their configuration. Together,
+// they have every kind of source. The other scenarios change the configuration of a running server.
 var startedCold = []string{"revocation", "front proxy", "keystone", "webhook"}
 
-// shared reports whether a scenario can run on a server that others have used.
+// shared reports whether a scenario can run on a server of earlier scenarios.
 func shared(s *scenario.Scenario) bool {
 	return s.Invalid == "" && !slices.Contains(startedCold, s.Metadata.Name)
 }
@@ -58,10 +57,10 @@ func shared(s *scenario.Scenario) bool {
 // Keys implements [scenario.Mode].
 func (s *compiledIn) Keys() *scenario.Keys { return s.keys }
 
-// key says for which scenarios one server can be started.
+// key returns the same value for scenarios that can run on the same server.
 func (*compiledIn) key(s *scenario.Scenario) (string, error) { return string(s.Delegate), nil }
 
-// close ends the plane.
+// close stops the control plane.
 func (s *compiledIn) close() error {
 	if s.plane == nil {
 		return nil
@@ -82,11 +81,11 @@ func (*compiledIn) Skip(s *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// selfReviewPolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
+// selfReviewPolicy is the only policy of the ABAC authorizer of a server without opinions.
 const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
 	`"spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
 
-// groupsOfPods are the flags of a server that serves the kinds of scheduling.k8s.io.
+// groupsOfPods returns the flags of a server that serves the kinds of scheduling.k8s.io.
 func groupsOfPods() []string {
 	return []string{
 		"--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true," +
@@ -95,7 +94,7 @@ func groupsOfPods() []string {
 	}
 }
 
-// flags are those of a server with the configuration at config.
+// flags returns the flags of a server with the configuration file config.
 func (s *compiledIn) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--"}
 	args = append(args, groupsOfPods()...)
@@ -124,8 +123,8 @@ func (s *compiledIn) Open(ctx context.Context, w *scenario.Fixture) (scenario.Se
 		return nil, err
 	}
 	return asSession(s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
-		if !first { // before the next world is there: it is none of the last configuration's
-			// What this one would be refused for is gone.
+		if !first { // the next scenario's objects must not exist under the last configuration
+			// Objects of the last scenario could cause the rejection of the next configuration.
 			if err := errors.Join(s.plane.seed(ctx, nil, session.caller), awaitTenants(ctx, session.caller, nil)); err != nil {
 				return err
 			}
@@ -137,7 +136,7 @@ func (s *compiledIn) Open(ctx context.Context, w *scenario.Fixture) (scenario.Se
 	}))
 }
 
-// asSession keeps a nil pointer from being a session.
+// asSession returns nil instead of a session with a nil pointer.
 func asSession(s *session, err error) (scenario.Session, error) {
 	if s == nil {
 		return nil, err
@@ -145,7 +144,7 @@ func asSession(s *session, err error) (scenario.Session, error) {
 	return s, err
 }
 
-// start seeds and starts a server of the scenario's own, in its folder.
+// start seeds and starts a server for the scenario alone, in the scenario's folder.
 func (s *compiledIn) start(ctx context.Context, w *scenario.Fixture, args []string) (*session, error) {
 	held, err := s.seed(ctx, w)
 	if err != nil {
@@ -162,8 +161,8 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.Fixture, args []stri
 	return session, err
 }
 
-// enter runs a scenario on the plane that the others of its kind run on. furnish puts its
-// configuration in place of the one before, and what it holds into the cluster.
+// enter runs a scenario on the control plane that it shares. furnish replaces the
+// configuration, and creates the objects of the scenario in the cluster.
 func (s *compiledIn) enter(
 	ctx context.Context,
 	w *scenario.Fixture,
@@ -190,7 +189,7 @@ func (s *compiledIn) enter(
 	if err == nil {
 		err = entered.awaitKinds(ctx, held)
 	}
-	if err != nil && s.plane != nil { // the next one gets another
+	if err != nil && s.plane != nil { // the next scenario opens another one
 		err = fmt.Errorf("%w\n%s", err, s.plane.logs())
 		err = errors.Join(err, s.plane.close())
 		s.plane, s.dir = nil, s.dir+"-again"
@@ -198,7 +197,7 @@ func (s *compiledIn) enter(
 	return entered, err
 }
 
-// open starts the plane in the world of its first scenario.
+// open starts the control plane with the configuration of its first scenario.
 func (s *compiledIn) open(ctx context.Context, w *scenario.Fixture, args []string) (err error) {
 	if err := s.keys.Write(s.dir); err != nil {
 		return err
@@ -210,7 +209,7 @@ func (s *compiledIn) open(ctx context.Context, w *scenario.Fixture, args []strin
 	return err
 }
 
-// seed makes what the cluster holds, with tenancy off, and returns it.
+// seed creates the objects of a scenario on a server without tenancy, and returns them.
 func (s *compiledIn) seed(ctx context.Context, w *scenario.Fixture) ([]runtime.RawExtension, error) {
 	held, err := scenario.Held(w.Scenario)
 	if err != nil || len(held) == 0 {
@@ -237,7 +236,7 @@ func (s *compiledIn) seed(ctx context.Context, w *scenario.Fixture) ([]runtime.R
 	return held, nil
 }
 
-// session answers for one scenario over HTTP.
+// session sends the requests of one scenario over HTTP.
 type session struct {
 	*caller
 	world    *scenario.Fixture
@@ -252,7 +251,7 @@ func newSession(w *scenario.Fixture, server *localserver.Server, end func()) (*s
 	return s, err
 }
 
-// uid returns the UID of a ServiceAccount, empty for one that does not exist.
+// uid returns the UID of a ServiceAccount, or "" if it does not exist.
 func (s *session) uid(ctx context.Context, namespace, name string) (string, error) {
 	a, err := s.send(ctx, http.MethodGet, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+name, nil, nil, s.admin)
 	if err != nil || a.code == http.StatusNotFound {
@@ -280,7 +279,7 @@ func (s *session) as(
 	for k, v := range h {
 		headers[k] = v
 	}
-	if c.User != nil { // verbatim: the admin asks in its name
+	if c.User != nil { // the admin impersonates a verbatim user
 		scenario.SetImpersonation(headers, c.User)
 		return s.send(ctx, method, path, body, headers, s.admin)
 	}
@@ -302,7 +301,7 @@ func holds(held []runtime.RawExtension, kind string) int {
 	return n
 }
 
-// defineKinds makes our own kinds, if some object is of one: a server without tenancy does not.
+// defineKinds creates our definitions if an object needs one. A server without tenancy has none.
 func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) error {
 	if holds(held, v1alpha1.KindAccessGrant) == 0 && holds(held, v1alpha1.KindTenantQuota) == 0 &&
 		len(tenantsIn(held)) == 0 {
@@ -328,11 +327,12 @@ func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) 
 	return nil
 }
 
-// counted is longer than changes wait to be counted into a quota (cluster/tenantquota, countAfter).
+// counted exceeds the delay before a change is in the status of a quota (cluster/tenantquota,
+// countAfter).
 const counted = 600 * time.Millisecond
 
-// awaitKinds waits until the server has looked at each grant and quota that was seeded, and
-// has counted what else was.
+// awaitKinds waits until the server has processed each seeded grant and quota, and has added the
+// other objects to the quotas.
 func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) error {
 	if err := awaitTenants(ctx, s.caller, held); err != nil {
 		return err
@@ -360,7 +360,7 @@ func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) e
 	})
 }
 
-// tenantsIn counts the Tenants by their access.
+// tenantsIn returns the number of Tenants with each access.
 func tenantsIn(held []runtime.RawExtension) map[authz.Access]int {
 	count := map[authz.Access]int{}
 	for _, o := range held {
@@ -380,8 +380,8 @@ func tenantsIn(held []runtime.RawExtension) map[authz.Access]int {
 	return count
 }
 
-// awaitTenants waits until a server knows those Tenants and no others, by its metrics. Behind the
-// webhook service, which starts anew for each scenario, a server says nothing of them.
+// awaitTenants waits until a server's metrics report exactly those Tenants. A server in front of
+// the webhook service, which restarts for each scenario, reports none.
 func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtension) error {
 	want := tenantsIn(held)
 	return poll(ctx, "the Tenants", func(ctx context.Context) error {
@@ -429,7 +429,7 @@ func collection(w scenario.Write) string {
 
 // Authenticate implements [scenario.Session] by a SelfSubjectReview.
 func (s *session) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
-	if c.Anonymous { // present nothing, really
+	if c.Anonymous { // send no credential
 		c = &scenario.Credential{Headers: c.Headers}
 	}
 	identity, denied, err := s.resolve(ctx, c)
@@ -461,7 +461,7 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 	case a.code == http.StatusUnauthorized:
 		return scenario.Authentication{Unclaimed: true, Opaque: true}, "", nil
 	case a.code == http.StatusForbidden && c.Impersonate == nil:
-		// Nobody else than anonymous is forbidden to review itself.
+		// Only an anonymous caller may not review itself.
 		return scenario.Authentication{Unclaimed: true}, a.message(), nil
 	case a.code == http.StatusForbidden:
 		return scenario.Authentication{}, a.message(), nil
@@ -527,7 +527,7 @@ func (s *session) Authorize(
 			review.Spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: r.FieldSelector}
 		}
 	}
-	// A server that starts labels what it finds; what stays so is the answer.
+	// A server labels existing objects after its start. If the reason remains, it is the answer.
 	err = poll(ctx, "the label", func(ctx context.Context) error {
 		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 			review, &review); err != nil {
@@ -544,7 +544,7 @@ func (s *session) Authorize(
 	return decisionOf(&review.Status), nil
 }
 
-// decisionOf returns what a review was answered.
+// decisionOf returns the decision of a review.
 func decisionOf(s *authorizationv1.SubjectAccessReviewStatus) scenario.Decision {
 	out := scenario.Decision{Decision: "no-opinion", Reason: s.Reason}
 	switch {

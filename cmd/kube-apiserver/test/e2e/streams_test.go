@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// echoingKubelet takes over every connection, as for exec, and sends back what comes.
+// echoingKubelet upgrades every connection, as for exec, and sends back what it receives.
 func echoingKubelet(t *testing.T) *httptest.Server {
 	t.Helper()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,7 @@ func echoingKubelet(t *testing.T) *httptest.Server {
 	return kubelet
 }
 
-// podOn makes a pod that runs on a node, as far as the server knows.
+// podOn creates a Pod that is bound to a node.
 func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -59,7 +59,7 @@ func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 			Containers:                   []corev1.Container{{Name: "c", Image: "registry.example/pause"}},
 		},
 	}
-	waittest.Until(t, func() error { // until the namespace's service account is there
+	waittest.Until(t, func() error { // until the namespace has its service account
 		_, err := admin.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
@@ -72,13 +72,13 @@ func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 	}
 }
 
-// stream is a connection that a server was made to hand through.
+// stream is an upgraded connection through a server.
 type stream struct {
 	net.Conn
 	from *bufio.Reader
 }
 
-// openStream asks for a subresource of the pod as SPDY clients do.
+// openStream requests a subresource of the Pod as SPDY clients do.
 func openStream(t *testing.T, c *rest.Config, namespace, subresource string) *stream {
 	t.Helper()
 	secured, err := rest.TLSConfigFor(c)
@@ -117,7 +117,7 @@ func openStream(t *testing.T, c *rest.Config, namespace, subresource string) *st
 	return s
 }
 
-// ping reports whether a byte comes back within a time.
+// ping returns an error unless the server sends a byte back within a time.
 func (s *stream) ping(within time.Duration) error {
 	if err := s.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *stream) ping(within time.Duration) error {
 	return err
 }
 
-// ended waits until a stream has ended.
+// ended returns an error unless the stream ends within a time.
 func (s *stream) ended(within time.Duration) error {
 	if err := s.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
@@ -140,8 +140,8 @@ func (s *stream) ended(within time.Duration) error {
 	return nil
 }
 
-// streamsEnd: what was taken over from HTTP ends with the right to it, and
-// another tenant's goes on.
+// streamsEnd checks that upgraded connections end when the right to them ends. Connections of
+// another tenant remain.
 func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	kubelet := echoingKubelet(t)
 	admin := client(t, config(t, s, "admin"))

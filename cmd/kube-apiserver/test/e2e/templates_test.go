@@ -39,8 +39,9 @@ spec:
     data: { where: "${namespace}" }
 `
 
-// templatesAreGiven: what a template says is in each namespace before its first Pod, nobody changes
-// it, and the server does not write again what it put in by default itself.
+// templatesAreGiven checks that the objects of a template are in each namespace before its first
+// Pod, and that no caller can change them. The server does not update them for the defaults that it
+// adds itself.
 func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	given := func(namespace string, want ...string) error {
 		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,resourcequotas,configmaps", "-n", namespace,
@@ -80,11 +81,11 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	}
 	before := versions()
 
-	// A namespace and its Pod, applied at once: the Pod waits for what its Tenant says.
+	// A namespace and its Pod are applied together. The Pod waits for the objects of the Tenant.
 	path := testFile(t,
 		`{ apiVersion: v1, kind: List, items: [ { apiVersion: v1, kind: Namespace, metadata: { name: stark--new, `+
 			`labels: { kubetenant.dev/tenant: stark } } }, `+pod("stark--new")+` ] }`)
-	waittest.Until(t, func() error { // the service account of the namespace comes later than the namespace, too
+	waittest.Until(t, func() error { // until the namespace has its service account, too
 		if out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", path}, asOps...)...); err != nil {
 			return fmt.Errorf("%s", out)
 		}
@@ -103,7 +104,8 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	}
 	templatesAreHeld(t, s)
 
-	// What is immutable is made anew; what goes goes.
+	// The server replaces an immutable object, and deletes an object that the template no longer
+	// has.
 	apply(t, s,
 		strings.NewReplacer(`"${namespace}"`, `"at ${namespace}"`, "name: services", "name: balancers").Replace(stdTemplate))
 	waittest.Until(t, func() error {
@@ -118,7 +120,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 		t.Errorf("what did not change is written: %s, was %s", versions(), before)
 	}
 
-	// Without one that is named, Pods wait in new namespaces and in no older one.
+	// If a template is missing, Pods wait in new namespaces and in no older one.
 	named("std, missing")
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "tenant", "stark", "-o",
@@ -141,7 +143,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	}, asOps...)...); err == nil || !strings.Contains(out, "does not have everything that its Tenant specifies yet") {
 		t.Errorf("a Pod does not wait: %s", out)
 	}
-	for _, more := range [][]string{asOps, nil} { // the control plane's identities too
+	for _, more := range [][]string{asOps, nil} { // also identities of the control plane
 		for _, args := range [][]string{
 			{"annotate", "ns", "stark--held", "kubetenant.dev/held-"},
 			{"annotate", "ns", "stark--held", "kubetenant.dev/prepared=x", "--overwrite"},
@@ -168,8 +170,8 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// templatesStayInAnEndingNamespace: a Pod may run for a long time in a namespace that is being deleted.
-// Until the Pod is gone, nobody may delete the objects of the template.
+// templatesStayInAnEndingNamespace has a Pod that runs for a long time in a namespace that is being
+// deleted. Until the Pod is deleted, no caller may delete the objects of the template.
 func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 	run := func(args ...string) string {
 		t.Helper()
@@ -181,7 +183,7 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 	}
 	run("patch", "pod", "x", "-n", "stark--new", "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/runs"]}}`)
 	run("delete", "ns", "stark--new", "--wait=false")
-	waittest.Until(t, func() error { // ordered deletion begins with the Pods
+	waittest.Until(t, func() error { // the deletion of a namespace begins with its Pods
 		if run("get", "pod", "x", "-n", "stark--new", "-o", "jsonpath={.metadata.deletionTimestamp}") == "" {
 			return errors.New("the namespace controller has not deleted the Pod")
 		}
@@ -213,7 +215,8 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// templatesAreHeld: nobody changes what is given, and nobody gives what he may not make himself.
+// templatesAreHeld checks that no caller may change the objects of a template, or write a template
+// with objects that it may not create itself.
 func templatesAreHeld(t *testing.T, s *localserver.Server) {
 	for _, kind := range []string{
 		"networkpolicy/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about",

@@ -24,7 +24,7 @@ import (
 
 const auditWebhookConfig = webhookProvisionConfig + "audit: { directory: audit }\n"
 
-// auditRights gives the users of two tenants the right to read their streams.
+// auditRights allows its subjects to read their audit streams.
 const auditRights = `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole,
   metadata: { name: audit-readers }, rules: [ { nonResourceURLs: [/kubetenant/audit], verbs: [get] } ] }`
 
@@ -57,11 +57,12 @@ func find(all []tenantaudit.Record, verb string) *tenantaudit.Record {
 	return nil
 }
 
-// makeAuditedRequests sends a write of acme, one of the system, and one that globex may not send.
+// makeAuditedRequests sends a write of acme, a write of the system tenant, and a denied request of
+// globex.
 func makeAuditedRequests(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	admin := client(t, config(t, s, "admin"))
-	waittest.Until(t, func() error { // no events of the first seconds, which may belong to an earlier namespace
+	waittest.Until(t, func() error { // events of the first seconds may belong to an earlier namespace
 		ns, err := admin.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 		if err == nil && authz.MayPrecede(time.Now().Add(-time.Second), ns.CreationTimestamp.Time) {
 			err = errors.New("the namespace is too new")
@@ -112,7 +113,7 @@ func tenantOutput(t *testing.T, s *localserver.Server, name string, args ...stri
 	return string(out), nil
 }
 
-// auditStreamsHold checks which records the callers of a server with streams read.
+// auditStreamsHold checks which records the callers can read on a server with audit streams.
 func auditStreamsHold(t *testing.T, s *localserver.Server) {
 	apply(t, s, auditRights)
 	apply(t, s, auditBinding)
@@ -157,7 +158,7 @@ func auditStreamsHold(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// usageHolds checks which usage the callers of a server read.
+// usageHolds checks which usage the callers of a server can read.
 func usageHolds(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := tenantOutput(t, s, "admin", "usage", "acme", "-o", "json")
@@ -171,8 +172,8 @@ func usageHolds(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestWebhookAudit: an unmodified kube-apiserver sends its audit events to the service, which writes the
-// streams. A caller without the certificate of kube-apiserver does not find the path.
+// TestWebhookAudit checks that an unmodified kube-apiserver sends its audit events to the service,
+// and that the service writes the streams.
 func TestWebhookAudit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -192,7 +193,7 @@ func TestWebhookAudit(t *testing.T) {
 	})
 }
 
-// prepareAudited gives two tenants a namespace each, and the right to write there.
+// prepareAudited creates a namespace for each of two tenants, and grants the right to write there.
 func prepareAudited(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	for _, id := range []string{"acme", "globex"} {

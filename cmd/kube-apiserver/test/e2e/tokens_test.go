@@ -37,8 +37,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// tokenConfig is a configuration with a list of revocations and an issuer of ID tokens besides what
-// local writes.
+// tokenConfig is a configuration with a list of revocations and an issuer of ID tokens, in addition
+// to the sources that kubetenant-local writes.
 const tokenConfig = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -57,7 +57,7 @@ authentication:
 
 const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
-// TestTokens is what becomes of tokens at a server as time goes on.
+// TestTokens checks how long tokens are valid at a server.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// whoami is what the server says of a token.
+// whoami returns the user of a token, according to the server.
 func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token string) (authenticationv1.UserInfo, error) {
 	r, err := client(t, withToken(config(t, s, "admin"), token)).AuthenticationV1().SelfSubjectReviews().Create(ctx,
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -116,10 +116,10 @@ func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token stri
 	return r.Status.UserInfo, nil
 }
 
-// account makes the ServiceAccount robot.
+// account creates the ServiceAccount robot.
 func account(t *testing.T, k kubernetes.Interface, namespace string) {
 	t.Helper()
-	waittest.Until(t, func() error { // the server may still hold the namespace of that name that was there before
+	waittest.Until(t, func() error { // the server may still have an earlier namespace of that name
 		_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(),
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
 		return err
@@ -150,7 +150,8 @@ func claimsOf(t *testing.T, token string) map[string]any {
 	return claims
 }
 
-// issuedTokensNameTheirTenant: by TokenRequest, for every audience, and whoami tells where from.
+// issuedTokensNameTheirTenant checks that tokens of TokenRequest have the tenant for every
+// audience, and that whoami returns the source.
 func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
@@ -163,7 +164,7 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 			}
 		}
 	}
-	// kubectl create token, as a tenant's admin does.
+	// A tenant's admin runs kubectl create token.
 	out, err := kubectl(t, s, "acme", "create", "token", "robot", "-n", "acme--web")
 	if err != nil {
 		t.Fatal(out)
@@ -185,7 +186,7 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// legacyTokens: those that stand in Secrets, as long as they do.
+// legacyTokens checks that a token in a Secret is valid as long as the Secret exists.
 func legacyTokens(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	robot, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "robot", metav1.GetOptions{})
@@ -220,8 +221,8 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// legacySecret makes what kube-controller-manager's token controller, which
-// local does not run, makes.
+// legacySecret creates the Secret that the token controller of kube-controller-manager would
+// create. kubetenant-local does not run that controller.
 func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAccount) (*corev1.Secret, error) {
 	t.Helper()
 	const prefix = "kubernetes.io/serviceaccount/"
@@ -249,7 +250,7 @@ func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAcco
 	}, metav1.CreateOptions{})
 }
 
-// signAsServer signs with the server's own key.
+// signAsServer signs claims with the server's own key.
 func signAsServer(s *localserver.Server, claims map[string]any) (string, error) {
 	key, err := authntest.LoadKey(filepath.Join(s.Dir, "pki", "service-account.key"))
 	if err != nil {
@@ -258,7 +259,8 @@ func signAsServer(s *localserver.Server, claims map[string]any) (string, error) 
 	return key.MustSign(claims), nil
 }
 
-// boundObjects: a token ends with the Secret that it is bound to, even where it was just used.
+// boundObjects checks that a token is rejected after the deletion of the Secret to which it is
+// bound, even if it was just used.
 func boundObjects(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	secret, err := admin.CoreV1().Secrets("acme--web").Create(t.Context(),
@@ -288,8 +290,8 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// aNamespaceMadeAgain: an old token is nobody's when the namespace is another tenant's, or even the
-// same one's.
+// aNamespaceMadeAgain checks that a token is rejected after its namespace was deleted and created
+// again, whether for another tenant or for the same one.
 func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	makeAgain := func(owner string) {
@@ -325,8 +327,8 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// aNewClientAuthority: who has a certificate of an authority that is added while the server runs
-// comes in, while others are revoked too; and not any more with its own on the list.
+// aNewClientAuthority checks that a certificate is accepted after its authority is added to a
+// running server, also while others are revoked. It is rejected after its own revocation.
 func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -361,7 +363,7 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 		_, err := client(t, c).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	}
-	// Without a source of that authority the server's own authenticator is who takes them.
+	// Without a source for that authority, the server's own authenticator accepts its certificates.
 	acmeComesIn := func(want bool) func() error {
 		return func() error {
 			_, err := client(t, config(t, s, "acme")).CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
@@ -408,7 +410,8 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 	waittest.Until(t, acmeComesIn(true))
 }
 
-// revocation: within a second of the write, where the token is remembered too, and undone as fast.
+// revocation checks that a revocation and its removal apply soon after the write, even if the
+// token's result is cached.
 func revocation(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
 	works := func(want bool) func() error {
 		return func() error {
@@ -439,5 +442,5 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 	}
 }
 
-// soon is long enough for a busy machine, and not until a remembered answer has ended by itself.
+// soon is long enough for a busy machine, but shorter than the lifetime of a cached result.
 const soon = 8 * time.Second

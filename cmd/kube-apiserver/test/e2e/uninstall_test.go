@@ -26,8 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// uninstallWorld is what kubetenant holds: two tenants, one whose Tenant names
-// User peter as its admin.
+// uninstallWorld contains two tenants. The Tenant of one has User peter as its admin.
 const uninstallWorld = `
 apiVersion: v1
 kind: Namespace
@@ -56,9 +55,9 @@ kind: ConfigMap
 metadata: { name: prices, namespace: initech--reports }
 `
 
-// uninstallBindings are those that allow more without kubetenant: of an earlier release, of
-// create-tenant and of an operator. Upstream's server stores them, since kubetenant protects
-// what looks like its own.
+// uninstallBindings are bindings that allow more without kubetenant: of an earlier release, of
+// create-tenant and of an operator. Upstream's server stores them, because kubetenant protects
+// objects with its names.
 const uninstallBindings = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -117,9 +116,9 @@ subjects:
 - { kind: ServiceAccount, name: default, namespace: acme--web }
 `
 
-// TestUninstall: the commands of docs/tasks/uninstall.md, typed as they stand, leave nothing with which
-// a caller of a tenant may do more on upstream's server than the RoleBindings allow that were kept.
-// Servers without kubetenant next to one with it, and afterwards, are upstream's on the same etcd.
+// TestUninstall runs the commands of docs/tasks/uninstall.md unchanged. Afterwards, callers of
+// tenants may do only what the remaining RoleBindings allow on upstream's server. Servers
+// without kubetenant, during and after its use, are upstream's on the same etcd.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -138,7 +137,7 @@ func TestUninstall(t *testing.T) {
 	})
 	upstream, stop := startUpstream(t, s)
 	t.Run("one server without kubetenant", func(t *testing.T) {
-		mayNothing(t, upstream, callersOfTenants(), "") // the admins' rights in the whole cluster must not be a binding
+		mayNothing(t, upstream, callersOfTenants(), "") // no binding may grant the admins' rights in the whole cluster
 	})
 	applyAt(t, s, upstream, uninstallBindings)
 	p := newPage(t, s)
@@ -205,7 +204,7 @@ func startServer(t *testing.T, s *localserver.Server, name string, args ...strin
 		if !stopped {
 			stopped = true
 			_ = cmd.Process.Kill()
-			_ = cmd.Wait() // killed
+			_ = cmd.Wait() // the error reports the kill
 		}
 	}
 	t.Cleanup(stop)
@@ -228,8 +227,8 @@ func applyAt(t *testing.T, s *localserver.Server, at *rest.Config, text string) 
 	}
 }
 
-// callersOfTenants are those who must not gain anything: admins of tenants, another peter of a
-// tenant that was deleted, service accounts.
+// callersOfTenants are callers that must not gain any right: admins of tenants, another peter of a
+// deleted tenant, and service accounts.
 func callersOfTenants() []rest.ImpersonationConfig {
 	as := func(name string, groups ...string) rest.ImpersonationConfig {
 		return rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
@@ -243,8 +242,9 @@ func callersOfTenants() []rest.ImpersonationConfig {
 	}
 }
 
-// mayNothing asks upstream's server what each caller may do, in the whole cluster and, if a
-// namespace is given in which tenant acme kept RoleBindings, in every namespace.
+// mayNothing checks with upstream's server what each caller may do in the whole cluster. If kept is
+// not empty, tenant acme has RoleBindings in that namespace, and mayNothing checks namespaces as
+// well.
 func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
 	t.Helper()
 	namespaces := []string{""}
@@ -297,7 +297,7 @@ func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationC
 	}
 }
 
-// uninstallPage is docs/tasks/uninstall.md, in a directory in which its commands run.
+// uninstallPage is docs/tasks/uninstall.md with a directory in which its commands run.
 type uninstallPage struct {
 	dir string
 	env []string
@@ -314,7 +314,7 @@ func newPage(t *testing.T, s *localserver.Server) *uninstallPage {
 
 var shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
-// commands returns those of the page: before the servers change, and afterwards.
+// commands returns the commands of the page, before and after the change of the servers.
 func (p *uninstallPage) commands(t *testing.T) (before, after []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/tasks/uninstall.md")
@@ -343,7 +343,7 @@ func (p *uninstallPage) try(t *testing.T, command string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", command) // #nosec G204 -- of our own page
+	cmd := exec.CommandContext(ctx, "sh", "-c", command) // #nosec G204 -- a command of our own page
 	cmd.Dir, cmd.Env = p.dir, p.env
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -360,8 +360,8 @@ func (p *uninstallPage) run(t *testing.T, command string) {
 	}
 }
 
-// uninstallRefuses: it refuses tenants' callers, and to continue while credentials are
-// accepted. Nothing is deleted.
+// uninstallRefuses checks that the command rejects callers of tenants, and that it does not
+// continue while the servers accept credentials of tenants. It then deletes nothing.
 func uninstallRefuses(t *testing.T, p *uninstallPage) {
 	before, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name")
 	if err != nil {
@@ -372,7 +372,7 @@ func uninstallRefuses(t *testing.T, p *uninstallPage) {
 			"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"),
 			"only the cluster's admin can remove kubetenant",
 		},
-		// the last command of the page, first
+		// The last command of the page, run first.
 		{"kubectl tenant uninstall --yes", "the servers accept credentials of tenants"},
 	} {
 		out, err := p.try(t, c.command)
@@ -386,7 +386,7 @@ func uninstallRefuses(t *testing.T, p *uninstallPage) {
 	}
 }
 
-// uninstallDryRun: it prints every step and changes nothing.
+// uninstallDryRun checks that a dry run prints every step and changes nothing.
 func uninstallDryRun(t *testing.T, p *uninstallPage) {
 	versions := func() string {
 		out, err := kubectl(t, p.s, "admin", "get",
@@ -409,7 +409,8 @@ func uninstallDryRun(t *testing.T, p *uninstallPage) {
 	}
 }
 
-// removeSources takes the sources out of the configuration, and waits until the server says so.
+// removeSources removes the sources from the configuration, and waits until the server has
+// published that.
 func removeSources(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	path := filepath.Join(s.Dir, "tenancy.yaml")
@@ -430,7 +431,8 @@ func removeSources(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// nothingOfOursIsLeft: no object, label or annotation of kubetenant is, and everything of others.
+// nothingOfOursIsLeft checks that no object, label or annotation of kubetenant remains, and that
+// the other objects do.
 func nothingOfOursIsLeft(t *testing.T, p *uninstallPage) {
 	for _, resources := range []string{
 		"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
@@ -441,7 +443,7 @@ func nothingOfOursIsLeft(t *testing.T, p *uninstallPage) {
 			t.Fatal(out)
 		}
 		for line := range strings.Lines(out) {
-			// what kubectl applied
+			// The field managers and the configuration that kubectl applied may have our names.
 			if strings.Contains(line, "kubetenant") && !strings.Contains(line, "manager: ") && !strings.Contains(line,
 				`{"apiVersion"`) {
 				t.Errorf("%s: %s", resources, line)

@@ -16,13 +16,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// alertCase says of an alert which series raise it at a time, and which do not.
+// alertCase contains series that raise an alert at a time, and series that do not.
 type alertCase struct {
 	alert, at   string
 	fires, rest map[string]string
 }
 
-// The end of what is counted in seconds is seen from the time 0 of a test.
+// alertCases returns the cases of the alerts. Timestamps in the series are seconds from the start
+// of a test.
 func alertCases() []alertCase {
 	const current, info, leading = "kubetenant_webhook_state_current", "kubetenant_config_info",
 		"kubetenant_controller_leading"
@@ -138,7 +139,7 @@ func alertCases() []alertCase {
 		{
 			"KubetenantKeystoneNotRead",
 			"40m",
-			map[string]string{ // the process that led before has not read anything later either
+			map[string]string{ // the last leader has not read anything later either
 				keystone + `last_success_timestamp_seconds{pod="a"}`: day("1"),
 				keystone + `interval_seconds{pod="a"}`:               day("300"),
 				keystone + `last_success_timestamp_seconds{pod="b"}`: day("0"),
@@ -156,7 +157,7 @@ func alertCases() []alertCase {
 				keystone + "last_success_timestamp_seconds": day("1"),
 				keystone + "interval_seconds":               day("3600"),
 			},
-			map[string]string{ // no process follows a Keystone
+			map[string]string{ // no process synchronizes with a Keystone
 				keystone + "last_success_timestamp_seconds": day("0"),
 				keystone + "interval_seconds":               day("0"),
 			},
@@ -164,11 +165,11 @@ func alertCases() []alertCase {
 		{
 			"KubetenantKeystoneNotRead",
 			"24h",
-			map[string]string{ // it was read for 10 hours
+			map[string]string{ // the last read was after 10 hours
 				keystone + "last_success_timestamp_seconds": "0+60x600 36000x10000",
 				keystone + "interval_seconds":               day("300"),
 			},
-			map[string]string{ // another process leads since then
+			map[string]string{ // another process has led since then
 				keystone + `last_success_timestamp_seconds{pod="a"}`: "0+60x600 36000x10000",
 				keystone + `last_success_timestamp_seconds{pod="b"}`: "0+60x10000",
 				keystone + `interval_seconds{pod="b"}`:               day("300"),
@@ -250,8 +251,8 @@ func alertCases() []alertCase {
 	}
 }
 
-// TestWebhookAlerts: Prometheus' own tool takes the rules, and each alert is raised when it
-// should be and not otherwise.
+// TestWebhookAlerts checks with Prometheus' own tool that the rules are valid, and that each alert
+// is raised when it must be and not otherwise.
 func TestWebhookAlerts(t *testing.T) {
 	t.Parallel()
 	testAlerts(t, filepath.Join(generated(t), "cluster", "monitoring.yaml"), alertCases())
@@ -392,7 +393,8 @@ func testAlerts(t *testing.T, path string, cases []alertCase) {
 		map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}))
 }
 
-// checkAlert checks that an alert describes what happened, where, and which section of the runbook helps.
+// checkAlert checks that an alert describes what happened and where, and that it has a section of
+// the runbook.
 func checkAlert(t *testing.T, name string, rule map[string]any, runbook string) {
 	t.Helper()
 	labels, _ := rule["labels"].(map[string]any)

@@ -37,8 +37,8 @@ import (
 
 const serviceNamespace = "kubetenant-system"
 
-// TestWebhookCertificates: the certificates that the service makes itself on a real server, with no
-// more rights than the generated ones and behind the generated policy.
+// TestWebhookCertificates checks certificates that the service creates itself on a real server. It
+// has only the generated rights, and the generated policy applies.
 func TestWebhookCertificates(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -58,7 +58,7 @@ func TestWebhookCertificates(t *testing.T) {
 	apply(t, s, string(files["cluster/accounts.yaml"]))
 	apply(t, s, string(files["cluster/policies.yaml"]))
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
-	// Of three that start at once one makes the authorities.
+	// Three processes start at the same time. One of them creates the authorities.
 	kubeconfig := accountKubeconfig(t, s, admin, "kubetenant-certificates")
 	stop := startCertificates(t, kubeconfig, 3)
 	waittest.Until(t, func() error {
@@ -78,8 +78,8 @@ func TestWebhookCertificates(t *testing.T) {
 			}
 		}
 	}
-	// kube-apiserver trusts what is new before anybody serves it, and what is old while somebody does.
-	// The service's own authority, a file's, is not the controller's: it is added by hand here.
+	// kube-apiserver must trust a new authority before it is used, and an old one as long as it is
+	// used. The service's own authority, from a file, is not the controller's, so the test adds it.
 	trustToo(t, admin, filepath.Join(s.Dir, "pki", "ca.crt"))
 	uses("before the service has the new certificate")
 	mount(t, admin, s)
@@ -100,8 +100,8 @@ func TestWebhookCertificates(t *testing.T) {
 	writesNothingElse(t, account)
 }
 
-// accountKubeconfig writes the kubeconfig of one of the service's accounts, with
-// a token as its pods have.
+// accountKubeconfig writes the kubeconfig of an account of the service. It has a token like that of
+// the account's Pods.
 func accountKubeconfig(t *testing.T, s *localserver.Server, admin *kubernetes.Clientset, name string) string {
 	t.Helper()
 	token, err := admin.CoreV1().ServiceAccounts(serviceNamespace).CreateToken(t.Context(), name,
@@ -132,8 +132,8 @@ func clientOf(t *testing.T, kubeconfig string) *kubernetes.Clientset {
 	return client(t, c)
 }
 
-// startCertificates starts n processes. The function that it returns ends them
-// and returns what they said.
+// startCertificates starts n processes. The function that it returns stops them and returns their
+// output.
 func startCertificates(t *testing.T, kubeconfig string, n int) (stop func() string) {
 	t.Helper()
 	var outputs []*bytes.Buffer
@@ -152,14 +152,14 @@ func startCertificates(t *testing.T, kubeconfig string, n int) (stop func() stri
 		said := ""
 		for i, c := range all {
 			_ = c.Process.Signal(os.Interrupt)
-			_ = c.Wait() // the log tells
+			_ = c.Wait() // the log has the error
 			said += outputs[i].String()
 		}
 		return said
 	}
 }
 
-// trustToo adds an authority to what kube-apiserver trusts, as the Secret that is mounted says.
+// trustToo adds an authority to those in the mounted Secret, which kube-apiserver trusts.
 func trustToo(t *testing.T, admin *kubernetes.Clientset, caFile string) {
 	t.Helper()
 	ca, err := os.ReadFile(caFile)
@@ -180,7 +180,7 @@ func trustToo(t *testing.T, admin *kubernetes.Clientset, caFile string) {
 	}
 }
 
-// mount puts the Secret's certificate where the service reads it, as the kubelet would.
+// mount writes the Secret's certificate to the files of the service, as the kubelet does.
 func mount(t *testing.T, admin *kubernetes.Clientset, s *localserver.Server) {
 	t.Helper()
 	secret, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), certificates.ServingName, metav1.GetOptions{})
@@ -194,7 +194,7 @@ func mount(t *testing.T, admin *kubernetes.Clientset, s *localserver.Server) {
 	}
 }
 
-// serves reports whether the service shows a certificate of that name by now.
+// serves returns an error unless the service presents a certificate of that name.
 func serves(s *localserver.Server, name string) error {
 	c, err := clientcmd.LoadFromFile(filepath.Join(s.Dir, "webhook", "webhook-authorize.kubeconfig"))
 	if err != nil {
@@ -204,7 +204,7 @@ func serves(s *localserver.Server, name string) error {
 	if err != nil {
 		return err
 	}
-	// Only what it shows is looked at.
+	// This reads only the certificate of the service.
 	conn, err := tls.Dial("tcp", u.Host,
 		&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // #nosec G402 -- loopback
 	if err != nil {
@@ -217,8 +217,8 @@ func serves(s *localserver.Server, name string) error {
 	return err
 }
 
-// writesNothingElse: of the webhook configurations the account may change the authorities only, and
-// it may not touch the policy that says so.
+// writesNothingElse checks that the account may change only the authorities in the webhook
+// configurations. It may not change the policy that enforces this.
 func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	t.Helper()
 	policies := account.AdmissionregistrationV1().ValidatingAdmissionPolicies()
@@ -252,8 +252,8 @@ func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	}
 }
 
-// TestWebhookControllerAccount: whoever has the controller's token labels objects and
-// does nothing else with it.
+// TestWebhookControllerAccount checks that a caller with the controller's token can only label
+// objects.
 func TestWebhookControllerAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -335,8 +335,8 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// What it is for: the namespace is given to a tenant, and what is in it gets
-	// its label, whatever it is.
+	// The purpose of the account: when a tenant receives a namespace, all objects in it get its
+	// label.
 	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "shop", types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -355,7 +355,7 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 	if err != nil || len(resources) < 30 {
 		t.Fatalf("%d resources, %v", len(resources), err)
 	}
-	for _, r := range resources { // every one that may be swept
+	for _, r := range resources { // every resource of the backfill
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Namespace: "shop",

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
-// TestWebhookExceptions: what the shape cannot know stands in the page under the heading by which
-// its cases are left out, and each heading leaves some out.
+// TestWebhookExceptions checks that the page has a heading for each reason to skip cases in this
+// deployment mode, and that each heading skips some.
 func TestWebhookExceptions(t *testing.T) {
 	t.Parallel()
 	exceptionsAreTold(t, "webhook.md", &behindWebhook{}, exceptCertificates, exceptPasswords, exceptServiceAccounts,
@@ -20,7 +20,7 @@ func TestWebhookExceptions(t *testing.T) {
 		exceptPrivileged, exceptDerived)
 }
 
-// TestGatewayExceptions is the same of the gateway.
+// TestGatewayExceptions does the same for the gateway.
 func TestGatewayExceptions(t *testing.T) {
 	t.Parallel()
 	exceptionsAreTold(t, "gateway.md", &behindGateway{}, exceptGatewayAdmission, exceptGatewayConfigured,
@@ -28,8 +28,8 @@ func TestGatewayExceptions(t *testing.T) {
 		exceptGatewayCluster, exceptGatewayRules)
 }
 
-// exceptionsAreTold holds what a shape leaves out, but for what any server would,
-// to the headings of a page.
+// exceptionsAreTold compares the reasons to skip cases in a deployment mode with the headings of a
+// page. Reasons of any server are not on the page.
 func exceptionsAreTold(t *testing.T, name string, shape scenario.Mode, headings ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../../docs/" + name)

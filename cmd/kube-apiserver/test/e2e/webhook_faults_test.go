@@ -40,15 +40,15 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// faults is an unmodified server with two replicas of the service, and a namespace of each tenant.
+// faults is an unmodified server with two replicas of the service, and a namespace for each tenant.
 type faults struct {
 	*localserver.Server
 	admin, acme *kubernetes.Clientset
-	url         string // of the service, as kube-apiserver reaches it
+	url         string // address of the service in kube-apiserver's configuration
 }
 
-// TestWebhookFaults breaks, one after the other, what can break around the service. The order
-// matters: in the end nothing of it runs any more.
+// TestWebhookFaults causes faults around the service, one after the other. The order matters,
+// because no replica runs at the end.
 func TestWebhookFaults(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook", "--replicas", "2")
@@ -81,8 +81,8 @@ func TestWebhookFaults(t *testing.T) {
 	})
 }
 
-// idleConnections: 10,000 connections on which nothing is said, and some that begin a handshake and
-// stop, keep nobody from being answered.
+// idleConnections checks that 10,000 idle connections, some of which stop during the handshake, do
+// not prevent other requests.
 func idleConnections(t *testing.T, f *faults) {
 	const idle = 10_000
 	address, _ := f.replica(t, 1)
@@ -115,7 +115,7 @@ func idleConnections(t *testing.T, f *faults) {
 	}
 }
 
-// hugeBody: a body of 1 GB is refused before it is read, and takes no memory.
+// hugeBody checks that a body of 1 GB is rejected before it is read, and uses no memory.
 func hugeBody(t *testing.T, f *faults) {
 	const size = 1 << 30
 	address, process := f.replica(t, 1)
@@ -129,7 +129,7 @@ func hugeBody(t *testing.T, f *faults) {
 			t.Fatal(err)
 		}
 		resp, err := c.Do(r)
-		if err == nil { // the answer may get lost where the connection is cut off under the sender
+		if err == nil { // the answer may be lost if the connection closes while the body is sent
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusRequestEntityTooLarge {
 				t.Errorf("%s: %d", path, resp.StatusCode)
@@ -144,8 +144,8 @@ func hugeBody(t *testing.T, f *faults) {
 	}
 }
 
-// rotatedUnderLoad: while the serving certificate is replaced again and again, none of 100,000
-// requests fails, on connections kept and made anew.
+// rotatedUnderLoad replaces the serving certificate repeatedly. None of 100,000 requests may fail,
+// on open connections and on new ones.
 func rotatedUnderLoad(t *testing.T, f *faults) {
 	const requests = 100_000
 	ca, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "ca.crt"), filepath.Join(f.Dir, "pki", "ca.key"))
@@ -169,10 +169,10 @@ func rotatedUnderLoad(t *testing.T, f *faults) {
 		}
 	})
 	c := f.client(t)
-	var served sync.Map // of serial numbers
+	var served sync.Map // serial numbers
 	var count atomic.Int64
 	failed, last := load(t.Context(), requests, func(ctx context.Context) error {
-		if n := count.Add(1); n%100 == 0 { // handshakes go on all the time
+		if n := count.Add(1); n%100 == 0 { // so that there are handshakes all the time
 			c.CloseIdleConnections()
 		}
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/authorize", strings.NewReader(foreignReview))
@@ -208,7 +208,7 @@ func rotatedUnderLoad(t *testing.T, f *faults) {
 	}
 }
 
-// replaceCertificate puts a new serving certificate in place of the one in dir.
+// replaceCertificate replaces the serving certificate in dir.
 func replaceCertificate(dir string, ca *tls.Certificate) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -237,7 +237,8 @@ func replaceCertificate(dir string, ca *tls.Certificate) error {
 		os.WriteFile(path+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 }
 
-// garbageConfiguration: the configuration before stays, and the metrics say so.
+// garbageConfiguration checks that the last valid configuration still applies, and that metrics
+// report the rejection.
 func garbageConfiguration(t *testing.T, f *faults) {
 	path := filepath.Join(f.Dir, "tenancy.yaml")
 	good, err := os.ReadFile(path)
@@ -267,9 +268,9 @@ func garbageConfiguration(t *testing.T, f *faults) {
 	}
 }
 
-// oneReplicaKilled: under load no answer is wrong, and none fails but those that the replica had in
-// hand: kube-apiserver does not repeat a review whose connection ended, and a busy one sends
-// another before it notices. On a quiet machine there are none.
+// oneReplicaKilled checks that no answer is wrong under load. Only requests that the replica was
+// processing may fail. kube-apiserver does not retry a review whose connection ended, and may send
+// another one before it notices. On a quiet machine, none fails.
 func oneReplicaKilled(t *testing.T, f *faults) {
 	const requests = 4_000
 	_, process := f.replica(t, 1)
@@ -297,8 +298,8 @@ func oneReplicaKilled(t *testing.T, f *faults) {
 	}
 }
 
-// bothReplicasKilled: what the service would decide is denied, the control plane works on, and the
-// policies hold what they hold.
+// bothReplicasKilled checks that requests for which the service would decide are denied, that the
+// control plane works, and that the policies apply.
 func bothReplicasKilled(t *testing.T, f *faults) {
 	_, process := f.replica(t, 2)
 	if err := process.Signal(syscall.SIGKILL); err != nil {
@@ -324,12 +325,12 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 	f.policiesHold(t)
 }
 
-// refused reports whether kube-apiserver let nothing through: it answers 500 where it cannot ask a
-// webhook that decides (failurePolicy Deny).
+// refused reports whether kube-apiserver denied the request. It answers 500 if it cannot reach an
+// authorization webhook (failurePolicy Deny).
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInternalError(err) }
 
-// named is a client of a control plane's identity, by the admin's impersonation:
-// what is decided is the same.
+// named returns a client that impersonates an identity of the control plane as the admin. The
+// decisions are the same.
 func (f *faults) named(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
 	t.Helper()
 	c := config(t, f.Server, "admin")
@@ -375,8 +376,8 @@ const daemonSet = `{"apiVersion":"apps/v1","kind":"DaemonSet",
 "metadata":{"name":"d","labels":{"kubetenant.dev/tenant":"acme"}},"spec":{"selector":{"matchLabels":{"a":"b"}},
 "template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x"}]}}}}`
 
-// policiesHold: even where somebody takes the webhook configurations away so
-// that the cluster goes on.
+// policiesHold checks that the policies apply even if an administrator deletes the webhook
+// configurations to restore the cluster.
 func (f *faults) policiesHold(t *testing.T) {
 	ctx := t.Context()
 	create := func(c kubernetes.Interface, path, body string) error {
@@ -397,7 +398,7 @@ func (f *faults) policiesHold(t *testing.T) {
 			`"labels":{"kubetenant.dev/tenant":%q}}}`,
 			namespace, label)
 	}
-	waittest.Until(t, func() error { // until kube-apiserver has noticed
+	waittest.Until(t, func() error { // until kube-apiserver has observed the deletion
 		for namespace, body := range map[string]string{
 			"kube-system": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"}}`,
 			"acme--web":   strings.Replace(labelled("acme--web", "acme"), `"l"`, `"p"`, 1),

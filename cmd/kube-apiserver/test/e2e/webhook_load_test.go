@@ -56,7 +56,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:auth
 	})
 }
 
-// probe asks kube-apiserver as acme for its own and for a foreign namespace.
+// probe sends requests of acme to kube-apiserver, for its own namespace and for a foreign one.
 func (f *faults) probe(ctx context.Context, times int) (right, wrong, failed int) {
 	for i := range times {
 		namespace, want := "acme--web", true
@@ -76,7 +76,7 @@ func (f *faults) probe(ctx context.Context, times int) (right, wrong, failed int
 	return right, wrong, failed
 }
 
-// client is one of the service itself, as kube-apiserver is.
+// client returns a client of the service with the credentials of kube-apiserver.
 func (f *faults) client(t *testing.T) *http.Client {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "webhook-client.crt"),
@@ -108,7 +108,7 @@ const foreignReview = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAc
 "extra":{"kubetenant.dev/tenant":["acme"]},
 "resourceAttributes":{"verb":"list","version":"v1","resource":"secrets","namespace":"globex--web"}}}`
 
-// denied asks the service for what it must deny.
+// denied sends a request to the service that it must deny.
 func denied(ctx context.Context, c *http.Client, base string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/authorize", strings.NewReader(foreignReview))
 	if err != nil {
@@ -127,7 +127,7 @@ func denied(ctx context.Context, c *http.Client, base string) error {
 	return err
 }
 
-// replica returns where a replica listens, by its log, and its process.
+// replica returns the process of a replica, and its address according to its log.
 func (f *faults) replica(t *testing.T, n int) (address string, p *os.Process) {
 	t.Helper()
 	name := fmt.Sprintf("kubetenant-webhook-%d", n)
@@ -140,7 +140,7 @@ func (f *faults) replica(t *testing.T, n int) (address string, p *os.Process) {
 	return address, process(t, f.Server, name)
 }
 
-// process returns a process that the server started, by the number that it wrote down.
+// process returns a process that the server has started, by its PID file.
 func process(t *testing.T, s *localserver.Server, name string) *os.Process {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Dir, name+".pid"))
@@ -158,7 +158,7 @@ func process(t *testing.T, s *localserver.Server, name string) *os.Process {
 	return p
 }
 
-// residentKiB is a process's memory.
+// residentKiB returns the resident memory of a process in KiB.
 func residentKiB(t *testing.T, pid int) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -173,7 +173,7 @@ func residentKiB(t *testing.T, pid int) int {
 	return n
 }
 
-// zeros is a body without an end.
+// zeros is a body of spaces.
 type zeros struct{ left atomic.Int64 }
 
 func (z *zeros) Read(b []byte) (int, error) {
@@ -188,10 +188,10 @@ func (z *zeros) Read(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// loadClients send at the same time, each one request after the other.
+// loadClients is the number of clients that send requests at the same time.
 const loadClients = 32
 
-// load sends n requests from some connections and returns how many failed, with one of the errors.
+// load sends n requests from several clients. It returns how many failed, and one of the errors.
 func load(ctx context.Context, n int64, send func(context.Context) error) (failed int64, last error) {
 	var sent, bad atomic.Int64
 	var mu sync.Mutex

@@ -59,7 +59,8 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestWebhookManifestsConform: the manifests are valid by the schemas of the release, strictly.
+// TestWebhookManifestsConform checks that the manifests are strictly valid under the schemas of the
+// release.
 func TestWebhookManifestsConform(t *testing.T) {
 	t.Parallel()
 	out := generated(t)
@@ -78,8 +79,8 @@ func TestWebhookManifestsConform(t *testing.T) {
 	}
 }
 
-// writeSchemas makes kubeconform's schemas of the release's OpenAPI document,
-// and returns their folder.
+// writeSchemas converts the release's OpenAPI document to schemas of kubeconform, and returns their
+// folder.
 func writeSchemas(t *testing.T) string {
 	t.Helper()
 	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
@@ -106,7 +107,7 @@ func writeSchemas(t *testing.T) string {
 	for name, d := range document.Definitions {
 		kinds, _ := d["x-kubernetes-group-version-kind"].([]any)
 		if len(kinds) != 1 {
-			continue // options and statuses, of every group
+			continue // options and statuses, which every group has
 		}
 		kind := kinds[0].(map[string]any)
 		group, _, _ := strings.Cut(fmt.Sprint(kind["group"]), ".")
@@ -131,7 +132,7 @@ func writeSchemas(t *testing.T) string {
 	return dir
 }
 
-// TestWebhookManifestsApply: a real server takes all of them, and says nothing about it.
+// TestWebhookManifestsApply checks that a real server accepts all manifests without a warning.
 func TestWebhookManifestsApply(t *testing.T) {
 	t.Parallel()
 	out := generated(t)
@@ -139,7 +140,7 @@ func TestWebhookManifestsApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t, t.TempDir(), "--webhook")
-	// They reach the service by URL here.
+	// Here, these configurations reach the service by URL.
 	if said, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration",
 		"kubetenant"); err != nil {
 		t.Fatal(said)
@@ -154,7 +155,7 @@ func TestWebhookManifestsApply(t *testing.T) {
 	}
 }
 
-// TestWebhookChart: Helm makes the same of the chart as generate does.
+// TestWebhookChart checks that Helm renders the objects that generate writes.
 func TestWebhookChart(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"", "EmptyDir", "Claim"} {
@@ -165,7 +166,7 @@ func TestWebhookChart(t *testing.T) {
 	}
 }
 
-// compareChart compares what Helm and generate make of the chart. The folder is that of generate.
+// compareChart compares the objects that Helm and generate write. The folder is that of generate.
 func compareChart(t *testing.T, out string) {
 	t.Helper()
 	const chart = "../../../../deploy/chart"
@@ -211,8 +212,8 @@ func objects(t *testing.T, text string) []string {
 	return all
 }
 
-// TestWebhookStaticPolicies: as manifests the policies hold too, where nobody can
-// take them away by the API.
+// TestWebhookStaticPolicies checks that the policies also apply as static manifests, which no
+// caller can delete through the API.
 func TestWebhookStaticPolicies(t *testing.T) {
 	t.Parallel()
 	out, dir := generated(t, "--static-policies"), t.TempDir()
@@ -247,7 +248,7 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		}
 		return nil
 	})
-	for name, label := range map[string]string{"acme--mine": "system", "acme--theirs": "globex"} { // nobody is exempt
+	for name, label := range map[string]string{"acme--mine": "system", "acme--theirs": "globex"} { // no caller is exempt
 		body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}",
 			name, label)
 		if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type",
@@ -260,12 +261,12 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		"acme}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: system--x}}")
 }
 
-// installedNames returns what of the service's set stands in no namespace.
+// installedNames returns the names of the service's cluster-scoped objects.
 func installedNames(t *testing.T, s *localserver.Server) string {
 	t.Helper()
 	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies," +
 		"validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
-	// The server's own controller creates FlowSchemas, which are not a part of what is installed.
+	// The server's own controller creates FlowSchemas, which are not part of the installation.
 	said, err := kubectl(t, s, "admin", "get", kinds, "-o", "name", "-l", "kubetenant.dev/managed!=fair-use")
 	if err != nil {
 		t.Fatal(said)
@@ -279,7 +280,7 @@ func installedNames(t *testing.T, s *localserver.Server) string {
 	return strings.Join(kept, "\n")
 }
 
-// makeRoom takes the server's own set away, of what is in its namespace the kinds that are given.
+// makeRoom deletes the cluster-scoped objects of the service, and the given kinds in its namespace.
 func makeRoom(t *testing.T, s *localserver.Server, kinds string) {
 	t.Helper()
 	for name := range strings.Lines(installedNames(t, s)) {
@@ -292,8 +293,8 @@ func makeRoom(t *testing.T, s *localserver.Server, kinds string) {
 	}
 }
 
-// TestWebhookHelm follows the page with Helm on a server whose nodes run nothing: install, upgrade,
-// uninstall. What is installed is there each time, and gone in the end, but for the definitions.
+// TestWebhookHelm installs, upgrades and uninstalls with Helm as the page describes, on a server
+// whose nodes run nothing. The objects exist each time. At the end, only the definitions remain.
 func TestWebhookHelm(t *testing.T) {
 	t.Parallel()
 	out := generated(t, "--image=example.com/kubetenant-webhook:1")
@@ -353,7 +354,7 @@ func TestWebhookHelm(t *testing.T) {
 			t.Errorf("%s is not there:\n%s", want, installed)
 		}
 	}
-	// What is written into them meanwhile stays over an upgrade.
+	// An upgrade does not remove what was written into the objects meanwhile.
 	admin := client(t, config(t, s, "admin"))
 	bundle := []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"` +
 		base64.StdEncoding.EncodeToString(selfSignedPEM(t)) + `"}]`)
@@ -374,7 +375,7 @@ func TestWebhookHelm(t *testing.T) {
 	if left := names(); left != "" {
 		t.Errorf("left:\n%s", left)
 	}
-	checkDefinitions(t, s) // Helm keeps them
+	checkDefinitions(t, s) // Helm does not delete them
 }
 
 func selfSignedPEM(t *testing.T) []byte {
@@ -382,7 +383,7 @@ func selfSignedPEM(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "ca", nil, time.Hour).Certificate[0]})
 }
 
-// TestWebhookChartValues: each value that is wrong is refused by the schema, by its place.
+// TestWebhookChartValues checks that the schema rejects each wrong value with its path.
 func TestWebhookChartValues(t *testing.T) {
 	t.Parallel()
 	out := generated(t)

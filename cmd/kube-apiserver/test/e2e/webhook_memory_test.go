@@ -26,14 +26,14 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// memoryLimit is the chart's, of the service.
+// memoryLimit is the memory limit of the service in the chart.
 const memoryLimit = 1 << 30
 
-// The tests of this file take all of a machine, so they run alone.
+// The tests of this file use the whole machine, so they do not run in parallel.
 
-// TestWebhookMemory: objects as large as they may be, of what takes most memory in a program, many
-// at a time, of a kind of Kubernetes and of one whose whole content is looked at: the service stays
-// under its limit, and another tenant is served.
+// TestWebhookMemory sends many of the largest objects at the same time, with the content that uses
+// the most memory. One kind is built in, and the service reads the whole content of the other. The
+// service must stay under its limit, and requests of another tenant must work.
 func TestWebhookMemory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tokens.csv"), nil, 0o600); err != nil {
@@ -62,7 +62,7 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 		maps.WriteString(`{"a":1},`)
 	}
 	content := "[" + strings.TrimSuffix(maps.String(), ",") + "]"
-	service := f.client(t) // as kube-apiserver, whose own part would take longest
+	service := f.client(t) // directly, because kube-apiserver itself would use most of the time
 	for name, c := range map[string]struct{ kind, resource, object string }{
 		"ControllerRevision": {
 			`"group":"apps","version":"v1"`,
@@ -139,7 +139,7 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 	}
 }
 
-// highWaterKiB is the most memory that a process had.
+// highWaterKiB returns the peak memory of a process in KiB.
 func highWaterKiB(t *testing.T, pid int) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -154,8 +154,8 @@ func highWaterKiB(t *testing.T, pid int) int {
 	return n
 }
 
-// holdMemory puts a process into a cgroup of the limit, and reports whether it could: what it takes
-// is measured in any case.
+// holdMemory puts a process into a cgroup with the limit, and reports whether this was possible.
+// The test measures the memory in any case.
 func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 	t.Helper()
 	pid := r.process.Process.Pid
@@ -178,8 +178,8 @@ func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 	return false
 }
 
-// TestWebhookGrantFlood: 900 connections use one grant, and no other tenant's
-// grants and quotas suffer.
+// TestWebhookGrantFlood uses one grant from 900 connections. The grants and quotas of other tenants
+// must still work.
 func TestWebhookGrantFlood(t *testing.T) {
 	s := start(t, t.TempDir(), "--webhook")
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
@@ -215,7 +215,7 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var used, denied atomic.Int64
-	for range 900 { // each its own connection
+	for range 900 { // each with its own connection
 		own := rest.CopyConfig(evil)
 		transport, err := rest.TransportFor(withoutCache(own))
 		if err != nil {
@@ -262,8 +262,8 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 	}
 }
 
-// withoutCache gives a configuration a connection of its own.
+// withoutCache sets a function in a configuration, so that it has its own connection.
 func withoutCache(c *rest.Config) *rest.Config {
-	c.Proxy = http.ProxyFromEnvironment // configurations with a function share nothing
+	c.Proxy = http.ProxyFromEnvironment // configurations with a function share no connection
 	return c
 }

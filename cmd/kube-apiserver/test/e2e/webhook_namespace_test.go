@@ -23,7 +23,7 @@ import (
 
 // TestWebhookServiceNamespace checks that a tenant's account cannot take over the namespace of the
 // service, whatever its role allows there. It tries to get the token of the gateway's impersonator.
-// The control plane, the service and administrators still write there.
+// The control plane, the service and administrators can still write there.
 func TestWebhookServiceNamespace(t *testing.T) {
 	t.Parallel()
 	s, _ := startGateway(t)

@@ -40,23 +40,23 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// replicaUnderTest is a replica with a link before it and one behind, which a test can cut.
+// replicaUnderTest is a replica. A test can cut the links in front of it and behind it.
 type replicaUnderTest struct {
 	dir     string
 	process *exec.Cmd
 	args    []string
 	logs    *os.File
-	side    string     // of metrics and health
-	front   *link.Link // from kube-apiserver's connections
-	back    *link.Link // to kube-apiserver
+	side    string     // address of metrics and health
+	front   *link.Link // from kube-apiserver to the replica
+	back    *link.Link // from the replica to kube-apiserver
 }
 
-// outage is something that happens to one replica, and its end.
+// outage is an event that affects one replica, and its end.
 type outage struct {
 	name string
-	// begin returns what ends it.
+	// begin returns the function that ends the outage.
 	begin func(t *testing.T, r *replicaUnderTest) (end func())
-	// late says that it shows no sooner than what is known is too old.
+	// late means that the outage has no effect before the replica's state is too old.
 	late bool
 }
 
@@ -109,16 +109,16 @@ func cut(which func(*replicaUnderTest) *link.Link, how link.Mode) func(*testing.
 	}
 }
 
-// servedAgain bounds how long tenants may be denied when something happens to one of two replicas:
-// ten seconds are promised, and these machines are noisy.
+// servedAgain is the limit for how long tenants may be denied during an outage of one of two
+// replicas. The promise is ten seconds, and these machines are noisy.
 const servedAgain = 15 * time.Second
 
-// lastsFrom is when a denial by the only replica is taken for one that lasts as
-// long as what happened to it.
+// lastsFrom is the time after which a denial by the only replica is assumed to last as long as the
+// outage.
 const lastsFrom = 7 * time.Second
 
-// TestWebhookOutages breaks one replica of one, and of two, in every way, under steady requests of
-// two tenants and after a burst of them. It writes the table of docs/webhook.md.
+// TestWebhookOutages causes every outage of one replica, out of one or of two, under steady
+// requests of two tenants and after a burst. It writes the table of docs/webhook.md.
 func TestWebhookOutages(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 2} {
@@ -136,7 +136,7 @@ func TestWebhookOutages(t *testing.T) {
 			var table strings.Builder
 			for _, o := range outages() {
 				f.settled(t)
-				waittest.Until(t, func() error { return callTheFirst(t, tenants, all) }) // it may have to be found ready first
+				waittest.Until(t, func() error { return callTheFirst(t, tenants, all) }) // it may not be ready yet
 				f.settled(t)
 				end := o.begin(t, all[0])
 				atLeast, atMost := servedFor, servedAgain
@@ -172,7 +172,7 @@ func TestWebhookOutages(t *testing.T) {
 	}
 }
 
-// callTheFirst makes kube-apiserver call the first of the replicas, with many requests at a time.
+// callTheFirst makes kube-apiserver call the first replica, with many requests at the same time.
 func callTheFirst(t *testing.T, tenants map[string]*kubernetes.Clientset, all []*replicaUnderTest) error {
 	t.Helper()
 	for _, other := range all[1:] {
@@ -189,7 +189,7 @@ func callTheFirst(t *testing.T, tenants map[string]*kubernetes.Clientset, all []
 	return nil
 }
 
-// leaderAway: while nobody leads, and when another does, lists over all namespaces stay open.
+// leaderAway checks that lists over all namespaces work without a leader and with a new leader.
 func leaderAway(t *testing.T, f *faults) {
 	t.Helper()
 	list := func() error {
@@ -203,7 +203,7 @@ func leaderAway(t *testing.T, f *faults) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Signal(syscall.SIGTERM); err != nil { // it gives its Lease back
+	if err := first.Signal(syscall.SIGTERM); err != nil { // it releases its Lease
 		t.Fatal(err)
 	}
 	args := strings.Split(strings.TrimRight(string(command), "\x00"), "\x00")
@@ -230,7 +230,7 @@ func leaderAway(t *testing.T, f *faults) {
 	}
 }
 
-// anotherConfiguration: replicas that differ show it.
+// anotherConfiguration checks that metrics show a difference between replicas.
 func anotherConfiguration(t *testing.T, all []*replicaUnderTest) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(all[0].dir, "tenancy.yaml"))
@@ -248,7 +248,7 @@ func anotherConfiguration(t *testing.T, all []*replicaUnderTest) {
 	})
 }
 
-// info is the metric that names the configuration in force.
+// info returns the metric of the current configuration.
 func (r *replicaUnderTest) info(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get("http://" + r.side + "/metrics")
@@ -267,7 +267,7 @@ func (r *replicaUnderTest) info(t *testing.T) string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// burst makes kube-apiserver open what connections it opens.
+// burst makes kube-apiserver open all connections that it needs.
 func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -276,7 +276,7 @@ func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				_, _ = c.CoreV1().ConfigMaps(name+"--web").List(ctx, metav1.ListOptions{}) // whatever is answered
+				_, _ = c.CoreV1().ConfigMaps(name+"--web").List(ctx, metav1.ListOptions{}) // any answer is valid
 			})
 		}
 	}
@@ -285,14 +285,14 @@ func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 
 const (
 	callEvery = 200 * time.Millisecond
-	servedFor = 3 * time.Second // without a denial: served again
-	slow      = 2 * time.Second // an answer that takes longer is none
+	servedFor = 3 * time.Second // time without a denial after which a tenant is served again
+	slow      = 2 * time.Second // a slower answer is a failure
 )
 
-// watchCallers lets both tenants ask again and again, for what is their own and what is
-// not, for some time and until they are served, and returns after how long the last of
-// them was denied or waited, and whether that goes on for longer than atMost. What is
-// another's is never given to them.
+// watchCallers sends requests of both tenants, for their own namespace and for the other's, for at
+// least atLeast and until they are served. It returns the time of the last denial or slow answer,
+// and whether this lasts longer than atMost. A request for the other tenant's namespace must never
+// be allowed.
 func watchCallers(
 	t *testing.T, tenants map[string]*kubernetes.Clientset, atLeast, atMost time.Duration,
 ) (last time.Duration, lasts bool) {
@@ -302,7 +302,7 @@ func watchCallers(
 	var wg sync.WaitGroup
 	for name, c := range tenants {
 		wg.Go(func() {
-			good, denied := since, false // since when nothing was denied, and whether the last was
+			good, denied := since, false // start of the time without a denial, and whether the last request was denied
 			for i := 0; ; i++ {
 				own, asked := i%4 != 3, time.Now()
 				namespace := name + "--web"
@@ -339,7 +339,7 @@ func watchCallers(
 	return last, lasts
 }
 
-// settled waits until the tenant is served again and again.
+// settled waits until the tenant's requests succeed several times.
 func (f *faults) settled(t *testing.T) {
 	t.Helper()
 	served := 0
@@ -355,7 +355,8 @@ func (f *faults) settled(t *testing.T) {
 	})
 }
 
-// notOlder: a replica that nobody tells anything any more says nothing of what was true long ago.
+// notOlder checks that a replica without a connection to kube-apiserver does not answer from old
+// state.
 func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
 	t.Helper()
 	ctx := t.Context()
@@ -385,7 +386,7 @@ func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
 	r.back.Set(link.Pass)
 }
 
-// takeReplica puts a replica that can be broken in place of one of the server's.
+// takeReplica replaces one of the server's replicas by a replica that a test can break.
 func takeReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	t.Helper()
 	_, process := f.replica(t, n)
@@ -441,7 +442,7 @@ func takeReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 		}
 	}
 	r.args = append([]string{binary(t, "kubetenant-webhook")}, r.args...)
-	waittest.Until(t, func() error { // the port is free when the process has ended
+	waittest.Until(t, func() error { // the port is free after the process has ended
 		listener, err := net.Listen("tcp", address)
 		if err == nil {
 			err = listener.Close()
@@ -454,7 +455,7 @@ func takeReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	return r
 }
 
-// end ends the process, whatever was done to it.
+// end ends the process, even if it is paused.
 func (r *replicaUnderTest) end() {
 	_ = r.process.Process.Signal(syscall.SIGCONT)
 	_ = r.process.Process.Kill()
@@ -477,7 +478,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// start starts the process, which logs to a file of its own or to one that is given.
+// start starts the process. If log is set, it is the path of the process's log file.
 func (r *replicaUnderTest) start(t *testing.T, log ...string) {
 	t.Helper()
 	path := filepath.Join(r.dir, "log")
@@ -493,7 +494,7 @@ func (r *replicaUnderTest) start(t *testing.T, log ...string) {
 	if err := r.process.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = r.logs.Close() // the process has it
+	_ = r.logs.Close() // the process has its own descriptor
 }
 
 func (r *replicaUnderTest) signal(t *testing.T, s os.Signal) {
@@ -527,7 +528,7 @@ func (r *replicaUnderTest) restart(t *testing.T, log string) {
 	})
 }
 
-// replace puts something in place of one of the replica's files, and returns what puts it back.
+// replace replaces one of the replica's files, and returns a function that restores it.
 func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (back func()) {
 	t.Helper()
 	path := filepath.Join(r.dir, name)
@@ -545,7 +546,7 @@ func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (back
 	}
 }
 
-// otherCertificate lets the replica serve another certificate, of an authority or of itself.
+// otherCertificate makes the replica serve another certificate. If ca is nil, it is self-signed.
 func (r *replicaUnderTest) otherCertificate(t *testing.T, ca *tls.Certificate, lifetime time.Duration) (back func()) {
 	t.Helper()
 	pair := selfOrSigned(t, "webhook", ca, lifetime)
@@ -564,7 +565,7 @@ func (r *replicaUnderTest) otherCertificate(t *testing.T, ca *tls.Certificate, l
 	}
 }
 
-// selfOrSigned makes a certificate for the loopback, signed by an authority or by itself.
+// selfOrSigned creates a certificate for the loopback address. If ca is nil, it is self-signed.
 func selfOrSigned(t *testing.T, name string, ca *tls.Certificate, lifetime time.Duration) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

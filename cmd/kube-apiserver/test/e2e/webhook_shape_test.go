@@ -29,7 +29,8 @@ import (
 // behindWebhook runs scenarios on unmodified kube-apiservers with the webhook service.
 type behindWebhook struct{ compiledIn }
 
-// key implements shape: what is installed for a configuration is the server's from its start.
+// key returns the same value for scenarios that install the same objects. A server has these
+// objects from its start.
 func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
 	w, err := scenario.NewFixture(sc, s.keys)
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
 	if err := prepareService(w); err != nil {
 		return "", err
 	}
-	ca := filepath.Join(w.Dir, "pki", "front-proxy-ca.crt") // any will do
+	ca := filepath.Join(w.Dir, "pki", "front-proxy-ca.crt") // any certificate is sufficient
 	files, err := webhookmanifests.Generate(webhookmanifests.Options{
 		Config:      w.ConfigFile,
 		Namespace:   serviceNamespace,
@@ -61,7 +62,7 @@ func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
 	return string(sc.Delegate) + "-" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// authorizersBehind are those that a server asks where the service has no opinion.
+// authorizersBehind returns the authorizers that a server calls if the service has no opinion.
 func authorizersBehind(d scenario.Delegate) []string {
 	switch d {
 	case scenario.DelegateAllow:
@@ -72,8 +73,8 @@ func authorizersBehind(d scenario.Delegate) []string {
 	return []string{"Node", "RBAC"}
 }
 
-// The exceptions of this shape, each with its heading in docs/webhook.md: what the service cannot
-// know, as kube-apiserver decides it alone.
+// The exceptions of this deployment mode. Each is a heading of docs/webhook.md. kube-apiserver
+// decides them without the service.
 const (
 	exceptCertificates    = "Certificates"
 	exceptPasswords       = "Passwords"
@@ -92,7 +93,7 @@ func needsDerivedRights(sc *scenario.Scenario, c *scenario.Case) bool {
 	return c.Expect.Decision == "allow" && strings.HasPrefix(sc.Metadata.Name, "rights that follow from a Tenant")
 }
 
-// servicePolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
+// servicePolicy is the only policy of the ABAC authorizer of a server without opinions.
 const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
 	`"spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*",` +
 	`"nonResourcePath":"*"}}` + "\n"
@@ -115,14 +116,14 @@ func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 		slices.Contains([]string{"tokenreviews", "subjectaccessreviews", "localsubjectaccessreviews"}, r.Resource) {
 		return exceptReviews
 	}
-	if c.Request != nil || c.Admit != nil { // whoever it is, is asked for verbatim
+	if c.Request != nil || c.Admit != nil { // the request is sent for a verbatim user
 		if u := c.Credential.User; u != nil && slices.Contains(u.Groups, user.SystemPrivilegedGroup) {
 			return exceptPrivileged
 		} else if u != nil && sc.Delegate == scenario.DelegateRBAC && tenant.IsServiceAccountName(u.Name) &&
 			slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool {
 				return s.ServiceAccount != nil
 			}) {
-			return exceptServiceAccounts // their groups are those that kube-apiserver gives them
+			return exceptServiceAccounts // kube-apiserver determines their groups
 		}
 		return ""
 	}
@@ -139,7 +140,7 @@ func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// flags are those of a server whose service has the configuration at config.
+// flags returns the flags of a server whose service has the configuration file config.
 func (*behindWebhook) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{
 		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind",
@@ -153,7 +154,8 @@ func (*behindWebhook) flags(config, dir string, d scenario.Delegate) ([]string, 
 	return append(args, "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy), 0o600)
 }
 
-// prepareService takes out of the configuration what the server behind the service does not have.
+// prepareService removes settings from the configuration that the server behind the service does
+// not support.
 func prepareService(w *scenario.Fixture) error {
 	if w.Scenario.Delegate == scenario.DelegateRBAC {
 		return nil
@@ -179,8 +181,8 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.Fixture) (scenario
 	return out, nil
 }
 
-// session starts what the scenario runs on, with those flags, or the service
-// anew where it runs already.
+// session starts the server of the scenario with those flags. If it already runs, session restarts
+// the service.
 func (s *behindWebhook) session(
 	ctx context.Context, w *scenario.Fixture, flags func(config, dir string, d scenario.Delegate) ([]string, error),
 ) (*session, error) {
@@ -204,13 +206,13 @@ func (s *behindWebhook) session(
 		if err := s.plane.seed(ctx, held, session.caller); err != nil {
 			return err
 		}
-		// The service, and a gateway before it, read some settings, and know the
-		// cluster, from their start.
+		// The service, and a gateway in front of it, read some settings and the state of the
+		// cluster only at their start.
 		return s.plane.restartService(ctx)
 	})
 }
 
-// withoutRBAC leaves RBAC to the server, which does not have it.
+// withoutRBAC delegates RBAC to the server, which does not have it.
 func withoutRBAC(config string) error {
 	data, err := os.ReadFile(config)
 	if err != nil {
@@ -232,12 +234,12 @@ func withoutRBAC(config string) error {
 	return os.WriteFile(config, data, 0o600)
 }
 
-// webhookSession asks the server, in the name of whoever the library says a credential is where the
-// server cannot tell.
+// webhookSession sends requests to the server. If the server cannot authenticate a credential, it
+// sends them for the identity that the library returns.
 type webhookSession struct {
 	*session
 	library scenario.Session
-	// libraryUID says which UIDs service accounts have in the library.
+	// libraryUID returns the UIDs of service accounts in the library.
 	libraryUID func(ctx context.Context, namespace, name string) (string, error)
 }
 
@@ -280,7 +282,7 @@ func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credentia
 	return scenario.Authentication{User: out}, nil
 }
 
-// verbatim returns the credential of whoever c is.
+// verbatim returns a credential for the identity of c.
 func (s *webhookSession) verbatim(ctx context.Context, c *scenario.Credential) (*scenario.Credential, error) {
 	if c.User != nil || c.Anonymous {
 		return c, nil

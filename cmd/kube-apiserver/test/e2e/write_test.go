@@ -39,7 +39,8 @@ const everybody = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterR
 "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"},
 {"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:unauthenticated"}]}`
 
-// Admit implements [scenario.Session] by the real write, as a dry run so that cases do not meet.
+// Admit implements [scenario.Session] with the real write. It is a dry run, so that cases do not
+// affect each other.
 func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario.Admit) (scenario.Admission, error) {
 	if s.world.Scenario.Delegate == scenario.DelegateRBAC && !s.allowing {
 		if err := s.allow(ctx); err != nil {
@@ -76,8 +77,8 @@ func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario
 	return scenario.Admission{Object: got.body}, nil
 }
 
-// allow lets all callers do everything except impersonation, as far as RBAC is concerned. It waits
-// until the server knows that.
+// allow grants all callers everything except impersonation, as far as RBAC is concerned. It waits
+// until the server has observed that.
 func (s *session) allow(ctx context.Context) error {
 	created := revisions{}
 	for _, object := range []struct{ resource, text string }{
@@ -97,8 +98,8 @@ func (s *session) allow(ctx context.Context) error {
 	return awaitInformers(ctx, s.caller, created)
 }
 
-// withVersion returns the object with the resourceVersion of what is stored, which custom resources
-// demand of an update.
+// withVersion returns the object with the resourceVersion of the stored object. An update of a
+// custom resource requires it.
 func (s *session) withVersion(ctx context.Context, path string, object []byte) ([]byte, error) {
 	var stored metav1.PartialObjectMetadata
 	if err := s.asAdmin(ctx, http.MethodGet, path, nil, &stored); err != nil {
@@ -112,7 +113,7 @@ func (s *session) withVersion(ctx context.Context, path string, object []byte) (
 	return json.Marshal(u.Object)
 }
 
-// httpWrite returns the request that a write is.
+// httpWrite returns the request of a write.
 func httpWrite(a *scenario.Admit, w scenario.Write) (method, path string, body []byte, contentType string, err error) {
 	query := url.Values{"dryRun": {"All"}}
 	path, contentType = collection(w), "application/json"
@@ -168,7 +169,7 @@ func update(a *scenario.Admit) (method, contentType string, body []byte, err err
 	return http.MethodPatch, string(kind), body, err
 }
 
-// mergePatch is the patch of RFC 7396 from one object to another.
+// mergePatch returns the patch of RFC 7396 from one object to another.
 func mergePatch(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	for key, old := range before {
@@ -196,7 +197,7 @@ func mergePatch(before, after map[string]any) map[string]any {
 	return patch
 }
 
-// jsonPatch is the patch of RFC 6902 from one object to another.
+// jsonPatch returns the patch of RFC 6902 from one object to another.
 func jsonPatch(at string, before, after map[string]any) []map[string]any {
 	ops := []map[string]any{}
 	escape := strings.NewReplacer("~", "~0", "/", "~1")

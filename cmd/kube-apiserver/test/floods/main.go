@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command floods sends floods of HTTP/2 frames to a server, and measures meanwhile how long another
-// caller waits. docs/design/benchmarks.md has its results.
+// Command floods sends floods of HTTP/2 frames to a server. Meanwhile, it measures how long another
+// caller waits. docs/design/benchmarks.md has the results.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// flood is one load.
+// flood is the load that one run sends.
 type flood struct {
 	server, token, path  string
 	connections, streams int
@@ -66,7 +66,7 @@ func main() {
 	for range f.connections {
 		all.Go(func() {
 			for ctx.Err() == nil && kind != "none" {
-				_ = kinds[kind](ctx) // which the server ends, and another begins
+				_ = kinds[kind](ctx) // if the server closes the connection, the next one starts
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func measure(ctx context.Context, server, token, path string, pid int) (times []
 	client := &http.Client{
 		Transport: &http.Transport{
 			ForceAttemptHTTP2: true,
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // #nosec G402 -- of a load test
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // #nosec G402 -- a load test
 		},
 		Timeout: 10 * time.Second,
 	}
@@ -113,7 +113,7 @@ func measure(ctx context.Context, server, token, path string, pid int) (times []
 	return times, failures, most
 }
 
-// resident returns the resident memory of a process in MiB, 0 for none.
+// resident returns the resident memory of a process in MiB, or 0 if there is no such process.
 func resident(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -125,7 +125,7 @@ func resident(pid int) int {
 	return kib >> 10
 }
 
-// busy is the control: it takes processor time and sends nothing.
+// busy is the control. It uses processor time and sends nothing.
 func busy(ctx context.Context) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		_ = bytes.Repeat([]byte{byte(n)}, 64)
@@ -133,7 +133,7 @@ func busy(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// connection is one of HTTP/2 whose frames are written here.
+// connection is an HTTP/2 connection whose frames this program writes itself.
 type connection struct {
 	*http2.Framer
 	conn   io.Closer
@@ -143,10 +143,10 @@ type connection struct {
 	of     *flood
 }
 
-// open opens a connection, and reads what the server sends.
+// open opens a connection, and discards what the server sends.
 func (f *flood) open(ctx context.Context, settings ...http2.Setting) (*connection, error) {
 	dialer := &tls.Dialer{
-		Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}, // #nosec G402 -- of a load test
+		Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}, // #nosec G402 -- a load test
 	}
 	conn, err := dialer.DialContext(ctx, "tcp", f.server)
 	if err != nil {
@@ -166,7 +166,7 @@ func (f *flood) open(ctx context.Context, settings ...http2.Setting) (*connectio
 	return c, errors.Join(err, c.WriteSettings(settings...))
 }
 
-// begin begins a request with some cookies.
+// begin starts a request that has so many cookies.
 func (c *connection) begin(method string, end bool, cookies int) error {
 	c.buffer.Reset()
 	write := func(name, value string) { _ = c.fields.WriteField(hpack.HeaderField{Name: name, Value: value}) }
@@ -188,7 +188,8 @@ func (c *connection) begin(method string, end bool, cookies int) error {
 	})
 }
 
-// held begins streams whose answers cannot be written, each with 58 KB of cookies in 15 bytes.
+// held starts streams whose responses the server cannot write, because their window is 0. Each has
+// 58 KB of cookies in 15 bytes of HPACK.
 func (f *flood) held(ctx context.Context) error {
 	c, err := f.open(ctx, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	if err != nil {
@@ -206,7 +207,7 @@ func (f *flood) held(ctx context.Context) error {
 	return nil
 }
 
-// reset takes each request back at once.
+// reset cancels each request immediately.
 func (f *flood) reset(ctx context.Context) error {
 	return f.repeat(ctx, func(c *connection) error {
 		return errors.Join(c.begin(http.MethodGet, true, 0), c.WriteRSTStream(c.stream, http2.ErrCodeCancel))

@@ -21,7 +21,8 @@ type backend struct {
 	ready           atomic.Bool
 }
 
-// newBalancer returns the address of a listener that forwards connections to replicas that are ready.
+// newBalancer returns the address of a listener that forwards connections to replicas that are
+// ready.
 func newBalancer(t *testing.T, backends ...*backend) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -18,8 +18,8 @@ func graceful() []string {
 	return []string{"--shutdown-delay-duration=2s", "--shutdown-send-retry-after=true"}
 }
 
-// TestUpgradeCompiledIn replaces two servers one after the other, back, and again. Callers that retry as
-// documented see no failure, and no object changes.
+// TestUpgradeCompiledIn upgrades two servers one after the other, rolls them back, and upgrades
+// them again. Callers that retry as documented see no failure, and no object changes.
 func TestUpgradeCompiledIn(t *testing.T) {
 	earlier, current := releases(t)
 	p := startPlane(t, current, "tenancy.yaml", "--tenancy=false")
@@ -52,8 +52,9 @@ func TestUpgradeCompiledIn(t *testing.T) {
 	}
 }
 
-// TestReplacedServer sends requests to a server while it is replaced. A load balancer may do so, because it
-// notices only after an interval that a server is not ready. Each answer is right, or the caller retries.
+// TestReplacedServer sends requests to a server while it is replaced. A load balancer may do so,
+// because it notices only after an interval that a server is not ready. Each answer is right, or
+// the caller retries.
 func TestReplacedServer(t *testing.T) {
 	_, current := releases(t)
 	p := startPlane(t, current, "tenancy.yaml", "--tenancy=false")

@@ -21,8 +21,8 @@ import (
 
 const tenantsDefinition = "tenants.kubetenant.dev"
 
-// storeLater changes the definition of Tenants to that of a later release, which has the field spec.later,
-// and stores a Tenant with it.
+// storeLater changes the definition of Tenants to that of a later release, which has the field
+// spec.later. It stores a Tenant with this field.
 func (p *controlPlane) storeLater(t *testing.T, address string) {
 	t.Helper()
 	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/later",` +
@@ -47,7 +47,8 @@ func (p *controlPlane) storeLater(t *testing.T, address string) {
 	})
 }
 
-// later returns the stored field after a write of the Tenant, which drops fields that the definition lacks.
+// later updates the Tenant, which drops fields that the definition lacks. It then returns the
+// stored field.
 func later(t *testing.T, client dynamic.Interface) string {
 	t.Helper()
 	patch := []byte(`{"metadata":{"annotations":{"example.com/touched":"` + fmt.Sprint(t.Name()) + `"}}}`)
@@ -60,8 +61,9 @@ func later(t *testing.T, client dynamic.Interface) string {
 	return value
 }
 
-// TestDowngrade starts a server whose release does not know a stored field. The server keeps the definition
-// and reports it, so that the field remains. With the annotation, the server replaces the definition.
+// TestDowngrade starts a server whose release does not know a stored field. The server does not
+// replace the definition and logs it, so the field remains. With the annotation, the server
+// replaces the definition.
 func TestDowngrade(t *testing.T) {
 	_, current := releases(t)
 	p := startPlane(t, current, "tenancy.yaml", "--tenancy=false")
@@ -97,8 +99,8 @@ func TestDowngrade(t *testing.T) {
 	})
 }
 
-// TestUpgradeWrongOrder applies definitions of an earlier release in a cluster with the webhook service. The
-// policy rejects them with the remedy, and nothing is lost.
+// TestUpgradeWrongOrder applies definitions of an earlier release in a cluster with the webhook
+// service. The policy rejects them with the remedy, and nothing is lost.
 func TestUpgradeWrongOrder(t *testing.T) {
 	_, current := releases(t)
 	p := startPlane(t, current, "webhook.yaml", "--webhook", "--replicas=1")

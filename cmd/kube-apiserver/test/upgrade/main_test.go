@@ -101,7 +101,8 @@ func (p *process) isGone() bool {
 	}
 }
 
-// controlPlane contains an etcd, the files of servers, and upstream's server, which runs the controllers of a cluster.
+// controlPlane contains an etcd, the files of servers, and upstream's server, which runs the
+// controllers of a cluster.
 type controlPlane struct {
 	*localserver.Server
 
@@ -134,7 +135,8 @@ type replica struct {
 	*process
 }
 
-// startServer starts the kube-apiserver of a release with tenants compiled in, without waiting for it.
+// startServer starts the kube-apiserver of a release with tenants compiled in, without waiting for
+// it.
 func (p *controlPlane) startServer(t *testing.T, bin, address string, more ...string) *replica {
 	t.Helper()
 	_, port, _ := strings.Cut(address, ":")

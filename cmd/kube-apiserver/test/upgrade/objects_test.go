@@ -64,7 +64,8 @@ func ours(name string) schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
-// prepare stores objects of every kind, deletes a tenant, and waits until the servers have seen all of it.
+// prepare stores objects of every kind, deletes a tenant, and waits until the servers have observed
+// the deletion.
 func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	t.Helper()
 	waittest.Within(t, patience, func() error { // admission refuses some objects until the server knows others
@@ -96,8 +97,8 @@ func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	pin(t, c, all)
 }
 
-// pin makes the current answer to each denied request the only final one. The deployment modes deny some
-// callers with 401 and others with 403.
+// pin makes the current answer to each denied request the only final one. The deployment modes deny
+// some callers with 401 and others with 403.
 func pin(t *testing.T, c *rest.Config, all []*request) {
 	t.Helper()
 	denials := []int{http.StatusUnauthorized, http.StatusForbidden}
@@ -144,7 +145,7 @@ func snapshot(t *testing.T, client dynamic.Interface) map[string]map[string]any 
 		resource("rbac.authorization.k8s.io", "clusterrolebindings"),
 	}
 	for _, name := range v1alpha1.ResourceNames() {
-		if name != v1alpha1.ResourceTenantUsages { // which the servers write each minute
+		if name != v1alpha1.ResourceTenantUsages { // the servers write them each minute
 			kinds = append(kinds, ours(name))
 		}
 	}
@@ -159,8 +160,8 @@ func snapshot(t *testing.T, client dynamic.Interface) map[string]map[string]any 
 		}
 		for i := range list.Items {
 			o := &list.Items[i]
-			// The servers write the first two when they start. Upstream's controllers create the others without
-			// tenants, so a server that starts labels them.
+			// The servers write the first two when they start. Upstream's controllers create the
+			// others without tenants, so a server that starts labels them.
 			if slices.Contains([]string{"kubetenant-configuration", "kubetenant-swept", "kube-root-ca.crt", "default"},
 				o.GetName()) {
 				continue

@@ -69,7 +69,7 @@ type service struct {
 	running      *process // nil while kubetenant-local runs it
 }
 
-// replace ends the process and starts the one of a release. Replicas must be ready then.
+// replace ends the process and starts the one of a release. A replica is then ready.
 func (s *service) replace(t *testing.T, p *controlPlane, bin string) {
 	t.Helper()
 	if s.running == nil {
@@ -83,7 +83,7 @@ func (s *service) replace(t *testing.T, p *controlPlane, bin string) {
 func (s *service) start(t *testing.T, p *controlPlane, bin string) {
 	t.Helper()
 	s.running = run(t, filepath.Join(p.Dir, s.name+".log"), filepath.Join(bin, s.binary), s.args...)
-	if s.name != controller { // the balancer of kubetenant-local notices it within 2 s
+	if s.name != controller { // the balancer of kubetenant-local notices a ready replica within 2 s
 		s.running.awaitReady(t, "http://"+flagOf(t, s.args, "metrics-listen"))
 	}
 	time.Sleep(settle)
@@ -111,7 +111,8 @@ func (p *controlPlane) install(t *testing.T, address string) {
 	}
 }
 
-// TestUpgradeWebhook replaces the replicas of the webhook service and its controller, back, and again.
+// TestUpgradeWebhook upgrades the replicas of the webhook service and its controller, rolls them
+// back, and upgrades them again.
 func TestUpgradeWebhook(t *testing.T) {
 	earlier, current := releases(t)
 	p := startPlane(t, earlier, "webhook.yaml", "--webhook", "--replicas=2")
@@ -137,8 +138,8 @@ func TestUpgradeWebhook(t *testing.T) {
 	}
 }
 
-// TestUpgradeGateway replaces the admission service and then two replicas of the gateway, and rolls back in
-// the reverse order.
+// TestUpgradeGateway upgrades the admission service and then two replicas of the gateway. It rolls
+// them back in the reverse order.
 func TestUpgradeGateway(t *testing.T) {
 	earlier, current := releases(t)
 	p := startPlane(t, earlier, "gateway.yaml", "--gateway", "--replicas=2")

@@ -25,21 +25,21 @@ const (
 	sendEvery   = 50 * time.Millisecond
 )
 
-// request is one that a caller sends again and again, and the only final answers to it.
+// request is a request that a caller sends again and again, with the only final answers to it.
 type request struct {
 	name         string
 	token        string // empty for the administrator
 	method, path string
 	body         string
 	want         []int
-	// liveRead is how long the server waits for an object that it must read before it allows the request. On
-	// a machine without time for that, it denies the request, also without an upgrade.
+	// liveRead is how long the server waits for an object that it must read before it allows the
+	// request. A machine without time for that denies the request, even without an upgrade.
 	liveRead time.Duration
 }
 
 func tenantRequests() []*request { return slices.Concat(allowedRequests(), deniedRequests()) }
 
-// allowedRequests must not be denied.
+// allowedRequests returns requests that must not be denied.
 func allowedRequests() []*request {
 	const get, post = http.MethodGet, http.MethodPost
 	ok, created := []int{http.StatusOK}, []int{http.StatusCreated}
@@ -98,7 +98,7 @@ func allowedRequests() []*request {
 	}
 }
 
-// deniedRequests must not be allowed.
+// deniedRequests returns requests that must not be allowed.
 func deniedRequests() []*request {
 	const get, post = http.MethodGet, http.MethodPost
 	denied, unknown := []int{http.StatusForbidden}, []int{http.StatusUnauthorized}
@@ -176,7 +176,8 @@ type traffic struct {
 	retried  map[string]int
 }
 
-// sender returns a client of a caller. A client with keeps holds a connection, as controllers do.
+// sender returns a client of a caller. If keeps is set, the client reuses its connection, as
+// controllers do.
 func sender(t *testing.T, c *rest.Config, token string, keeps bool) *http.Client {
 	t.Helper()
 	if token != "" {
@@ -196,8 +197,8 @@ func sender(t *testing.T, c *rest.Config, token string, keeps bool) *http.Client
 	return &http.Client{Transport: wrapped, Timeout: 20 * time.Second}
 }
 
-// startTraffic sends each request in a loop over a connection that lasts, and over new ones.
-// A request that has no final answer within a time fails.
+// startTraffic sends each request in a loop, over one persistent connection and over new
+// connections. A request that has no final answer within the limit fails.
 func startTraffic(t *testing.T, c *rest.Config, all []*request, within time.Duration) *traffic {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
