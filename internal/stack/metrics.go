@@ -140,7 +140,7 @@ func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
 	label := noTenant
 	if !id.IsZero() {
 		if len(m.named) >= m.max || m.exists != nil && !m.exists(id) {
-			return m.countersOf(otherTenants) // not kept: the tenant may exist later
+			return m.countersOf(otherTenants) // not stored, because the tenant may exist later
 		}
 		label = id.String()
 		m.named[id] = true

@@ -37,7 +37,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// admissionParts are what plugins are made with.
+// admissionParts are the dependencies of plugins.
 type admissionParts struct {
 	cluster *clusterParts
 	subject plugins.SubjectFunc
