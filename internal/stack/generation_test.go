@@ -22,8 +22,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestPublishedEvaluator: a server that keeps RBAC to itself publishes that, whatever its
-// configuration says: its own evaluator knows no binding's end.
+// TestPublishedEvaluator checks that a server that does not share its RBAC publishes the evaluator
+// Upstream, whatever its configuration specifies. The server's evaluator ignores the expiry of
+// bindings.
 func TestPublishedEvaluator(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
