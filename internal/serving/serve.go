@@ -322,6 +322,6 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	}
 	last, cancel := context.WithTimeout(background, lastRequests)
 	defer cancel()
-	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.idle) // requests that still run then are aborted
+	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.idle) // aborts requests that still run
 	return s.http.Shutdown(last)
 }

@@ -263,7 +263,7 @@ func TestOneAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	was, _ := w.secrets(t)
-	w.now = w.now.Add(300 * day) // one has expired and the other is near its expiry, because no controller ran for a long time
+	w.now = w.now.Add(300 * day) // one has expired, the other is near its expiry: no controller ran for long
 	for i, want := range []int{1, 2} {
 		if err := w.Look(t.Context()); err != nil {
 			t.Fatal(err)

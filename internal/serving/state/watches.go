@@ -126,7 +126,7 @@ func (w *watches) probe(ctx context.Context, ask func(context.Context) error) {
 			w.answered = asked
 		}
 	}
-	wait.UntilWithContext(ctx, func(context.Context) { go one() }, probeEvery) // a slow response does not delay the next request
+	wait.UntilWithContext(ctx, func(context.Context) { go one() }, probeEvery) // a slow response delays no other
 }
 
 // established records that a watch is established.
