@@ -71,7 +71,7 @@ type Server struct {
 	kinds      kindsInstalled
 	state      knowledge
 	leads      leadership
-	// drained is closed after the last request. It is nil until Apply.
+	// drained closes after the last request. It is nil until Apply.
 	drained <-chan struct{}
 }
 

@@ -22,8 +22,7 @@ import (
 //
 // With --audit-policy-file, the streams contain the events that the policy selects, as upstream's
 // own backends do. Without it, upstream has no backend, and the streams contain the metadata of
-// each request. backends do. Without it, upstream has no backend, and the streams have the metadata
-// of each request.
+// each request.
 func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
 	streams, err := stack.OpenAuditOf(s)
 	if err != nil || streams == nil {

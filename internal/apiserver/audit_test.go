@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// upstreamBackend is an upstream backend that counts events.
+// upstreamBackend is an upstream backend that records the number of events.
 type upstreamBackend struct{ events int }
 
 func (b *upstreamBackend) ProcessEvents(events ...*auditinternal.Event) bool {

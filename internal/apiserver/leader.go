@@ -31,8 +31,8 @@ type leadership struct {
 	usage *usage.Running
 }
 
-// startUsage records the use of tenants on each server, even if it is not the leader. It ends after
-// the last request, when the channel drained is closed. If drained is nil, it ends with ctx.
+// startUsage records the use of tenants on each server, even if it is not the leader. It ends when
+// the channel drained closes after the last request. If drained is nil, it ends with ctx.
 func (l *leadership) startUsage(
 	ctx context.Context, s *stack.Stack, objects dynamic.Interface, drained <-chan struct{},
 ) {

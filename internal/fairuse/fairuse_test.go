@@ -252,7 +252,7 @@ func TestManyTenants(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse checks that concurrent goroutines lose no counts.
+// TestConcurrentUse checks that concurrent requests are all included.
 func TestConcurrentUse(t *testing.T) {
 	m, l := fairuse.New(time.Now), &fairuse.Limits{InFlight: 3, Watches: 3}
 	ids := []tenant.ID{tenanttest.ID(t, "a"), tenanttest.ID(t, "b")}

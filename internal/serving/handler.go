@@ -111,6 +111,6 @@ func ServeSide(
 	mux.Handle("/metrics", metrics.HandlerFor(registry, metrics.HandlerOpts{}))
 	InstallHealth(mux, live, ready)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }() // until it is closed
+	go func() { _ = server.Serve(listener) }() // until it closes
 	return server, nil
 }

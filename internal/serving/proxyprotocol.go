@@ -14,8 +14,8 @@ import (
 )
 
 // BehindProxies returns a listener for connections through load balancers. Connections from their
-// addresses MUST start with a PROXY protocol header, which contains the address of the client.
-// Otherwise, they are closed. The header has version 1 or 2
+// addresses MUST start with a PROXY protocol header, which contains the address of the client. The
+// listener closes connections without it. The header has version 1 or 2
 // (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). Connections from other addresses
 // cannot have a header, because it is not a TLS handshake.
 func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {

@@ -34,8 +34,8 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 150 * time.Second
 	headerBytes   = 64 << 10
-	// leaveAfter is the age from which a connection is closed because the replica is not ready. If
-	// no other replica is ready, not every request needs a new handshake.
+	// leaveAfter is the age from which the server closes a connection if the replica is not ready.
+	// If no other replica is ready, not every request needs a new handshake.
 	leaveAfter = time.Second
 	// lastRequests limits how long running requests may take after the service stopped.
 	lastRequests = 20 * time.Second
@@ -62,9 +62,9 @@ type Serving struct {
 	// Leaving ends background work after the listener was closed. It returns when all work has
 	// ended. It may be nil.
 	Leaving func(context.Context)
-	// Ready reports whether this replica should receive requests. While it returns false, each
-	// connection is closed after its next response, so that clients connect to another replica. A
-	// Service does not move existing connections. If nil, the replica is always ready.
+	// Ready reports whether this replica should receive requests. While it returns false, the
+	// server closes each connection after its next response, so that clients connect to another
+	// replica. A Service does not move existing connections. If nil, the replica is always ready.
 	Ready func() bool
 }
 
@@ -200,7 +200,7 @@ func ConnectionAge(ctx context.Context) time.Duration {
 	return time.Since(begun)
 }
 
-// leaves reports whether the connection of a request must be closed after the response.
+// leaves reports whether the server must close the connection of a request after the response.
 func (s *Server) leaves(ctx context.Context) bool {
 	if s.draining.Load() {
 		return true

@@ -71,7 +71,7 @@ type authorizationParts struct {
 	Authorization
 	cluster *clusterParts
 	names   *tenant.SystemNames
-	limits  tenant.Limits // of the identities of tenants' callers
+	limits  tenant.Limits // limits of the identities of tenants' callers
 	// qualified reports whether user names are qualified by the tenant. ownPrefixes reports whether
 	// only a tenant's own namespaces can have its prefix. accountsInGroup reports whether
 	// authenticated service accounts are in the groups of their tenants.

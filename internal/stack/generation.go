@@ -42,12 +42,12 @@ type generation struct {
 	olderPaths    bool // the server accepts /api/v1/tenants/<id>/...
 	derivesRights bool // see [Stack.DerivesRights]
 	plugins       []Plugin
-	halves        []halves                  // of the plugins
-	defaultQuota  corev1.ResourceList       // of tenants without their own quota
-	clientCAs     []func() []byte           // of the x509 sources
+	halves        []halves                  // the halves of the plugins
+	defaultQuota  corev1.ResourceList       // the quota of tenants without their own
+	clientCAs     []func() []byte           // the bundles of the x509 sources
 	revoked       func() *authn.Revocations // nil if there are no revocations
 	config        *configv1alpha1.Settings  // defaulted, must not be changed
-	hash, mode    string                    // of the configuration
+	hash, mode    string                    // identify the configuration
 	tenantMetrics int                       // number of tenants with metrics of their own
 	described     workload.Kinds            // kinds that contain pod templates
 	governed      map[schema.GroupKind]bool // kinds whose creator is recorded
@@ -136,7 +136,7 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	return of, nil
 }
 
-// observe counts an outcome and calls the observer of the server.
+// observe records an outcome and calls the observer of the server.
 func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	s.decisions.observe(ctx, o)
 	if s.Observe != nil {

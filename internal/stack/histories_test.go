@@ -296,8 +296,8 @@ func makeHistory(seed uint64) []historyStep {
 	return history
 }
 
-// TestHistories checks random histories of two tenants, a third tenant and the system. What
-// observed sees must not depend on the steps of other, except for grants. A failing history is
+// TestHistories checks random histories of two tenants, a third tenant and the system. The view of
+// observed must not depend on the steps of other, except for grants. A failing history is
 // shortened. Add it to internal/stack/testdata/histories.
 func TestHistories(t *testing.T) {
 	t.Parallel()

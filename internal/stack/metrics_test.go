@@ -57,7 +57,7 @@ func TestARefusedConfiguration(t *testing.T) {
 	}
 }
 
-// TestTenantMetricsAreBounded checks that no more tenants than the limit have metrics of their own,
+// TestTenantMetricsAreBounded checks that the number of tenants with metrics stays within the limit,
 // even with many concurrent callers. Every request is counted once.
 func TestTenantMetricsAreBounded(t *testing.T) {
 	const tenants, limit, each = 50, 10, 20

@@ -159,7 +159,7 @@ func hashOf(config *configv1alpha1.Settings) (string, error) {
 	return hex.EncodeToString(sum[:6]), err
 }
 
-// report returns a function that logs and counts new versions of the files of an owner. files is
+// report returns a function that logs and records new versions of the files of an owner. files is
 // nil for files that outlive a snapshot.
 func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	return func(path string, err error) {
@@ -176,7 +176,7 @@ func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 // follows. Their content is in effect now. These replace the further files of earlier calls.
 func (s *Stack) Follows(config string, files ...string) { s.shared.reloads.follows(config, files) }
 
-// Reloaded logs and counts a new version of a file that the owner of the Stack follows. err is nil
+// Reloaded logs and records a new version of a file that the owner of the Stack follows. err is nil
 // if the version took effect.
 func (s *Stack) Reloaded(ctx context.Context, path string, err error) {
 	s.shared.report(ctx, nil)(path, err)

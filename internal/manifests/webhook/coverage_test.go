@@ -125,7 +125,7 @@ type attempt struct {
 	subresource     string
 	namespace, name string
 	namespaceLabels map[string]string
-	labels          map[string]string // of the object, before and after the request
+	labels          map[string]string // labels of the object, before and after the request
 	by              user.Info
 	granted         func(authorizer.Attributes) bool // reports whether RBAC allows the caller
 	// metadata and oldMetadata are added to the metadata of the object.

@@ -82,7 +82,7 @@ func start(t *testing.T) (*leases, *rest.Config) {
 
 var lease = leader.Lease{Namespace: "kube-system", Name: "tasks"}
 
-// until waits until a channel is closed.
+// until waits until a channel closes.
 func until(t *testing.T, told <-chan struct{}) {
 	t.Helper()
 	select {

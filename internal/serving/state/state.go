@@ -78,8 +78,8 @@ const dialTimeout = 3 * time.Second
 
 // HTTP2Timeouts returns environment variables with which a Kubernetes client, including
 // kube-apiserver, notices a dead connection. The client sends a ping after so many seconds without
-// data, and closes the connection if there is no response within so many seconds
-// (k8s.io/apimachinery pkg/util/net/http.go, v0.37.1; the defaults are 30 and 15).
+// data. It closes the connection if there is no response within so many seconds. The defaults are
+// 30 and 15 (k8s.io/apimachinery pkg/util/net/http.go, v0.37.1).
 func HTTP2Timeouts() map[string]string {
 	return map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"}
 }

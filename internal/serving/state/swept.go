@@ -25,7 +25,7 @@ const SweptName = "kubetenant-swept"
 const SweptKey = "swept.json"
 
 // WebhooksAnnotation specifies the version of the webhooks with which the resources in the
-// ConfigMap were labelled, as [WebhooksVersion.String] writes it.
+// ConfigMap were labeled, as [WebhooksVersion.String] writes it.
 const WebhooksAnnotation = "kubetenant.dev/webhooks"
 
 // PolicyAnnotation specifies the version of the policy that allowed only the controller to write

@@ -109,8 +109,8 @@ func (w *watches) check(after time.Duration, spare func(resource string) bool) e
 	return nil
 }
 
-// probe calls ask repeatedly until ctx ends, and records when kube-apiserver responded. ask MUST
-// use the connection of the watches.
+// probe calls the function ask repeatedly until ctx ends, and records when kube-apiserver
+// responded. The function MUST use the connection of the watches.
 func (w *watches) probe(ctx context.Context, ask func(context.Context) error) {
 	one := func() {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)

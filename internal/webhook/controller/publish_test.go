@@ -54,7 +54,7 @@ func known(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	return c
 }
 
-// published calls f with the new content for each write of the ConfigMap, and responds with the
+// published calls f with the new content at each write of the ConfigMap. The write returns the
 // error of f.
 func published(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) error) {
 	t.Helper()

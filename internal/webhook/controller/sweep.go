@@ -46,7 +46,7 @@ const fieldManager = "kubetenant-controller"
 //
 //   - Sweep labels the objects that were stored without the webhooks. After the webhooks are
 //     installed, it publishes the completed resources in the ConfigMap of the service.
-//   - Quotas counts the use of the tenants' objects.
+//   - Quotas records the use of the tenants' objects.
 //   - Provision provides tenants' namespaces with the objects that their Tenants specify. Sweep
 //     must be running.
 //   - Retire deletes the objects of tenants whose Tenants are deleted. Provision must be running.

@@ -106,7 +106,7 @@ func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
 			_, _ = w.Write([]byte("{}")) // kube-apiserver reads only the status
 			return
 		}
-		if !errors.Is(err, errStore) { // the sink counts these
+		if !errors.Is(err, errStore) { // the sink reports these
 			a.Sink.Refused(1) // the batch can be lost, and the number of its events is unknown
 		}
 		answerError(w, err)

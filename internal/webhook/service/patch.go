@@ -35,7 +35,7 @@ type differ struct {
 }
 
 // shapes caches how types are encoded as JSON. Safe for concurrent use.
-type shapes struct{ known sync.Map } // of reflect.Type to *shape
+type shapes struct{ known sync.Map } // maps reflect.Type to *shape
 
 // shape describes how a struct type is encoded.
 type shape struct {

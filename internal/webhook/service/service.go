@@ -162,7 +162,7 @@ func (m *serviceMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.latency}
 }
 
-// measured counts the requests of a path. There are only a few paths.
+// measured records the requests of a path. There are only a few paths.
 func (m *serviceMetrics) measured(path string, next http.Handler) http.Handler {
 	latency, ok := m.latency.WithLabelValues(path), m.requests.WithLabelValues(path, strconv.Itoa(http.StatusOK))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
