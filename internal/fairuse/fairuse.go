@@ -96,7 +96,7 @@ type Use struct {
 	Watches  int `json:"watches"`
 }
 
-// Meter counts the requests of tenants and rejects those above a limit. It stores nothing for a
+// Meter measures the requests of tenants and rejects those above a limit. It stores nothing for a
 // tenant without requests, so its memory depends only on the current requests. It is safe for
 // concurrent use.
 type Meter struct {

@@ -405,7 +405,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestLeave checks that connections are closed while a replica is not ready, but not before they
+// TestLeave checks that a replica that is not ready closes its connections, but not before they
 // have a minimum age.
 func TestLeave(t *testing.T) {
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)

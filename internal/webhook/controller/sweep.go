@@ -47,11 +47,11 @@ const fieldManager = "kubetenant-controller"
 //   - Sweep labels the objects that were stored without the webhooks. After the webhooks are
 //     installed, it publishes the completed resources in the ConfigMap of the service.
 //   - Quotas records the use of the tenants' objects.
-//   - Provision provides tenants' namespaces with the objects that their Tenants specify. Sweep
-//     must be running.
+//   - Provision provides tenants' namespaces with the objects that their Tenants specify. The
+//     backfill must be running.
 //   - Retire deletes the objects of tenants whose Tenants are deleted. Provision must be running.
-//   - Report reports CustomResourceDefinitions of the project that cannot be used. Sweep must be
-//     running.
+//   - Report reports CustomResourceDefinitions of the project that cannot be used. The
+//     backfill must be running.
 //   - Projects follows the projects of a Keystone. Provision must be running.
 //   - FlowSchemas maintains the FlowSchemas of tenants. Provision must be running.
 //   - Stored measures the objects of tenants.

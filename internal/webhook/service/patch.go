@@ -49,7 +49,7 @@ type shapeField struct {
 	name string // empty if the fields of the struct are inlined
 }
 
-// of returns the shape of a struct type.
+// of returns how a struct type is encoded.
 func (s *shapes) of(t reflect.Type) *shape {
 	if known, ok := s.known.Load(t); ok {
 		return known.(*shape)
