@@ -89,7 +89,7 @@ func (u *undecided) WriteHeader(code int) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Retry-After", "1")
 	u.ResponseWriter.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = u.ResponseWriter.Write(body.Bytes()) // an error means that the client is gone
+	_, _ = u.ResponseWriter.Write(body.Bytes()) // an error means that the client has disconnected
 }
 
 // Write implements [http.ResponseWriter]. It discards the body of a denial.

@@ -268,7 +268,7 @@ func (s *Server) checkName(c tls.ConnectionState) error {
 }
 
 // Serve serves until ctx ends, and then for the time of Drain. During that time, the server is not
-// ready and closes each connection after its next response, so that clients send no request on a
+// ready. It closes each connection after its next response, so that clients send no request on a
 // closed connection.
 func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	// The certificates are reloaded until the end.

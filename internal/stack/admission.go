@@ -237,8 +237,8 @@ func recordedAnnotations(c *configv1alpha1.Admission) []string {
 	return []string{tenant.HeldAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
 }
 
-// governedKinds returns the kinds whose identity is recorded. The value reports whether the kind
-// belongs to KubeVela.
+// governedKinds returns the kinds for whose objects an identity is recorded. The value reports
+// whether the kind belongs to KubeVela.
 func governedKinds(kinds []configv1alpha1.BindingKind) map[schema.GroupKind]bool {
 	governed := map[schema.GroupKind]bool{}
 	for _, k := range kinds {

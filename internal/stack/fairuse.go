@@ -212,5 +212,5 @@ func isFairUse(r *http.Request) bool {
 func writeReports(w http.ResponseWriter, all ...*fairuse.Report) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(fairuse.Reports{Items: all}) // an error means that the client is gone
+	_ = json.NewEncoder(w).Encode(fairuse.Reports{Items: all}) // an error means that the client has disconnected
 }

@@ -50,7 +50,7 @@ type generation struct {
 	hash, mode    string                    // identify the configuration
 	tenantMetrics int                       // number of tenants with metrics of their own
 	described     workload.Kinds            // kinds that contain pod templates
-	governed      map[schema.GroupKind]bool // kinds whose creator is recorded
+	governed      map[schema.GroupKind]bool // kinds with recorded identities
 	files         *fileStates
 	acceptsAdmins bool // see the function acceptsAdmins
 	stop          context.CancelFunc
@@ -364,7 +364,8 @@ func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
 }
 
 // systemNames returns the names that only callers of the system tenant may have. It covers all
-// sources: a name that one source reserves for the system tenant may not come from another source.
+// sources, because a name that one source reserves for the system tenant may not come from another
+// source.
 func systemNames(config *configv1alpha1.Settings) *tenant.SystemNames {
 	names := config.Authorization.SystemSubjects.Names()
 	for _, src := range config.Authentication.Sources {

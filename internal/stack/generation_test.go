@@ -48,8 +48,8 @@ func TestPublishedEvaluator(t *testing.T) {
 	}
 }
 
-// TestDerivesRights: a server gives callers rights that follow from their Tenant only if our
-// evaluator alone decides about RBAC and the boundary is enforced.
+// TestDerivesRights checks when a server gives callers rights that follow from their Tenant. Only
+// our evaluator may evaluate RBAC, and the boundary must be enforced.
 func TestDerivesRights(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// TestReasonsAreTheServersOwn checks that reasons and errors of requests that no authorizer allows
-// read as those of the upstream server, which has all authorizers in one union.
+// TestReasonsAreTheServersOwn checks the reasons and errors of requests that no authorizer allows.
+// They read as those of the upstream server, which has all authorizers in one union.
 func TestReasonsAreTheServersOwn(t *testing.T) {
 	says := func(d authorizer.Decision, reason string, err error) authorizer.Authorizer {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -180,8 +180,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageOfAnotherStack checks that a Stack whose usage another Stack records passes everything
-// on, as a cluster of a gateway does.
+// TestUsageOfAnotherStack checks a Stack with another Stack that records its usage, as for a
+// cluster of a gateway. It passes everything on.
 func TestUsageOfAnotherStack(t *testing.T) {
 	gateway, file := metered(t, v1alpha1.FairUse{}, nil)
 	running := gateway.StartUsage(t.Context(), usage.KubeAPIServer, nil)

@@ -169,7 +169,7 @@ func TestStreams(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		event *auditinternal.Event
-		want  []tenantaudit.Stream // besides the system's
+		want  []tenantaudit.Stream // in addition to the system's stream
 	}{
 		"own read":                        {event(alice, "get", "acme--web", "pods", "p"), []tenantaudit.Stream{acme}},
 		"own write":                       {event(alice, "create", "acme--web", "pods", "p"), []tenantaudit.Stream{acme}},
@@ -512,8 +512,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// generate returns an event. It also reports whether its record may contain the name, because its
-// caller wrote the name in the path or chose it as the audit ID of its own request.
+// generate returns an event. It also reports whether its record may contain the name. This is the
+// case if the caller wrote the name in the path, or chose it as the audit ID of its own request.
 func generate(random *rand.Rand) (e *auditinternal.Event, mayName bool) {
 	pick := func(all ...string) string { return all[random.IntN(len(all))] }
 	who := pick("acme", "acme", "globex", "", "system")

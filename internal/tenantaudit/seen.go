@@ -22,9 +22,9 @@ const (
 
 // Seen remembers the stored events. kube-apiserver sends a batch again if it gets no response. Safe
 // for concurrent use.
-//
-// A client can choose the audit ID of its request. The ID and the stage alone therefore do not
-// identify an event, because a caller could hide a request behind another one with the same ID. Two
+// A client can choose the audit ID of its request, so the ID and the stage alone do not identify an
+// event. Otherwise, a caller could hide a request behind another one with the same ID. Two events
+// are equal only if their times, users, requests and responses are equal too.
 // events are equal only if their times, users, requests and responses are equal too.
 type Seen struct {
 	now  func() time.Time

@@ -209,8 +209,8 @@ func TestHours(t *testing.T) {
 	}
 }
 
-// TestRecreated checks that a tenant with the name of a deleted tenant does not get its totals, and
-// that the totals of the deleted tenant are recorded.
+// TestRecreated checks that a tenant with the name of a deleted tenant does not get its totals. The
+// totals of the deleted tenant are still recorded.
 func TestRecreated(t *testing.T) {
 	c, d := newClock(), newDirectory("acme")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)

@@ -29,7 +29,7 @@ const (
 
 // takeRBAC removes RBAC from the server's authorization modes, so that the configuration can select
 // its evaluator. RBAC is then called first. The decisions are the same, because no mode before
-// Webhook ever denies. RBAC is not removed if it is after Webhook, which may deny, or with
+// Webhook denies. RBAC is not removed if it is after Webhook, which may deny, or with
 // --authorization-config, whose order may change at any time.
 func takeRBAC(o *options.BuiltInAuthorizationOptions) takenRBAC {
 	if o == nil || o.AuthorizationConfigurationFile != "" {

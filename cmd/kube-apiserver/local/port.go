@@ -12,7 +12,8 @@ import (
 )
 
 // The range of ports to try. It is below the ports that systems use for outgoing connections (Linux
-// from 32768, others from 49152), so that none of these occupies a port between two listeners.
+// from 32768, others from 49152). Otherwise, such a connection could occupy a port between two
+// listeners.
 const (
 	firstPort = 20000
 	lastPort  = 32000

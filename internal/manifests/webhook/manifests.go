@@ -203,8 +203,9 @@ func accountsOf(o *Options) []string {
 	return out
 }
 
-// bound is a CEL expression that reports whether the caller of a review names a tenant, or has the
-// name of a service account and a certificate. Service accounts have no certificates.
+// bound is a CEL expression that reports whether the caller of a review names a tenant. It also
+// matches a caller with a certificate and the name of a service account. Service accounts have no
+// certificates.
 const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || ` +
 	`has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `")) || ` +
 	`request.user.startsWith("system:serviceaccount:") && ` +

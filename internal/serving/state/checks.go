@@ -84,8 +84,8 @@ func (s *State) checkWatches() error {
 }
 
 // checkSoon is checkWatches with half the time. A replica that is cut off becomes unready before it
-// has to deny, so that other replicas receive the requests. checkDefinitions reports kinds that are
-// not served.
+// has to deny, so that other replicas receive the requests. The function checkDefinitions reports
+// kinds that are not served.
 func (s *State) checkSoon() error {
 	return s.watches.check(s.staleAfter/2, func(string) bool { return true })
 }

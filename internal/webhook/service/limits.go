@@ -114,10 +114,10 @@ func limited(a *admitter, answer answerer) http.Handler {
 const noTenant = "(none)"
 
 // flowOf returns the flow of a review, from the part of its body that was read. It is the flow of
-// the user's tenant. For a user of the system tenant, an AdmissionReview is in the flow of the
-// tenant that owns the namespace, because a controller works for that tenant. All users without a
-// tenant are one flow, because a caller that impersonates can invent any number of names. The flow
-// only determines turns.
+// the user's tenant. For a user of the system tenant, it is the flow of the tenant that owns the
+// namespace of an AdmissionReview. A controller works for that tenant. All users without a tenant
+// are one flow, because a caller that impersonates can invent any number of names. The flow only
+// determines turns.
 //
 // Security: an exempt flow is correct only if kube-apiserver wrote the body, see [forgeable].
 func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {

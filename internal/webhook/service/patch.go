@@ -26,7 +26,7 @@ type operation struct {
 }
 
 // differ computes the changes of an object. It compares Go values. Fields that the Go type does not
-// have, for example of a newer version of the kind, do not change, except in a list whose length
+// have, such as those of a newer version, do not change. An exception is a list whose length
 // changes.
 type differ struct {
 	shapes *shapes

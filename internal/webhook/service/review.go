@@ -176,7 +176,7 @@ func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *
 		return
 	}
 	w.Header()["Content-Type"] = []string{"application/json"}
-	_, _ = w.Write(data) // an error means that the client is gone
+	_, _ = w.Write(data) // an error means that the client has disconnected
 }
 
 // answerError writes the response to a request that failed.
