@@ -22,10 +22,10 @@ const (
 
 // Seen remembers the stored events. kube-apiserver sends a batch again if it gets no response. Safe
 // for concurrent use.
+//
 // A client can choose the audit ID of its request, so the ID and the stage alone do not identify an
 // event. Otherwise, a caller could hide a request behind another one with the same ID. Two events
 // are equal only if their times, users, requests and responses are equal too.
-// events are equal only if their times, users, requests and responses are equal too.
 type Seen struct {
 	now  func() time.Time
 	seed [2]maphash.Seed // so that no caller can choose a collision
