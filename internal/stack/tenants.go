@@ -66,7 +66,7 @@ func (c *clusterParts) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
 	}
 }
 
-// accepts returns the function for [authn.Chain.Accepts], or nil if no Tenants are known.
+// accepts returns the function Accepts of [authn.Chain], or nil if no Tenants are known.
 //
 // [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
 func (c *clusterParts) accepts() func(context.Context, tenant.ID, time.Time) bool {
