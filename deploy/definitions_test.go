@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/deploy"
 )
 
-// handwritten has the last CustomResourceDefinitions that were not generated.
+// handwritten is the folder of the last CustomResourceDefinitions that were not generated.
 const handwritten = "testdata/handwritten"
 
 // A change is an accepted difference between a generated definition and the handwritten one.
@@ -29,7 +29,7 @@ type change struct {
 }
 
 // changes returns the accepted differences. None of them accepts a value that the handwritten
-// definitions refuse.
+// definitions reject.
 func changes() []change {
 	const condition = "/status/properties/conditions/items/properties"
 	const (
@@ -67,7 +67,7 @@ func TestDefinitionsAreAsStrict(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := deploy.Definitions()
-	newer := []string{"publications.yaml", "tenantusages.yaml"} // than the handwritten definitions
+	newer := []string{"publications.yaml", "tenantusages.yaml"} // not in the handwritten definitions
 	if len(files)+len(newer) != len(all) {
 		t.Fatalf("%d definitions of %q; want as many as %q and %q", len(all), slices.Sorted(maps.Keys(all)), files, newer)
 	}

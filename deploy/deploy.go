@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy holds what an operator installs: Helm charts of the webhook service and of the
-// gateway, whose templates are also what "kubetenant-webhook generate" and "kubetenant-gateway
-// generate" render, and a Grafana dashboard.
+// Package deploy contains Helm charts of the webhook service and of the gateway, and a Grafana
+// dashboard. "kubetenant-webhook generate" and "kubetenant-gateway generate" render the templates
+// of the charts too.
 package deploy
 
 import (
@@ -11,14 +11,14 @@ import (
 	"path"
 )
 
-// Files are chart, gateway and dashboard.json.
+// Files contains the folders chart and gateway, and the file dashboard.json.
 //
 //go:embed all:chart all:gateway dashboard.json
 var Files embed.FS
 
 const definitionsFolder = "chart/crds"
 
-// definitions is apart from Files, so that a program without the charts does not contain them.
+// definitions is separate from Files, so that a program without the charts does not contain them.
 //
 //go:embed chart/crds/*.yaml
 var definitions embed.FS
@@ -28,13 +28,13 @@ var definitions embed.FS
 func Definitions() map[string]string {
 	files, err := definitions.ReadDir(definitionsFolder)
 	if err != nil {
-		panic(err) // compiled in
+		panic(err) // the files are embedded
 	}
 	all := map[string]string{}
 	for _, file := range files {
 		text, err := definitions.ReadFile(path.Join(definitionsFolder, file.Name()))
 		if err != nil {
-			panic(err) // compiled in
+			panic(err) // the files are embedded
 		}
 		all[file.Name()] = string(text)
 	}

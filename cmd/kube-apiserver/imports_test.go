@@ -10,20 +10,20 @@ import (
 	"testing"
 )
 
-// localFolders hold the etcd server and controllers. The production server links only those of
+// localFolders contain the etcd server and controllers. The production server links only those of
 // their packages that upstream's kube-apiserver links.
 var localFolders = []string{"go.etcd.io/etcd/server", "k8s.io/kubernetes/pkg/controller"}
 
-// ownFolders hold this project's packages for local control planes and for tests.
+// ownFolders contain this project's packages for local control planes and for tests.
 var ownFolders = []string{
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local",
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/test",
 	"github.com/kubetenant/kubetenant/test",
 }
 
-// TestProductionServerImports checks that kube-apiserver contains neither an etcd server
-// nor the controllers of a local control plane. kubetenant-local contains both, so that
-// the check must find them.
+// TestProductionServerImports checks that kube-apiserver contains neither an etcd server nor the
+// controllers of a local control plane. kubetenant-local contains both, which verifies the check
+// itself.
 func TestProductionServerImports(t *testing.T) {
 	upstream := map[string]bool{}
 	for _, dep := range dependencies(t, "k8s.io/kubernetes/cmd/kube-apiserver") {

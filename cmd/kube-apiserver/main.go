@@ -1,20 +1,20 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kube-apiserver is upstream's kube-apiserver with tenants compiled in: the same flags and
-// --tenancy-config.
+// Command kube-apiserver is upstream's kube-apiserver with tenancy compiled in. It has the same
+// flags and --tenancy-config.
 package main
 
 import (
 	"fmt"
 	"os"
-	_ "time/tzdata" // as upstream's main: time zones of CronJobs
+	_ "time/tzdata" // for the time zones of CronJobs, as in upstream's main
 
 	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/logs/json/register" // as upstream's main: --logging-format=json
-	// as upstream's main: metrics of informers, work queues and clients
+	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json, as in upstream's main
+	// for the metrics of informers, work queues and clients, as in upstream's main
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
-	_ "k8s.io/component-base/metrics/prometheus/version" // as upstream's main: kubernetes_build_info
+	_ "k8s.io/component-base/metrics/prometheus/version" // for kubernetes_build_info, as in upstream's main
 
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 )

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubetenant-gateway gives tenants to clusters whose kube-apiserver nobody may configure,
-// by standing in front of them.
+// Command kubetenant-gateway adds tenants to clusters whose kube-apiserver cannot be configured. It
+// is a reverse proxy in front of them.
 package main
 
 import (

@@ -62,14 +62,14 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// heapFloor is how much more is allocated between two collections than the heap holds. A gateway's
-// heap is a few MB, which alone would be collected ten times a second under load, for a tenth of
-// the processor's time. What nobody touches takes no memory itself and counts all the same, for
-// what is resident until the next collection and in the memory limit.
+// heapFloor is the minimum size of the heap, in bytes. The heap of a gateway is only a few MB. It
+// would be collected ten times per second under load, which would use a tenth of the CPU. The floor
+// is never accessed, so it uses no physical memory itself. It still allows more allocations between
+// two collections, and it is part of the memory limit.
 const heapFloor = 64 << 20
 
-// newHeapFloor returns what is to be kept alive; nothing where a memory
-// limit leaves no room for it.
+// newHeapFloor returns the allocation that the caller must keep alive. It returns nil if the memory
+// limit is too low for it.
 func newHeapFloor() []byte {
 	if debug.SetMemoryLimit(-1) < 8*heapFloor {
 		return nil
@@ -91,7 +91,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--proxy-protocol-from: %w", err)
 	}
 	o.serving.Drain = config.Service.Drain.Duration
-	// What still has to be asked while the last requests are answered ends after them.
+	// The background work of the last requests ends after them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	registry := metrics.NewKubeRegistry()

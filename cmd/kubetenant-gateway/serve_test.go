@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestHeapFloor: the floor never takes what a small memory limit leaves.
+// TestHeapFloor checks that the floor is not allocated with a low memory limit.
 func TestHeapFloor(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })

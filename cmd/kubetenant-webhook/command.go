@@ -23,7 +23,7 @@ number of replicas.`)
 	return cmd
 }
 
-// cluster are the flags by which a cluster is reached.
+// cluster contains the flags for the connection to a cluster.
 type cluster struct{ kubeconfig, namespace string }
 
 func (c *cluster) addFlags(cmd *cobra.Command) {
@@ -32,7 +32,7 @@ func (c *cluster) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.namespace, "namespace", "kubetenant-system", "namespace that this program runs in")
 }
 
-// config returns how to reach the cluster.
+// config returns the client configuration of the cluster.
 func (c *cluster) config() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {

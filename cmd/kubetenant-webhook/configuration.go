@@ -25,7 +25,8 @@ const (
 	maxProblems        = 10
 )
 
-// secretKey returns the key of a file in the Secret, as the template of the Helm chart does.
+// secretKey returns the key of a file in the Secret. The template of the Helm chart computes the
+// same key.
 func secretKey(path string) string {
 	if regexp.MustCompile(`^[-_a-zA-Z0-9][-._a-zA-Z0-9]*$`).MatchString(path) {
 		return path
@@ -34,8 +35,9 @@ func secretKey(path string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// checkConfiguration returns the problems that "kubectl tenant validate" finds in the configuration of
-// a Secret, at most maxProblems. It writes the files of the Secret to a temporary directory.
+// checkConfiguration returns the problems that "kubectl tenant validate" reports for the
+// configuration in a Secret, but at most maxProblems. It writes the files of the Secret to a
+// temporary directory.
 func checkConfiguration(ctx context.Context, data map[string][]byte) (problems []string, err error) {
 	text, has := data[configurationKey]
 	if !has {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCheckConfiguration checks that the problems of a Secret have their positions, for each kind of
-// problem, and that no problem and no file that is left contains a credential.
+// TestCheckConfiguration checks that each kind of problem of a Secret is reported with its
+// position. No problem and no remaining file contains a credential.
 func TestCheckConfiguration(t *testing.T) {
 	const (
 		head   = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"
@@ -20,7 +20,7 @@ func TestCheckConfiguration(t *testing.T) {
 	in := func(path string) string { return head + strings.Replace(source, "PATH", path, 1) }
 	for name, c := range map[string]struct {
 		data map[string]string
-		want string // "" if it is valid
+		want string // "" if the configuration is valid
 	}{
 		"valid":    {map[string]string{"tenancy.yaml": in("tokens.csv"), "tokens.csv": tokens}, ""},
 		"defaults": {map[string]string{"tenancy.yaml": head}, ""},

@@ -30,10 +30,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/controller"
 )
 
-// follower is a command that does something in one replica at a time.
+// follower is a command that is active in one replica at a time.
 type follower struct {
 	cluster
-	name, listen string // of the Lease; of metrics and health
+	name, listen string // the name of the Lease, and the address of metrics and health checks
 }
 
 func (f *follower) addFlags(cmd *cobra.Command) {
@@ -42,7 +42,7 @@ func (f *follower) addFlags(cmd *cobra.Command) {
 		"listen address of /metrics and the health checks, without TLS")
 }
 
-// run does the tasks while this process leads, and tells of itself with further metrics.
+// run runs the tasks while this process is the leader, and serves metrics and health checks.
 func (f *follower) run(
 	ctx context.Context, further []metrics.Registerable, ready []healthz.HealthChecker, tasks ...leader.Task,
 ) error {
@@ -130,15 +130,17 @@ func newControllerCommand() *cobra.Command {
 			}
 			return nil
 		})
-		// No client sends requests to the controller, so being unready only reports the problem.
+		// The controller receives no requests from clients, so its readiness only reports the
+		// problem.
 		ready := healthz.NamedCheck("definitions", func(*http.Request) error { return work.Definitions() })
 		return f.run(cmd.Context(), append(work.Metrics, lacking), []healthz.HealthChecker{ready}, tasks...)
 	}
 	return cmd
 }
 
-// followedSource returns a function that returns the source whose projects the cluster follows, or nil. It
-// reloads the configuration at path until ctx ends. If path is empty, the function returns nil.
+// followedSource returns a function that returns the source whose projects the cluster follows, or
+// nil. It reloads the configuration at path until ctx ends. If path is empty, the function always
+// returns nil.
 func followedSource(ctx context.Context, path string) (func() *configv1alpha1.Source, error) {
 	if path == "" {
 		return func() *configv1alpha1.Source { return nil }, nil

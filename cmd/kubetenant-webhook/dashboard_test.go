@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/deploy"
 )
 
-// source is a data source of Grafana.
+// source is a Grafana data source.
 type source struct{ Type, UID string }
 
 // dashboardPanel is a panel of the dashboard, or a row of panels.
@@ -56,7 +56,7 @@ func readDashboard(t *testing.T) *dashboard {
 	return d
 }
 
-// labelsOfMetrics returns the labels of each metric by the reference page.
+// labelsOfMetrics returns the labels of each metric according to the reference page.
 func labelsOfMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
@@ -71,8 +71,8 @@ func labelsOfMetrics(t *testing.T) map[string][]string {
 	return labels
 }
 
-// TestDashboardVariables requires that the data source, the namespace, the job and, where a metric has the
-// label, the tenant can be selected in every panel.
+// TestDashboardVariables checks that each panel can select the data source, the namespace, the job
+// and, if its metric has the label, the tenant.
 func TestDashboardVariables(t *testing.T) {
 	d, labels := readDashboard(t), labelsOfMetrics(t)
 	var names []string
@@ -116,11 +116,11 @@ func TestDashboardVariables(t *testing.T) {
 	}
 }
 
-// TestDashboardPanels requires a description, a unit and a place for every panel, and thresholds where there is
-// a limit.
+// TestDashboardPanels checks that each panel has a description, a unit and a place, and thresholds
+// if there is a limit.
 func TestDashboardPanels(t *testing.T) {
 	d := readDashboard(t)
-	limited := []string{"Webhook service: time to answer, 99th percentile"} // by an alert
+	limited := []string{"Webhook service: time to answer, 99th percentile"} // an alert defines the limit
 	ids, titles := map[int]bool{}, map[string]bool{}
 	for i, p := range d.Panels {
 		if ids[p.ID] || titles[p.Title] || p.Title == "" || p.ID == 0 {
@@ -155,7 +155,8 @@ func TestDashboardPanels(t *testing.T) {
 	}
 }
 
-// TestDashboardContent requires panels for every deployment mode, and the metrics about tenants.
+// TestDashboardContent checks that there are panels for every deployment mode and for the metrics
+// about tenants.
 func TestDashboardContent(t *testing.T) {
 	d := readDashboard(t)
 	queries, panels, row := map[string]string{}, map[string]int{}, ""

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubetenant-webhook gives an unmodified kube-apiserver tenants, by its webhooks.
+// Command kubetenant-webhook adds tenants to an unmodified kube-apiserver through its webhooks.
 package main
 
 import (

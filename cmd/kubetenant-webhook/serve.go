@@ -25,14 +25,14 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// gcPercent spares small heaps most collections: a request leaves 10 KB behind, and a replica that
-// follows a small cluster holds 20 MB. GOGC in the environment has the last word.
+// gcPercent avoids most garbage collections of small heaps. A request leaves 10 KB of garbage, and
+// a replica for a small cluster uses 20 MB. The environment variable GOGC takes precedence.
 const gcPercent = 400
 
-// minMemory is what a replica of a small cluster needs.
+// minMemory is the memory that a replica for a small cluster needs.
 const minMemory = 128 << 20
 
-// readTimeout bounds how long a review may take to arrive.
+// readTimeout limits how long a review may take to arrive.
 const readTimeout = 30 * time.Second
 
 // serveOptions are the flags of serve.
@@ -98,7 +98,7 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// tuneMemory sets what the environment leaves to it.
+// tuneMemory sets the parameters of the garbage collector that the environment does not set.
 func (o *serveOptions) tuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -123,7 +123,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What still has to be asked while the last requests are answered ends after them.
+	// The background work of the last requests ends after them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	registry := metrics.NewKubeRegistry()
@@ -153,7 +153,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer last()
-	if o.admissionOnly { // kube-apiserver sends it no audit events, so the section is of another server
+	if o.admissionOnly { // kube-apiserver sends no audit events to it, so the section belongs to another server
 		settings.Audit = nil
 	}
 	audit, endAudit, err := openAudit(settings.Audit, tenancy, known.Ready, registry.Register)
@@ -191,8 +191,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 	return server.Serve(ctx, handler)
 }
 
-// configurationCheck returns the check of the configuration's Secret. It is nil if any client can send
-// reviews.
+// configurationCheck returns the check of the configuration's Secret. It is nil if any client can
+// send reviews.
 func (o *serveOptions) configurationCheck() func(context.Context, map[string][]byte) ([]string, error) {
 	if o.admissionOnly && len(o.admissionClients) == 0 {
 		return nil

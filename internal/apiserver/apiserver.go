@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver puts a stack into a generic API server. It also runs the tasks of the server for
-// tenants: it follows the cluster, installs the definitions of kubetenant's kinds, and runs the
+// Package apiserver adds a stack to a generic API server. It also runs the tasks of the server for
+// tenants. It follows the cluster, installs the definitions of kubetenant's kinds, and runs the
 // controllers of the cluster.
 package apiserver
 
@@ -57,7 +57,7 @@ type Tasks int
 const (
 	// Follow reads the cluster.
 	Follow Tasks = iota
-	// Lead also writes into the cluster, and does the work of the controllers while the server leads.
+	// Lead also writes to the cluster, and runs the controllers while the server is the leader.
 	Lead
 )
 
@@ -71,12 +71,12 @@ type Server struct {
 	kinds      kindsInstalled
 	state      knowledge
 	leads      leadership
-	// drained ends after the last request. It is nil until Apply.
+	// drained closes after the last request. It is nil until Apply.
 	drained <-chan struct{}
 }
 
 // New returns the server of a stack. known is the live cluster of the stack, or nil. rbacSynced
-// reports whether the RBAC of the stack is complete. If nil, it always is.
+// reports whether the RBAC of the stack is complete. If nil, it is always complete.
 func New(s *stack.Stack, known *cluster.Cluster, tasks Tasks, rbacSynced func() bool) (*Server, error) {
 	server := &Server{
 		stack:      s,
@@ -98,10 +98,10 @@ func New(s *stack.Stack, known *cluster.Cluster, tasks Tasks, rbacSynced func() 
 	return server, nil
 }
 
-// Apply puts the stack into the configuration of a server: authentication, authorization, the rule
-// resolver, the handler chain, API Priority and Fairness, audit and admission. The server calls Start,
-// and is ready when it knows the cluster. If options is nil, generic.AdmissionControl becomes a chain
-// of the plugins and of what it was before.
+// Apply adds the stack to the configuration of a server: authentication, authorization, the rule
+// resolver, the handler chain, API Priority and Fairness, audit and admission. The server calls
+// Start, and becomes ready after it has read the cluster. If options is nil, the plugins are added
+// in front of generic.AdmissionControl.
 func (s *Server) Apply(generic *genericapiserver.Config, options *genericoptions.AdmissionOptions) error {
 	gates := utilfeature.DefaultFeatureGate
 	if gates.Enabled(genericfeatures.StorageVersionAPI) && gates.Enabled(genericfeatures.APIServerIdentity) {
@@ -138,7 +138,7 @@ func (s *Server) synced() bool {
 		(s.rbacSynced == nil || s.rbacSynced()) && s.kinds.known(known)
 }
 
-// addHooks makes the server call Start, and lets it be ready when it knows the cluster.
+// addHooks makes the server call Start, and delays its readiness until it has read the cluster.
 func (s *Server) addHooks(generic *genericapiserver.Config) error {
 	if err := generic.AddPostStartHook("kubetenant-cluster", func(h genericapiserver.PostStartHookContext) error {
 		serving := h.Context
@@ -154,8 +154,8 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 			}
 			return nil
 		}),
-		// Until these kinds are known, the server denies writes of tenants. Without the Tenants, it denies all
-		// requests of tenants.
+		// Until these kinds have been read, the server denies writes of tenants. Without the
+		// Tenants, it denies all requests of tenants.
 		healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
 			if !s.kinds.known(s.cluster) {
 				return errKindsNotSynced
@@ -165,8 +165,8 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 	return nil
 }
 
-// Start starts the tasks of the server, which end with ctx. It returns at once. The caller MUST start the
-// informers of the cluster's factory.
+// Start starts the tasks of the server, which end with ctx. It returns immediately. The caller MUST
+// start the informers of the cluster's factory.
 func (s *Server) Start(ctx context.Context) error {
 	if s.cluster == nil {
 		s.leads.startUsage(ctx, s.stack, nil, s.drained)
@@ -189,7 +189,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// lead does the work of [Lead] that needs the caches.
+// lead runs the tasks of [Lead] that need the caches.
 func (s *Server) lead(ctx context.Context, manager cluster.Manager) {
 	known := s.cluster
 	if !cache.WaitForCacheSync(ctx.Done(), known.NamespacesSynced) ||
@@ -202,7 +202,7 @@ func (s *Server) lead(ctx context.Context, manager cluster.Manager) {
 			klog.FromContext(ctx).Error(err, "Failed to label older objects")
 		}
 	}()
-	// The Tenants are read as soon as they are defined, also by another server.
+	// The Tenants are read as soon as their kind is defined, even if another server defines it.
 	go known.TenantStore.Run(ctx)
 	if !s.kinds.install(ctx, known.Dynamic) {
 		return
@@ -213,14 +213,15 @@ func (s *Server) lead(ctx context.Context, manager cluster.Manager) {
 	known.GrantController.Run(ctx, s.stack.Grantors, s.stack.GrantChanged)
 }
 
-// PreShutdown ends the work that writes through the server itself. It is a hook that runs before the
-// server shuts down. It never returns an error, because the server would then not wait for open requests.
+// PreShutdown ends the tasks that write through the server itself. It is a hook that runs before
+// the server shuts down. It never returns an error, because the server would then not wait for
+// active requests.
 func (s *Server) PreShutdown() error { return s.leads.end() }
 
 // Close writes the last usage records. Call it after the last request.
 func (s *Server) Close() { s.leads.stopUsage() }
 
-// chainAdmission puts the plugins of the stack in front of the admission of a server.
+// chainAdmission adds the plugins of the stack in front of the admission of a server.
 func (s *Server) chainAdmission(generic *genericapiserver.Config) {
 	plugins := make([]admission.Interface, 0, len(s.stack.Admission)+1)
 	for _, p := range s.stack.Admission {
@@ -232,7 +233,7 @@ func (s *Server) chainAdmission(generic *genericapiserver.Config) {
 	generic.AdmissionControl = admission.NewChainHandler(plugins...)
 }
 
-// addAdmission puts the plugins in their places among the server's own.
+// addAdmission inserts the plugins into the order of the server's own plugins.
 func addAdmission(options *genericoptions.AdmissionOptions, all []stack.Plugin) error {
 	stack.Register(all, options.Plugins)
 	order := options.RecommendedPluginOrder
@@ -276,8 +277,8 @@ func registerMetrics(known *cluster.Cluster) error {
 	return nil
 }
 
-// Register registers metrics with the legacy registry. If a process has several servers, the metrics of
-// the first one are served, as upstream does.
+// Register registers metrics with the legacy registry. If a process has several servers, the
+// metrics of the first one are served, as upstream does.
 func Register(m metrics.Registerable) error {
 	err := legacyregistry.Register(m)
 	if errors.As(err, &prometheus.AlreadyRegisteredError{}) {
@@ -286,8 +287,8 @@ func Register(m metrics.Registerable) error {
 	return err
 }
 
-// hostname returns the name under which this server publishes its configuration, which is the name of its
-// identity lease.
+// hostname returns the name under which this server publishes its configuration. It is the name of
+// its identity lease.
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -296,21 +297,22 @@ func hostname() string {
 	return name
 }
 
-// kindsInstalled records whether the server accepts the definitions of kubetenant.
+// kindsInstalled records whether the cluster has rejected the definitions of kubetenant.
 type kindsInstalled struct{ refused atomic.Bool }
 
-// known reports whether the objects of the kinds were read. A server becomes ready without the quotas and
-// grants if the cluster refuses the definitions, because an admin may need the server to repair that.
+// known reports whether the objects of the kinds have been read. If the cluster rejects the
+// definitions, a server becomes ready without the quotas and grants, because an admin may need the
+// server to repair that.
 func (k *kindsInstalled) known(of *cluster.Cluster) bool {
 	return (k.refused.Load() || of.QuotaStore.HasSynced() && of.GrantController.HasSynced()) &&
 		of.TenantStore.HasSynced()
 }
 
-// refusedAfter is the time after which the server is ready without the definitions.
+// refusedAfter is the time after which the server becomes ready without the definitions.
 const refusedAfter = 10 * time.Second
 
-// install installs the definitions of kubetenant. It retries until the server accepts them, and returns
-// false if ctx ended before that.
+// install installs the definitions of kubetenant. It retries until the server accepts them. It
+// returns false if ctx ended first.
 func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) bool {
 	begun := time.Now()
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
@@ -324,7 +326,7 @@ func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) 
 	}) == nil
 }
 
-// advertise adds the authorities of the stack to those that the server names in TLS handshakes.
+// advertise adds the authorities of the stack to those that the server sends in TLS handshakes.
 func advertise(serving *genericapiserver.SecureServingInfo, ours dynamiccertificates.CAContentProvider) {
 	switch {
 	case serving == nil:

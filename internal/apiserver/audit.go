@@ -17,11 +17,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// addAudit writes the events of the server into the audit streams of tenants, and serves these, if the
-// configuration has streams.
+// addAudit writes the events of the server to the audit streams of tenants and serves the streams,
+// if the configuration has any.
 //
-// With --audit-policy-file, the streams have the events that the policy selects, as upstream's own
-// backends do. Without it, upstream has no backend, and the streams have the metadata of each request.
+// With --audit-policy-file, the streams contain the events that the policy selects, as upstream's
+// own backends do. Without it, upstream has no backend, and the streams contain the metadata of
+// each request.
 func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
 	streams, err := stack.OpenAuditOf(s)
 	if err != nil || streams == nil {
@@ -50,7 +51,7 @@ func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
 	return nil
 }
 
-// follows reports whether a request for an audit stream follows it.
+// follows reports whether a request for an audit stream has the parameter follow.
 func follows(r *http.Request) bool {
 	is, err := strconv.ParseBool(r.URL.Query().Get("follow"))
 	return err == nil && is

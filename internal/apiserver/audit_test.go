@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// upstreamBackend is a backend of upstream. It records the number of events.
+// upstreamBackend is an upstream backend that records the number of events.
 type upstreamBackend struct{ events int }
 
 func (b *upstreamBackend) ProcessEvents(events ...*auditinternal.Event) bool {

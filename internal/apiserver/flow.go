@@ -19,24 +19,24 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// limitedNames is the number of names under which upstream's filter records requests above a limit. It
-// determines Retry-After from the requests of the same name. It keeps each name, so the names of tenants
-// would be too many.
+// limitedNames is the number of names under which upstream's filter records requests above a limit.
+// The filter determines Retry-After from the requests with the same name. It never forgets a name,
+// so a name for each tenant would use too much memory.
 const limitedNames = 256
 
 const limitedPrefix = "kubetenant-fair-use-"
 
-// flowByTenant gives API Priority and Fairness one flow for each tenant, and refuses the requests
+// flowByTenant gives API Priority and Fairness one flow for each tenant. It rejects the requests
 // above the limits of the tenant before they wait for a seat.
 type flowByTenant struct {
 	flowcontrol.Interface
 
 	stack *stack.Stack
-	seed  maphash.Seed // no tenant can choose with which others it shares a name
+	seed  maphash.Seed // so that no tenant can choose which others share its name
 }
 
-// FlowByTenant returns next with one flow for each tenant. It returns nil if next is nil, which is a
-// server without API Priority and Fairness.
+// FlowByTenant returns next with one flow for each tenant. It returns nil if next is nil, which is
+// a server without API Priority and Fairness.
 func FlowByTenant(next flowcontrol.Interface, s *stack.Stack) flowcontrol.Interface {
 	if next == nil {
 		return nil
@@ -45,11 +45,11 @@ func FlowByTenant(next flowcontrol.Interface, s *stack.Stack) flowcontrol.Interf
 }
 
 // Handle implements [flowcontrol.Interface]. If it does not execute a request, upstream's filter
-// answers with status 429. The time to wait grows with the number of such requests
-// (k8s.io/apiserver pkg/server/filters/priority-and-fairness.go, v0.37.1).
+// responds with status 429. Retry-After grows with the number of such requests (k8s.io/apiserver
+// pkg/server/filters/priority-and-fairness.go, v0.37.1).
 //
-// It records how long the request occupies its initial seats. That does not include the seats that a write
-// occupies afterwards for the watches that it notifies.
+// Handle records how long the request occupies its initial seats. This does not include the seats
+// that a write occupies afterwards for the watches that it notifies.
 func (f *flowByTenant) Handle(
 	ctx context.Context,
 	digest flowcontrol.RequestDigest,
@@ -79,7 +79,7 @@ func (f *flowByTenant) Handle(
 	})
 }
 
-// limitedName returns the name under which upstream's filter records a refused request of a user.
+// limitedName returns the name under which upstream's filter records a rejected request of a user.
 func (f *flowByTenant) limitedName(ctx context.Context, u user.Info) string {
 	id, _, err := f.stack.Subject(ctx, u)
 	if err != nil {

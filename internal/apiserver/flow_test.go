@@ -56,8 +56,8 @@ func (f *recordedFlows) Handle(
 	execute()
 }
 
-// TestFlowByTenant sends requests through upstream's filter. It checks that those above the limit of
-// a tenant do not wait for a seat, and get a status that clients obey.
+// TestFlowByTenant sends requests through upstream's filter. It checks that requests above the
+// limit of a tenant do not wait for a seat, and get a status that clients obey.
 func TestFlowByTenant(t *testing.T) {
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -119,7 +119,7 @@ func TestFlowByTenant(t *testing.T) {
 	}
 }
 
-// estimatedFlows executes every request after it has estimated its work, as upstream does.
+// estimatedFlows executes every request after it has estimated its seats, as upstream does.
 type estimatedFlows struct{ flowcontrol.Interface }
 
 func (estimatedFlows) Handle(
@@ -134,7 +134,8 @@ func (estimatedFlows) Handle(
 	execute()
 }
 
-// TestSeats checks that the seats of a request are recorded for its tenant, also if the request panics.
+// TestSeats checks that the seats of a request are recorded for its tenant, even if the request
+// panics.
 func TestSeats(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "usage.jsonl")
@@ -167,7 +168,7 @@ func TestSeats(t *testing.T) {
 			u := authz.NoteCaller(r.Context(),
 				&user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
 			flow.Handle(r.Context(), flowcontrol.RequestDigest{User: u}, nil, func() flowcontrolrequest.WorkEstimate {
-				return flowcontrolrequest.WorkEstimate{InitialSeats: 1000} // for requests of microseconds
+				return flowcontrolrequest.WorkEstimate{InitialSeats: 1000} // because the requests take only microseconds
 			}, nil, execute)
 		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
 	}

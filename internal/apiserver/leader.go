@@ -20,19 +20,19 @@ import (
 	"github.com/kubetenant/kubetenant/internal/usage"
 )
 
-// leadership is the work that this server does while it leads. The work writes through the server
-// itself, so it must end before the server stops serving.
+// leadership manages the tasks of the leader. These tasks write through the server itself, so they
+// must end before the server stops serving.
 type leadership struct {
 	mu     sync.Mutex
 	isOver bool
 	cancel context.CancelFunc
 	done   chan struct{}
-	// usage writes what tenants use. It is nil if usage is not recorded.
+	// usage writes the use of tenants. It is nil if usage is not recorded.
 	usage *usage.Running
 }
 
-// startUsage records what tenants use until the channel drained ends, after the last request, or until ctx
-// ends if drained is nil. Each server does so, also if it does not lead.
+// startUsage records the use of tenants on each server, even if it is not the leader. It ends when
+// the channel drained closes after the last request. If drained is nil, it ends with ctx.
 func (l *leadership) startUsage(
 	ctx context.Context, s *stack.Stack, objects dynamic.Interface, drained <-chan struct{},
 ) {
@@ -62,7 +62,7 @@ func (l *leadership) stopUsage() {
 	}
 }
 
-// begin starts the work, which ends with ctx or before the server shuts down.
+// begin starts the tasks, which end with ctx or before the server shuts down.
 func (l *leadership) begin(ctx context.Context, work func(context.Context)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,9 +77,10 @@ func (l *leadership) begin(ctx context.Context, work func(context.Context)) {
 	}()
 }
 
-// end is a hook that runs before the server shuts down. It ends the work, which releases the Lease, so
-// that another server or the next process leads at once. It also writes the last TenantUsages. It never
-// returns an error, because the server would then not wait for its open requests.
+// end is a hook that runs before the server shuts down. It ends the tasks, which releases the
+// Lease, so that another server or the next process can become the leader at once. It also writes
+// the last TenantUsages. It never returns an error, because the server would then not wait for its
+// active requests.
 func (l *leadership) end() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,9 +99,10 @@ func (l *leadership) end() error {
 	return nil
 }
 
-// lead does the work of the leader until ctx ends. It calculates the usage of quotas, prepares
-// namespaces as their Tenants specify, and ends tenants whose Tenants are deleted. Only one server may
-// do so at a time. A server whose cache is behind would treat objects that it does not know as deleted.
+// lead runs the tasks of the leader until ctx ends. They calculate the use of quotas, prepare
+// namespaces as their Tenants specify, and delete the objects of deleted tenants. Only one server
+// may run them at a time. A server whose cache is stale would treat objects that it does not know
+// as deleted.
 func lead(
 	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, s *stack.Stack,
 ) {

@@ -18,12 +18,12 @@ import (
 type knowledge struct {
 	synced func() bool
 	once   atomic.Bool
-	// serving ends when the server stops listening, which is also the end of its own client. It is nil
-	// before the server listens.
+	// serving ends when the server stops listening, which is also the end of its own client. It is
+	// nil before the server listens.
 	serving atomic.Pointer[context.Context]
 }
 
-// isComplete reports whether the server has read the state once, and can read it again.
+// isComplete reports whether the server has read the state once and can still read it.
 func (k *knowledge) isComplete() bool {
 	if serving := k.serving.Load(); serving != nil && (*serving).Err() != nil {
 		return false
@@ -38,12 +38,13 @@ func (k *knowledge) isComplete() bool {
 	return true
 }
 
-// withRetry answers with status 503 and Retry-After instead of 401 and 403 while the server does not know
-// the state of its cluster. This is so at its start, and at its end, when it cannot read objects again.
-// The server then denies callers that another server allows. Clients treat 401 and 403 as final.
+// withRetry responds with status 503 and Retry-After instead of 401 and 403 while the server does
+// not know the state of its cluster. This is the case when it starts, and when it stops and can no
+// longer read objects. The server then denies callers that another server allows. Clients treat 401
+// and 403 as final.
 //
-// A server that starts receives such requests, although it is not ready. A load balancer notices that
-// only after an interval, and a server can start sooner.
+// A server that starts can receive requests before it is ready, because a load balancer notices its
+// readiness only after an interval.
 func (k *knowledge) withRetry(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := &undecided{ResponseWriter: w, known: k.isComplete}
@@ -52,12 +53,12 @@ func (k *knowledge) withRetry(next http.Handler) http.Handler {
 	})
 }
 
-// undecided replaces denials that are not final. It keeps every other response.
+// undecided replaces denials that are not final. It does not change other responses.
 type undecided struct {
 	http.ResponseWriter
 
 	known           func() bool
-	always          bool // the state was not known when the request began
+	always          bool // the state was unknown when the request began
 	begun, replaced bool
 }
 
@@ -80,7 +81,7 @@ func (u *undecided) WriteHeader(code int) {
 		"stops: try again").Status()
 	status.APIVersion, status.Kind = "v1", "Status"
 	var body bytes.Buffer
-	_ = json.NewEncoder(&body).Encode(status) // a Status has a JSON form
+	_ = json.NewEncoder(&body).Encode(status) // a Status always encodes
 	h := u.Header()
 	for _, name := range []string{"Content-Length", "Content-Encoding", "WWW-Authenticate"} {
 		h.Del(name)
@@ -88,7 +89,7 @@ func (u *undecided) WriteHeader(code int) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Retry-After", "1")
 	u.ResponseWriter.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = u.ResponseWriter.Write(body.Bytes()) // the client is gone otherwise
+	_, _ = u.ResponseWriter.Write(body.Bytes()) // an error means that the client has disconnected
 }
 
 // Write implements [http.ResponseWriter]. It discards the body of a denial.

@@ -16,8 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDenialsWhileUnknown: until a server knows the state of its cluster, and when it stops, it does not
-// answer with a final denial, and it never allows what it denies. In between, its answers are unchanged.
+// TestDenialsWhileUnknown checks the responses before a server knows the state of its cluster, and
+// when it stops. They contain no final denial, and a denied request is never allowed. In between,
+// responses are unchanged.
 func TestDenialsWhileUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
@@ -74,7 +75,7 @@ func TestDenialsWhileUnknown(t *testing.T) {
 			if code, _, _ = get(t, server.URL); code != want {
 				t.Errorf("after the start: %d, want %d", code, want)
 			}
-			stop.Store(&cancel) // while a request is handled
+			stop.Store(&cancel) // while a request is running
 			if code, after, _ = get(t, server.URL); code != c.want || (after != "") != replaced {
 				t.Errorf("at the end: %d, Retry-After %q; want %d", code, after, c.want)
 			}

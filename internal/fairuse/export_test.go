@@ -3,7 +3,7 @@
 
 package fairuse
 
-// Retained returns the number of tenants that the meter retains.
+// Retained returns the number of tenants in the meter.
 func (m *Meter) Retained() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

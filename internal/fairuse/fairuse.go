@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fairuse limits the requests of each tenant at one server: how many it sends in a second,
-// and how many requests and streams it has at the same time.
+// Package fairuse limits the requests of each tenant at one server. It limits the requests per
+// second, the concurrent requests, and the concurrent streams.
 package fairuse
 
 import (
@@ -28,7 +28,7 @@ const (
 	LimitWatches  Limit = "watches"
 )
 
-// Limits are the limits of one tenant. A zero number is no limit.
+// Limits are the limits of one tenant. Zero means no limit.
 type Limits struct {
 	RequestsPerSecond int `json:"requestsPerSecond,omitempty"`
 	Burst             int `json:"burst,omitempty"`
@@ -38,11 +38,12 @@ type Limits struct {
 	Level string `json:"level,omitempty"`
 }
 
-// burstOfRate is the factor between the rate and the burst that is not specified.
+// burstOfRate is the factor between the rate and the burst if the burst is not specified.
 const burstOfRate = 4
 
-// LimitsOf returns the limits that a Tenant specifies. A field that it leaves out has the value of the
-// configuration. A stored number below 1 is 1, because the definition of the kind refuses it.
+// LimitsOf returns the limits that a Tenant specifies. Fields that it omits have the values of the
+// configuration. The definition of the kind rejects a number below 1, so a stored number below 1 is
+// treated as 1.
 func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
 	number := func(values ...*int32) int {
 		for _, v := range values {
@@ -68,52 +69,54 @@ func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
 	return l
 }
 
-// Refusal is the reason why a request is refused, and the time after which the client may try again,
-// in whole seconds.
+// Refusal is the reason why a request is rejected, and the time after which the client may try
+// again. The time is in whole seconds.
 type Refusal struct {
 	Limit      Limit
 	RetryAfter time.Duration
 }
 
-// Reports is the response at [authz.FairUsePath]. The reports are in the order of the tenants' names.
+// Reports is the response at [authz.FairUsePath]. The reports are in the order of the tenants'
+// names.
 type Reports struct {
 	Items []*Report `json:"items"`
 }
 
-// Report is what a tenant uses at one server now, and its limits.
+// Report is the current use of a tenant at one server, and its limits.
 type Report struct {
 	Tenant string `json:"tenant"`
 	Use    Use    `json:"use"`
 	Limits Limits `json:"limits"`
 }
 
-// Use is what a tenant uses at a server now.
+// Use is the current use of a tenant at a server.
 type Use struct {
 	// InFlight is the number of requests, and Watches the number of watches and other streams.
 	InFlight int `json:"inFlight"`
 	Watches  int `json:"watches"`
 }
 
-// Meter measures the requests of tenants and refuses those above a limit. It retains nothing of a
-// tenant that uses none, so its memory depends only on the present requests. It is safe for concurrent use.
+// Meter measures the requests of tenants and rejects those above a limit. It stores nothing for a
+// tenant without requests, so its memory depends only on the current requests. It is safe for
+// concurrent use.
 type Meter struct {
 	now func() time.Time
 
 	mu    sync.Mutex
 	used  map[tenant.ID]*used
-	sweep int // the number of tenants at which those without use are removed
+	sweep int // the number of tenants at which idle ones are removed
 }
 
-// used is what one tenant uses.
+// used is the use of one tenant.
 type used struct {
 	Use
 	bucket *rate.Limiter // nil if the rate has no limit
-	retry  time.Time     // when the last refused client tries again
+	retry  time.Time     // when the last rejected client tries again
 }
 
 const (
 	sweepFirst = 1024
-	// longestRetry is the longest RetryAfter.
+	// longestRetry limits RetryAfter.
 	longestRetry = 30 * time.Second
 )
 
@@ -122,8 +125,8 @@ func New(now func() time.Time) *Meter {
 	return &Meter{now: now, used: map[tenant.ID]*used{}, sweep: sweepFirst}
 }
 
-// Request adds a request until leave is called. If refused is not nil, the request exceeds one of the
-// tenant's limits and is not added.
+// Request adds a request until leave is called. If refused is not nil, the request exceeds one of
+// the tenant's limits and is not added.
 func (m *Meter) Request(id tenant.ID, l *Limits) (leave func(), refused *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +154,7 @@ func (m *Meter) Stream(id tenant.ID, l *Limits) (leave func(), refused *Refusal)
 	return func() { m.leave(&u.Watches) }, nil
 }
 
-// Use returns what a tenant uses now.
+// Use returns the current use of a tenant.
 func (m *Meter) Use(id tenant.ID) Use {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +164,7 @@ func (m *Meter) Use(id tenant.ID) Use {
 	return Use{}
 }
 
-// Tenants returns the tenants that have requests or streams now, in the order of their names.
+// Tenants returns the tenants with current requests or streams, sorted by name.
 func (m *Meter) Tenants() []tenant.ID {
 	m.mu.Lock()
 	var all []tenant.ID
@@ -181,8 +184,8 @@ func (m *Meter) leave(n *int) {
 	*n--
 }
 
-// entry returns what a tenant uses. It removes the tenants without use before there are too many. The
-// caller holds mu.
+// entry returns the use of a tenant. It removes idle tenants before there are too many. The caller
+// must hold mu.
 func (m *Meter) entry(id tenant.ID) *used {
 	if u, found := m.used[id]; found {
 		return u
@@ -201,14 +204,15 @@ func (m *Meter) entry(id tenant.ID) *used {
 	return u
 }
 
-// isIdle reports whether nothing is lost if the tenant is removed: it uses nothing, and its bucket is full.
+// isIdle reports whether the tenant can be removed without an effect. It has no requests and
+// streams, and its bucket is full.
 func (u *used) isIdle(now time.Time) bool {
 	return u.InFlight == 0 && u.Watches == 0 && !u.retry.After(now) &&
 		(u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst()))
 }
 
-// take takes a token from the bucket, which it adapts to the present limits. It reports whether the
-// bucket had one.
+// take removes a token from the bucket and reports whether there was one. It first adapts the
+// bucket to the current limits.
 func (u *used) take(l *Limits, now time.Time) bool {
 	switch {
 	case l.RequestsPerSecond == 0:
@@ -223,8 +227,8 @@ func (u *used) take(l *Limits, now time.Time) bool {
 	return u.bucket.AllowN(now, 1)
 }
 
-// retryAfter spreads the clients that were refused at the rate of the bucket. Otherwise, all of them
-// would come again at the same moment.
+// retryAfter spreads rejected clients over time at the rate of the bucket. Otherwise, all of them
+// would retry at the same moment.
 func (u *used) retryAfter(l *Limits, now time.Time) time.Duration {
 	if u.retry.Before(now) || u.retry.After(now.Add(longestRetry)) {
 		u.retry = now

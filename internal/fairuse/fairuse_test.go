@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// clock is a time that tests set.
+// clock is a clock that tests set.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
@@ -81,7 +81,8 @@ func TestLimitsOf(t *testing.T) {
 	}
 }
 
-// TestRate checks that exactly the burst and the rate pass, also if the clock jumps.
+// TestRate checks that exactly the requests of the burst and the rate are accepted, even if the
+// clock jumps.
 func TestRate(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 2, Burst: 4}
@@ -102,7 +103,7 @@ func TestRate(t *testing.T) {
 		{0, 4},
 		{0, 0},
 		{time.Second, 2},
-		{-time.Hour, 0}, // back
+		{-time.Hour, 0}, // the clock jumps back
 		{time.Hour + time.Second, 2},
 		{1000 * time.Hour, 4}, // not more than the burst
 	} {
@@ -116,8 +117,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRetryAfter checks that refused clients come again at the rate of the bucket. A clock that went
-// back leaves no long wait.
+// TestRetryAfter checks that rejected clients retry at the rate of the bucket. A clock that jumped
+// back does not cause a long wait.
 func TestRetryAfter(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 10, Burst: 1}
@@ -184,7 +185,7 @@ func TestAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestChangedLimits checks that new limits apply at once, and that a lower burst takes tokens away.
+// TestChangedLimits checks that new limits apply at once, and that a lower burst removes tokens.
 func TestChangedLimits(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 1, Burst: 100}
@@ -214,8 +215,8 @@ func TestChangedLimits(t *testing.T) {
 	}
 }
 
-// TestManyTenants checks that tenants which appear once take no memory, and that no tenant
-// gets a full bucket because of them.
+// TestManyTenants checks that tenants that appear only once use no memory, and that no tenant gets
+// a full bucket because of them.
 func TestManyTenants(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 1, Burst: 2}
@@ -251,7 +252,7 @@ func TestManyTenants(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse checks that nothing is lost between many goroutines.
+// TestConcurrentUse checks that concurrent requests are all included.
 func TestConcurrentUse(t *testing.T) {
 	m, l := fairuse.New(time.Now), &fairuse.Limits{InFlight: 3, Watches: 3}
 	ids := []tenant.ID{tenanttest.ID(t, "a"), tenanttest.ID(t, "b")}

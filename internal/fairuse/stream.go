@@ -21,10 +21,10 @@ func IsUpgrade(r *http.Request) bool {
 // auditPath is authz.AuditPath.
 const auditPath = "/kubetenant/audit"
 
-// IsStream reports whether the client determines the duration of the response. These are the long
-// running requests of kube-apiserver (k8s.io/apiserver pkg/server/filters
-// BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), audit streams that the client follows,
-// and all upgrades. info may be nil.
+// IsStream reports whether the client determines the duration of the response. Such requests are
+// the long-running requests of kube-apiserver (k8s.io/apiserver pkg/server/filters
+// BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), audit streams that the client
+// follows, and all upgrades. info may be nil.
 func IsStream(r *http.Request, info *request.RequestInfo) bool {
 	if IsUpgrade(r) {
 		return true
@@ -39,7 +39,7 @@ func IsStream(r *http.Request, info *request.RequestInfo) bool {
 		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
 }
 
-// follows reports whether a request for an audit stream follows it.
+// follows reports whether a request for an audit stream has the parameter follow.
 func follows(r *http.Request) bool {
 	is, err := strconv.ParseBool(r.URL.Query().Get("follow"))
 	return err == nil && is

@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is a client of the API groups that kubectl-tenant uses. The client of client-go links
-// every group with all its methods, because a program that executes templates keeps all methods.
+// Package kube is a client of the API groups that kubectl-tenant uses. The client of client-go
+// links every group with all its methods, because a program that executes templates keeps all
+// methods.
 package kube
 
 import (
@@ -22,7 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Interface is a part of client-go's kubernetes.Interface, which implements it.
+// Interface is the subset of client-go's kubernetes.Interface that kubectl-tenant uses. Clients of
+// client-go implement it.
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
 	AppsV1() appsv1.AppsV1Interface
@@ -49,7 +51,7 @@ type client struct {
 	rbac           *rbacv1.RbacV1Client
 }
 
-// NewForConfig returns a client with a connection of its own.
+// NewForConfig returns a client with its own connection.
 func NewForConfig(config *rest.Config) (Interface, error) {
 	connection, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -58,8 +60,8 @@ func NewForConfig(config *rest.Config) (Interface, error) {
 	return NewForConfigAndClient(config, connection)
 }
 
-// NewForConfigAndClient returns a client that uses a connection. Without a limiter in the
-// configuration, each group has a limit of its own.
+// NewForConfigAndClient returns a client that uses a connection. If the configuration has no rate
+// limiter, each group has its own limit.
 func NewForConfigAndClient(config *rest.Config, connection *http.Client) (Interface, error) {
 	var c client
 	var errs [10]error

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests"
 )
 
-// TestCheckIsDeprecated requires that the former flag --check still checks a directory, names the
+// TestCheckIsDeprecated checks that the former flag --check still checks a directory, names the
 // command that replaces it on standard error, and is not in the help.
 func TestCheckIsDeprecated(t *testing.T) {
 	run := func(args ...string) (out, errors, checked string, err error) {

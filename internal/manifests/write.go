@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests writes what an operator installs: for the webhook service (folder
-// webhook) and for the gateway.
+// Package manifests writes the files that an operator installs for the webhook service (package
+// webhook) and for the gateway (package gateway).
 package manifests
 
 import (
@@ -13,8 +13,9 @@ import (
 	"strings"
 )
 
-// Write writes the files of a folder, or of all with an empty one, to dir. They hold names of keys,
-// and secrets where the configuration's files do: nobody else may read them.
+// Write writes the files of a folder to dir, or all files if folder is empty. Other users cannot
+// read them, because they contain the paths of keys and can contain secrets from the
+// configuration's files.
 func Write(dir, folder string, files map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		rest := name

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package projection reduces an object of a cluster to the part that one namespace may see: the
-// configured fields, without the entries that belong to other namespaces.
+// Package projection reduces an object of a cluster to the part that a namespace may see. This part
+// consists of the configured fields, without the entries of other namespaces.
 package projection
 
 import (
@@ -14,7 +14,7 @@ import (
 // Path is a path of fields in an object.
 type Path []Segment
 
-// Segment is one step of a path: the field of an object, or each entry of a list.
+// Segment is one step of a path. It is the field of an object, or each entry of a list.
 type Segment struct {
 	Field string
 	Each  bool
@@ -27,7 +27,7 @@ var errPath = errors.New("must be field names that are separated by dots: " +
 	"write list[*] for the entries of a list, and labels['example.com/key'] for a key that contains a dot")
 
 // Parse parses a path such as spec.resources[*].namespace or metadata.labels['example.com/key'].
-// Every other form is an error.
+// Any other form is an error.
 func Parse(text string) (Path, error) {
 	var out Path
 	for rest := text; rest != "" || len(out) == 0; {
@@ -40,7 +40,7 @@ func Parse(text string) (Path, error) {
 	return out, nil
 }
 
-// next cuts the segment after a path off a text.
+// next returns the next segment of a text and the rest of the text. before is the path before it.
 func next(text string, before Path) (segment Segment, rest string, ok bool) {
 	first := len(before) == 0
 	if rest, found := strings.CutPrefix(text, "[*]"); found {
@@ -67,7 +67,7 @@ func isNotPartOfName(r rune) bool {
 	return r != '_' && r != '-' && r != '$' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
-// String returns the text that [Parse] returns the path for.
+// String returns a text that [Parse] parses to this path.
 func (p Path) String() string {
 	var out strings.Builder
 	for i, s := range p {
@@ -85,10 +85,10 @@ func (p Path) String() string {
 	return out.String()
 }
 
-// Contains reports whether p is an object or a list that other leads into.
+// Contains reports whether p is a prefix of other.
 func (p Path) Contains(other Path) bool {
 	return len(p) < len(other) && slices.Equal(p, other[:len(p)])
 }
 
-// EndsInList reports whether p is the entries of a list.
+// EndsInList reports whether p selects the entries of a list.
 func (p Path) EndsInList() bool { return len(p) > 0 && p[len(p)-1].Each }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Projection reduces objects to the part of a namespace. It is safe for concurrent use. The zero
-// value reduces every object to nothing.
+// Projection reduces objects to the part that belongs to a namespace. It is safe for concurrent
+// use. The zero value has no part of any object.
 type Projection struct {
 	namespaceFrom Path
 	fields        *node
@@ -38,8 +38,8 @@ func (n *node) add(p Path) {
 	child.add(p[1:])
 }
 
-// New returns a projection that reads the namespace of an object, or of each entry of its lists,
-// from namespaceFrom, and copies fields.
+// New returns a projection that copies fields. It reads the namespace of an object, or of each
+// entry of its lists, from namespaceFrom.
 func New(namespaceFrom Path, fields []Path) *Projection {
 	p := &Projection{namespaceFrom: namespaceFrom, fields: &node{}}
 	for _, f := range fields {
@@ -53,10 +53,10 @@ func New(namespaceFrom Path, fields []Path) *Projection {
 // listed fields. Its metadata contains the name, the namespace and the resource version, and other
 // fields only if they are listed. The result contains no apiVersion and no kind.
 //
-// A list on the way of namespaceFrom is reduced to the entries that namespaceFrom leads to the
-// namespace from. Every other list is reduced to the entries that name no other namespace, and every
-// other object that names another one is left out. An object that has a namespace itself, or whose
-// fields have other types than the paths expect, has no part.
+// A list on the path namespaceFrom is reduced to the entries for which this path leads to the
+// namespace. Every other list is reduced to the entries that name no other namespace. Every other
+// object that names another namespace is omitted. An object has no part if it has a namespace
+// itself, or if its fields have other types than the paths expect.
 func (p *Projection) Part(object map[string]any, namespace string) (map[string]any, bool) {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
@@ -108,8 +108,9 @@ func reduce(value any, path Path, namespace string) (any, bool) {
 	return out, len(out) > 0
 }
 
-// copied returns a copy of the listed fields of value, or nil if value has none. The caller has reduced
-// the lists on the path; way is the rest of the path from value, nil if value is not on it.
+// copied returns a copy of the listed fields of value, or nil if value has none. The caller has
+// reduced the lists on the path. way is the rest of the path from value, or nil if value is not on
+// the path.
 func (n *node) copied(value any, way Path, namespace string) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -120,7 +121,7 @@ func (n *node) copied(value any, way Path, namespace string) any {
 		foreign := hasAnother(v, namespace)
 		for segment, child := range n.children {
 			rest := after(way, segment)
-			if segment.Each || foreign && rest == nil { // only the way through a foreign object is followed
+			if segment.Each || foreign && rest == nil { // in a foreign object, only the path is followed
 				continue
 			}
 			if field := child.copied(v[segment.Field], rest, namespace); field != nil {
@@ -165,8 +166,8 @@ func after(path Path, segment Segment) Path {
 	return path[1:]
 }
 
-// hasAnother reports whether a field of an object, whose name ends in namespace or namespaces, names
-// another namespace.
+// hasAnother reports whether an object names another namespace. It checks the fields whose name
+// ends in namespace or namespaces.
 func hasAnother(object map[string]any, namespace string) bool {
 	for key, field := range object {
 		name := strings.ToLower(key)
@@ -181,7 +182,7 @@ func hasAnother(object map[string]any, namespace string) bool {
 	return false
 }
 
-// namesAnother reports whether any object in value has another namespace.
+// namesAnother reports whether any object in value names another namespace.
 func namesAnother(value any, namespace string) bool {
 	switch v := value.(type) {
 	case map[string]any:

@@ -49,7 +49,7 @@ func decode(t testing.TB, text []byte) (out map[string]any) {
 	return out
 }
 
-// TestParse: a path has one form, and every other text is an error.
+// TestParse checks that a path has one form, and that any other text is an error.
 func TestParse(t *testing.T) {
 	for _, text := range []string{
 		"spec", "spec.type", "spec.list[*].name", "spec.list[*][*]", "metadata.labels['example.com/key']",
@@ -71,7 +71,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPart: a namespace gets its own entries, the listed fields, and nothing else.
+// TestPart checks that a part contains the listed fields and the entries of its namespace only.
 func TestPart(t *testing.T) {
 	const list = "spec.managedResources[*].namespace"
 	entries := []string{
@@ -127,7 +127,7 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestUnknownForms: an object of another form than expected has no part.
+// TestUnknownForms checks that an object of an unexpected form has no part.
 func TestUnknownForms(t *testing.T) {
 	p := project(t, "spec.list[*].namespace", "spec.list[*].name")
 	for _, text := range []string{
@@ -159,7 +159,7 @@ func TestUnknownForms(t *testing.T) {
 	}
 }
 
-// TestPartCopies: a change of the part does not change the object.
+// TestPartCopies checks that a change of the part does not change the object.
 func TestPartCopies(t *testing.T) {
 	object := tracker(t)
 	got, _ := project(t, "spec.managedResources[*].namespace", "spec.managedResources[*].name", "spec.type").
@@ -171,8 +171,9 @@ func TestPartCopies(t *testing.T) {
 	}
 }
 
-// FuzzPart: whatever entries of other namespaces an object contains, its part is the same. No object
-// makes the projection panic, and a part contains only strings, numbers and booleans of the listed fields.
+// FuzzPart checks that the part of an object does not depend on the entries of other namespaces. No
+// object causes a panic, and a part contains only strings, numbers and booleans of the listed
+// fields.
 func FuzzPart(f *testing.F) {
 	text, err := os.ReadFile("testdata/tracker.json")
 	if err != nil {
@@ -218,7 +219,8 @@ func FuzzPart(f *testing.F) {
 	})
 }
 
-// checkEntries fails if a part contains an entry of another namespace, or a field that is not listed.
+// checkEntries fails the test if a part contains an entry of another namespace, or a field that is
+// not listed.
 func checkEntries(t *testing.T, part map[string]any, namespace string) {
 	t.Helper()
 	for key := range part {
@@ -255,8 +257,9 @@ func checkEntries(t *testing.T, part map[string]any, namespace string) {
 	}
 }
 
-// TestForeignObjectsOnTheWay checks that an object that names another namespace shows only the way to
-// the entries of the caller's namespace, and that names of namespaces in a list are recognized.
+// TestForeignObjectsOnTheWay checks that an object that names another namespace shows only the path
+// to the entries of the caller's namespace. It also checks that the names of namespaces in a list
+// are recognized.
 func TestForeignObjectsOnTheWay(t *testing.T) {
 	const meta = `"metadata":{"name":"n","resourceVersion":"1"}`
 	for what, c := range map[string]struct{ from, field, spec, want string }{

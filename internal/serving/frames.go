@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// The bounds of HTTP/2. kube-apiserver has the same number of streams and the same buffer of a stream
+// Limits of HTTP/2. kube-apiserver has the same number of streams and the same buffer of a stream
 // (k8s.io/apiserver pkg/server/secure_serving.go, v0.37.1).
 const (
 	streamsEach      = 100
@@ -27,36 +27,37 @@ const (
 	blockedFor = 30 * time.Second
 )
 
-// The budgets of idle frames: a second, and at once. A client that cancels each of its watches sends
-// some tens a second, and a load balancer that hides the addresses of its clients sends those of all
-// of them.
+// The budgets of idle frames, per second and in a burst. A client that cancels each of its watches
+// sends some tens per second. A load balancer that hides the addresses of its clients sends the
+// frames of all of them.
 const (
 	framesEach          = 200
 	framesEachAtOnce    = 2000
 	framesAddress       = 1000
 	framesAddressAtOnce = 5000
-	// framesOwn is what a connection sends without charge to its address, so that clients can connect
-	// and keep a connection alive while others exhaust the budget of the address.
+	// framesOwn is the number of frames that do not use the budget of the address. It lets clients
+	// connect and keep a connection alive while others exhaust that budget.
 	framesOwn       = 5
 	framesOwnAtOnce = 50
-	// turnWithin is how long a connection may wait for the budget of its address. The connections of an
-	// address together wait for few frames then, and a queue cannot grow.
+	// turnWithin is how long a connection may wait for the budget of its address. It is short so
+	// that the connections of an address wait for few frames together and no queue grows.
 	turnWithin = 100 * time.Millisecond
 )
 
-// errCalm is the error of a connection that exceeds a budget. The server answers it with GOAWAY.
+// errCalm is the error of a connection that exceeds a budget. The server responds with GOAWAY.
 const errCalm = http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 
-// idleFrames bounds the HTTP/2 frames that request nothing. A connection that exceeds its own budget
-// gets a GOAWAY with ENHANCE_YOUR_CALM. Connections of an address that exceeds its budget are read
-// more slowly when they send such frames, and get that GOAWAY if they would wait for long.
+// idleFrames limits the HTTP/2 frames that request nothing. A connection that exceeds its own
+// budget gets a GOAWAY with ENHANCE_YOUR_CALM. If an address exceeds its budget, its connections
+// that send such frames are read more slowly. If they would have to wait for long, they get that
+// GOAWAY too.
 type idleFrames struct{ byAddress *budget.Budgets }
 
 func newIdleFrames() *idleFrames {
 	return &idleFrames{budget.New(framesAddress, framesAddressAtOnce)}
 }
 
-// configure makes a server speak HTTP/2 with bounds.
+// configure enables HTTP/2 with limits for a server.
 func (f *idleFrames) configure(server *http.Server) error {
 	h2 := &http2.Server{
 		MaxConcurrentStreams:         streamsEach,
@@ -70,7 +71,7 @@ func (f *idleFrames) configure(server *http.Server) error {
 	}
 	server.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, conn *tls.Conn, handler http.Handler) {
 		ctx := context.Background()
-		if with, is := handler.(interface{ BaseContext() context.Context }); is { // as net/http has it
+		if with, is := handler.(interface{ BaseContext() context.Context }); is { // net/http provides it
 			ctx = with.BaseContext()
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -95,8 +96,8 @@ func (f *idleFrames) counted(ctx context.Context, conn *tls.Conn) *countedConn {
 	}
 }
 
-// addressOf returns the address of a client without its port. The addresses of one IPv6 network of
-// 64 bits are one.
+// addressOf returns the address of a client without its port. All addresses of an IPv6 network of
+// 64 bits are equal.
 func addressOf(addr net.Addr) string {
 	from, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
@@ -105,8 +106,8 @@ func addressOf(addr net.Addr) string {
 	return AddressOf(from)
 }
 
-// AddressOf returns the part of an address by which clients are counted: an IPv4 address, or the first
-// 64 bits of an IPv6 address.
+// AddressOf returns the part of an address by which clients are counted: an IPv4 address, or the
+// first 64 bits of an IPv6 address.
 func AddressOf(from netip.AddrPort) string {
 	address := from.Addr().Unmap().WithZone("")
 	if address.Is4() {
@@ -145,7 +146,7 @@ func (c *countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take takes one idle frame from the budgets.
+// take uses the budgets for one idle frame.
 func (c *countedConn) take() error {
 	switch {
 	case !c.all.TryAccept():
@@ -155,7 +156,7 @@ func (c *countedConn) take() error {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, turnWithin)
 	defer cancel()
-	if c.address.Wait(ctx) != nil { // at once, if its turn is further away
+	if c.address.Wait(ctx) != nil { // fails at once if the wait would be too long
 		return errCalm
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// framed is a connection of HTTP/2 whose frames a test writes itself.
+// framed is an HTTP/2 connection whose frames a test writes itself.
 type framed struct {
 	*http2.Framer
 	conn   *tls.Conn
@@ -95,9 +95,10 @@ func answerEmpty(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// TestFloodsOfFrames: the server closes a connection that sends many frames which request nothing,
-// with the error ENHANCE_YOUR_CALM. It does not close one that sends as many as a busy client does.
-// Most of the frames are errors of a stream, which the server resets itself (CVE-2025-8671).
+// TestFloodsOfFrames checks that the server closes a connection that sends many frames which
+// request nothing, with the error ENHANCE_YOUR_CALM. It does not close a connection that sends as
+// many as a busy client does. Most of the frames are stream errors, which the server resets itself
+// (CVE-2025-8671).
 func TestFloodsOfFrames(t *testing.T) {
 	opened := func(send func(f *framed) error) func(f *framed) error {
 		return func(f *framed) error { return errors.Join(f.begin(http.MethodPost, false), send(f)) }
@@ -160,7 +161,7 @@ func TestFloodsOfFrames(t *testing.T) {
 		for many, floods := range map[int]bool{500: false, 20_000: true} {
 			t.Run(fmt.Sprintf("%s %d", kind, many), func(t *testing.T) {
 				t.Parallel()
-				f := run(t, http.HandlerFunc(answerEmpty), 0).frames(t) // with the whole budget of the address
+				f := run(t, http.HandlerFunc(answerEmpty), 0).frames(t) // with the full budget of the address
 				code, sent, failed := f.drain(), 0, error(nil)
 				for ; sent < many && failed == nil; sent++ {
 					failed = send(f)
@@ -177,7 +178,7 @@ func TestFloodsOfFrames(t *testing.T) {
 					return
 				}
 				if c := <-code; c != http2.ErrCodeEnhanceYourCalm &&
-					(c != http2.ErrCodeProtocol || !strings.HasPrefix(kind, "HEADERS")) { // an error of the connection
+					(c != http2.ErrCodeProtocol || !strings.HasPrefix(kind, "HEADERS")) { // a connection error
 					t.Errorf("after %d frames: %v, %v", sent, c, failed)
 				}
 			})

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// The credits of a connection. A frame that does little costs one credit, and is idle without one.
+// The credits of a connection. A small frame costs one credit, and is idle if there is none.
 const (
-	// smallData is the size of DATA below which it costs a credit.
+	// smallData is the size of DATA frames below which a frame costs a credit.
 	smallData = 256
 	// A request earns credits for its last DATA, and for what some clients send with each request.
 	creditsOfRequest = 4
-	// A frame of DATA that the server sends earns credits for the WINDOW_UPDATEs of the stream and the
-	// connection. Clients send both for 4 KiB or more, or for a whole frame.
+	// A frame of DATA that the server sends earns credits for the WINDOW_UPDATEs of the stream and
+	// the connection. Clients send both for 4 KiB or more, or for a whole frame.
 	creditsOfData     = 2
 	dataBytesOfCredit = 1 << 10
 	mostCredits       = 8192
 )
 
-// frameWork knows what the frames of a connection do. One goroutine calls receive, another one calls
+// frameWork classifies the frames of a connection. One goroutine calls receive, another one calls
 // send. The zero value is a new connection.
 //
 // The frames that a client sends are:
@@ -37,8 +37,8 @@ const (
 //	RST_STREAM, SETTINGS, PING, PRIORITY     idle
 //	GOAWAY, PUSH_PROMISE, all others         idle
 //
-// A RST_STREAM that the server sends is idle too. Most of them answer frames that are errors of a
-// stream, such as a WINDOW_UPDATE that overflows a window, or DATA after the end of a request.
+// A RST_STREAM that the server sends is idle too. Most of them respond to stream errors of the
+// client, such as a WINDOW_UPDATE that overflows a window, or DATA after the end of a request.
 type frameWork struct {
 	newest  uint32 // the newest stream
 	credits atomic.Int64
@@ -68,7 +68,7 @@ func (w *frameWork) receive(f frameHeader) bool {
 	}
 }
 
-// send notes a frame of the server.
+// send records a frame of the server.
 func (w *frameWork) send(f frameHeader) {
 	switch {
 	case f.kind == http2.FrameRSTStream:
@@ -84,7 +84,7 @@ func (w *frameWork) earn(credits int64) {
 	}
 }
 
-// spend reports whether there was a credit. Only the goroutine of receive calls it.
+// spend uses a credit and reports whether there was one. Only the goroutine of receive calls it.
 func (w *frameWork) spend() bool {
 	if w.credits.Load() <= 0 {
 		return false
@@ -104,15 +104,15 @@ type frameHeader struct {
 	stream uint32
 }
 
-// frameReader finds the headers of the frames in one direction of a connection. The zero value expects
-// a frame.
+// frameReader finds the frame headers in one direction of a connection. The zero value expects a
+// frame.
 type frameReader struct {
 	header [frameHeaderBytes]byte
 	have   int // bytes of the header
 	skip   int // bytes until the next header
 }
 
-// read calls found for each header that ends in some bytes.
+// read calls found for each header that is complete after these bytes.
 func (r *frameReader) read(bytes []byte, found func(frameHeader)) {
 	for len(bytes) > 0 {
 		if r.skip > 0 {

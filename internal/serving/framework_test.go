@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestIdleFrames walks the types of frames. It distinguishes frames that do work from idle ones, and
-// from small ones, which are idle unless a request or a response paid for them.
+// TestIdleFrames checks the types of frames: frames that do work, idle frames, and small frames,
+// which are idle unless a request or a response has earned credits for them.
 func TestIdleFrames(t *testing.T) {
 	headers := func(stream uint32) func(f *http2.Framer) error {
 		return func(f *http2.Framer) error {
@@ -87,7 +87,7 @@ func TestIdleFrames(t *testing.T) {
 		if err := c.write(f); err != nil {
 			t.Fatal(what, err)
 		}
-		if err := f.WriteRSTStream(1, http2.ErrCodeCancel); err != nil { // which is found only at its boundary
+		if err := f.WriteRSTStream(1, http2.ErrCodeCancel); err != nil { // which is found only at a frame boundary
 			t.Fatal(err)
 		}
 		for size := 1; size <= sent.Len(); size += 1 + size/8 {
@@ -119,8 +119,8 @@ func idleIn(sent []byte, size int, credits int64) (idle int) {
 	return idle
 }
 
-// TestCredits checks what the frames of the server do: a response pays for small frames up to a limit,
-// and a reset is an idle frame.
+// TestCredits checks the effect of the frames of the server. A response earns credits up to a
+// limit, and a reset is an idle frame.
 func TestCredits(t *testing.T) {
 	for what, c := range map[string]struct {
 		sent    []frameHeader
@@ -151,8 +151,8 @@ func TestCredits(t *testing.T) {
 	}
 }
 
-// FuzzFrameReader: the count does not depend on how much is read at a time, and a frame is counted
-// once at most.
+// FuzzFrameReader checks that the count does not depend on how much is read at a time, and that a
+// frame is counted at most once.
 func FuzzFrameReader(f *testing.F) {
 	f.Add([]byte(http2.ClientPreface+"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x01"), 3)
 	f.Add([]byte(http2.ClientPreface+

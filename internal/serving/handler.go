@@ -20,7 +20,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// InstallHealth adds /healthz, /livez and /readyz: each check by its name too, all with ?verbose.
+// InstallHealth adds /healthz, /livez and /readyz. Each check is also available by its name. All
+// accept ?verbose.
 func InstallHealth(mux *http.ServeMux, live, ready []healthz.HealthChecker) {
 	for path, checks := range map[string][]healthz.HealthChecker{"/healthz": live, "/livez": live, "/readyz": ready} {
 		mux.Handle(path, health(path, checks))
@@ -30,16 +31,15 @@ func InstallHealth(mux *http.ServeMux, live, ready []healthz.HealthChecker) {
 	}
 }
 
-// Degraded is the error of a check that says why a process does less than it should, and does not
-// make the process unready.
+// Degraded is the error of a check that reports a degraded process without making it unready.
 type Degraded string
 
 // Error implements error.
 func (d Degraded) Error() string { return string(d) }
 
-// health answers like the handler of k8s.io/apiserver (pkg/server/healthz, v0.37.1), and
-// also says why a check fails. Errors of checks MUST NOT reveal what a caller without
-// credentials may not know.
+// health responds like the handler of k8s.io/apiserver (pkg/server/healthz, v0.37.1), and also
+// reports why a check fails. Errors of checks MUST NOT reveal anything that an unauthenticated
+// caller may not know.
 func health(path string, checks []healthz.HealthChecker) http.Handler {
 	name := strings.TrimPrefix(path, "/")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +82,8 @@ func health(path string, checks []healthz.HealthChecker) http.Handler {
 	})
 }
 
-// Recovered answers 500 where a handler panics, and goes on; an answer that is broken off stays so.
+// Recovered responds with 500 if a handler panics. It passes on http.ErrAbortHandler, which aborts
+// a response.
 func Recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -97,8 +98,8 @@ func Recovered(next http.Handler) http.Handler {
 	})
 }
 
-// ServeSide serves metrics and health on a listener of their own, which the kubelet and Prometheus
-// reach without a certificate.
+// ServeSide serves metrics and health checks on a separate listener, which the kubelet and
+// Prometheus reach without a certificate.
 func ServeSide(
 	ctx context.Context, address string, registry metrics.KubeRegistry, live, ready []healthz.HealthChecker,
 ) (*http.Server, error) {
@@ -110,6 +111,6 @@ func ServeSide(
 	mux.Handle("/metrics", metrics.HandlerFor(registry, metrics.HandlerOpts{}))
 	InstallHealth(mux, live, ready)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }() // until it is closed
+	go func() { _ = server.Serve(listener) }() // until it closes
 	return server, nil
 }

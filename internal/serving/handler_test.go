@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving"
 )
 
-// TestHealth: a check that fails gives its reason in words, and one that is degraded gives it
-// without making the process unready.
+// TestHealth checks that a failed check reports its reason, and that a degraded check reports its
+// reason without making the process unready.
 func TestHealth(t *testing.T) {
 	check := func(name string, err error) healthz.HealthChecker {
 		return healthz.NamedCheck(name, func(*http.Request) error { return err })

@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// LeadingMetric returns the metric of whether this replica does the work of a name.
+// LeadingMetric returns the metric that reports whether this replica is the leader of a controller.
 func LeadingMetric(name string, leads func() bool) prometheus.Collector {
 	return metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Name:           "kubetenant_controller_leading",

@@ -13,10 +13,11 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// BehindProxies returns a listener whose connections from some addresses are of load balancers,
-// which say by the PROXY protocol (versions 1 and 2,
-// https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt) whose each is: one that does not say
-// so is closed. Of what others say nothing is believed: a header of theirs is no handshake of TLS.
+// BehindProxies returns a listener for connections through load balancers. Connections from their
+// addresses MUST start with a PROXY protocol header, which contains the address of the client. The
+// listener closes connections without it. The header has version 1 or 2
+// (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). Connections from other addresses
+// cannot have a header, because it is not a TLS handshake.
 func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 	return &proxyproto.Listener{
 		Listener:          l,
@@ -34,7 +35,7 @@ func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 
 var errMapped = errors.New("write IPv4 addresses in dotted form, not mapped to IPv6")
 
-// ParsePrefixes reads addresses and CIDRs.
+// ParsePrefixes parses addresses and CIDRs.
 func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
@@ -47,7 +48,7 @@ func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, err
 		}
-		if prefix.Addr().Is4In6() { // which no connection's address would be in
+		if prefix.Addr().Is4In6() { // no connection's address would match
 			return nil, fmt.Errorf("%s: %w", text, errMapped)
 		}
 		out = append(out, prefix.Masked())

@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving"
 )
 
-// header returns one of the PROXY protocol.
+// header returns a header of the PROXY protocol.
 func header(t *testing.T, version byte, command proxyproto.ProtocolVersionAndCommand) string {
 	t.Helper()
 	h := proxyproto.Header{
@@ -35,7 +35,8 @@ func header(t *testing.T, version byte, command proxyproto.ProtocolVersionAndCom
 	return string(text)
 }
 
-// TestBehindProxies: whose a connection is a load balancer says for each, and nobody else may.
+// TestBehindProxies checks that load balancers, and no other clients, can set the client address of
+// a connection.
 func TestBehindProxies(t *testing.T) {
 	const refused, direct = "", "127.0.0.1"
 	for what, c := range map[string]struct{ from, header, want string }{
@@ -80,7 +81,8 @@ func TestBehindProxies(t *testing.T) {
 	}
 }
 
-// TestSilentBehindProxies: who connects and says nothing keeps nobody else from being answered.
+// TestSilentBehindProxies checks that a client that connects and sends nothing does not delay other
+// clients.
 func TestSilentBehindProxies(t *testing.T) {
 	proxies, err := serving.ParsePrefixes([]string{"127.0.0.0/8"})
 	if err != nil {
@@ -106,13 +108,14 @@ func TestSilentBehindProxies(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	config.ServerName = "example.com" // which httptest's certificate is of
+	config.ServerName = "example.com" // the name in the certificate of httptest
 	if err := tls.Client(conn, config).HandshakeContext(t.Context()); err != nil {
 		t.Errorf("it is not answered: %v", err)
 	}
 }
 
-// TestParsePrefixes: an address is a prefix of its own, and nonsense none.
+// TestParsePrefixes checks that an address is parsed as a prefix, and that invalid texts are
+// rejected.
 func TestParsePrefixes(t *testing.T) {
 	all, err := serving.ParsePrefixes([]string{
 		"192.0.2.7", "10.1.2.3/8", "2001:db8::/32", "::ffff:192.0.2.8", "fe80::1%eth0",

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serving serves a handler over TLS, with certificates that change and an
-// end that loses no request.
+// Package serving serves a handler over TLS. Certificates are reloaded, and a shutdown loses no
+// request.
 package serving
 
 import (
@@ -27,43 +27,44 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The times of a connection. kube-apiserver keeps an idle one for 90 s (k8s.io/apimachinery
-// pkg/util/net, v0.37.1); ours is longer, so that the client closes it, who knows that it is idle.
+// Timeouts of a connection. kube-apiserver closes an idle connection after 90 s
+// (k8s.io/apimachinery pkg/util/net, v0.37.1). Our timeout is longer, so that the client closes the
+// connection and knows that no request is in flight.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 150 * time.Second
 	headerBytes   = 64 << 10
-	// leaveAfter is how old a connection is before it is closed because the replica is not ready:
-	// where no other is, not each request takes a handshake.
+	// leaveAfter is the age from which the server closes a connection if the replica is not ready.
+	// If no other replica is ready, not every request needs a new handshake.
 	leaveAfter = time.Second
-	// lastRequests is how long the requests that run when the service stops may take to end.
+	// lastRequests limits how long running requests may take after the service stopped.
 	lastRequests = 20 * time.Second
 )
 
-// Serving says how to serve. The files are followed.
+// Serving configures a server. The files are watched.
 type Serving struct {
 	Listener net.Listener
-	// CertFile and KeyFile hold the server's certificate.
+	// CertFile and KeyFile contain the server's certificate.
 	CertFile, KeyFile string
-	// ClientCAFile holds the authorities of the clients' certificates. Empty: no certificate is
-	// demanded, and whoever reaches the listener may ask.
+	// ClientCAFile contains the authorities of client certificates. If empty, no certificate is
+	// required, and any client that reaches the listener may send requests.
 	ClientCAFile string
-	// ClientCA, instead of ClientCAFile, are authorities that clients are told of: certificates are
-	// asked for, and the handler's to judge.
+	// ClientCA is an alternative to ClientCAFile. The handshake requests a certificate of these
+	// authorities, and the handler MUST verify it.
 	ClientCA dynamiccertificates.CAContentProvider
-	// ReadTimeout bounds how long a request may take to arrive, and ends streams too. Zero: no
-	// bound but that of headers.
+	// ReadTimeout limits how long a request may take to arrive. It also ends streams. If zero, only
+	// headers have a limit.
 	ReadTimeout time.Duration
-	// ClientNames are the common names that clients may have. Empty: any that the authorities signed.
+	// ClientNames are the allowed common names of clients. If empty, any name is allowed.
 	ClientNames []string
-	// Drain is how long requests are answered after the end has begun.
+	// Drain is how long requests are served after the shutdown has begun.
 	Drain time.Duration
-	// Leaving ends what goes on by itself, when nobody connects any more, and returns when all has
-	// ended. Nil: nothing does.
+	// Leaving ends background work after the listener was closed. It returns when all work has
+	// ended. It may be nil.
 	Leaving func(context.Context)
-	// Ready reports whether callers are to come. While they are not, each connection is
-	// closed after its next answer, so that they find another replica: a Service takes none
-	// away that is there. Nil: always.
+	// Ready reports whether this replica should receive requests. While it returns false, the
+	// server closes each connection after its next response, so that clients connect to another
+	// replica. A Service does not move existing connections. If nil, the replica is always ready.
 	Ready func() bool
 }
 
@@ -77,13 +78,13 @@ type Server struct {
 	clients  connections
 }
 
-// connections are those that are open.
+// connections are the current connections.
 type connections struct {
 	mu   sync.Mutex
 	open map[net.Conn]http.ConnState
 }
 
-// note is a server's ConnState.
+// note records the state of a connection. It is a server's ConnState.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	if counted, is := conn.(*countedConn); is { // the connection is HTTP/2
 		conn = counted.Conn
@@ -100,7 +101,7 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.open[conn] = state
 }
 
-// idle reports whether on no connection a request runs or is about to.
+// idle reports whether no request is running or about to start.
 func (c *connections) idle(context.Context) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +113,7 @@ func (c *connections) idle(context.Context) (bool, error) {
 	return true, nil
 }
 
-// known returns those whose handshake is over.
+// known returns the connections that have completed their handshake.
 func (c *connections) known() (out []*tls.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +125,7 @@ func (c *connections) known() (out []*tls.Conn) {
 	return out
 }
 
-// NewServer reads the files.
+// NewServer returns a server and reads its files.
 func NewServer(s Serving) (*Server, error) {
 	out := &Server{Serving: s}
 	var err error
@@ -140,14 +141,14 @@ func NewServer(s Serving) (*Server, error) {
 	return out, nil
 }
 
-// Certificate returns the certificate in use, PEM.
+// Certificate returns the current certificate as PEM.
 func (s *Server) Certificate() []byte {
 	certificate, _ := s.cert.CurrentCertKeyContent()
 	return certificate
 }
 
-// ClientCertificatesEnd returns the end of the first to end of the certificates that connected
-// clients have shown; zero where nobody has shown any.
+// ClientCertificatesEnd returns the earliest expiry of the certificates of connected clients, or
+// zero if no client has presented a certificate.
 func (s *Server) ClientCertificatesEnd() (end time.Time) {
 	for _, c := range s.clients.known() {
 		if shown := c.ConnectionState().PeerCertificates; len(shown) > 0 && (end.IsZero() || shown[0].NotAfter.Before(end)) {
@@ -157,7 +158,7 @@ func (s *Server) ClientCertificatesEnd() (end time.Time) {
 	return end
 }
 
-// Draining is the check of readiness that fails once the end has begun.
+// Draining returns a readiness check that fails after the shutdown has begun.
 func (s *Server) Draining() healthz.HealthChecker {
 	return healthz.NamedCheck("shutdown", func(*http.Request) error {
 		if s.draining.Load() {
@@ -167,7 +168,7 @@ func (s *Server) Draining() healthz.HealthChecker {
 	})
 }
 
-// CertificateValid is the check of readiness that fails while clients would refuse the certificate.
+// CertificateValid returns a readiness check that fails while the certificate is not valid.
 func (s *Server) CertificateValid() healthz.HealthChecker {
 	return healthz.NamedCheck("certificate", func(*http.Request) error {
 		certificates, err := cert.ParseCertsPEM(s.Certificate())
@@ -181,16 +182,16 @@ func (s *Server) CertificateValid() healthz.HealthChecker {
 	})
 }
 
-// begunKey is the key of a connection's beginning in the contexts of its requests.
+// begunKey is the context key of the time at which a connection began.
 type begunKey struct{}
 
-// Connected returns a context of a connection that began at a time, for
+// Connected returns a context for a connection that began at a time, for
 // [net/http.Server.ConnContext].
 func Connected(ctx context.Context, begun time.Time) context.Context {
 	return context.WithValue(ctx, begunKey{}, begun)
 }
 
-// ConnectionAge returns how long ago the connection of a request began; 0 where that is not known.
+// ConnectionAge returns how long ago the connection of a request began, or 0 if this is unknown.
 func ConnectionAge(ctx context.Context) time.Duration {
 	begun, known := ctx.Value(begunKey{}).(time.Time)
 	if !known {
@@ -199,7 +200,7 @@ func ConnectionAge(ctx context.Context) time.Duration {
 	return time.Since(begun)
 }
 
-// leaves reports whether the connection of a request is to be closed after the answer.
+// leaves reports whether the server must close the connection of a request after the response.
 func (s *Server) leaves(ctx context.Context) bool {
 	if s.draining.Load() {
 		return true
@@ -207,13 +208,13 @@ func (s *Server) leaves(ctx context.Context) bool {
 	return s.Ready != nil && !s.Ready() && ConnectionAge(ctx) > leaveAfter
 }
 
-// tlsConfig returns the configuration of each connection: the same whatever
-// certificate was loaded last.
+// tlsConfig returns the configuration of connections. The requirements do not depend on the current
+// certificate.
 func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	base := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
-		// Of TLS 1.2 just what RFC 9325, section 4.2 recommends.
+		// For TLS 1.2, only the cipher suites that RFC 9325, section 4.2 recommends.
 		CipherSuites: []uint16{
 			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -248,13 +249,14 @@ func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	return base, nil
 }
 
-// errorLog puts what net/http has to say, mostly handshakes that failed, in the
-// log where it is verbose.
+// errorLog returns a logger that writes the messages of net/http, mostly failed handshakes, at
+// verbosity 2.
 func errorLog(ctx context.Context) *log.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(klog.FromContext(ctx).V(2)), slog.LevelInfo)
 }
 
-// checkName refuses clients of another name. It is asked with every handshake, resumed ones too.
+// checkName rejects clients with other names. It is called for every handshake, including resumed
+// ones.
 func (s *Server) checkName(c tls.ConnectionState) error {
 	if len(s.ClientNames) == 0 {
 		return nil
@@ -265,10 +267,11 @@ func (s *Server) checkName(c tls.ConnectionState) error {
 	return nil
 }
 
-// Serve serves until ctx ends, and then goes on for the time of Drain: it is not ready any more and
-// closes each connection after its next answer, so that no request meets a closed one.
+// Serve serves until ctx ends, and then for the time of Drain. During that time, the server is not
+// ready. It closes each connection after its next response, so that clients send no request on a
+// closed connection.
 func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
-	// The certificates are followed to the very end.
+	// The certificates are reloaded until the end.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	config, err := s.tlsConfig(background)
@@ -309,8 +312,8 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)
 	}
-	// Shutdown drops what it has just read from a new connection (net/http, Go 1.26), so it comes when
-	// nobody can connect any more and nothing runs.
+	// Shutdown drops requests that it has just read from a new connection (net/http, Go 1.26). It
+	// is therefore called after the listener was closed and no request is running.
 	if err := s.Listener.Close(); err != nil {
 		return err
 	}
@@ -319,6 +322,6 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	}
 	last, cancel := context.WithTimeout(background, lastRequests)
 	defer cancel()
-	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.idle) // what still runs then is cut off
+	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.idle) // aborts requests that still run
 	return s.http.Shutdown(last)
 }

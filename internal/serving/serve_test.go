@@ -34,7 +34,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// authority signs certificates for a test.
+// authority is a CA of a test.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -52,7 +52,7 @@ func newAuthority(t testing.TB, name string) *authority {
 	return a
 }
 
-// sign signs a template, by itself without a certificate of its own.
+// sign signs a template. The certificate is self-signed if the authority has none.
 func (a *authority) sign(t testing.TB, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -97,7 +97,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// writePair puts a certificate in place of another as the kubelet does, at once.
+// writePair replaces a certificate atomically, as the kubelet does.
 func writePair(t testing.TB, dir string, c *tls.Certificate) (certFile, keyFile string) {
 	t.Helper()
 	key, err := keyutil.MarshalPrivateKeyToPEM(c.PrivateKey.(*ecdsa.PrivateKey))
@@ -138,7 +138,7 @@ func writePair(t testing.TB, dir string, c *tls.Certificate) (certFile, keyFile 
 	return certFile, keyFile
 }
 
-// running is a service on a listener.
+// running is a running server.
 type running struct {
 	dir, address string
 	ca, clients  *authority
@@ -180,7 +180,7 @@ func run(t testing.TB, handler http.Handler, drain time.Duration) *running {
 	return r
 }
 
-// config is a client's, with a certificate or none.
+// config returns the configuration of a client, with a certificate or nil.
 func (r *running) config(certificate *tls.Certificate) *tls.Config {
 	c := &tls.Config{RootCAs: r.ca.pool(), ServerName: "webhook.test", MinVersion: tls.VersionTLS12}
 	if certificate != nil {
@@ -189,7 +189,7 @@ func (r *running) config(certificate *tls.Certificate) *tls.Config {
 	return c
 }
 
-// get returns the common name of the server, or why it does not answer.
+// get returns the common name of the server's certificate, or an error.
 func (r *running) get(ctx context.Context, c *tls.Config) (string, error) {
 	resp, err := r.answer(ctx, c)
 	if err != nil {
@@ -198,7 +198,7 @@ func (r *running) get(ctx context.Context, c *tls.Config) (string, error) {
 	return resp.TLS.PeerCertificates[0].Subject.CommonName, nil
 }
 
-// answer returns an answer without its body.
+// answer returns a response without its body.
 func (r *running) answer(ctx context.Context, c *tls.Config) (*http.Response, error) {
 	transport := &http.Transport{TLSClientConfig: c}
 	defer transport.CloseIdleConnections()
@@ -213,8 +213,8 @@ func (r *running) answer(ctx context.Context, c *tls.Config) (*http.Response, er
 	return resp, resp.Body.Close()
 }
 
-// TestDex_CVE_2024_23656: what is demanded of a connection is the same before and after a
-// certificate is replaced.
+// TestDex_CVE_2024_23656 checks that the requirements for connections are the same before and after
+// a certificate is replaced.
 func TestDex_CVE_2024_23656(t *testing.T) {
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
@@ -268,19 +268,19 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 	}
 	served("second")
 	check("after")
-	// Garbage leaves the one before.
+	// An invalid file leaves the previous certificate in use.
 	if err := os.WriteFile(filepath.Join(r.dir, "..data", "tls.crt"), []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	check("garbage")
-	// Whoever comes after it, meanwhile and then, is served.
+	// A valid certificate after it is used again.
 	third := r.ca.issue(t, "third", x509.ExtKeyUsageServerAuth)
 	writePair(t, r.dir, &third)
 	served("third")
 	check("after garbage")
 }
 
-// TestDrain: under load the end loses no request, of HTTP/1.1 and HTTP/2 clients.
+// TestDrain checks that a shutdown under load loses no request of HTTP/1.1 and HTTP/2 clients.
 func TestDrain(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestDrain(t *testing.T) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				time.Sleep(time.Millisecond)
 				_, _ = io.WriteString(w, "{}")
-			}), time.Second) // in which each client sends a request, on a busy machine too
+			}), time.Second) // enough for each client to send a request, even on a busy machine
 			good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
 			var answered atomic.Int64
 			var wg sync.WaitGroup
@@ -297,14 +297,16 @@ func TestDrain(t *testing.T) {
 					transport := &http.Transport{TLSClientConfig: r.config(&good), ForceAttemptHTTP2: protocol == "HTTP/2.0"}
 					defer transport.CloseIdleConnections()
 					for {
-						// What found no connection was never sent, and goes to another replica.
+						// A request without a connection was never sent, and can be sent to another
+						// replica.
 						var sent atomic.Bool
 						ctx := httptrace.WithClientTrace(context.Background(),
 							&httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
 						req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+r.address+"/x", strings.NewReader("{}"))
 						resp, err := (&http.Client{Transport: transport}).Do(req)
 						if err != nil {
-							// Nor was that lost which HTTP/2 tried again, being told that it was not looked at.
+							// HTTP/2 retries requests that the server has reported as not
+							// processed.
 							if sent.Load() && !errors.Is(err, syscall.ECONNREFUSED) {
 								t.Errorf("a request failed: %v", err)
 							}
@@ -334,8 +336,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestNotReadyBeforeTheEnd: readiness fails as soon as the end begins, while requests are still
-// answered; and a connection is kept before, and closed after.
+// TestNotReadyBeforeTheEnd checks that readiness fails as soon as the shutdown begins, while
+// requests are still served. Connections are kept before that, and closed after it.
 func TestNotReadyBeforeTheEnd(t *testing.T) {
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
@@ -355,8 +357,8 @@ func TestNotReadyBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestSlowClients: idle connections and clients that send their headers a byte at a time do not
-// keep others from being answered, and the slow ones are cut off.
+// TestSlowClients checks that idle connections and clients that send their headers byte by byte do
+// not delay other clients, and that the slow clients are disconnected.
 func TestSlowClients(t *testing.T) {
 	const idle, slow = 2_000, 50
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
@@ -403,7 +405,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestLeave: while a replica is not ready its connections are closed, but not each at once.
+// TestLeave checks that a replica that is not ready closes its connections, but not before they
+// have a minimum age.
 func TestLeave(t *testing.T) {
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	var ready atomic.Bool
@@ -452,7 +455,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// TestCertificateValid: a replica whose certificate has ended is not ready.
+// TestCertificateValid checks that a replica with an expired certificate is not ready.
 func TestCertificateValid(t *testing.T) {
 	r := run(t, http.NotFoundHandler(), 0)
 	if err := r.server.CertificateValid().Check(nil); err != nil {

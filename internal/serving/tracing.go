@@ -15,9 +15,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Tracer returns what sends spans of a service to the collector of a configuration, nil for none,
-// and what sends the last of them. The connection has no TLS (k8s.io/component-base tracing,
-// v0.37.1). What goes wrong with it is logged, and harms no request.
+// Tracer returns the provider that exports spans of a service to the collector of a configuration,
+// or nil if there is none. shutdown exports the last spans. The connection has no TLS
+// (k8s.io/component-base tracing, v0.37.1). Export errors are logged and do not affect requests.
 func Tracer(
 	ctx context.Context, config *tracingv1.TracingConfiguration, service string,
 ) (_ trace.TracerProvider, shutdown func(), err error) {

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestTurns checks that no connection waits for long for the budget of its address. If others have used
-// up this budget, clients of the address can still connect and keep their connections alive.
+// TestTurns checks that no connection waits for long for the budget of its address. If other
+// connections have exhausted this budget, clients of the address can still connect and keep their
+// connections alive.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		frames := newIdleFrames()
@@ -71,7 +72,7 @@ func TestTurns(t *testing.T) {
 				t.Fatal("a new client:", err)
 			}
 		}
-		for range 60 { // while others use up what the budget gets
+		for range 60 { // while others exhaust the budget
 			for honest.address.TryAccept() {
 				continue
 			}

@@ -34,24 +34,25 @@ import (
 type Plugin struct {
 	Name string
 	admission.Interface
-	// Setting is where a configuration says what the plugin refuses; empty where
-	// nothing does. Refusals name it.
+	// Setting is the configuration field that controls what the plugin rejects. It is empty if
+	// there is none. Rejections name it.
 	Setting string
-	// First says that the plugin must run before all others, including those of the server.
+	// First reports whether the plugin must run before all others, including those of the server.
 	First bool
-	// Last says that the plugin must validate after all others, the server's own included.
+	// Last reports whether the plugin must validate after all others, including those of the
+	// server.
 	Last bool
 }
 
-// Register makes the plugins known to a server's admission.
+// Register registers the plugins with a server's admission.
 func Register(all []Plugin, into *admission.Plugins) {
 	for _, p := range all {
 		into.Register(p.Name, func(io.Reader) (admission.Interface, error) { return p.Interface, nil })
 	}
 }
 
-// reloadablePlugins returns the plugins of a generation in their order, each as it is in the
-// generation that a request meets.
+// reloadablePlugins returns plugins that use the current snapshot for each request. They have the
+// order of the given plugins.
 func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 	out := slices.Clone(of)
 	for i := range out {
@@ -60,8 +61,8 @@ func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 	return out
 }
 
-// halves are what a plugin does, nil for what it does not: asked of its type
-// once, not with each write.
+// halves are the mutating and the validating part of a plugin, or nil. They are determined once
+// from the type of the plugin, and not for each write.
 type halves struct {
 	admits    admission.MutationInterface
 	validates admission.ValidationInterface
@@ -76,14 +77,15 @@ func halvesOf(all []Plugin) []halves {
 	return out
 }
 
-// reloadablePlugin is one of a generation's plugins, which are the same in each and
-// differ in their settings.
+// reloadablePlugin is a plugin that exists in every snapshot. Its settings differ between
+// snapshots.
 type reloadablePlugin struct {
 	stack *Stack
 	at    int
-	// by is what refusals end with.
+	// by is the suffix of rejections.
 	by string
-	// creates, updates, deletes and connects say which operations it handles, whatever its settings.
+	// creates, updates, deletes and connects report which operations the plugin handles with any
+	// settings.
 	creates, updates, deletes, connects bool
 }
 
@@ -103,7 +105,7 @@ func newReloadablePlugin(s *Stack, at int, of *Plugin) *reloadablePlugin {
 	}
 }
 
-// in returns the plugin of the generation that the request goes on with.
+// in returns the plugin of the snapshot that the request uses.
 func (f *reloadablePlugin) in(ctx context.Context) *halves {
 	plugins, kept := ctx.Value(pluginsKey{}).([]halves)
 	if !kept {
@@ -112,11 +114,13 @@ func (f *reloadablePlugin) in(ctx context.Context) *halves {
 	return &plugins[f.at]
 }
 
-// pluginsKey is where a write keeps the plugins of its generation, so that it is validated by those
-// that admitted it. Nothing else of a generation is kept: a write may last for hours, as exec does.
+// pluginsKey is the context key of the plugins of a write. The plugins that admit the write also
+// validate it. The context refers to no other part of a snapshot, because a request such as exec
+// may last for hours.
 type pluginsKey struct{}
 
-// withPlugins keeps the plugins of the current generation for writes, and the object that each sends.
+// withPlugins stores the plugins of the current snapshot and the object that the client sent in the
+// context of writes.
 func (s *Stack) withPlugins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -155,9 +159,9 @@ func (f *reloadablePlugin) Validate(ctx context.Context, a admission.Attributes,
 	return nil
 }
 
-// named returns a refusal with the plugin and its setting: who meets it must know where to look.
+// named adds the plugin and its setting to a rejection, so that the caller knows the cause.
 func (f *reloadablePlugin) named(err error) error {
-	if err == nil { // before anything is allocated: most writes pass
+	if err == nil { // before any allocation, because most writes are admitted
 		return nil
 	}
 	var status *apierrors.StatusError
@@ -169,8 +173,8 @@ func (f *reloadablePlugin) named(err error) error {
 	return &said
 }
 
-// namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come
-// to be another's while the pod runs.
+// namedByPrefix returns the function that finds the owner of a namespace that a pod's affinity
+// names. It returns nil if the name can later belong to another tenant while the pod runs.
 func namedByPrefix(
 	c *configv1alpha1.Admission, owners *authz.Owners,
 ) func(context.Context, tenant.ID, string) (tenant.ID, error) {
@@ -180,8 +184,8 @@ func namedByPrefix(
 	return owners.AskedBy
 }
 
-// controllerObjects returns what finds the objects that controllers make others from; where nobody
-// knows any, what finds none.
+// controllerObjects returns the functions that find the objects from which controllers create
+// others. If there are no controllers, the functions find no objects.
 func (c *clusterParts) controllerObjects() (metadata, objects plugins.ObjectFunc) {
 	if c.controllers != nil {
 		return c.controllers.Metadata, c.controllers.Object
@@ -196,7 +200,7 @@ func (c *clusterParts) isClusterScoped(r schema.GroupResource) bool {
 	return (&authz.Scopes{Custom: c.resources.Scope}).Of(r) == authz.ScopeCluster
 }
 
-// isNamespacedKind reports whether a kind is known to be of objects in namespaces.
+// isNamespacedKind reports whether a kind is known to be namespaced.
 func (c *clusterParts) isNamespacedKind(kind schema.GroupKind) bool {
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))
 	switch (&authz.Scopes{Custom: c.resources.Scope}).Of(plural.GroupResource()) {
@@ -208,12 +212,13 @@ func (c *clusterParts) isNamespacedKind(kind schema.GroupKind) bool {
 	return c.resources.KindScope(kind) == authz.ScopeNamespaced
 }
 
-// isNamespaced reports whether a resource is known to have objects in namespaces.
+// isNamespaced reports whether a resource is known to be namespaced.
 func (c *clusterParts) isNamespaced(resource schema.GroupResource) bool {
 	return (&authz.Scopes{Custom: c.resources.Scope}).Of(resource) == authz.ScopeNamespaced
 }
 
-// statusExceptions reports whether a tenant may write a status that is a controller's.
+// statusExceptions returns a function that reports whether a tenant may write a status that belongs
+// to a controller.
 func statusExceptions(allowed []configv1alpha1.StatusException) func(tenant.ID, schema.GroupResource) bool {
 	return func(id tenant.ID, resource schema.GroupResource) bool {
 		return slices.ContainsFunc(allowed, func(e configv1alpha1.StatusException) bool {
@@ -223,8 +228,8 @@ func statusExceptions(allowed []configv1alpha1.StatusException) func(tenant.ID, 
 	}
 }
 
-// recordedAnnotations are those that a tenant may not set on its namespaces
-// since they are recorded.
+// recordedAnnotations returns the annotations that a tenant may not set on its namespaces, because
+// the server records them.
 func recordedAnnotations(c *configv1alpha1.Admission) []string {
 	if !*c.Attribution.Creator.Enabled {
 		return []string{tenant.HeldAnnotation}
@@ -232,7 +237,8 @@ func recordedAnnotations(c *configv1alpha1.Admission) []string {
 	return []string{tenant.HeldAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
 }
 
-// governedKinds says of each kind whose identity is recorded whether it is KubeVela's.
+// governedKinds returns the kinds for whose objects an identity is recorded. The value reports
+// whether the kind belongs to KubeVela.
 func governedKinds(kinds []configv1alpha1.BindingKind) map[schema.GroupKind]bool {
 	governed := map[schema.GroupKind]bool{}
 	for _, k := range kinds {
@@ -276,7 +282,8 @@ func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*a
 	return out, nil
 }
 
-// mandatory is the store of a configuration that limits tenants without a quota too.
+// mandatory is the store of a configuration with a default quota. It also limits tenants without a
+// TenantQuota.
 type mandatory struct {
 	lookup.Quotas
 	hard corev1.ResourceList
@@ -286,12 +293,12 @@ type mandatory struct {
 func (m mandatory) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
 	states, err := m.Quotas.Of(ctx, id)
 	if err == nil && len(states) == 0 {
-		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // it is being made; nothing is known of what is used
+		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // the quota is being created, and its use is unknown
 	}
 	return states, err
 }
 
-// unlimited is the store where there are no quotas.
+// unlimited is a store without quotas.
 type unlimited struct{}
 
 // Of implements [quota.Store].
@@ -303,7 +310,8 @@ func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { ret
 // Taken implements [quota.Store].
 func (unlimited) Taken(context.Context, tenant.ID) (bool, error) { return false, nil }
 
-// deviceClasses returns the function that returns the DeviceClasses, or nil if no quota is enforced.
+// deviceClasses returns the function that returns the DeviceClasses, or nil if no quota is
+// enforced.
 func (c *clusterParts) deviceClasses(config *configv1alpha1.Quota) func() (quota.Classes, error) {
 	if c.quotas == nil || !*config.Enabled {
 		return nil
@@ -311,7 +319,7 @@ func (c *clusterParts) deviceClasses(config *configv1alpha1.Quota) func() (quota
 	return c.quotas.Classes
 }
 
-// quotaStore returns the store that a configuration asks for.
+// quotaStore returns the store that the configuration specifies.
 func (c *clusterParts) quotaStore(config *configv1alpha1.Quota) quota.Store {
 	switch {
 	case c.quotas == nil || !*config.Enabled:

@@ -33,7 +33,8 @@ var fieldPolicies = map[configv1alpha1.FieldPolicy]plugins.Policy{
 	configv1alpha1.FieldIgnore:      plugins.Ignore,
 }
 
-// policyRules returns what holds for each tenant, nil where nothing does.
+// policyRules returns a function that returns the rules of a tenant, or nil if no rule applies to
+// it.
 func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
 	merge := func(all ...*configv1alpha1.PolicyRules) plugins.Rules {
 		rules, held := plugins.Rules{}, false
@@ -65,11 +66,11 @@ func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
 	}
 }
 
-// placementSpaces returns what holds for each tenant.
+// placementSpaces returns a function that returns the placement rules of a tenant.
 func placementSpaces(c *configv1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
 	scheduler := ""
 	if !user.Off && user.Scheduling != nil {
-		scheduler = user.Scheduling.SchedulerName // it is put into pods, so it is allowed
+		scheduler = user.Scheduling.SchedulerName // the server sets it in pods, so it is allowed
 	}
 	others := placementSpace(scheduler, &c.PlacementRules)
 	own := map[string]*placement.Space{}
@@ -86,7 +87,7 @@ func placementSpaces(c *configv1alpha1.Placement, user *attribution.WorkloadUser
 	}
 }
 
-// placementSpace is what rules say, the later in place of the earlier.
+// placementSpace merges rules. Later rules override earlier ones.
 func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *placement.Space {
 	space := &placement.Space{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
 	for _, r := range rules {
@@ -118,8 +119,8 @@ func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 	return space
 }
 
-// decode returns the object of an admission request as its Go type. A server has no Go types of
-// custom resources.
+// decode returns the object of an admission request as its Go type. A server represents custom
+// resources as unstructured objects.
 func decode[T any, P typed.Pointer[T]](obj runtime.Object) (P, error) {
 	if object, ok := obj.(P); ok {
 		return object, nil
@@ -141,7 +142,7 @@ func tenantOf(obj runtime.Object) (*v1alpha1.Tenant, tenant.ID, error) {
 	return t, id, err
 }
 
-// idOf reads the tenant that an object is about.
+// idOf parses the tenant ID of an object.
 func idOf(text string) (tenant.ID, error) {
 	id, err := tenant.Parse(text)
 	if err != nil {
@@ -150,7 +151,7 @@ func idOf(text string) (tenant.ID, error) {
 	return id, nil
 }
 
-// spreadOf reads what a Tenant gives.
+// spreadOf returns the rights that a Tenant provides in namespaces.
 func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {
@@ -159,7 +160,7 @@ func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
 	return provision.SpreadOf(id, &t.Spec), nil
 }
 
-// membersOf reads what TenantMembers give.
+// membersOf returns the rights that TenantMembers provide in namespaces.
 func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
 	m, err := decode[v1alpha1.TenantMembers](obj)
 	if err != nil {
@@ -197,7 +198,7 @@ func retiredOf(obj runtime.Object) (lifecycle.Record, error) {
 	}, err
 }
 
-// templateOf reads what a NamespaceTemplate makes.
+// templateOf returns the resources of the objects that a NamespaceTemplate creates.
 func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	stored, err := decode[v1alpha1.NamespaceTemplate](obj)
 	if err != nil {
@@ -210,8 +211,8 @@ func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	return t.Resources(), t.Validate()
 }
 
-// droppedOf returns the resources of the objects that an update removes from a NamespaceTemplate. If
-// the earlier template cannot be read, it returns all resources that a template may have.
+// droppedOf returns the resources of the objects that an update removes from a NamespaceTemplate.
+// If the earlier template cannot be read, it returns all resources that a template may have.
 func droppedOf(was, is runtime.Object) []schema.GroupVersionResource {
 	before, err := objectsOf(was)
 	if err != nil {

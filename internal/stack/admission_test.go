@@ -29,8 +29,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestReinvocation: a server asks its plugins again when a webhook changed the object. Nothing that
-// they did the first time is held against the caller then, and the second time changes nothing.
+// TestReinvocation checks that plugins can run twice for one write, as a server does after a
+// webhook changed the object. The second run changes and rejects nothing because of the first.
 func TestReinvocation(t *testing.T) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	if err := namespaces.Add(&corev1.Namespace{
@@ -159,8 +159,8 @@ func equalJSON(t *testing.T, a, b runtime.Object) bool {
 	return cmp.Equal(one, other)
 }
 
-// TestAWriteMeetsOneGeneration: what was admitted under one configuration is validated under it,
-// though another came in between.
+// TestAWriteMeetsOneGeneration checks that the configuration that admits a write also validates it,
+// even if the configuration changes in between.
 func TestAWriteMeetsOneGeneration(t *testing.T) {
 	dir := t.TempDir()
 	tenancy := func(level string) map[string]string {

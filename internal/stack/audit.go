@@ -22,7 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// OpenAudit opens the audit streams of a configuration. It returns nil if the configuration has none.
+// OpenAudit opens the audit streams of a configuration. It returns nil if the configuration has
+// none.
 func OpenAudit(config *configv1alpha1.Audit) (*tenantaudit.Streams, error) {
 	if config == nil {
 		return nil, nil //nolint:nilnil // no streams are no error
@@ -52,8 +53,8 @@ func (s *Stack) AuditResolver() *tenantaudit.Resolver {
 	}
 }
 
-// auditStreamAt returns the audit stream of a tenant for an event of a time. It returns false if the tenant has
-// none, or if another tenant of the same name may have caused the event.
+// auditStreamAt returns the audit stream of a tenant for an event at a time. It returns false if
+// the tenant has none, or if another tenant of the same name may have caused the event.
 func (s *Stack) auditStreamAt(id tenant.ID, at time.Time) (tenantaudit.Stream, bool) {
 	if of := s.shared.cluster.tenants; of != nil && !id.IsZero() && !id.IsSystem() {
 		if authz.MayPrecede(at, of.Lineage(id).Created) {
@@ -63,8 +64,9 @@ func (s *Stack) auditStreamAt(id tenant.ID, at time.Time) (tenantaudit.Stream, b
 	return s.AuditStream(id)
 }
 
-// AuditStream returns the audit stream of a tenant. It returns false if the tenant has none. This is the case
-// for a tenant without a Tenant and a namespace, for a deleted tenant, and while the Tenants are unknown.
+// AuditStream returns the audit stream of a tenant. It returns false if the tenant has none. A
+// tenant has none if it was deleted, if it has neither a Tenant nor a namespace, or while the
+// Tenants are unknown.
 func (s *Stack) AuditStream(id tenant.ID) (tenantaudit.Stream, bool) {
 	of := s.shared.cluster.tenants
 	switch {
@@ -84,20 +86,20 @@ func (s *Stack) AuditStream(id tenant.ID) (tenantaudit.Stream, bool) {
 	return tenantaudit.StreamOf(id, lineage.UID), true
 }
 
-// ServeAudit makes the server answer requests for [authz.AuditPath] with the streams. It MUST be called before
-// the server handles requests.
+// ServeAudit makes the server answer requests for [authz.AuditPath] with the streams. It MUST be
+// called before the server handles requests.
 func (s *Stack) ServeAudit(streams *tenantaudit.Streams) { s.shared.audit = streams }
 
 func isAudit(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == authz.AuditPath
 }
 
-// errAuditTenant is the answer to a caller of a tenant that requests the stream of another tenant, whether
-// that tenant exists or not.
+// errAuditTenant is the response to a caller of a tenant that requests the stream of another
+// tenant. It does not depend on whether that tenant exists.
 var errAuditTenant = errors.New("a caller can only read the audit stream of its own tenant")
 
-// withAudit answers callers of a tenant with the audit stream of their own tenant. The caller's identity alone
-// decides which stream that is. The server MUST have authorized the request.
+// withAudit serves callers of tenants the audit stream of their own tenant. The caller's identity
+// alone determines the stream. The server MUST have authorized the request.
 func (s *Stack) withAudit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.shared.audit == nil || !isAudit(r) {
@@ -118,9 +120,9 @@ func (s *Stack) withAudit(next http.Handler) http.Handler {
 	})
 }
 
-// WithAuditOfAll answers callers of the system tenant with the audit stream of any tenant. It is a filter
-// within [Stack.WithTenant]. It does not answer requests whose path names a tenant, because they are narrowed to
-// that tenant. The server MUST have authorized the request.
+// WithAuditOfAll serves callers of the system tenant the audit stream of any tenant. It is a filter
+// within [Stack.WithTenant]. It does not handle requests whose path names a tenant, because they
+// are limited to that tenant. The server MUST have authorized the request.
 func (s *Stack) WithAuditOfAll(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.shared.audit != nil && isAudit(r) && authz.PathTenant(r.Context()).IsZero() {
@@ -141,13 +143,14 @@ type AuditReader struct {
 	Stream func(id tenant.ID) (tenantaudit.Stream, bool)
 	// Cluster selects the records of a cluster. If empty, all records are selected.
 	Cluster string
-	// Named returns the tenant that a query of a caller of the system tenant names. If nil, it is the tenant
-	// of that name.
+	// Named returns the tenant that a query of a caller of the system tenant names. Defaults to the
+	// tenant of that name.
 	Named func(tenant.ID) tenant.ID
 }
 
-// Serve answers a request of a caller of a tenant. A caller of the system tenant reads the stream that it
-// names, or the system's. Any other caller reads the stream of its own tenant.
+// Serve handles a request of a caller of a tenant. A caller of the system tenant reads the stream
+// that it names, or the stream of the system tenant. Any other caller reads the stream of its own
+// tenant.
 func (a *AuditReader) Serve(w http.ResponseWriter, r *http.Request, id tenant.ID) {
 	query, err := tenantaudit.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -195,8 +198,8 @@ type AuditStreams struct {
 	metrics *tenantaudit.Metrics
 }
 
-// OpenAuditOf opens the audit streams of the configuration of a stack, which then serves them. It returns
-// nil if the configuration has none.
+// OpenAuditOf opens the audit streams of the configuration of a stack, which then serves them. It
+// returns nil if the configuration has none.
 func OpenAuditOf(s *Stack) (*AuditStreams, error) {
 	streams, err := OpenAudit(s.current.Load().config.Audit)
 	if err != nil || streams == nil {
@@ -208,7 +211,8 @@ func OpenAuditOf(s *Stack) (*AuditStreams, error) {
 	return &AuditStreams{streams, backend.For(s.AuditResolver()), records}, nil
 }
 
-// Backend returns the backend that writes events into the streams. The server MUST run it and shut it down.
+// Backend returns the backend that writes events into the streams. The server MUST run it and shut
+// it down.
 func (a *AuditStreams) Backend() audit.Backend { return &closing{a.backend, a.streams} }
 
 // Metrics returns the metrics of the streams.

@@ -48,7 +48,8 @@ func TestAuditIsAStream(t *testing.T) {
 	}
 }
 
-// auditTenants are tenants with a Tenant, except none. renewed replaced a deleted Tenant.
+// auditTenants are tenants with a Tenant, except none, invented, unknown and deleted. renewed
+// replaced a deleted Tenant.
 type auditTenants struct{ tenantsOf }
 
 var renewedAt = time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
@@ -147,7 +148,7 @@ func TestAuditStream(t *testing.T) {
 	}
 	for _, name := range []string{"acme", "renewed"} {
 		id, _ := tenant.Parse(name)
-		// an event in the second of the creation, or by a server whose clock is ahead
+		// The event is in the second of the creation, or its server's clock is ahead.
 		for _, after := range []time.Duration{-time.Hour, 900 * time.Millisecond, 5 * time.Second} {
 			at := renewedAt.Add(after)
 			if got, has := s.AuditResolver().Stream(id, at); has {
@@ -157,7 +158,8 @@ func TestAuditStream(t *testing.T) {
 	}
 }
 
-// TestEventsOfAFormerNamespace: the owner of a namespace receives no events of an earlier namespace of the same name.
+// TestEventsOfAFormerNamespace checks that the owner of a namespace receives no events of an
+// earlier namespace of the same name.
 func TestEventsOfAFormerNamespace(t *testing.T) {
 	s, _ := recording(t)
 	r, account := s.AuditResolver(), &user.DefaultInfo{Name: "system:serviceaccount:acme--new:robot"}
@@ -213,7 +215,8 @@ func TestAuditResolver(t *testing.T) {
 	}
 }
 
-// TestReadAudit: the identity of a caller of a tenant decides which stream it reads, whatever it requests.
+// TestReadAudit checks that the identity of a caller decides which stream it reads, whatever the
+// query.
 func TestReadAudit(t *testing.T) {
 	s, streams := recording(t)
 	of := func(stream tenantaudit.Stream, name string) tenantaudit.Placed {
@@ -288,7 +291,7 @@ func TestReadAudit(t *testing.T) {
 		})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 		return w.Code, w.Body.String()
 	}
-	// a path that is narrowed to one tenant does not lead to the records of all tenants
+	// A path of one tenant does not give access to the records of all tenants.
 	if code, body := narrowed("/tenants/acme" + authz.AuditPath); code != http.StatusNotFound {
 		t.Errorf("the system tenant on the path of acme: %d: %s", code, body)
 	}
@@ -312,7 +315,8 @@ func TestReadAudit(t *testing.T) {
 	}
 }
 
-// TestConcurrentReadsAreLimited: a tenant cannot occupy the server with reads, nor prevent those of other callers.
+// TestConcurrentReadsAreLimited checks that the reads of one tenant neither overload the server nor
+// prevent the reads of other callers.
 func TestConcurrentReadsAreLimited(t *testing.T) {
 	s, streams := recording(t)
 	read := func(caller user.Info) *http.Response {
@@ -365,7 +369,8 @@ func TestConcurrentReadsAreLimited(t *testing.T) {
 	}
 }
 
-// TestReadAuditIsLimited: a follower is a stream of its tenant, and ends with the rights of its caller.
+// TestReadAuditIsLimited checks that a follower is a stream of its tenant, and that it ends when
+// its caller loses access.
 func TestReadAuditIsLimited(t *testing.T) {
 	s, _ := recording(t)
 	follow := func() int {

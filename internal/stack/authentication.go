@@ -29,49 +29,52 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Credentials are those that are presented to a stack.
+// Credentials are the kinds of credentials that callers present to a stack.
 type Credentials int
 
 const (
-	// AllCredentials are a server's own callers': every source is built.
+	// AllCredentials are the credentials of a server's own callers. All sources are built.
 	AllCredentials Credentials = iota
-	// BearerTokens are presented by a server that does not take them for its own service accounts':
-	// sources of anything else are not built.
+	// BearerTokens are tokens that a server forwards because they are not tokens of its own service
+	// accounts. Only sources of such tokens are built.
 	BearerTokens
-	// NoCredentials are presented where callers are known already: sources are not built, and their
-	// files not read. Whom revocations cover is refused all the same.
+	// NoCredentials are presented if another server authenticates the callers. No sources are
+	// built, and their files are not read. Revocations still apply.
 	NoCredentials
 )
 
-// sourceParts are what sources are opened with.
+// sourceParts are the dependencies of sources.
 type sourceParts struct {
 	Authentication
 	settings *configv1alpha1.Authentication
 	names    *tenant.SystemNames
 	report   reload.Report
-	revoked  func() *authn.Revocations // nil where nothing is
+	revoked  func() *authn.Revocations // nil if there are no revocations
 	now      func() time.Time
-	// certificates verifies for all x509 sources.
+	// certificates verifies the certificates of all x509 sources.
 	certificates *authnx509.Verifier
-	// compiler is of CEL, claims of CEL over claims, of which issuers share programs and clients.
+	// compiler compiles CEL, and claims compiles CEL over claims. Issuers share compiled programs
+	// and clients.
 	compiler, claims func() authenticationcel.Compiler
 	issuers          *oidc.Clients
-	// serviceAccounts tells the tenant of a namespace's service accounts.
+	// serviceAccounts returns the tenant of the service accounts of a namespace.
 	serviceAccounts func(context.Context, string) (tenant.ID, error)
-	// clientCAs are the authorities of the sources so far; changed is called when one of them changes.
+	// clientCAs are the authorities of the sources so far. changed is called after one of them has
+	// changed.
 	clientCAs []func() []byte
 	changed   func()
-	legacy    bool // the source of legacy tokens is there
+	legacy    bool // a source of legacy tokens exists
 }
 
-// sourceKind says how sources of a kind are opened.
+// sourceKind specifies how a kind of source is opened.
 type sourceKind struct {
-	// bearer says that they are of tokens that a server does not take for its own.
+	// bearer reports whether the source authenticates bearer tokens that do not belong to the
+	// server.
 	bearer bool
 	open   func(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error
 }
 
-// sourceKinds is the table of the kinds of source, by their names in the configuration.
+// sourceKinds returns the kinds of sources by their names in the configuration.
 func sourceKinds() map[string]sourceKind {
 	return map[string]sourceKind{
 		"x509":           {false, openX509},
@@ -85,8 +88,8 @@ func sourceKinds() map[string]sourceKind {
 	}
 }
 
-// addSources opens the sources that are shown credentials, and puts them into the chain. The error
-// names each that could not be opened.
+// addSources opens the sources that match the Credentials and adds them to the chain. The error
+// names each source that could not be opened.
 func addSources(ctx context.Context, p *sourceParts, sources []configv1alpha1.Source, chain *authn.Chain) error {
 	var problems []error
 	kinds := sourceKinds()
@@ -207,8 +210,8 @@ func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source,
 	return nil
 }
 
-// Sources whose issuer is the server's where it may not be, or is not where it must be: the tokens
-// would then go to the server's own authenticators, which know no tenants.
+// Errors of issuers. With a wrong issuer, the server's own authenticators would accept the tokens,
+// and they do not know tenants.
 var (
 	errOwnIssuer   = errors.New("the issuer may not be the server's own issuer of service account tokens")
 	errOtherIssuer = errors.New("serviceAccount.issuer must be an issuer of the server (--service-account-issuer)")
@@ -235,7 +238,7 @@ func openServiceAccount(ctx context.Context, p *sourceParts, config *configv1alp
 	if len(o.Audiences) == 0 {
 		o.Audiences = p.APIAudiences
 	}
-	o.Used, p.legacy = p.LegacyTokenUsed, true // the first of the kind knows legacy tokens
+	o.Used, p.legacy = p.LegacyTokenUsed, true // the first source of this kind accepts legacy tokens
 	a := serviceaccount.New(keys, o)
 	s.Token, s.Match.Issuers, s.AudienceAware, s.Hygiene.ServiceAccounts = a, a.Issuers(), true, true
 	return nil
@@ -347,13 +350,13 @@ func matchOf(m *configv1alpha1.TokenMatch) authn.Match {
 	return authn.Match{Rest: m.Opaque}
 }
 
-// issues reports whether an issuer is the server's own.
+// issues reports whether an issuer belongs to the server.
 func (p *sourceParts) issues(issuer string) bool {
 	return issuer == serviceaccount.LegacyIssuer || slices.Contains(p.ServiceAccountIssuers, issuer)
 }
 
-// followRevocations follows the file at path until ctx ends and returns what it says at any time;
-// changed is told of each new version that counts.
+// followRevocations follows the file at path until ctx ends. It returns a function that returns the
+// current content. changed is called for each new valid version.
 func followRevocations(
 	ctx context.Context, path string, report reload.Report, changed func(*authn.Revocations),
 ) (func() *authn.Revocations, error) {

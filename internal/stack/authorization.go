@@ -29,65 +29,66 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// RBAC is a server's RBAC in both evaluators: the configuration chooses.
+// RBAC contains both RBAC evaluators of a server. The configuration selects one.
 type RBAC struct {
 	// Index follows the server's roles and bindings.
 	Index *rbac.Index
-	// Upstream and UpstreamRules are the server's own evaluator. Nil: the index decides, whatever the
-	// configuration says.
+	// Upstream and UpstreamRules are the server's own evaluator. If nil, the index always decides,
+	// and the configuration has no effect.
 	Upstream      authorizer.Authorizer
 	UpstreamRules authorizer.RuleResolver
-	// Synced reports whether the index holds all that there is. Nil: it does.
+	// Synced reports whether the index is complete. If nil, it is.
 	Synced func() bool
-	// AskedAgain says that the server asks its own evaluator where the index allows nothing. What only
-	// a binding limited by its annotation would allow is denied then, and everything while the index
-	// has not synced: the server does not know limits.
+	// AskedAgain reports whether the server calls its own evaluator if the index allows nothing.
+	// That evaluator ignores the limits in the annotations of bindings. Requests that only a
+	// limited binding would allow are therefore denied, and so are all requests until the index has
+	// synced.
 	AskedAgain bool
 }
 
-// Authorization is what a server has of its own to authorize with.
+// Authorization configures the authorization of a server.
 type Authorization struct {
-	// Authorizer is asked where the boundary delegates, after RBAC where that is
-	// lent. Nil has no opinion.
+	// Authorizer is called if the boundary delegates a request. If RBAC is set, RBAC is called
+	// first. If nil, there is no such authorizer.
 	Authorizer authorizer.Authorizer
-	// RuleResolver lists the rules of Authorizer. Nil lists none.
+	// RuleResolver lists the rules of Authorizer. If nil, there are none.
 	RuleResolver authorizer.RuleResolver
-	// RBAC is the server's, to be asked before Authorizer. Nil where Authorizer holds it.
+	// RBAC is called before Authorizer. It is nil if Authorizer includes RBAC.
 	RBAC *RBAC
-	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
-	// where all of the server's authorizers are lent.
+	// Grantors decides what a grantor may do itself. Defaults to the Stack's own Authorizer, which
+	// is sufficient if the Stack calls all authorizers of the server.
 	Grantors authorizer.Authorizer
-	// ReviewsElsewhere says that the server answers reviews of rules, of tokens and of subjects
-	// itself: they are closed to tenants.
+	// ReviewsElsewhere reports whether the server itself answers reviews of rules, tokens and
+	// subjects. Tenants are then denied these reviews.
 	ReviewsElsewhere bool
-	// Reviewed decides about subjects that tenants' callers review. Nil: the
-	// Stack's own Authorizer does.
+	// Reviewed decides for the subjects in reviews of tenants' callers. Defaults to the Stack's own
+	// Authorizer.
 	Reviewed authorizer.Authorizer
 }
 
-// authorizationParts are what a boundary is made with.
+// authorizationParts are the dependencies of a boundary.
 type authorizationParts struct {
 	Authorization
 	cluster *clusterParts
 	names   *tenant.SystemNames
-	limits  tenant.Limits // for the identities of tenants' callers
-	// qualified says that names are qualified by the tenant, ownPrefixes that nothing but a tenant's
-	// own stands under its prefix, accountsInGroup that service accounts are authenticated into the
-	// groups of their tenants.
+	limits  tenant.Limits // limits of the identities of tenants' callers
+	// qualified reports whether user names are qualified by the tenant. ownPrefixes reports whether
+	// only a tenant's own namespaces can have its prefix. accountsInGroup reports whether
+	// authenticated service accounts are in the groups of their tenants.
 	qualified, ownPrefixes, accountsInGroup bool
-	// revoked is nil where nothing is.
+	// revoked is nil if there are no revocations.
 	revoked func() *authn.Revocations
-	// sourceTenant returns a tenant as revocations name it.
+	// sourceTenant returns the name of a tenant in revocations.
 	sourceTenant func(tenant.ID) tenant.ID
 	report       reload.Report
 	observe      func(context.Context, authz.Outcome)
-	// exceptionsChanged ends what exceptions have let in.
+	// exceptionsChanged ends the sessions that exceptions have allowed.
 	exceptionsChanged func()
 }
 
-// newBoundary returns the boundary with its exceptions, grants before lines of the policy
-// file, and with what it delegates to: the policy's lines for the own space, RBAC, and
-// what else the server had.
+// newBoundary returns the boundary with its exceptions and its delegates. Grants precede the
+// policies of the ABAC file. The delegates are the policies for a tenant's own objects, RBAC and
+// the server's other authorizers, in this order.
 func newBoundary(
 	ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization,
 ) (*authz.Boundary, error) {
@@ -150,7 +151,7 @@ func newBoundary(
 	return chain.boundary, nil
 }
 
-// addRBAC adds the evaluator of RBAC that the configuration chooses.
+// addRBAC adds the RBAC evaluator that the configuration selects.
 func (p *authorizationParts) addRBAC(
 	ctx context.Context, config *configv1alpha1.Authorization, o *authz.Options, chain *delegates,
 ) {
@@ -188,22 +189,23 @@ func objectVerbs(resources []configv1alpha1.ObjectVerb) (out []authz.ObjectVerb)
 	return out
 }
 
-// derivesRights reports whether callers of tenants have rights that follow from their Tenant: the
-// index alone evaluates RBAC, and the boundary is enforced.
+// derivesRights reports whether callers of tenants have rights that follow from their Tenant. This
+// requires that only the index evaluates RBAC and that the boundary is enforced.
 func (p *authorizationParts) derivesRights(config *configv1alpha1.Authorization) bool {
 	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed &&
 		config.Mode != configv1alpha1.ModeShadow
 }
 
-// delegates are what a boundary delegates to, and ask it where requests belong.
+// delegates are the authorizers to which a boundary delegates. They use the boundary to find the
+// owner of requests.
 type delegates struct {
 	boundary    *authz.Boundary
 	authorizers []union.NamedAuthorizer
 	rules       []authorizer.RuleResolver
 }
 
-// delegate is all authorizers in their order; one alone needs no union, which would put its name
-// before its reasons.
+// delegate returns a union of all authorizers in their order. A single authorizer needs no union,
+// which would add its name as a prefix to its reasons.
 func (d *delegates) delegate() (authorizer.Authorizer, error) {
 	switch len(d.authorizers) {
 	case 0:
@@ -215,11 +217,12 @@ func (d *delegates) delegate() (authorizer.Authorizer, error) {
 	return &flatUnion{all, d.authorizers}, err
 }
 
-// serverDelegate names what the server had of its own.
+// serverDelegate is the name of the server's own authorizers.
 const serverDelegate = "server"
 
-// flatUnion is a union whose refusals read as the server's own would: its authorizers name
-// themselves in their reasons, and RBAC, which is asked before them here, stands behind them there.
+// flatUnion is a union whose reasons read like those of the server. The server's authorizers add
+// their own names to their reasons. RBAC is called before them here but reported after them, as in
+// the server.
 type flatUnion struct {
 	authorizer.Authorizer
 	all []union.NamedAuthorizer
@@ -257,7 +260,8 @@ func (d *delegates) add(name string, a authorizer.Authorizer, r authorizer.RuleR
 	}
 }
 
-// space returns the one tenant in whose space a request is, or the zero ID.
+// space returns the tenant that owns the objects of a request, or the zero ID if there is not
+// exactly one.
 func (d *delegates) space(ctx context.Context, a authorizer.Attributes) (tenant.ID, error) {
 	if isPrivileged(a.GetUser()) {
 		return tenant.ID{}, nil
@@ -266,7 +270,7 @@ func (d *delegates) space(ctx context.Context, a authorizer.Attributes) (tenant.
 	return space.ID, err
 }
 
-// openPolicyFile follows the file of policies until ctx ends.
+// openPolicyFile follows the ABAC file until ctx ends.
 func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, of *delegates) (*policyFile, error) {
 	file, err := reload.Open(path, abac.Parse, func(path string, err error) {
 		p.report(path, err)
@@ -281,8 +285,8 @@ func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, of
 	return &policyFile{file, of}, nil
 }
 
-// policyFile is the file of policies. What a line allows a tenant's caller across the line between
-// tenants excepts from the boundary; the rest comes after it.
+// policyFile is the ABAC file. A policy that allows cross-tenant requests is an exception from the
+// boundary. All other policies apply after the boundary.
 type policyFile struct {
 	file      *reload.File[*abac.Policy]
 	delegates *delegates
@@ -296,24 +300,23 @@ func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (au
 	boundary := p.delegates.boundary
 	id, err := boundary.Subjects.Of(ctx, a.GetUser())
 	if err != nil || isPrivileged(a.GetUser()) {
-		return authorizer.DecisionNoOpinion, "", nil // nobody's: no line is about it
+		return authorizer.DecisionNoOpinion, "", nil // no policy applies to a user without a tenant
 	}
 	space, err := boundary.SpaceOf(ctx, a)
 	if err != nil || space.ID != id && !id.IsSystem() || !(*p.file.Load()).Allows(id, space, a) {
-		return authorizer.DecisionNoOpinion, "", nil // an owner that is not known is nobody's space
+		return authorizer.DecisionNoOpinion, "", nil // no policy applies if the owner is unknown
 	}
 	return authorizer.DecisionAllow, authz.ReasonABAC.String(), nil
 }
 
-// isPrivileged reports whether u may do everything anyway. The server's own client is, whose look
-// at a namespace must not ask for another.
+// isPrivileged reports whether u may send any request. This includes the server's own client. Its
+// read of a namespace must not cause another read.
 func isPrivileged(u user.Info) bool {
 	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// isLoopback reports whether u is the server's own client, without which the server does
-// not work: whatever a list says, it is not revoked. Who else bears the name is refused
-// when it is authenticated.
+// isLoopback reports whether u is the server's own client. The server does not work without it, so
+// it cannot be revoked. Authentication rejects any other caller with this name.
 func isLoopback(u user.Info) bool { return u.GetName() == user.APIServerUser && isPrivileged(u) }
 
 // RulesFor implements [authorizer.RuleResolver].
@@ -333,8 +336,8 @@ func (p *policyFile) RulesFor(
 	return resources, paths, incomplete, nil
 }
 
-// withReviews answers reviews by tenants' callers, where the configuration delegates them: the
-// server would tell of everybody.
+// withReviews answers reviews by tenants' callers if the configuration delegates them. The answers
+// of the server would reveal other tenants.
 func (s *Stack) withReviews(next http.Handler) http.Handler {
 	return reviews.With(next, func(r *http.Request, resource schema.GroupResource) reviews.Reviewer {
 		g := s.current.Load()
@@ -359,8 +362,8 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 	})
 }
 
-// Denies returns why the boundary denies something of which nothing was noted, "" where it
-// does not: whatever its mode.
+// Denies returns why the boundary denies a request that did not pass the filters, or "" if it does
+// not deny it. The mode has no effect.
 func (s *Stack) Denies(ctx context.Context, a authorizer.Attributes) string {
 	return s.current.Load().boundary.Denies(ctx, a).String()
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// clientCAs are the authorities of a stack's x509 sources, for TLS handshakes: a client picks its
-// certificate by them. Nothing is authenticated by them here.
+// clientCAs are the authorities of a stack's x509 sources, for TLS handshakes. Clients select their
+// certificate by them. They are not used for authentication.
 type clientCAs struct {
 	mu        sync.Mutex
 	bundles   []func() []byte
@@ -29,7 +29,7 @@ func (c *clientCAs) set(bundles []func() []byte) {
 	c.changed()
 }
 
-// changed tells the listeners that a bundle has new content.
+// changed notifies the listeners of new content in a bundle.
 func (c *clientCAs) changed() {
 	c.mu.Lock()
 	listeners := c.listeners

@@ -20,8 +20,9 @@ import (
 
 const mixed = "tok,alice,1,,a\nomitted,bob,2\n"
 
-// TestOmittedTenantsAreFollowed: a new version of a file that omits a tenant is refused, as is a
-// configuration that no longer sets the default tenant of such a file. The version before it stays.
+// TestOmittedTenantsAreFollowed checks that a new version of a file that omits a tenant is
+// rejected. It also checks a configuration that no longer sets the default tenant of such a file.
+// The previous version stays in effect.
 func TestOmittedTenantsAreFollowed(t *testing.T) {
 	dir := t.TempDir()
 	setsDefault := strings.Replace(config, "tokens.csv", "tokens.csv, defaultTenant: a", 1)
@@ -58,8 +59,8 @@ func TestOmittedTenantsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestRecordsOfTheSystemTenantAreCounted: each version of a file that is loaded is logged with the
-// number of its records of the system tenant, and without anything that the records hold.
+// TestRecordsOfTheSystemTenantAreCounted checks that each loaded version of a file is logged with
+// the number of its records of the system tenant. The log contains no content of the records.
 func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 	var log authntest.Log
 	logger := funcr.New(func(_, args string) { _, _ = log.Write([]byte(args + "\n")) }, funcr.Options{})

@@ -23,8 +23,8 @@ import (
 
 // fairUseNote records which limits a request has passed before [Stack.WithTenant].
 type fairUseNote struct {
-	request bool // those of a request
-	stream  bool // those of a stream
+	request bool // the limits of a request
+	stream  bool // the limits of a stream
 	// payer is the tenant that [Stack.AdmitFlow] has found.
 	payer tenant.ID
 }
@@ -63,20 +63,20 @@ func (s *Stack) payer(ctx context.Context, u user.Info) tenant.ID {
 
 func noLeave() {}
 
-// AdmitRequest adds a request to what the tenant of u uses, within its limits, until leave is called. A server
-// calls it before a request waits for other resources. Otherwise, [Stack.WithTenant] does. The request
-// MUST have passed [Stack.WithRequestState]. The error is nil, or has status 429 and the time after
-// which the client may try again.
+// AdmitRequest adds a request to what the tenant of u uses, within its limits, until leave is
+// called. A server calls it before a request waits for other resources. Otherwise,
+// [Stack.WithTenant] does. The request MUST have passed [Stack.WithRequestState]. The error is nil,
+// or has status 429 and the time after which the client may try again.
 func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), refused *apierrors.StatusError) {
 	_, leave, refused = s.AdmitFlow(ctx, u)
 	return leave, refused
 }
 
-// AdmitFlow is [Stack.AdmitRequest] for a server with API Priority and Fairness. It also returns the user
-// that classifies the request. All callers of a tenant are one flow: they have the name
+// AdmitFlow is [Stack.AdmitRequest] for a server with API Priority and Fairness. It also returns
+// the user that classifies the request. All callers of a tenant are one flow: they have the name
 // tenant:<id>, the groups of the caller, and the group of the tenant's level. Callers of the system
-// tenant and callers without a tenant are unchanged. No caller of a tenant can choose a level by a group
-// of its own.
+// tenant and callers without a tenant are unchanged. No caller of a tenant can choose a level by a
+// group of its own.
 func (s *Stack) AdmitFlow(
 	ctx context.Context, u user.Info,
 ) (flow user.Info, leave func(), refused *apierrors.StatusError) {
@@ -155,8 +155,8 @@ func (s *Stack) refuse(id tenant.ID, over *fairuse.Refusal) *apierrors.StatusErr
 	return apierrors.NewTooManyRequests(message+text, int(over.RetryAfter.Seconds()))
 }
 
-// withFairUse applies the limits that a request has not passed yet. At [authz.FairUsePath], it answers with
-// the limits and the use of the caller's own tenant at this server.
+// withFairUse applies the limits that a request has not passed yet. At [authz.FairUsePath], it
+// responds with the limits and the use of the caller's own tenant at this server.
 func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -185,8 +185,9 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	})
 }
 
-// WithFairUseOfAll answers callers of the system tenant with the use of all tenants at [authz.FairUsePath].
-// It is a filter within [Stack.WithTenant]. The server MUST have authorized the request.
+// WithFairUseOfAll responds to callers of the system tenant with the use of all tenants at
+// [authz.FairUsePath]. It is a filter within [Stack.WithTenant]. The server MUST have authorized
+// the request.
 func (s *Stack) WithFairUseOfAll(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, _ := request.UserFrom(r.Context())
@@ -211,5 +212,5 @@ func isFairUse(r *http.Request) bool {
 func writeReports(w http.ResponseWriter, all ...*fairuse.Report) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(fairuse.Reports{Items: all}) // otherwise, the client is gone
+	_ = json.NewEncoder(w).Encode(fairuse.Reports{Items: all}) // an error means that the client has disconnected
 }

@@ -35,7 +35,8 @@ type fairTenants struct {
 
 func (f *fairTenants) FairUse(id tenant.ID) v1alpha1.FairUse { return f.specs[id.String()] }
 
-// sharing returns a stack with these limits of the configuration. acme owns the namespace acme--web.
+// sharing returns a stack with these limits of the configuration. acme owns the namespace
+// acme--web.
 func sharing(t *testing.T, configured v1alpha1.FairUse, specs map[string]v1alpha1.FairUse) *stack.Stack {
 	t.Helper()
 	s, err := stack.New(t.Context(), &configv1alpha1.Settings{FairUse: configured}, stack.Server{
@@ -64,8 +65,7 @@ func callerOf(name, id string, groups ...string) *user.DefaultInfo {
 	return &user.DefaultInfo{Name: name, Groups: groups, Extra: map[string][]string{tenant.ExtraKey: {id}}}
 }
 
-// during runs do within a request that caller sends, and that continues as another user if as is not
-// nil.
+// during runs do within a request of caller. If as is not nil, the request impersonates as.
 func during(
 	s *stack.Stack, caller, as user.Info, do func(w http.ResponseWriter, r *http.Request, u user.Info),
 ) *http.Response {
@@ -80,7 +80,7 @@ func during(
 	return w.Result()
 }
 
-// TestFlow checks by whose name API Priority and Fairness sees a request.
+// TestFlow checks as which user API Priority and Fairness classifies a request.
 func TestFlow(t *testing.T) {
 	s := sharing(t, v1alpha1.FairUse{Level: "bronze"}, map[string]v1alpha1.FairUse{"globex": {Level: "gold"}})
 	system, controller := callerOf("root", "system", "system:masters"), callerOf("gateway", "system")
@@ -185,7 +185,7 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// kinds of requests, by their RequestInfo.
+// kindsOfRequests returns requests of each kind, by their RequestInfo.
 func kindsOfRequests() map[string]*request.RequestInfo {
 	all := map[string]*request.RequestInfo{}
 	for _, verb := range []string{
@@ -316,8 +316,8 @@ func TestAdmittedOnce(t *testing.T) {
 	})
 }
 
-// TestFairUseReport checks that a caller sees the use of its own tenant only, while its own request
-// is in flight. Only callers of the system tenant see that of all tenants.
+// TestFairUseReport checks that a caller sees only the use of its own tenant, while its own request
+// is in flight. Only callers of the system tenant see the use of all tenants.
 func TestFairUseReport(t *testing.T) {
 	n := ptr.To[int32]
 	s := sharing(t, v1alpha1.FairUse{InFlight: n(7)}, map[string]v1alpha1.FairUse{"acme": {Watches: n(9)}})
@@ -382,8 +382,8 @@ func TestFairUseReport(t *testing.T) {
 	}
 }
 
-// TestEndedTenant checks that requests of a tenant end as usual after its Tenant has changed or is
-// gone, and that the next ones have the new limits.
+// TestEndedTenant checks that running requests of a tenant end as usual after its Tenant was
+// changed or deleted, and that later requests have the new limits.
 func TestEndedTenant(t *testing.T) {
 	specs := map[string]v1alpha1.FairUse{"acme": {InFlight: ptr.To[int32](1)}}
 	s := sharing(t, v1alpha1.FairUse{}, specs)

@@ -35,28 +35,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// generation is all that comes of one version of the configuration.
+// generation is the snapshot of one version of the configuration.
 type generation struct {
 	authenticator authenticator.Request
 	boundary      *authz.Boundary
-	olderPaths    bool // /api/v1/tenants/<id>/... is read
+	olderPaths    bool // the server accepts /api/v1/tenants/<id>/...
 	derivesRights bool // see [Stack.DerivesRights]
 	plugins       []Plugin
-	halves        []halves                  // of the plugins
-	defaultQuota  corev1.ResourceList       // of tenants that have none
-	clientCAs     []func() []byte           // of the x509 sources
-	revoked       func() *authn.Revocations // nil where nothing is
-	config        *configv1alpha1.Settings  // defaulted; not to be changed
-	hash, mode    string                    // of the configuration
-	tenantMetrics int                       // how many tenants are counted by name
-	described     workload.Kinds            // that describe pods
-	governed      map[schema.GroupKind]bool // whose identity is recorded
+	halves        []halves                  // the halves of the plugins
+	defaultQuota  corev1.ResourceList       // the quota of tenants without their own
+	clientCAs     []func() []byte           // the bundles of the x509 sources
+	revoked       func() *authn.Revocations // nil if there are no revocations
+	config        *configv1alpha1.Settings  // defaulted, must not be changed
+	hash, mode    string                    // identify the configuration
+	tenantMetrics int                       // number of tenants with metrics of their own
+	described     workload.Kinds            // kinds that contain pod templates
+	governed      map[schema.GroupKind]bool // kinds with recorded identities
 	files         *fileStates
-	acceptsAdmins bool // see the function
+	acceptsAdmins bool // see the function acceptsAdmins
 	stop          context.CancelFunc
 }
 
-// shared is what the generations of a stack have in common.
+// shared contains the state that all snapshots of a stack share.
 type shared struct {
 	Server
 	cluster   *clusterParts
@@ -69,21 +69,22 @@ type shared struct {
 	fairUse   *fairuse.Meter
 	// usage is nil if another Stack records the usage of tenants.
 	usage *usage.Metrics
-	audit *tenantaudit.Streams // nil for none
-	// required is that of the generation in force. Generations come one after the other.
+	audit *tenantaudit.Streams // nil if there are none
+	// required is the setting of the current snapshot. Snapshots replace each other one at a time.
 	required configv1alpha1.RequireTenant
-	// acceptsAdmins is that of the generation in force, too.
+	// acceptsAdmins belongs to the current snapshot too.
 	acceptsAdmins bool
-	// service is the section of the configuration at the start, and atStart has the section usage.
+	// service is the section service of the configuration at the start. atStart contains the
+	// section usage.
 	service *configv1alpha1.Service
 	atStart *configv1alpha1.Settings
-	// grantors says what a grantor may do itself.
+	// grantors decides what a grantor may do itself.
 	grantors authorizer.Authorizer
-	// isInForce reports whether a generation is the one that counts.
+	// isInForce reports whether a snapshot is the current one.
 	isInForce func(*generation) bool
 }
 
-// newShared returns what the generations of stack have in common.
+// newShared returns the state that the snapshots of stack share.
 func newShared(server Server, stack *Stack) (*shared, error) {
 	if server.Cluster == nil || server.Cluster.Owners() == nil {
 		return nil, errors.New("kubetenant: Config.Cluster is required")
@@ -135,7 +136,7 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	return of, nil
 }
 
-// observe counts an outcome, and tells whoever else wants to know.
+// observe records an outcome and calls the observer of the server.
 func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	s.decisions.observe(ctx, o)
 	if s.Observe != nil {
@@ -143,8 +144,8 @@ func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	}
 }
 
-// newGeneration returns the generation of a valid configuration. Its files are followed until ctx
-// ends or the generation is stopped.
+// newGeneration returns the snapshot of a valid configuration. It follows the files of the
+// configuration until ctx ends or the snapshot is stopped.
 func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Settings) (_ *generation, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -165,7 +166,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}
-	if required := config.Authorization.RequireTenant; required != of.required { // who is locked out already is no news
+	if required := config.Authorization.RequireTenant; required != of.required { // else, no further tenant is locked out
 		if err = of.cluster.checkRequired(required); err != nil {
 			return nil, err
 		}
@@ -173,7 +174,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	names, report := systemNames(config), of.report(ctx, g.files)
 	if g.revoked = of.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
 		changed := func(revoked *authn.Revocations) {
-			if of.isInForce(g) { // else it is told of when it is
+			if of.isInForce(g) { // swap reports the list of a snapshot that is not current yet
 				of.revocationsChanged(revoked)
 			}
 		}
@@ -208,7 +209,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	if ca := of.Authentication.ClientCA; ca != nil {
 		g.acceptsAdmins = acceptsAdmins(ca.CurrentCABundleContent(), config.Authentication.Sources, g.clientCAs)
 	}
-	if of.acceptsAdmins && !g.acceptsAdmins { // a start that locks out is noticed, and may be intended
+	if of.acceptsAdmins && !g.acceptsAdmins { // at the start, a lockout is visible and may be intended
 		return nil, errLockedOut
 	}
 	admission := &admissionParts{
@@ -231,7 +232,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	return g, nil
 }
 
-// warn logs what may not have the intended effect in a configuration, or not yet.
+// warn logs settings that may not have the intended effect, or that need a restart.
 func (s *shared) warn(ctx context.Context, config *configv1alpha1.Settings) {
 	for _, text := range config.Warnings() {
 		klog.FromContext(ctx).Info("The configuration may not have the intended effect", "warning", text)
@@ -263,7 +264,8 @@ func servingSettings(config *configv1alpha1.Settings) *configv1alpha1.Service {
 	return &service
 }
 
-// authenticate makes the authenticator of a generation whose boundary and revocations are there.
+// authenticate builds the authenticator of a snapshot. The boundary and the revocations of the
+// snapshot must exist.
 func (g *generation) authenticate(
 	ctx context.Context, of *shared, names *tenant.SystemNames, report reload.Report,
 ) error {
@@ -308,7 +310,7 @@ func (g *generation) authenticate(
 	return nil
 }
 
-// revocationsChanged is told of another list, which counts by then.
+// revocationsChanged handles a new list of revocations, which is already in effect.
 func (s *shared) revocationsChanged(revoked *authn.Revocations) {
 	s.endRevoked(revoked)
 	if s.Authentication.RevocationsChanged != nil {
@@ -316,20 +318,20 @@ func (s *shared) revocationsChanged(revoked *authn.Revocations) {
 	}
 }
 
-// endRevoked ends what is open of callers that are revoked. Who was not meant may open it again.
+// endRevoked ends the sessions of revoked callers. A caller that is not revoked can reconnect.
 func (s *shared) endRevoked(revoked *authn.Revocations) {
 	s.sessions.EndRevoked(func(c *authz.Caller) bool {
 		if c.Real != nil {
 			id, err := tenant.Of(c.Real)
 			if err != nil {
-				id = c.Tenant // a service account's, which impersonates within its tenant
+				id = c.Tenant // a service account that impersonates within its tenant
 			}
 			if revoked.MayCover(s.sourceTenant(id), c.Real) {
 				return true
 			}
 		}
 		if c.Source != nil {
-			// with none it may be covered by its name or credential
+			// Without a tenant, the caller may still be covered by its name or credential.
 			if id, _ := tenant.Of(c.Source); revoked.MayCover(id, c.Source) {
 				return true
 			}
@@ -339,7 +341,7 @@ func (s *shared) endRevoked(revoked *authn.Revocations) {
 	})
 }
 
-// sourceTenant returns a tenant as revocations name it.
+// sourceTenant returns the name of a tenant in revocations.
 func (s *shared) sourceTenant(id tenant.ID) tenant.ID {
 	if s.Authentication.SourceTenant == nil {
 		return id
@@ -347,7 +349,7 @@ func (s *shared) sourceTenant(id tenant.ID) tenant.ID {
 	return s.Authentication.SourceTenant(id)
 }
 
-// accepts returns what [authn.Chain] asks about credentials; nil where nobody knows.
+// accepts returns the function for [authn.Chain.Accepts], or nil if all credentials are accepted.
 func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
 	ofCluster, others := s.cluster.accepts(), s.Authentication.Accepts
 	switch {
@@ -361,8 +363,9 @@ func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
 	}
 }
 
-// systemNames are the names that only the system tenant's callers may bear, of the whole
-// configuration: what one source takes for the system's, no other may hand out.
+// systemNames returns the names that only callers of the system tenant may have. It covers all
+// sources, because a name that one source reserves for the system tenant may not come from another
+// source.
 func systemNames(config *configv1alpha1.Settings) *tenant.SystemNames {
 	names := config.Authorization.SystemSubjects.Names()
 	for _, src := range config.Authentication.Sources {
@@ -382,8 +385,9 @@ func groupResources(list []configv1alpha1.GroupResource) []schema.GroupResource 
 	return out
 }
 
-// Published returns the effective configuration, to be published (see
-// [cluster.PublishConfiguration]). The error is about a file beside it that cannot be read now.
+// Published returns the effective configuration for publication (see
+// [cluster.PublishConfiguration]). The error reports that a file that the configuration names
+// cannot be read.
 //
 // [cluster.PublishConfiguration]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster#PublishConfiguration
 func (s *Stack) Published() (*configv1alpha1.Published, error) {
@@ -392,7 +396,7 @@ func (s *Stack) Published() (*configv1alpha1.Published, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.shared.Authorization.RBAC == nil { // as where the server keeps RBAC to itself
+	if s.shared.Authorization.RBAC == nil { // the server uses its own RBAC evaluator
 		settings.Authorization.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream
 	}
 	p := &configv1alpha1.Published{Hash: g.hash, Settings: *settings}

@@ -22,8 +22,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestPublishedEvaluator: a server that keeps RBAC to itself publishes that, whatever its
-// configuration says: its own evaluator knows no binding's end.
+// TestPublishedEvaluator checks that a server that does not share its RBAC publishes the evaluator
+// Upstream, whatever its configuration specifies. The server's evaluator ignores the expiry of
+// bindings.
 func TestPublishedEvaluator(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -47,8 +48,8 @@ func TestPublishedEvaluator(t *testing.T) {
 	}
 }
 
-// TestDerivesRights: a server gives callers rights that follow from their Tenant only if our
-// evaluator alone decides about RBAC and the boundary is enforced.
+// TestDerivesRights checks when a server gives callers rights that follow from their Tenant. Only
+// our evaluator may evaluate RBAC, and the boundary must be enforced.
 func TestDerivesRights(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)

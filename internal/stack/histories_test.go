@@ -31,18 +31,18 @@ var (
 	historySeed  = flag.Uint64("histories.seed", 0, "the first of them")
 )
 
-// historyStep is a request, or something that happens to the server.
+// historyStep is a request or an event of the server.
 type historyStep struct {
-	Caller string `json:"caller,omitempty"` // tenant/user; empty: it happens to the server
+	Caller string `json:"caller,omitempty"` // tenant/user; empty for an event of the server
 	As     string `json:"as,omitempty"`
 	Verb   string `json:"verb"`
 	Target string `json:"target"`
 	Name   string `json:"name,omitempty"`
-	Label  string `json:"label,omitempty"` // the tenant's; "-" for none
+	Label  string `json:"label,omitempty"` // the tenant label; "-" for none
 }
 
-// other is the tenant whose steps are left out: what observed sees of a server must
-// be the same without them.
+// The tests remove the steps of the tenant other. The responses and watches of the tenant observed
+// must be the same without them.
 const (
 	observed = "a"
 	other    = "b"
@@ -52,7 +52,7 @@ func (s *historyStep) isBy(id string) bool { return strings.HasPrefix(s.Caller, 
 
 func makeStep(r *rand.Rand) historyStep {
 	pick := func(all ...string) string { return all[r.IntN(len(all))] }
-	if r.IntN(4) == 0 { // of the system's callers, or the server itself
+	if r.IntN(4) == 0 { // a step of a system caller or an event of the server
 		name := pick("web", "shop", "a--one", "b--one")
 		switch r.IntN(8) {
 		case 0:
@@ -116,7 +116,7 @@ func makeStep(r *rand.Rand) historyStep {
 			s.Verb = "delete"
 		}
 		if s.Verb == "delete" && caller == other && !strings.HasPrefix(namespace, other) {
-			s.Verb = "get" // a name that the system can give to somebody else then tells by that who had it
+			s.Verb = "get" // a free name would reveal its former owner
 		}
 	case 1: // all namespaces
 		s.Target = "/api/v1/configmaps"
@@ -130,7 +130,8 @@ func makeStep(r *rand.Rand) historyStep {
 		}
 	}
 	if s.Verb == "grant" || s.Verb == "revoke" {
-		// Only of what is the caller's own, and the other never lets the observed see anything.
+		// The caller may grant access only to its own namespaces. A grant of other to observed
+		// would be a legitimate difference.
 		s.Target, s.Label = pick(caller+"--one", caller+"--two"), pick("a", "b", "c")
 		if caller == other && s.Label == observed {
 			s.Label = "c"
@@ -155,8 +156,8 @@ var methods = map[string]string{
 	"deletecollection": "DELETE",
 }
 
-// play plays a history and returns what a tenant saw in it: the answers to its own requests, and
-// after each step that is not the other's what its watches showed, and whether they had ended.
+// play plays a history and returns what the tenant observed saw: the responses to its own requests
+// and the events and ends of its watches. The steps of other add no entries.
 func play(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []string {
 	t.Helper()
 	m := newMemory(t, settings)
@@ -198,7 +199,7 @@ func (s *historyStep) String() string {
 	return string(text)
 }
 
-// step makes one step and returns its answer.
+// step makes one step and returns its response.
 func (m *memory) step(s *historyStep) (string, *memoryWatch) {
 	switch s.Verb {
 	case "sync":
@@ -210,7 +211,7 @@ func (m *memory) step(s *historyStep) (string, *memoryWatch) {
 	case "later":
 		m.now = m.now.Add(40 * time.Minute)
 		for _, key := range []string{"a--one", "a--two", "b--one", "b--two", "c--one", "c--two"} {
-			m.stack.GrantChanged(key) // what is open would end at its own time
+			m.stack.GrantChanged(key) // otherwise, sessions would end by the real clock
 		}
 	case "grant", "revoke":
 		if owner, err := m.stack.NamespaceOwner(m.t.Context(), s.Target); err != nil || !s.isBy(owner.String()) {
@@ -245,14 +246,15 @@ func (m *memory) step(s *historyStep) (string, *memoryWatch) {
 	return "done", nil
 }
 
-// differs returns how what a tenant sees of a history is not the same without the other's steps.
+// differs returns the difference between what the tenant observed sees with and without the steps
+// of other.
 func differs(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) string {
 	t.Helper()
 	without := slices.DeleteFunc(slices.Clone(history), func(s historyStep) bool { return s.isBy(other) })
 	return cmp.Diff(play(t, settings, without), play(t, settings, history))
 }
 
-// shortest leaves out of a history what is not needed for the difference.
+// shortest removes the steps of a history that are not needed for the difference.
 func shortest(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []historyStep {
 	t.Helper()
 	for i := 0; i < len(history); {
@@ -294,9 +296,9 @@ func makeHistory(seed uint64) []historyStep {
 	return history
 }
 
-// TestHistories: whatever two tenants, a third and the system do, what one of the two sees is the
-// same without the other's steps, but for what the other grants it. What is found is shrunk, and
-// belongs into internal/stack/testdata/histories.
+// TestHistories checks random histories of two tenants, a third tenant and the system. The view of
+// observed must not depend on the steps of other, except for grants. A failing history is
+// shortened. Add it to internal/stack/testdata/histories.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	settings := historySettings(t, configv1alpha1.ModeEnforce)
@@ -320,7 +322,7 @@ func TestHistories(t *testing.T) {
 	workers.Wait()
 }
 
-// TestKeptHistories plays those that once told something.
+// TestKeptHistories plays histories that once failed.
 func TestKeptHistories(t *testing.T) {
 	files, err := filepath.Glob("testdata/histories/*.json")
 	if err != nil || len(files) == 0 {
@@ -346,7 +348,7 @@ func TestKeptHistories(t *testing.T) {
 	}
 }
 
-// TestHistoriesTell: without the boundary most histories tell the two apart.
+// TestHistoriesTell checks that most histories fail without the boundary.
 func TestHistoriesTell(t *testing.T) {
 	t.Parallel()
 	settings, found := historySettings(t, configv1alpha1.ModeShadow), 0

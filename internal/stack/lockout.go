@@ -21,10 +21,10 @@ var errLockedOut = errors.New("authentication.sources: the server would reject t
 	user.SystemPrivilegedGroup + ", which its client CA issues: the first x509 source with this CA must have system in " +
 	"tenants and " + user.SystemPrivilegedGroup + " in systemOrganizations")
 
-// acceptsAdmins reports whether certificates of the group system:masters, which the server's own
-// client CA issued, authenticate a caller of the system tenant. The first x509 source that has a
-// certificate of this CA decides, and without one the server's own authenticator does. bundles are
-// those of the x509 sources, in their order. The result is true if there is no such CA.
+// acceptsAdmins reports whether certificates of the group system:masters that the server's client
+// CA issued authenticate callers of the system tenant. The first x509 source that has a certificate
+// of this CA decides. If there is none, the server's own authenticator decides. bundles are those
+// of the x509 sources, in their order. The result is true if there is no such CA.
 func acceptsAdmins(ownCA []byte, sources []configv1alpha1.Source, bundles []func() []byte) bool {
 	own, err := cert.ParseCertsPEM(ownCA)
 	if err != nil {

@@ -42,27 +42,27 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// memory is an API server of Namespaces and ConfigMaps in memory, with a stack's filters and
-// plugins around it, where everybody may do everything that the boundary lets through. Its cache of
-// namespaces lags behind until it is synced, but for those that end: those are long in ending. One
-// goroutine uses it at a time.
+// memory is an in-memory API server of Namespaces and ConfigMaps with the filters and plugins of a
+// stack. Every caller may do everything that the boundary allows. Its cache of namespaces is
+// updated only by sync, except for namespaces that are being deleted, which stay so until finish.
+// One goroutine uses it at a time.
 type memory struct {
 	t          testing.TB
 	stack      *stack.Stack
 	server     http.Handler
 	settings   *configv1alpha1.Settings
 	cancel     context.CancelFunc
-	namespaces map[string]*corev1.Namespace // as the server has them
-	cached     map[string]*corev1.Namespace // as the informer has them
+	namespaces map[string]*corev1.Namespace // in the server
+	cached     map[string]*corev1.Namespace // in the informer's cache
 	objects    map[types.NamespacedName]*corev1.ConfigMap
 	watches    []*memoryWatch
 	grants     map[string]*grant.Grant
 	index      *grant.Index
 	now        time.Time
-	made       int // namespaces, for their UIDs
+	made       int // number of created namespaces, for their UIDs
 }
 
-// memoryWatch is what somebody has open, and has seen in it.
+// memoryWatch is an active watch with its events so far.
 type memoryWatch struct {
 	namespaces bool
 	namespace  string
@@ -99,8 +99,7 @@ func (m *memory) close() {
 	m.cancel()
 }
 
-// restart puts a new stack in place of the one before; what is open stays so, as
-// it does on another server.
+// restart replaces the stack. Active sessions continue, as they do on another server.
 func (m *memory) restart() {
 	if m.cancel != nil {
 		m.cancel()
@@ -160,14 +159,14 @@ func (m *memory) restart() {
 		&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}))
 }
 
-// sync lets the cache catch up.
+// sync updates the cache.
 func (m *memory) sync() {
 	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
 		m.see(name)
 	}
 }
 
-// see lets the cache catch up with one namespace.
+// see updates the cache for one namespace.
 func (m *memory) see(name string) {
 	is, exists := m.namespaces[name]
 	was, known := m.cached[name]
@@ -186,7 +185,7 @@ func (m *memory) see(name string) {
 	}
 }
 
-// finish ends the namespaces that are on their end.
+// finish deletes the namespaces that are being deleted.
 func (m *memory) finish() {
 	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
 		ns := m.namespaces[name]
@@ -211,8 +210,8 @@ func (m *memory) keys() []types.NamespacedName {
 	})
 }
 
-// grant makes, or without a tenant takes back, a grant to read and to watch the
-// ConfigMaps of a namespace.
+// grant creates a grant to read and to watch the ConfigMaps of a namespace. If to is empty, it
+// deletes the grant.
 func (m *memory) grant(namespace, to string) {
 	if g, found := m.grants[namespace+"/g"]; found && to == "" {
 		delete(m.grants, namespace+"/g")
@@ -236,11 +235,11 @@ func (m *memory) grant(namespace, to string) {
 	m.stack.GrantChanged(namespace)
 }
 
-// send sends a request and returns what came back; a watch goes on, and is returned.
+// send sends a request and returns the response. A watch continues and is returned.
 func (m *memory) send(caller, as, method, target string, o *corev1.ConfigMap) (string, *memoryWatch) {
 	var body []byte
 	if o != nil {
-		body, _ = json.Marshal(o) // of strings
+		body, _ = json.Marshal(o) // a ConfigMap of strings always encodes
 	}
 	ctx, stop := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	r := httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(string(body)))
@@ -274,10 +273,10 @@ func (m *memory) send(caller, as, method, target string, o *corev1.ConfigMap) (s
 	}
 }
 
-// openedKey is where a watch says that it is open.
+// openedKey is the context key of the channel that a watch closes after it has started.
 type openedKey struct{}
 
-// serve is the API itself.
+// serve handles the requests of the API.
 func (m *memory) serve(w http.ResponseWriter, r *http.Request) {
 	info, _ := request.RequestInfoFrom(r.Context())
 	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
@@ -335,7 +334,7 @@ func (m *memory) list(info *request.RequestInfo, selector labels.Selector) []str
 	return lines
 }
 
-// watch shows what is there, and then what happens, until it ends.
+// watch records the current objects and then all events until it ends.
 func (m *memory) watch(ctx context.Context, info *request.RequestInfo, selector labels.Selector) {
 	w := &memoryWatch{
 		namespaces: info.Resource == "namespaces",
@@ -351,7 +350,7 @@ func (m *memory) watch(ctx context.Context, info *request.RequestInfo, selector 
 	<-ctx.Done()
 }
 
-// tell tells who watches.
+// tell sends an event to all matching watches.
 func (m *memory) tell(event string, o metav1.Object) {
 	_, isNamespace := o.(*corev1.Namespace)
 	for _, w := range m.watches {

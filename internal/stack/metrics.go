@@ -16,12 +16,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// decisionMetrics count what the boundary decides. Safe for concurrent use.
+// decisionMetrics count the decisions of the boundary. Safe for concurrent use.
 type decisionMetrics struct {
 	decisions, requests, denials, gates, overLimits *metrics.CounterVec
 
-	byOutcome sync.Map // of outcome to metrics.CounterMetric
-	byTenant  sync.Map // of tenant.ID to *tenantCounters
+	byOutcome sync.Map // maps outcome to metrics.CounterMetric
+	byTenant  sync.Map // maps tenant.ID to *tenantCounters
 
 	// exists reports whether a tenant has a Tenant or a namespace. If nil, every tenant does.
 	exists func(tenant.ID) bool
@@ -29,7 +29,7 @@ type decisionMetrics struct {
 	usage *usage.Recorder
 
 	mu    sync.Mutex
-	max   int // tenants counted by name
+	max   int // number of tenants with metrics of their own
 	named map[tenant.ID]bool
 }
 
@@ -43,7 +43,8 @@ type tenantCounters struct {
 	requests, denials metrics.CounterMetric
 }
 
-// Labels of callers that are not counted by name. No tenant is named so: a name holds no blank.
+// Labels of callers without metrics of their own. No tenant has such a name, because names contain
+// no parentheses.
 const (
 	otherTenants = "(others)"
 	noTenant     = "(none)"
@@ -88,14 +89,15 @@ func (m *decisionMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.decisions, m.requests, m.denials, m.gates, m.overLimits}
 }
 
-// limit sets how many tenants are counted by name. Those that are already go on being.
+// limit sets the number of tenants with metrics of their own. It does not remove the metrics of
+// existing tenants.
 func (m *decisionMetrics) limit(tenants int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.max = tenants
 }
 
-// observe counts an outcome.
+// observe records an outcome.
 func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	key := outcome{o.Verdict, o.Reason}
 	counter, ok := m.byOutcome.Load(key)
@@ -118,7 +120,7 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	}
 }
 
-// limited records a request that was refused because of a limit of fair use.
+// limited records a request that was rejected because of a limit of fair use.
 func (m *decisionMetrics) limited(id tenant.ID, limit string) {
 	m.overLimits.WithLabelValues(m.tenant(id).label, limit).Inc()
 	if m.usage != nil {
@@ -126,8 +128,8 @@ func (m *decisionMetrics) limited(id tenant.ID, limit string) {
 	}
 }
 
-// tenant returns the counters of a tenant. A tenant that does not exist is not counted by name,
-// since callers could invent any number of names.
+// tenant returns the counters of a tenant. A tenant that does not exist has no metrics of its own,
+// because callers could invent any number of names.
 func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
 	if found, ok := m.byTenant.Load(id); ok {
 		return found.(*tenantCounters)
@@ -140,7 +142,7 @@ func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
 	label := noTenant
 	if !id.IsZero() {
 		if len(m.named) >= m.max || m.exists != nil && !m.exists(id) {
-			return m.countersOf(otherTenants) // not kept: the tenant may exist later
+			return m.countersOf(otherTenants) // not stored, because the tenant may exist later
 		}
 		label = id.String()
 		m.named[id] = true
@@ -154,7 +156,7 @@ func (m *decisionMetrics) countersOf(label string) *tenantCounters {
 	return &tenantCounters{label, m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
 }
 
-// namespaceEvents calls forget after the last namespace of a tenant may be gone.
+// namespaceEvents calls forget after the last namespace of a tenant may have been deleted.
 type namespaceEvents struct {
 	cache.ResourceEventHandler
 	forget func()
@@ -175,7 +177,7 @@ func (e *namespaceEvents) OnDelete(obj any) {
 }
 
 // forget deletes the series of tenants that no longer exist. It is called after a namespace or a
-// Tenant is gone.
+// Tenant was deleted.
 func (m *decisionMetrics) forget() {
 	if m.exists == nil {
 		return

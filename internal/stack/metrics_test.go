@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestARefusedConfiguration leaves the limit of tenants that are counted by name as it is.
+// TestARefusedConfiguration checks that a rejected configuration does not change the number of
+// tenants with metrics of their own.
 func TestARefusedConfiguration(t *testing.T) {
 	config := func(limit int, sources ...configv1alpha1.Source) *configv1alpha1.Settings {
 		t.Helper()
@@ -56,8 +57,8 @@ func TestARefusedConfiguration(t *testing.T) {
 	}
 }
 
-// TestTenantMetricsAreBounded: however many tenants there are, and however many callers at once, no
-// more than the limit have metrics of their own, and every request is counted once.
+// TestTenantMetricsAreBounded checks that the number of tenants with metrics stays within the limit,
+// even with many concurrent callers. Every request is counted once.
 func TestTenantMetricsAreBounded(t *testing.T) {
 	const tenants, limit, each = 50, 10, 20
 	m := newDecisionMetrics(nil)
@@ -100,7 +101,7 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 		sums["kubetenant_tenant_denials_total"] != tenants*each/2+1 {
 		t.Errorf("counted %v", sums)
 	}
-	if n := labels["kubetenant_tenant_requests_total"]; n != limit+2 { // others, and none
+	if n := labels["kubetenant_tenant_requests_total"]; n != limit+2 { // the others, and callers without a tenant
 		t.Errorf("%d tenants have metrics", n)
 	}
 	if _, err := testutil.GetCounterMetricValue(m.requests.WithLabelValues(otherTenants)); err != nil {
@@ -139,9 +140,9 @@ func TestDecisionsHaveCodes(t *testing.T) {
 	}
 }
 
-// TestTenantMetricsEnd: a tenant is counted by name only while it has a Tenant or a namespace,
-// so that throwaway tenants and names that callers choose leave no series behind and take no
-// place from other tenants.
+// TestTenantMetricsEnd checks that a tenant has metrics of its own only while it has a Tenant or a
+// namespace. Short-lived tenants and invented names therefore leave no series behind and displace
+// no other tenants.
 func TestTenantMetricsEnd(t *testing.T) {
 	namespaces := map[string][]string{}
 	known := &clusterParts{namespaces: &lookuptest.Namespaces{Owned: func(id tenant.ID) ([]string, error) {

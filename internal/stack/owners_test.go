@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// writable returns the resources that a tenant's caller may write, by their kinds: those of its own
-// tenant outside namespaces, Namespaces, all built-in kinds in namespaces and a custom one.
+// writable returns the resources that a tenant's caller may write, by kind. They are the tenant's
+// own cluster-scoped resources, Namespaces, all built-in namespaced kinds and a custom kind.
 func writable(t *testing.T) map[schema.GroupVersionKind]schema.GroupVersionResource {
 	t.Helper()
 	all := map[schema.GroupVersionKind]schema.GroupVersionResource{

@@ -37,20 +37,21 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// admissionParts are what plugins are made with.
+// admissionParts are the dependencies of plugins.
 type admissionParts struct {
 	cluster *clusterParts
 	subject plugins.SubjectFunc
 	names   *tenant.SystemNames
 	now     func() time.Time
-	// denies is the boundary's, see [authz.Boundary.Denies]; gates counts by mode what comes of it.
+	// denies is [authz.Boundary.Denies]. gates is the metric of its denials by mode.
 	denies func(context.Context, authorizer.Attributes) string
 	gates  *metrics.CounterVec
-	// grantors says what a grantor may do itself.
+	// grantors decides what a grantor may do itself.
 	grantors authorizer.Authorizer
 }
 
-// gated returns what counts a write that TenantGate refuses, or would.
+// gated returns the function that records a write that TenantGate rejects, or would reject in
+// Enforce mode.
 func (p *admissionParts) gated(mode configv1alpha1.GateMode) func() {
 	return func() { p.gates.WithLabelValues(string(mode)).Inc() }
 }
@@ -100,7 +101,7 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(o.grant())},
 		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(o.attribution())},
 		{Name: binding.Name, Setting: "admission.binding", Interface: binding.New(o.binding())},
-		// These two check what the plugins above put into pods and what they changed.
+		// These two check what the preceding plugins have changed in pods.
 		{Name: placement.Name, Setting: "admission.placement", Interface: placement.New(o.placement())},
 		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(o.policy())},
 		{Name: label.Name, Interface: label.New(owner)},
@@ -120,7 +121,7 @@ func checkDefaultQuota(c *configv1alpha1.Quota) error {
 		switch {
 		case len(quota.Resources(name)) == 0:
 			return fmt.Errorf("admission.quota.default[%s]: no object uses this resource", name)
-		case name == quota.NamespaceCount: // who has none yet has no quota that could be counted
+		case name == quota.NamespaceCount: // a tenant without namespaces has no quota that could count them
 			return fmt.Errorf("admission.quota.default[%s]: set spec.namespaces.max of each Tenant instead", name)
 		}
 	}

@@ -18,15 +18,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// gives reports whether a template or a Publication gives an object in a namespace.
+// gives reports whether a template or a Publication provides an object in a namespace.
 func (o *pluginOptions) gives(
 	ctx context.Context, namespace string, resource schema.GroupResource, name string,
 ) (bool, error) {
 	return o.cluster.gives(ctx, o.rules, namespace, resource, name)
 }
 
-// copied reports whether the configuration allows to publish objects of a resource, besides the
-// built-in kinds.
+// copied reports whether the configuration allows Publications of objects of a resource. It does
+// not include the built-in kinds.
 func (o *pluginOptions) copied(resource schema.GroupResource) bool {
 	for i := range o.rules.Kinds {
 		if k := &o.rules.Kinds[i]; k.Resource == resource.Resource && k.Kind.Group == resource.Group {
@@ -41,8 +41,8 @@ func (o *pluginOptions) mayBeManaged(resource schema.GroupResource) bool {
 	return managed.MayBeManaged(resource) || o.copied(resource)
 }
 
-// publishing returns what TenantManaged checks Publications with, or nil if the cluster's objects
-// cannot be read.
+// publishing returns the settings with which TenantManaged checks Publications, or nil if the
+// cluster's objects cannot be read.
 func (o *pluginOptions) publishing() *managed.Publishing {
 	if o.cluster.tenants == nil || o.cluster.objects == nil {
 		return nil
@@ -137,8 +137,8 @@ func (o *pluginOptions) publishedContent(ctx context.Context, u *unstructured.Un
 	return out, nil
 }
 
-// isPublished reports whether the configuration allows to publish objects of a kind, besides the
-// built-in kinds.
+// isPublished reports whether the configuration allows Publications of objects of a kind. It does
+// not include the built-in kinds.
 func (g *generation) isPublished(kind schema.GroupKind) bool {
 	for _, k := range g.config.Admission.Publication.Kinds {
 		if k.Group == kind.Group && k.Kind == kind.Kind {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// TestReasonsAreTheServersOwn: where nothing allows, the reasons and errors read as those of
-// upstream's server, whose authorizers are all in one union.
+// TestReasonsAreTheServersOwn checks the reasons and errors of requests that no authorizer allows.
+// They read as those of the upstream server, which has all authorizers in one union.
 func TestReasonsAreTheServersOwn(t *testing.T) {
 	says := func(d authorizer.Decision, reason string, err error) authorizer.Authorizer {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -31,7 +31,7 @@ func TestReasonsAreTheServersOwn(t *testing.T) {
 			} {
 				for _, err := range []error{nil, errors.New("away")} {
 					node, rbac := says(nodes, reasons[0], nil), says(rbacs, reasons[1], err)
-					if nodes == authorizer.DecisionDeny { // upstream's has no opinion of what it does not allow
+					if nodes == authorizer.DecisionDeny { // upstream's node authorizer never denies
 						continue
 					}
 					upstream, problem := union.New(named("node", node), named("rbac", rbac))
@@ -51,14 +51,14 @@ func TestReasonsAreTheServersOwn(t *testing.T) {
 					}
 					d, reason, got := upstream.Authorize(t.Context(), authorizer.AttributesRecord{})
 					d2, reason2, got2 := ours.Authorize(t.Context(), authorizer.AttributesRecord{})
-					if rbacs == authorizer.DecisionDeny { // as only a limit of ours makes it: nobody is asked then
+					if rbacs == authorizer.DecisionDeny { // caused by a limited binding only, which ends the chain
 						if d2 != rbacs {
 							t.Errorf("%v, what RBAC denies", d2)
 						}
 						continue
 					}
 					if d == authorizer.DecisionAllow && d2 == d {
-						continue // which of two allows is not told
+						continue // either authorizer may allow the request
 					}
 					if d != d2 || reason != reason2 || (got == nil) != (got2 == nil) || got != nil && got.Error() != got2.Error() {
 						t.Errorf("%v %q %v, upstream's %v %q %v", d2, reason2, got2, d, reason, got)

@@ -18,21 +18,22 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// reloadMetrics show which configuration is in force, and whether the files on disk are in force
-// too. Safe for concurrent use.
+// reloadMetrics show the current configuration and whether the files on disk are in effect. Safe
+// for concurrent use.
 type reloadMetrics struct {
 	reloads           *metrics.CounterVec
 	info              *metrics.GaugeVec
 	successful, since *metrics.GaugeVec
 
 	mu sync.Mutex
-	// own are the files that outlive a generation, further those that the owner of the Stack follows,
-	// and generation those that the generation in force follows. Only these files have series.
+	// own are the files that outlive a snapshot. further are the files that the owner of the Stack
+	// follows. generation are the files that the current snapshot follows. Only these files have
+	// series.
 	own, further, generation *fileStates
 }
 
 // fileStates are the states of the files that one owner follows. A file that has not changed since
-// its owner began has no state: its content is in force.
+// its owner began has no state, and its content is in effect.
 type fileStates struct {
 	began time.Time
 	of    map[string]fileState
@@ -80,7 +81,7 @@ func (m *reloadMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.reloads, m.info, m.successful, m.since}
 }
 
-// inForce shows that a generation is in force, with the states of its files.
+// inForce records a snapshot and the states of its files after it took effect.
 func (m *reloadMetrics) inForce(g *generation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +91,7 @@ func (m *reloadMetrics) inForce(g *generation) {
 	m.show()
 }
 
-// follows replaces the files that the owner of the Stack follows. Their content is in force. The
+// follows replaces the files that the owner of the Stack follows. Their content is in effect. The
 // configuration keeps the state of its last reload.
 func (m *reloadMetrics) follows(config string, files []string) {
 	m.mu.Lock()
@@ -131,7 +132,8 @@ func (m *reloadMetrics) count(files *fileStates, path string, err error) {
 	m.show()
 }
 
-// show sets the series of all files that are followed, and of no others. m.mu is held.
+// show sets the series of all files that are followed and deletes all others. The caller must hold
+// m.mu.
 func (m *reloadMetrics) show() {
 	m.successful.Reset()
 	m.since.Reset()
@@ -150,15 +152,15 @@ func (m *reloadMetrics) show() {
 	}
 }
 
-// hashOf tells configurations apart, whatever their files look like.
+// hashOf returns a hash of the effective configuration. The format of the files has no effect.
 func hashOf(config *configv1alpha1.Settings) (string, error) {
 	data, err := json.Marshal(config)
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:6]), err
 }
 
-// report returns a function that logs and records new versions of the files of an owner; nil for files that
-// outlive a generation.
+// report returns a function that logs and records new versions of the files of an owner. files is
+// nil for files that outlive a snapshot.
 func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	return func(path string, err error) {
 		s.reloads.count(files, path, err)
@@ -170,12 +172,12 @@ func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	}
 }
 
-// Follows names, for metrics, the configuration that the owner of the Stack follows, and further files
-// whose content is in force now. These replace the further files of earlier calls.
+// Follows sets, for metrics, the configuration and the further files that the owner of the Stack
+// follows. Their content is in effect now. These replace the further files of earlier calls.
 func (s *Stack) Follows(config string, files ...string) { s.shared.reloads.follows(config, files) }
 
-// Reloaded logs and records a new version of a file that the owner of the Stack follows: err is nil if
-// the version took effect.
+// Reloaded logs and records a new version of a file that the owner of the Stack follows. err is nil
+// if the version took effect.
 func (s *Stack) Reloaded(ctx context.Context, path string, err error) {
 	s.shared.report(ctx, nil)(path, err)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// lastReload returns the metric of a file in dir; false without a series.
+// lastReload returns the metric of a file in dir. It returns false if there is no series.
 func lastReload(t *testing.T, registry metrics.KubeRegistry, name, path string) (float64, bool) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -37,7 +37,7 @@ func lastReload(t *testing.T, registry metrics.KubeRegistry, name, path string) 
 	return 0, false
 }
 
-// TestLastReload: a metric shows whether the file on disk is in effect, for as long as it is not.
+// TestLastReload checks that a metric shows whether the file on disk is in effect.
 func TestLastReload(t *testing.T) {
 	dir := t.TempDir()
 	path, tokens := filepath.Join(dir, "tenancy.yaml"), filepath.Join(dir, "tokens.csv")
@@ -103,8 +103,8 @@ func TestLastReload(t *testing.T) {
 	}
 }
 
-// TestAReloadThatLocksOut: a new version of the configuration is rejected if no caller could use the
-// certificates of the cluster's admins afterwards.
+// TestAReloadThatLocksOut checks that a new version of the configuration is rejected if no caller
+// could use the certificates of the cluster's admins with it.
 func TestAReloadThatLocksOut(t *testing.T) {
 	own, other := authority(t, "own"), authority(t, "other")
 	content, err := dynamiccertificates.NewStaticCAContent("own", []byte(own))
@@ -172,8 +172,8 @@ func TestAReloadThatLocksOut(t *testing.T) {
 	}
 }
 
-// TestTheSectionServiceIsReadAtTheStart: the log reports that a new version of the section has no effect
-// yet. It does not report a setting that does take effect.
+// TestTheSectionServiceIsReadAtTheStart checks that a warning reports a new version of the section
+// that needs a restart. There is no warning for a setting that takes effect.
 func TestTheSectionServiceIsReadAtTheStart(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)

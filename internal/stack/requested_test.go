@@ -47,8 +47,9 @@ func requesting(t *testing.T) *stack.Stack {
 	return stack
 }
 
-// served lets a stack and a cluster judge a write as a server does, and returns the refusal. cluster is
-// what the cluster's plugins add, and webhook what a webhook adds, after which all plugins run again.
+// served runs a write through the plugins of a stack and of a cluster, as a server does, and
+// returns the rejection. cluster and webhook change the object like the cluster's plugins and a
+// webhook. After the webhook, all plugins run again.
 func served(
 	ctx context.Context, of []stack.Plugin, a admission.Attributes, cluster, webhook func(runtime.Object),
 ) error {
@@ -142,7 +143,7 @@ func TestRequested(t *testing.T) {
 				t.Errorf("%s by %s: %v, want %q", name, method, err, c.refused)
 			}
 		}
-		// Without the first plugin, the cluster's changes are taken for the client's.
+		// Without the first plugin, the plugins attribute the cluster's changes to the client.
 		var err error
 		inRequest(stack, http.MethodPost, func(ctx context.Context) {
 			err = served(ctx, stack.Admission[1:], writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
@@ -172,7 +173,8 @@ func writeBy(is, was runtime.Object) admission.Attributes {
 		false, caller)
 }
 
-// TestRequestedIdentity checks that the identity of an object stays if only a webhook changes it.
+// TestRequestedIdentity checks that the identity of an object does not change if only a webhook
+// changes the object.
 func TestRequestedIdentity(t *testing.T) {
 	stack := requesting(t)
 	const bobs = `{"user":"bob","tenant":"acme"}`

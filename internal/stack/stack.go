@@ -1,11 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stack builds what a server uses from a TenancyConfiguration: an authenticator, an
-// authorizer and admission plugins that know tenants. It follows the configuration file and the
-// files that it names, and replaces its snapshot of the configuration as a whole.
+// Package stack builds the authenticator, the authorizer and the admission plugins of a server from
+// a TenancyConfiguration. It follows the configuration file and the files that it names, and
+// replaces its snapshot of the configuration as a whole.
 //
-// Package kubetenant is the public part of it.
+// Package kubetenant is the public API of this package.
 package stack
 
 import (
@@ -39,90 +39,94 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Server is what a server lends to the stack, by concern.
+// Server is what a server passes to its stack.
 type Server struct {
 	Authentication Authentication
 	Authorization  Authorization
-	// Cluster is the state of the cluster (required).
+	// Cluster is the state of the cluster. It is required.
 	Cluster lookup.Cluster
 	// Stale reports whether the state of the cluster is too old to decide requests of tenants, see
-	// [authz.Options]. If nil, it never is.
+	// [authz.Options]. If nil, it is never too old.
 	Stale func() bool
 
-	// Observe is told of each decision of the boundary, see [authz.Options]. Nil for nobody.
+	// Observe is called for each decision of the boundary, see [authz.Options]. It may be nil.
 	Observe func(context.Context, authz.Outcome)
-	// Refused receives the tenant of each request that exceeds a limit, and the name of the limit. If nil,
-	// the metrics of the Stack contain the request.
+	// Refused receives the tenant of each request that exceeds a limit, and the name of the limit.
+	// If nil, the metrics of the Stack contain the request.
 	Refused func(id tenant.ID, limit string)
-	// Streams records a watch or another stream of a tenant until ended is called, if another Stack records
-	// the usage of tenants for this one. Set it with Observe and Refused.
+	// Streams records a watch or another stream of a tenant until ended is called, if another Stack
+	// records the usage of tenants for this one. Set it with Observe and Refused.
 	Streams func(id tenant.ID) (ended func())
-	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, the Tenants
-	// and namespaces of Cluster decide. Set it with Decided.
+	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, the
+	// Tenants and namespaces of Cluster decide. Set it with Decided.
 	Exists func(tenant.ID) bool
-	// Register registers metrics, as legacyregistry.Register does. Nil for none.
+	// Register registers metrics, as legacyregistry.Register does. If nil, no metrics are
+	// registered.
 	Register func(metrics.Registerable) error
-	// Now is the clock; nil means time.Now.
+	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
-// Authentication is what a server has of its own to authenticate with.
+// Authentication configures the authentication of a server.
 type Authentication struct {
-	// Credentials are those that the stack is shown.
+	// Credentials are the kinds of credentials that callers present to the stack.
 	Credentials Credentials
-	// Authenticator is the server's own chain, asked last. Nil for none.
+	// Authenticator is the server's own chain. It is called last. It may be nil.
 	Authenticator authenticator.Request
-	// APIAudiences are the server's own.
+	// APIAudiences are the audiences of the server.
 	APIAudiences authenticator.Audiences
-	// RequestHeader is the server's trust in front proxies. Nil for none.
+	// RequestHeader configures the front proxies that the server trusts. It may be nil.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
-	// ClientCA are the server's own client authorities. Nil for none.
+	// ClientCA contains the client CAs of the server. It may be nil.
 	ClientCA dynamiccertificates.CAContentProvider
-	// ServiceAccountIssuers are the server's own, which no other source may claim.
+	// ServiceAccountIssuers are the issuers of the server. No other source may use them.
 	ServiceAccountIssuers []string
-	// TokenObjects are the live objects that tokens of service accounts are bound to. Nil: such tokens
-	// count until they expire, whatever becomes of the objects.
+	// TokenObjects returns the live objects that service account tokens are bound to. If nil, such
+	// a token is valid until it expires, even if its objects are deleted.
 	TokenObjects serviceaccount.Objects
-	// Accepts is asked beside Cluster.Tenants whether a credential counts, see [authn.Chain]: by who
-	// authenticates for several clusters. Nil accepts all.
+	// Accepts reports whether a credential is valid, see [authn.Chain]. It is called in addition to
+	// Cluster.Tenants, and is meant for a server that authenticates for several clusters. If nil,
+	// all credentials are accepted.
 	//
 	// [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
-	// Revocations are what another Stack follows, which calls EndRevoked on this one for each new
-	// version of them: a caller whom that one knows no more must not be known here a moment longer,
-	// nor the other way round. Nil: the Stack follows the file of its configuration.
+	// Revocations returns the revocations of another Stack, which calls EndRevoked on this Stack
+	// for each new version. A caller that one Stack has revoked must be revoked here at the same
+	// time. If nil, the Stack follows the file of its configuration.
 	Revocations func() *authn.Revocations
-	// RevocationsChanged is told of each version of the file that the Stack follows, and of another
-	// file's, when it counts and the Stack's own sessions have ended. Nil for nobody.
+	// RevocationsChanged is called for each version of the revocations that takes effect, after the
+	// Stack's own sessions have ended. This includes the content of another file. It may be nil.
 	RevocationsChanged func(*authn.Revocations)
-	// SourceTenant returns the tenant as revocations name it that this server knows by
-	// another name. Nil: by the same.
+	// SourceTenant returns the name by which revocations know a tenant, if it differs from the name
+	// at this server. If nil, the names are the same.
 	SourceTenant func(tenant.ID) tenant.ID
-	// Reviewed knows whose the tokens are that tenants' callers review. Nil: the
-	// Stack's own Authenticator does.
+	// Reviewed authenticates the tokens in TokenReviews of tenants' callers. Defaults to the
+	// Stack's own Authenticator.
 	Reviewed authenticator.Request
-	// LegacyTokenUsed is told of the Secret of each legacy token that is used. Nil for nobody.
+	// LegacyTokenUsed is called with the Secret of each legacy token that is used. It may be nil.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 }
 
-// Stack is what a server puts in place of its own. It is safe for concurrent use.
+// Stack replaces the authentication, authorization and admission of a server. It is safe for
+// concurrent use.
 type Stack struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	RuleResolver  authorizer.RuleResolver
-	// Grantors says what a grantor may do itself.
+	// Grantors decides what a grantor may do itself.
 	Grantors authorizer.Authorizer
-	// Admission are the plugins, in their order.
+	// Admission contains the plugins in their order.
 	Admission []Plugin
-	// ClientCA are the authorities of the x509 sources, to be advertised in TLS handshakes.
+	// ClientCA contains the authorities of the x509 sources, for TLS handshakes.
 	ClientCA dynamiccertificates.CAContentProvider
 
 	current atomic.Pointer[generation]
 	shared  *shared
 }
 
-// New returns the stack of a configuration, which it defaults and validates. The files that it
-// names are followed until ctx ends. The error says which source, file, line or field is wrong.
+// New returns the stack of a configuration, which it defaults and validates. It follows the files
+// that the configuration names until ctx ends. The error names the invalid source, file, line or
+// field.
 func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*Stack, error) {
 	complete, err := config.Complete()
 	if err != nil {
@@ -140,8 +144,8 @@ func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*
 	return stack.begin(of, g), nil
 }
 
-// Open is [New] with the configuration file at path, which is followed too: a new version takes
-// effect as a whole or, where anything in it is wrong, not at all.
+// Open is [New] with the configuration file at path, which it follows too. A new version takes
+// effect as a whole. A version with an error has no effect.
 func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 	stack := &Stack{}
 	of, err := newShared(server, stack)
@@ -169,9 +173,9 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 	return stack, nil
 }
 
-// Prepare is for who holds several stacks by one configuration: it returns what makes a new version
-// of that, which is complete, count in this one. Of commit and discard one MUST be called, once,
-// and no other Prepare before.
+// Prepare prepares a new version of a configuration that several stacks share. The configuration
+// MUST be complete. commit makes the version take effect in this stack, and discard drops it. The
+// caller MUST call exactly one of them, once, before the next Prepare.
 func (s *Stack) Prepare(ctx context.Context, config *configv1alpha1.Settings) (commit, discard func(), err error) {
 	g, err := newGeneration(ctx, s.shared, config)
 	if err != nil {
@@ -180,9 +184,9 @@ func (s *Stack) Prepare(ctx context.Context, config *configv1alpha1.Settings) (c
 	return func() { s.swap(g) }, g.stop, nil
 }
 
-// Check reads the configuration at path and every file that it names, as [Open] would, and follows
-// none of them; or a file of kind Revocation by itself. What the server itself must bring is not
-// looked at, and no identity provider is asked anything.
+// Check reads the configuration at path and every file that it names, as [Open] does, but does not
+// follow them. It also checks a file of kind Revocation. It does not check the settings of the
+// server, and it sends no requests to identity providers.
 func Check(ctx context.Context, path string) error {
 	if _, is, err := configv1alpha1.LoadRevocation(path); is {
 		return err
@@ -208,7 +212,7 @@ func Check(ctx context.Context, path string) error {
 	return nil
 }
 
-// noProxy stands in for a server's trust in front proxies.
+// noProxy returns a placeholder for the front proxies that a server trusts.
 func noProxy() *authenticatorfactory.RequestHeaderConfig {
 	anybody := headerrequest.StaticStringSlice{"-"}
 	return &authenticatorfactory.RequestHeaderConfig{
@@ -221,7 +225,7 @@ func noProxy() *authenticatorfactory.RequestHeaderConfig {
 	}
 }
 
-// begin makes s the stack of its first generation.
+// begin completes s with its first snapshot.
 func (s *Stack) begin(of *shared, g *generation) *Stack {
 	s.shared, s.ClientCA, s.Grantors = of, of.clientCAs, of.grantors
 	s.swap(g)
@@ -231,23 +235,23 @@ func (s *Stack) begin(of *shared, g *generation) *Stack {
 	return s
 }
 
-// ServiceAccountTenant returns the tenant of the service accounts of a namespace, for
-// whoever issues their tokens. The error wraps [tenant.ErrInvalid] where they are nobody's,
-// or says that the lookup failed.
+// ServiceAccountTenant returns the tenant of the service accounts of a namespace. An issuer of
+// their tokens calls it. The error wraps [tenant.ErrInvalid] if the accounts have no tenant. Any
+// other error means that the lookup failed.
 func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.current.Load().boundary.Subjects.OfServiceAccounts(ctx, namespace)
 }
 
-// Subject returns the tenant of an authenticated user and the rule by which it is, see
-// [authz.Subjects.ByRule]. It is for whoever explains a decision.
+// Subject returns the tenant of an authenticated user and the rule that determined it, see
+// [authz.Subjects.ByRule]. Use it to explain a decision.
 func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.SubjectRule, error) {
 	return s.current.Load().boundary.Subjects.ByRule(ctx, u)
 }
 
-// NamespaceOwner returns the tenant that owns a namespace: the system tenant where it has no
-// label, the zero ID where it is nobody's or does not exist. An error means that it is not
-// known. It is for admission and controllers, who ask for namespaces that are named by
-// requests already authorized.
+// NamespaceOwner returns the tenant that owns a namespace. It returns the system tenant if the
+// namespace has no label, and the zero ID if the namespace is unowned or does not exist. An error
+// means that the owner is unknown. Admission and controllers use it. The namespace MUST come from a
+// request that was already authorized.
 func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.current.Load().boundary.Owners.Certain(ctx, namespace)
 }
@@ -261,24 +265,24 @@ func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 	})
 }
 
-// WithTenant is the innermost filter, see [authz.WithTenant]. It also applies the limits of fair use
-// that [Stack.AdmitRequest] has not applied to a request.
+// WithTenant is the innermost filter, see [authz.WithTenant]. It also applies the limits of fair
+// use that [Stack.AdmitRequest] has not applied to a request.
 func (s *Stack) WithTenant(next http.Handler) http.Handler {
 	return s.withFairUse(authz.WithTenant(s.withAudit(s.withPlugins(s.withReviews(next))), s.shared.sessions))
 }
 
-// FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants
-// have open in a namespace ends with its owner.
+// FollowNamespaces returns the handler that a Namespace informer must call. It ends the sessions of
+// tenants in a namespace that changes its owner.
 func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
 	return &namespaceEvents{s.shared.sessions.Follow(s.shared.cluster.owners.OwnerOf), s.shared.decisions.forget}
 }
 
-// GrantChanged must be called when a grant in a namespace allows something else than before, so
-// that what it has let in ends.
+// GrantChanged must be called after the permissions of the grants in a namespace change. It ends
+// the sessions that the grants had allowed.
 func (s *Stack) GrantChanged(namespace string) { s.shared.sessions.EndExcepted(namespace) }
 
-// ReadsContent reports whether plugins look at more of the objects of a kind than their metadata,
-// where the kind is none of Kubernetes' own: for who gives room to what they are read into.
+// ReadsContent reports whether plugins read more than the metadata of the objects of a kind. It
+// covers only kinds that are not built into Kubernetes. A cache uses it to decide what to store.
 func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
 	_, described := g.described[kind]
@@ -291,14 +295,14 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 // Tenant, without a binding. If it does, the ClusterRoles of those rights must exist.
 func (s *Stack) DerivesRights() bool { return s.current.Load().derivesRights }
 
-// SharedClusterResources returns the cluster-scoped resources that every tenant may read. The caller
-// MUST NOT change the slice.
+// SharedClusterResources returns the cluster-scoped resources that every tenant may read. The
+// caller MUST NOT change the slice.
 func (s *Stack) SharedClusterResources() []schema.GroupResource {
 	return s.current.Load().boundary.Shared
 }
 
-// SyncedKeystone returns the source whose projects the cluster follows, or nil if there is none. The
-// caller MUST NOT change it.
+// SyncedKeystone returns the source whose projects the cluster follows, or nil if there is none.
+// The caller MUST NOT change it.
 func (s *Stack) SyncedKeystone() *configv1alpha1.Source {
 	return s.current.Load().config.SyncedKeystone()
 }
@@ -308,31 +312,32 @@ func (s *Stack) PublicationRules() *publication.Rules {
 	return publication.RulesOf(&s.current.Load().config.Admission.Publication, s.shared.cluster.isNamespaced)
 }
 
-// DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
+// DefaultQuota returns the limits of tenants without their own quota. The list is empty if there
+// are none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
 // Decided records, in the metrics of this Stack, a decision of another Stack. The outcome MUST have
 // the caller's tenant by its name in the configuration of this Stack.
 func (s *Stack) Decided(ctx context.Context, o authz.Outcome) { s.shared.decisions.observe(ctx, o) }
 
-// RefusedBy records, in the metrics of this Stack, a request that another Stack refused because of a limit.
-// The tenant MUST have its name in the configuration of this Stack.
+// RefusedBy records, in the metrics of this Stack, a request that another Stack refused because of
+// a limit. The tenant MUST have its name in the configuration of this Stack.
 func (s *Stack) RefusedBy(id tenant.ID, limit string) { s.shared.decisions.limited(id, limit) }
 
-// StreamBegan records, in the usage of this Stack, a watch or another stream of another Stack until ended is
-// called. The tenant MUST have its name in the configuration of this Stack.
+// StreamBegan records, in the usage of this Stack, a watch or another stream of another Stack until
+// ended is called. The tenant MUST have its name in the configuration of this Stack.
 func (s *Stack) StreamBegan(id tenant.ID) (ended func()) { return s.shared.stream(id) }
 
-// HasTenant reports whether a tenant has a Tenant or a namespace. It returns true if this is unknown.
+// HasTenant reports whether a tenant has a Tenant or a namespace. It returns true if this is
+// unknown.
 func (s *Stack) HasTenant(id tenant.ID) bool { return s.shared.cluster.exists(id) }
 
 // ForgetTenants deletes the metrics of tenants that no longer exist. A Stack that follows no
 // namespaces needs it, if Server.Exists is set.
 func (s *Stack) ForgetTenants() { s.shared.decisions.forget() }
 
-// TenantChanged must be called when the callers of a tenant may go less far than
-// before, or its Tenant is gone, so that what they have open ends. Clients that may
-// still ask for it open it again.
+// TenantChanged must be called after the access of a tenant's callers was reduced, or after its
+// Tenant was deleted. It ends their sessions. Clients that still have access can reconnect.
 func (s *Stack) TenantChanged(id tenant.ID) {
 	s.shared.sessions.EndTenants(func(other tenant.ID) bool { return other == id })
 	s.shared.decisions.forget()
@@ -341,8 +346,8 @@ func (s *Stack) TenantChanged(id tenant.ID) {
 	}
 }
 
-// Revocations returns what is revoked now; nil where nothing is. It is quick and
-// safe for concurrent use.
+// Revocations returns the current revocations, or nil if there are none. It is fast and safe for
+// concurrent use.
 func (s *Stack) Revocations() *authn.Revocations {
 	if revoked := s.current.Load().revoked; revoked != nil {
 		return revoked()
@@ -350,14 +355,14 @@ func (s *Stack) Revocations() *authn.Revocations {
 	return nil
 }
 
-// EndRevoked ends what revoked callers have open, and what is about to be: for who lends
-// Revocations to the Stack.
+// EndRevoked ends the sessions of revoked callers, including sessions that are about to begin. The
+// server that passes Revocations to the Stack calls it.
 func (s *Stack) EndRevoked(revoked *authn.Revocations) { s.shared.endRevoked(revoked) }
 
-// EndSessions ends all that is open. Clients that may still ask for it open it again.
+// EndSessions ends all sessions. Clients that still have access can reconnect.
 func (s *Stack) EndSessions() { s.shared.sessions.EndAll() }
 
-// swap puts g in place of the generation before it, which then stops following its files.
+// swap replaces the current snapshot with g. The old snapshot then stops following its files.
 func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
 	s.shared.clientCAs.set(g.clientCAs)
@@ -367,7 +372,7 @@ func (s *Stack) swap(g *generation) {
 	required := g.config.Authorization.RequireTenant
 	switch {
 	case before == nil:
-	case before.boundary.Shadow && !g.boundary.Shadow: // what was only recorded
+	case before.boundary.Shadow && !g.boundary.Shadow: // Shadow mode only recorded denials
 		s.shared.sessions.EndTenants(func(tenant.ID) bool { return true })
 	case required == configv1alpha1.RequireTenantAlways && s.shared.required != required:
 		s.shared.sessions.EndTenants(func(id tenant.ID) bool {
@@ -379,7 +384,7 @@ func (s *Stack) swap(g *generation) {
 	s.shared.decisions.limit(g.tenantMetrics)
 	if before != nil {
 		before.stop()
-		s.shared.sessions.EndExcepted("") // the new generation may know other exceptions
+		s.shared.sessions.EndExcepted("") // the new snapshot may have other exceptions
 		if g.revoked != nil {
 			s.shared.revocationsChanged(g.revoked())
 		}
@@ -396,7 +401,7 @@ func (s *Stack) authenticate(req *http.Request) (*authenticator.Response, bool, 
 	return &noted, true, nil
 }
 
-// stackAuthorizer is the current generation's boundary.
+// stackAuthorizer delegates to the boundary of the current snapshot.
 type stackAuthorizer Stack
 
 func (s *stackAuthorizer) boundary() *authz.Boundary { return s.current.Load().boundary }

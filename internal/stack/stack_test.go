@@ -49,7 +49,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// owners knows the namespaces a--web and b--web.
+// owners returns the owners of the namespaces a--web and b--web.
 func owners(t testing.TB) *authz.Owners {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
@@ -71,7 +71,7 @@ authentication:
   - { name: passwords, basicAuthFile: { path: passwords.csv } }
 `
 
-// replace puts files into dir, each as a whole.
+// replace writes files into dir. Each file is replaced atomically.
 func replace(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -100,7 +100,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	})
 }
 
-// reloads counts the new versions of files that ended so: ok or error.
+// reloads returns how many reloads of files had this result, success or error.
 func reloads(t *testing.T, registry metrics.KubeRegistry, result string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -177,7 +177,8 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	}
 }
 
-// TestReloadUnderLoad: requests during a reload see the one configuration or the other.
+// TestReloadUnderLoad checks that requests during a reload use the old or the new configuration,
+// and never a mix.
 func TestReloadUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir,
@@ -224,8 +225,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	all.Wait()
 }
 
-// TestNoSecretIsTold: no token or password, of a good or a bad file, right or wrong, stands in a
-// log line, an error or an identity.
+// TestNoSecretIsTold checks that log lines, errors and identities contain no token or password,
+// from valid or invalid files, and correct or not.
 func TestNoSecretIsTold(t *testing.T) {
 	const canary = "CANARY"
 	var log authntest.Log
@@ -297,7 +298,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	}
 }
 
-// authority returns the certificate of a new authority.
+// authority returns the certificate of a new CA.
 func authority(t *testing.T, name string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -319,8 +320,9 @@ func authority(t *testing.T, name string) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// TestAClientCAMayNotBecomeTheProxys: with a front proxy of any name, a client CA file that is
-// rewritten to hold the proxy's authority is refused, and the one before stays.
+// TestAClientCAMayNotBecomeTheProxys checks a server that accepts front proxies of any name. A new
+// version of a client CA file that contains the proxy's CA is rejected, and the previous version
+// stays in effect.
 func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	clients, proxies := authority(t, "clients"), authority(t, "proxies")
 	content, err := dynamiccertificates.NewStaticCAContent("proxies", []byte(proxies))
@@ -350,7 +352,7 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	listener := make(chan struct{}, 10)
 	opened.ClientCA.AddListener(enqueue(listener))
 	replace(t, dir, map[string]string{"ca.crt": clients + proxies})
-	<-listener // the new version was looked at
+	<-listener // the new version has been checked
 	if got := string(opened.ClientCA.CurrentCABundleContent()); got != strings.TrimSpace(clients) {
 		t.Errorf("the proxy's authority is a client's now:\n%s", got)
 	}
@@ -367,7 +369,7 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	}
 }
 
-// enqueue is a listener that says so.
+// enqueue is a listener that sends on the channel.
 type enqueue chan struct{}
 
 func (e enqueue) Enqueue() { e <- struct{}{} }
@@ -392,7 +394,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestNewCompletes: settings that were neither defaulted nor validated open nothing.
+// TestNewCompletes checks that New applies the defaults to empty settings.
 func TestNewCompletes(t *testing.T) {
 	built, err := stack.New(t.Context(), &configv1alpha1.Settings{},
 		stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
@@ -425,7 +427,8 @@ func TestNewCompletes(t *testing.T) {
 	}
 }
 
-// TestPluginsAreRegistered: a server's admission makes just our plugins, in the stack's order.
+// TestPluginsAreRegistered checks that a server's admission creates exactly our plugins, in the
+// order of the stack.
 func TestPluginsAreRegistered(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"})

@@ -46,7 +46,8 @@ func (c *clusterParts) uid(id tenant.ID) string {
 	return c.tenants.Lineage(id).UID
 }
 
-// lineage returns what is known of tenants beside their names; nil where no Tenants are known.
+// lineage returns the function that returns a tenant's UID and predecessors, or nil if no Tenants
+// are known.
 func (c *clusterParts) lineage() func(tenant.ID) tenant.Lineage {
 	if c.tenants == nil {
 		return nil
@@ -54,18 +55,18 @@ func (c *clusterParts) lineage() func(tenant.ID) tenant.Lineage {
 	return c.tenants.Lineage
 }
 
-// knownLineage is lineage, and says whether that is known now.
+// knownLineage is lineage with a second result, which reports whether the lineage is known.
 func (c *clusterParts) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
 	if c.tenants == nil {
 		return nil
 	}
 	return func(id tenant.ID) (tenant.Lineage, bool) {
-		known := c.tenants.Of(id) != authz.AccessUnknown // first: what is known afterwards is not asked for
+		known := c.tenants.Of(id) != authz.AccessUnknown // read first, because the lineage may become known in between
 		return c.tenants.Lineage(id), known
 	}
 }
 
-// accepts returns what [authn.Chain] asks about credentials; nil where no Tenants are known.
+// accepts returns the function Accepts of [authn.Chain], or nil if no Tenants are known.
 //
 // [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
 func (c *clusterParts) accepts() func(context.Context, tenant.ID, time.Time) bool {
@@ -75,7 +76,7 @@ func (c *clusterParts) accepts() func(context.Context, tenant.ID, time.Time) boo
 	return func(_ context.Context, id tenant.ID, issued time.Time) bool { return c.tenants.Accepts(id, issued) }
 }
 
-// spaces returns what a tenant's namespaces are like.
+// spaces returns the settings of a tenant's namespaces.
 func (c *clusterParts) spaces(id tenant.ID) namespace.Spaces {
 	if c.tenants == nil {
 		return namespace.Spaces{}
@@ -88,7 +89,7 @@ func (c *clusterParts) spaces(id tenant.ID) namespace.Spaces {
 	}
 }
 
-// holds is [Tenants.Holds]; nil where no Tenants are known.
+// holds returns [lookup.Tenants.Holds], or nil if no Tenants are known.
 func (c *clusterParts) holds() func(context.Context, tenant.ID) bool {
 	if c.tenants == nil {
 		return nil
@@ -96,7 +97,7 @@ func (c *clusterParts) holds() func(context.Context, tenant.ID) bool {
 	return c.tenants.Holds
 }
 
-// gives reports whether a template or a Publication gives an object in a namespace.
+// gives reports whether a template or a Publication provides an object in a namespace.
 func (c *clusterParts) gives(
 	ctx context.Context, rules *publication.Rules, namespace string, resource schema.GroupResource, name string,
 ) (bool, error) {
@@ -110,7 +111,7 @@ func (c *clusterParts) gives(
 	return c.tenants.Gives(rules, owner, namespace, resource, name)
 }
 
-// memberRoles is [Tenants.MemberRoles].
+// memberRoles is [lookup.Tenants.MemberRoles].
 func (c *clusterParts) memberRoles(id tenant.ID) []string {
 	if c.tenants == nil {
 		return nil
@@ -118,8 +119,8 @@ func (c *clusterParts) memberRoles(id tenant.ID) []string {
 	return c.tenants.MemberRoles(id)
 }
 
-// remainingNamespaces returns a function that returns the namespaces of a tenant, without those that
-// are being deleted. It is nil if the namespaces are not known.
+// remainingNamespaces returns a function that returns the namespaces of a tenant, without those
+// that are being deleted. It is nil if the namespaces are not known.
 func (c *clusterParts) remainingNamespaces() func(tenant.ID) ([]string, error) {
 	if c.namespaces == nil {
 		return nil
@@ -138,7 +139,7 @@ func (c *clusterParts) rights(id tenant.ID) []rbac.Derived {
 	return tenants.Rights(id, c.tenants.Admins(id))
 }
 
-// isOver reports whether a tenant is being deleted, or was, or that is not known.
+// isOver reports whether a tenant was or is being deleted, or whether that is unknown.
 func (c *clusterParts) isOver(id tenant.ID) bool {
 	if c.tenants == nil {
 		return false
@@ -148,11 +149,11 @@ func (c *clusterParts) isOver(id tenant.ID) bool {
 	return unknown || lineage.IsOver()
 }
 
-// warnEvery is after how long it is logged again that a tenant has no Tenant.
+// warnEvery is the interval of the warnings that a tenant has no Tenant.
 const warnEvery = 10 * time.Minute
 
-// access returns how far the callers of tenants may go where a Tenant is required so; nil
-// where nothing holds them.
+// access returns the function that returns the access of a tenant's callers, or nil if their access
+// is never limited. required specifies whether each tenant needs a Tenant.
 func (c *clusterParts) access(ctx context.Context, required configv1alpha1.RequireTenant) func(tenant.ID) authz.Access {
 	of := func(tenant.ID) authz.Access { return authz.AccessNone }
 	if c.tenants != nil {
@@ -184,7 +185,7 @@ func (c *clusterParts) optional(id tenant.ID, access authz.Access) authz.Access 
 	return access
 }
 
-// tenantWarnings are of whom it was logged that they have no Tenant.
+// tenantWarnings contains the time of the last warning that a tenant has no Tenant.
 type tenantWarnings struct {
 	mu sync.Mutex
 	at map[tenant.ID]time.Time
@@ -201,8 +202,8 @@ func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 		"tenant", id)
 }
 
-// checkRequired refuses to require Tenants while an owner of a namespace has none,
-// as far as that is known.
+// checkRequired returns an error if Tenants are required but an owner of a namespace is known to
+// have none.
 func (c *clusterParts) checkRequired(required configv1alpha1.RequireTenant) error {
 	if required != configv1alpha1.RequireTenantAlways || c.namespaces == nil {
 		return nil
@@ -245,16 +246,17 @@ func (c *clusterParts) isAbout(resource schema.GroupResource, name string, id te
 	return false
 }
 
-// membersResource is of what tenants write themselves.
+// membersResource is the resource that tenants write themselves.
 func membersResource() schema.GroupResource {
 	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
 }
 
-// OwnWritable returns the cluster-scoped resources of which a tenant's callers may write the object
-// of their own tenant.
+// OwnWritable returns the cluster-scoped resources whose object a tenant's callers may write if it
+// belongs to their own tenant.
 func OwnWritable() []schema.GroupResource { return []schema.GroupResource{membersResource()} }
 
-// isOfTenant reports whether there is one object of a resource for each Tenant, of its name.
+// isOfTenant reports whether a resource has one object for each Tenant, with the name of the
+// Tenant.
 func isOfTenant(resource schema.GroupResource) bool {
 	return resource == v1alpha1.Resource(v1alpha1.ResourceTenants) || resource == membersResource()
 }

@@ -37,7 +37,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// tenantsOf says how far callers of some tenants may go.
+// tenantsOf returns the access of the callers of some tenants.
 type tenantsOf map[string]authz.Access
 
 func (o tenantsOf) Of(id tenant.ID) authz.Access {
@@ -47,7 +47,7 @@ func (o tenantsOf) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
-// takenBack is the tenant whose deletion was canceled while it was closed.
+// takenBack is a tenant whose deletion was canceled while its access was Closed.
 const takenBack = "taken-back"
 
 func (o tenantsOf) WithoutTenant(id tenant.ID) authz.Access {
@@ -84,7 +84,7 @@ func (o tenantsOf) Admins(tenant.ID) []rbacv1.Subject { return nil }
 
 func (o tenantsOf) IsOf(name string, id tenant.ID) bool { return name == id.ObjectName() }
 
-// requiring returns the stack of a cluster with Tenants where they are required so.
+// requiring returns the stack of a cluster with the setting requireTenant.
 func requiring(
 	ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c lookup.Parts,
 ) (*stack.Stack, error) {
@@ -106,8 +106,8 @@ func requiring(
 	})
 }
 
-// TestRequireTenant: what becomes of callers by whether their tenant has a Tenant, and whether one
-// is required; where nobody knows any Tenants, nobody has one.
+// TestRequireTenant checks the decisions for callers with and without a Tenant, for each setting.
+// If no Tenants are known, no tenant has one.
 func TestRequireTenant(t *testing.T) {
 	known := tenantsOf{
 		"open":    authz.AccessOpen,
@@ -194,8 +194,8 @@ func TestRequireTenant(t *testing.T) {
 	}
 }
 
-// TestRequireTenantIsRefused: while it is known that an owner of a namespace would be locked out,
-// but not again and again.
+// TestRequireTenantIsRefused checks that Tenants cannot be required while an owner of a namespace
+// is known to have none.
 func TestRequireTenantIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		without func() ([]string, bool)
@@ -229,9 +229,9 @@ func TestRequireTenantIsRefused(t *testing.T) {
 	}
 }
 
-// TestRequireTenantFromNowOn: a server that runs takes Always over once everybody has a
-// Tenant, ends what those have open who have none, and goes on taking over other changes when
-// somebody has none later.
+// TestRequireTenantFromNowOn checks that a running server changes to Always once every owner has a
+// Tenant. Sessions of tenants without a Tenant then end. The server still accepts other changes if
+// a tenant has no Tenant later.
 func TestRequireTenantFromNowOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(text string) {
@@ -272,7 +272,7 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 		}
 	}
 	write("requireTenant: Always")
-	time.Sleep(time.Second) // it is refused, which nobody tells
+	time.Sleep(time.Second) // the rejection has no observable event
 	if err := mayGhost(true)(); err != nil {
 		t.Errorf("while it has a namespace: %v", err)
 	}
@@ -293,8 +293,7 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	waittest.Until(t, mayGhost(true))
 }
 
-// TestAShadowEnds: what a tenant's callers opened while they were only
-// recorded ends when that does.
+// TestAShadowEnds checks that sessions that began in Shadow mode end when it ends.
 func TestAShadowEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(mode string) {
@@ -355,7 +354,7 @@ func openRequiring(t *testing.T, path string, c lookup.Parts) (*stack.Stack, err
 	})
 }
 
-// watching returns the context of a watch that a caller of a tenant has open until the test ends.
+// watching returns the context of a watch that a caller of a tenant runs until the test ends.
 func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 	t.Helper()
 	begun, end := make(chan context.Context), make(chan struct{})
@@ -396,7 +395,8 @@ func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 	return <-begun
 }
 
-// TestRequireTenantWarns: of each tenant without a Tenant once in a while, and of no other.
+// TestRequireTenantWarns checks that each tenant without a Tenant causes one warning per interval,
+// and that no other tenant does.
 func TestRequireTenantWarns(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)

@@ -87,8 +87,8 @@ func tokenStack(
 	})
 }
 
-// TestAHangingServiceHoldsNobodyElse: while a thousand callers wait for one provider, the others'
-// callers do not, and the waiting end with their requests.
+// TestAHangingServiceHoldsNobodyElse checks that a thousand callers that wait for one provider do
+// not delay callers of other providers. Their waits end with their requests.
 func TestAHangingServiceHoldsNobodyElse(t *testing.T) {
 	s, _, idToken := tokenStack(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -115,8 +115,8 @@ func TestAHangingServiceHoldsNobodyElse(t *testing.T) {
 	waiting.Wait()
 }
 
-// TestRevocationIsFollowed: a remembered token is refused once the list names it, and a bad list
-// changes nothing.
+// TestRevocationIsFollowed checks that a cached token is rejected once it is revoked, and that an
+// invalid list has no effect.
 func TestRevocationIsFollowed(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	s, dir, idToken := tokenStack(t, http.NotFound, registry.Register)
@@ -141,8 +141,8 @@ func TestRevocationIsFollowed(t *testing.T) {
 	eventually(t, "alice is back", func() bool { return accepted(idToken) })
 }
 
-// TestLentRevocations: of two stacks one follows the list, by which callers are refused at both,
-// and is heard of a new version when it counts.
+// TestLentRevocations checks two stacks of which only one follows the list. Both reject the revoked
+// callers. The first is notified after a new version has taken effect.
 func TestLentRevocations(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations, "tokens.csv": "bob,bob,1,,a\n"})
@@ -201,8 +201,8 @@ func TestLentRevocations(t *testing.T) {
 	}
 }
 
-// TestMetrics: what becomes of credentials is counted by source, and no
-// label comes of a credential.
+// TestMetrics checks that the results of authentication are counted by source, and that no label
+// contains a part of a credential.
 func TestMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	s, _, idToken := tokenStack(t, http.NotFound, registry.Register)
@@ -233,7 +233,8 @@ kubetenant_authentication_token_cache_requests_total{result="miss"} 3
 	}
 }
 
-// TestServiceAccountIssuersAreTheServers: no source may claim the tokens that the server issues.
+// TestServiceAccountIssuersAreTheServers checks that no source may use the issuer of the server's
+// own tokens.
 func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer := authntest.NewIssuer(key)
@@ -254,7 +255,8 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 	}
 }
 
-// TestServiceAccountsAreTheServers: a source of another issuer would leave their tokens to others.
+// TestServiceAccountsAreTheServers checks that a source may not use another issuer, because the
+// server's own tokens would then bypass it.
 func TestServiceAccountsAreTheServers(t *testing.T) {
 	dir := t.TempDir()
 	if err := authntest.MustKey("ES256").WriteFile(filepath.Join(dir, "sa.pub")); err != nil {
@@ -283,7 +285,7 @@ func TestServiceAccountsAreTheServers(t *testing.T) {
 	}
 }
 
-// TestServiceAccountTenant is what an issuer of tokens signs.
+// TestServiceAccountTenant checks the tenant that an issuer of tokens signs.
 func TestServiceAccountTenant(t *testing.T) {
 	s, _, _ := tokenStack(t, http.NotFound, nil)
 	if id, err := s.ServiceAccountTenant(t.Context(), "a--web"); err != nil || id.String() != "a" {

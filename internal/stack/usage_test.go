@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// metered returns a stack that writes usage records to a file. acme owns the namespace acme--web, and no
-// other tenant exists.
+// metered returns a stack that writes usage records to a file. acme owns the namespace acme--web,
+// and no other tenant exists.
 func metered(t *testing.T, configured v1alpha1.FairUse, change func(*stack.Server)) (s *stack.Stack, file string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,7 +100,7 @@ func recorded(t *testing.T, file string) map[string]usage.Totals {
 		if all[i].Server != "cp-0" || all[i].Cluster != "eu1" || all[i].Component != usage.KubeAPIServer {
 			t.Errorf("%+v", all[i])
 		}
-		was := byTenant[all[i].Tenant] // the test can run at the end of an hour
+		was := byTenant[all[i].Tenant] // the test can run at the turn of an hour
 		byTenant[all[i].Tenant] = usage.Totals{
 			Requests:         was.Requests + all[i].Requests,
 			Denied:           was.Denied + all[i].Denied,
@@ -112,8 +112,8 @@ func recorded(t *testing.T, file string) map[string]usage.Totals {
 	return byTenant
 }
 
-// TestUsage checks what is recorded for which tenant, and that the last totals are written when the server
-// stops.
+// TestUsage checks what is recorded for which tenant, and that the last totals are written when the
+// server stops.
 func TestUsage(t *testing.T) {
 	s, file := metered(t, v1alpha1.FairUse{InFlight: ptr.To(int32(1)), Watches: ptr.To(int32(2))}, nil)
 	running := s.StartUsage(t.Context(), usage.KubeAPIServer, nil)
@@ -155,7 +155,7 @@ func TestUsage(t *testing.T) {
 		leave()
 		s.Executed(r.Context(), 1, time.Second)
 	}
-	during(s, root, acme, executed) // as alice
+	during(s, root, acme, executed) // impersonates alice
 	during(s, root, nil, executed)
 	running.Stop(t.Context())
 	got := recorded(t, file)
@@ -180,8 +180,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageOfAnotherStack checks that a Stack whose usage another one records passes everything on, as a
-// cluster of a gateway does.
+// TestUsageOfAnotherStack checks a Stack with another Stack that records its usage, as for a
+// cluster of a gateway. It passes everything on.
 func TestUsageOfAnotherStack(t *testing.T) {
 	gateway, file := metered(t, v1alpha1.FairUse{}, nil)
 	running := gateway.StartUsage(t.Context(), usage.KubeAPIServer, nil)

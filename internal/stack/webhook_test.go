@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWebhookRevocation: behind a webhook the boundary denies who is revoked, whoever authenticated
-// it; in a server authentication does.
+// TestWebhookRevocation checks that the boundary denies revoked callers in the webhook service,
+// whatever authenticated them.
 func TestWebhookRevocation(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

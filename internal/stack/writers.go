@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// WriterRule specifies the rights that the writer of a field needs: those that the server uses to
-// carry out the field.
+// WriterRule specifies the rights that the writer of a field needs. They are the rights that the
+// server uses to carry out the field.
 type WriterRule struct {
 	// Rights returns the rights that the change of a Tenant needs because of the field.
 	Rights func(field string, was, is *v1alpha1.Tenant) []lifecycle.Right

@@ -63,8 +63,8 @@ func specs() map[string]reflect.Type {
 	}
 }
 
-// TestWriterRules checks that every field of a spec has a rule, and that every rule has a field. Each
-// rule must require rights or give a reason.
+// TestWriterRules checks that every field of a spec has a rule, and that every rule has a field.
+// Each rule must require rights or give a reason.
 func TestWriterRules(t *testing.T) {
 	rules := stack.WriterRules()
 	for kind, of := range specs() {
@@ -182,8 +182,8 @@ func writerCases() map[string]map[string]writerCase {
 	}
 }
 
-// TestWritersRights checks for each field that requires rights that its change is refused if one of
-// these rights lacks, and allowed with exactly these rights.
+// TestWritersRights checks for each field that requires rights that a change is rejected if one of
+// these rights is missing, and allowed with exactly these rights.
 func TestWritersRights(t *testing.T) {
 	cases := writerCases()
 	for field, rule := range stack.WriterRules()[v1alpha1.KindTenant] {
@@ -212,8 +212,8 @@ func TestWritersRights(t *testing.T) {
 	}
 }
 
-// writeTenant writes a Tenant as a caller that has some rights. A change from an empty spec is also a
-// creation.
+// writeTenant writes a Tenant as a caller that has some rights. A change from an empty spec is also
+// a creation.
 func writeTenant(t *testing.T, c *writerCase, rights []string) error {
 	t.Helper()
 	plugin := pluginOf(t, lifecycle.Name, rights)

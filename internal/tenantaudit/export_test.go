@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// MaxLine bounds a line.
+// MaxLine limits the size of a line.
 const MaxLine = maxLine
 
-// FollowFor bounds how long a stream is followed.
+// FollowFor limits how long a stream is followed.
 func FollowFor(o Options, most time.Duration) Options {
 	o.followFor = most
 	return o
@@ -21,17 +21,17 @@ func FollowFor(o Options, most time.Duration) Options {
 
 // Faults make the files of streams fail.
 type Faults struct {
-	// Room is how many bytes can be written, like a disk that becomes full. If negative, there is
-	// no limit.
+	// Room is the number of bytes that can be written, like on a disk that becomes full. If
+	// negative, there is no limit.
 	Room atomic.Int64
 	// Sync, Truncate and SyncNames make these operations fail.
 	Sync, Truncate, SyncNames atomic.Bool
-	// Hold makes syncs wait until the channel ends, like a disk that does not respond.
+	// Hold blocks syncs until the channel closes, like a disk that does not respond.
 	Hold atomic.Pointer[chan struct{}]
-	// NameSyncs is how often the directory was synced.
+	// NameSyncs is the number of syncs of the directory.
 	NameSyncs atomic.Int64
-	// Syncs is how often a file was synced, Opened the number of open files, and MostOpened the most
-	// at a time.
+	// Syncs is the number of syncs of files, Opened the number of open files, and MostOpened the
+	// maximum number at a time.
 	Syncs, Opened, MostOpened atomic.Int64
 }
 

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// extension ends the names of files.
+// extension is the suffix of the names of files.
 const extension = ".jsonl"
 
 func fileOf(stream Stream) string { return string(stream) + extension }
@@ -49,7 +49,7 @@ func openFile(root *os.Root, name string) (file, error) {
 	if err := checkRegular(root, name); err != nil {
 		return nil, err
 	}
-	// O_NONBLOCK, because another kind of file may have the name by now
+	// O_NONBLOCK is set because the name may meanwhile belong to another kind of file.
 	return root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, fileMode)
 }
 
@@ -62,7 +62,7 @@ func syncNames(root *os.Root) error {
 	return errors.Join(directory.Sync(), directory.Close())
 }
 
-// isAt reports whether a name is the name of an open file.
+// isAt reports whether a name refers to an open file.
 func isAt(root *os.Root, name string, f interface{ Stat() (fs.FileInfo, error) }) bool {
 	there, err := root.Lstat(name)
 	if err != nil || !there.Mode().IsRegular() {
@@ -78,12 +78,12 @@ type streamFile struct {
 
 	name    string
 	size    int64
-	synced  int64 // size of what is synced
-	spoiled bool  // it must be opened again
+	synced  int64 // size of the synced part
+	spoiled bool  // the file must be opened again
 }
 
-// openStream opens the file of a stream. If it ends within a line, as after a crash, it ends that
-// line, so that the next one is whole.
+// openStream opens the file of a stream. If the file ends within a line, as after a crash, it ends
+// that line, so that the next line is complete.
 func (s *Streams) openStream(stream Stream) (*streamFile, error) {
 	name := fileOf(stream)
 	opened, err := s.options.open(s.root, name)
@@ -121,7 +121,7 @@ func (f *streamFile) begin(root *os.Root) error {
 	return nil
 }
 
-// isCurrent reports whether the file is whole and still has its name.
+// isCurrent reports whether the file is intact and still has its name.
 func (f *streamFile) isCurrent(root *os.Root) bool { return !f.spoiled && isAt(root, f.name, f) }
 
 // append appends whole lines.
@@ -134,8 +134,8 @@ func (f *streamFile) append(lines []byte) error {
 	return err
 }
 
-// rollback removes what is not synced, and has the file opened again. If it cannot, the file may
-// end within a line until then.
+// rollback removes the part that is not synced. The file is opened again for the next write. If it
+// cannot remove the part, the file may end within a line until then.
 func (f *streamFile) rollback() {
 	f.spoiled = true
 	_ = f.Truncate(f.synced)

@@ -13,7 +13,7 @@ const (
 	limited = "limited"
 )
 
-// Metrics has the numbers of records. Safe for concurrent use.
+// Metrics contains the number of records by result. Safe for concurrent use.
 type Metrics struct{ records *metrics.CounterVec }
 
 // NewMetrics returns metrics. The server MUST register them.
@@ -30,7 +30,7 @@ func NewMetrics() *Metrics {
 	}, []string{"stream", "result"})}
 }
 
-// Registerables returns what the server registers.
+// Registerables returns the metrics that the server registers.
 func (m *Metrics) Registerables() []metrics.Registerable { return []metrics.Registerable{m.records} }
 
 func (m *Metrics) count(stream Stream, result string) { m.add(stream, result, 1) }

@@ -26,17 +26,17 @@ type Resolver struct {
 	// impersonated as, and acting is the tenant for which it acted. Otherwise, acting equals
 	// authenticated. A tenant that is unknown is zero.
 	Caller func(real, as user.Info, at time.Time) (authenticated, acting tenant.ID)
-	// Owner returns the tenant that owned a namespace at a time. It returns zero if no tenant did or
-	// if this is unknown.
+	// Owner returns the tenant that owned a namespace at a time. It returns zero if no tenant did
+	// or if this is unknown.
 	Owner func(namespace string, at time.Time) tenant.ID
-	// Stream returns the stream of a tenant for an event of a time. It returns false if the tenant
+	// Stream returns the stream of a tenant for an event at a time. It returns false if the tenant
 	// has none.
 	Stream func(id tenant.ID, at time.Time) (Stream, bool)
 	// Name returns the name of a tenant in records. If nil, it is the ID.
 	Name func(tenant.ID) string
-	// CallerKey and OwnerKey are the annotations of events that specify the tenant of the caller and
-	// the tenant that owns the object, which the boundary writes. Leave them empty if another server
-	// writes the events.
+	// CallerKey and OwnerKey are the annotations of events that specify the tenant of the caller
+	// and the tenant that owns the object. The boundary writes them. Leave them empty if another
+	// server writes the events.
 	CallerKey, OwnerKey string
 	// Cluster is the cluster of the events, whose streams have their own files. It is empty for a
 	// server of one cluster.
@@ -49,7 +49,7 @@ type Placed struct {
 	Record *Record
 }
 
-// The annotation of an event without which the owner of an object receives no record.
+// The annotation without which the owner of an object receives no record.
 const (
 	// decisionAnnotation is "allow" if authorization allowed the request
 	// (k8s.io/apiserver pkg/endpoints/filters/authorization.go, v0.37.1).
@@ -62,10 +62,12 @@ const (
 //   - one for the system's stream
 //   - one for the stream of the caller's tenant
 //   - one for the tenant that owns the object, if authorization allowed the request of a caller of
-//     another tenant, and if the request is a write. It contains the tenant of the caller, but not its name.
+//     another tenant, and if the request is a write. It contains the tenant of the caller, but not
+//     its name.
 //
-// A request that was not authenticated has records only in the system's stream and in [Refused]. An event of
-// the stage RequestReceived has none, because later events of the request have its result.
+// A request that was not authenticated has records only in the system's stream and in [Refused]. An
+// event of the stage RequestReceived has none, because later events of the request contain its
+// result.
 func Project(event *auditinternal.Event, r *Resolver) []Placed {
 	if event.Stage == auditinternal.StageRequestReceived {
 		return nil
@@ -116,8 +118,8 @@ func (r *Resolver) project(event *auditinternal.Event) []Placed {
 	return all
 }
 
-// callerOf returns the tenants of the users of an event. The boundary knows the tenant that acts at the time of
-// the request, also if its namespace is new or was deleted since.
+// callerOf returns the tenants of the users of an event. The boundary knows the acting tenant at
+// the time of the request, even if its namespace is new or was deleted since.
 func (r *Resolver) callerOf(event *auditinternal.Event, at time.Time) (authenticated, acting tenant.ID) {
 	authenticated, acting = r.Caller(infoOf(&event.User), infoOf(event.ImpersonatedUser), at)
 	stated, has := statedIn(event, r.CallerKey)
@@ -132,7 +134,8 @@ func (r *Resolver) callerOf(event *auditinternal.Event, at time.Time) (authentic
 	return authenticated, acting
 }
 
-// statedIn returns the tenant in an annotation of an event. It is zero if the annotation is not valid.
+// statedIn returns the tenant in an annotation of an event. It is zero if the annotation is
+// invalid.
 func statedIn(event *auditinternal.Event, key string) (id tenant.ID, has bool) {
 	text, has := event.Annotations[key]
 	if !has || key == "" {
@@ -147,7 +150,7 @@ func statedIn(event *auditinternal.Event, key string) (id tenant.ID, has bool) {
 
 func isTenants(id tenant.ID) bool { return !id.IsZero() && !id.IsSystem() }
 
-// newRecord returns a record of an event that names no caller.
+// newRecord returns a record of an event without its caller.
 func newRecord(event *auditinternal.Event, cluster string) Record {
 	out := Record{
 		Cluster: cluster,
@@ -175,9 +178,9 @@ func newRecord(event *auditinternal.Event, cluster string) Record {
 	return out
 }
 
-// namespaceIn returns the namespace in the path of a request, as the server reads it. The namespace
-// of an event can also come from the body of a request whose resource has no namespace. A caller
-// could write any namespace there.
+// namespaceIn returns the namespace in the path of a request, as the server parses it. The
+// namespace of an event can also come from the body of a request whose resource has no namespace. A
+// caller could write any namespace there.
 func namespaceIn(path string) string {
 	decoded, err := url.PathUnescape(path)
 	if err != nil {
@@ -190,7 +193,7 @@ func namespaceIn(path string) string {
 	return info.Namespace
 }
 
-// requestInfos reads paths as an API server does (k8s.io/apiserver pkg/server, v0.37.1).
+// requestInfos parses paths as an API server does (k8s.io/apiserver pkg/server, v0.37.1).
 func requestInfos() *request.RequestInfoFactory {
 	return &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
@@ -220,8 +223,8 @@ func foreign(r *Record) *Record {
 	return &out
 }
 
-// generatedID returns an audit ID that can be generated by a server, or "". A client can choose any
-// ID for its request, with the name of another tenant in it.
+// generatedID returns an audit ID if a server can have generated it, or "". A client can choose any
+// ID for its request, for example one that contains the name of another tenant.
 func generatedID(id string) string {
 	if !isUUID(id) {
 		return ""
@@ -229,9 +232,9 @@ func generatedID(id string) string {
 	return id
 }
 
-// ownerOf returns the tenant that receives a record because it owns the object. It returns zero if
-// none does. A caller cannot write into the stream of another tenant with a request that was not
-// allowed, or that reads.
+// ownerOf returns the tenant that receives a record because it owns the object, or zero if there is
+// none. A caller cannot write to the stream of another tenant with a request that was not allowed,
+// or with a read.
 func (r *Resolver) ownerOf(event *auditinternal.Event, namespace string, at time.Time) tenant.ID {
 	switch status := event.ResponseStatus; {
 	case event.ObjectRef == nil || !isWrite(event.Verb, event.ObjectRef.Subresource),
@@ -248,7 +251,7 @@ func (r *Resolver) ownerOf(event *auditinternal.Event, namespace string, at time
 	return r.Owner(namespace, at)
 }
 
-// isWrite reports whether a request can change an object or reach into a Pod.
+// isWrite reports whether a request can change an object or connect to a Pod.
 func isWrite(verb, subresource string) bool {
 	return !slices.Contains([]string{"get", "list", "watch"}, verb) ||
 		slices.Contains([]string{"exec", "attach", "portforward", "proxy"}, subresource)

@@ -136,8 +136,8 @@ func project(e *auditinternal.Event, r *tenantaudit.Resolver) map[tenantaudit.St
 	return out
 }
 
-// TestOneRecordForEachRequest: a policy can select the stage RequestReceived. Later stages have its content and
-// more.
+// TestOneRecordForEachRequest checks that the stage RequestReceived, which a policy can select, has
+// no record. Later stages contain its content.
 func TestOneRecordForEachRequest(t *testing.T) {
 	e := event(caller("alice", "acme"), "get", "acme--web", "pods", "p")
 	e.Stage = auditinternal.StageRequestReceived
@@ -169,7 +169,7 @@ func TestStreams(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		event *auditinternal.Event
-		want  []tenantaudit.Stream // besides the system's
+		want  []tenantaudit.Stream // in addition to the system's stream
 	}{
 		"own read":                        {event(alice, "get", "acme--web", "pods", "p"), []tenantaudit.Stream{acme}},
 		"own write":                       {event(alice, "create", "acme--web", "pods", "p"), []tenantaudit.Stream{acme}},
@@ -369,7 +369,8 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestChosenAuditID: the client chooses the audit ID, which must not reach another tenant's stream.
+// TestChosenAuditID checks that the audit ID, which the client can choose, does not reach another
+// tenant's stream.
 func TestChosenAuditID(t *testing.T) {
 	e := event(caller("gwen", "globex"), "delete", "acme--web", "pods", "p")
 	for _, chosen := range []string{
@@ -385,7 +386,7 @@ func TestChosenAuditID(t *testing.T) {
 	}
 }
 
-// TestTextsAreBounded: a forged request has texts of 16 MB.
+// TestTextsAreBounded checks a forged request with texts of 16 MB.
 func TestTextsAreBounded(t *testing.T) {
 	huge := strings.Repeat("é\x00<", 4<<20)
 	e := event(caller(huge, "acme"), huge, huge, huge, huge)
@@ -407,7 +408,8 @@ func TestTextsAreBounded(t *testing.T) {
 	}
 }
 
-// TestStreamsOfClusters: tenants of two clusters have different streams, also if their names and UIDs are the same.
+// TestStreamsOfClusters checks that tenants of two clusters have different streams, even if their
+// names and UIDs are equal.
 func TestStreamsOfClusters(t *testing.T) {
 	seen := map[tenantaudit.Stream]string{}
 	for _, cluster := range []string{"", "eu1", "us1", "system", "id-a", "../eu1", "EU1", "a+b", "a"} {
@@ -472,8 +474,8 @@ func TestStreamOf(t *testing.T) {
 	}
 }
 
-// TestSearch searches for the name of another tenant in the stream of a tenant. The other tenant's
-// name is in each field of events that can have it.
+// TestSearch searches for the name of another tenant in the stream of a tenant. The events contain
+// that name in each field that can have it.
 func TestSearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	r, found, foreign, typed := fixture(), 0, 0, 0
@@ -485,7 +487,7 @@ func TestSearch(t *testing.T) {
 			}
 			found++
 			record := *placed.Record
-			if record.Tenant == "globex" { // the owner sees which tenant wrote
+			if record.Tenant == "globex" { // the owner sees the tenant of the writer
 				if record.User != "" || record.Source != "" || record.CredentialID != "" {
 					t.Fatalf("another tenant's caller is named: %+v", record)
 				}
@@ -504,14 +506,14 @@ func TestSearch(t *testing.T) {
 			}
 		}
 	}
-	// Each kind must occur, or the search proves nothing.
+	// Each kind must occur. Otherwise, the search proves nothing.
 	if found < *searched/10 || foreign < *searched/100 || typed < *searched/100 {
 		t.Errorf("%d records, %d of other tenants, %d with typed names", found, foreign, typed)
 	}
 }
 
-// generate returns an event. It also returns whether its record may contain the name: its caller typed the
-// name in the path, or chose it as the audit ID of its own request.
+// generate returns an event. It also reports whether its record may contain the name. This is the
+// case if the caller wrote the name in the path, or chose it as the audit ID of its own request.
 func generate(random *rand.Rand) (e *auditinternal.Event, mayName bool) {
 	pick := func(all ...string) string { return all[random.IntN(len(all))] }
 	who := pick("acme", "acme", "globex", "", "system")
@@ -554,7 +556,7 @@ func generate(random *rand.Rand) (e *auditinternal.Event, mayName bool) {
 		e.AuditID = "globex"
 		mayName = who == "acme" // the header of its own request
 	}
-	if random.IntN(8) == 0 { // a body names another namespace
+	if random.IntN(8) == 0 { // the body contains another namespace
 		e.ObjectRef.Namespace = "acme--web"
 	}
 	if who == "system" && random.IntN(2) == 0 {

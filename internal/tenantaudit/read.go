@@ -18,25 +18,26 @@ import (
 	"time"
 )
 
-// maxLine bounds a line, in bytes. A longer line is skipped. No record is as long.
+// maxLine limits the size of a line, in bytes. Longer lines are skipped. All records are shorter.
 const maxLine = 64 << 10
 
-// pollEvery is how often the end of a followed stream is read.
+// pollEvery is the interval at which the end of a followed stream is read.
 const pollEvery = 250 * time.Millisecond
 
 // Filter selects records. The zero value selects all.
 type Filter struct {
 	// Since excludes records before a time.
 	Since time.Time
-	// User selects the records of a user.
+	// User selects the records of a user by name.
 	User string
-	// Denied selects requests that were answered with 401 or 403.
+	// Denied selects requests with the response status 401 or 403.
 	Denied bool
 	// Cluster selects the records of a cluster.
 	Cluster string
-	// Follow waits for further records until the context ends.
+	// Follow waits for new records until the context ends.
 	Follow bool
-	// Idle is called each time that all records were read. If it returns an error, the read ends.
+	// Idle is called each time that all records have been read. If it returns an error, the read
+	// ends.
 	Idle func() error
 }
 
@@ -49,9 +50,9 @@ func (f *Filter) selects(r *Record) bool {
 }
 
 // Read calls visit for each selected record of a stream in a directory, oldest first, until visit
-// returns an error. It also gets the line, which it MUST NOT keep. Read skips lines that are not
-// records. It does not follow symbolic links. A stream that does not exist is empty. If the filter
-// follows, the error is that of the context.
+// returns an error. visit also receives the line, which it MUST NOT retain. Read skips lines that
+// are not records. It does not follow symbolic links. A stream that does not exist is empty. If the
+// filter follows, the error is that of the context.
 func Read(ctx context.Context, directory string, of Stream, f Filter, visit func(*Record, []byte) error) error {
 	root, err := os.OpenRoot(directory)
 	if err != nil {
@@ -73,7 +74,7 @@ type reader struct {
 	stream Stream
 	filter Filter
 	visit  func(*Record, []byte) error
-	last   string // the rotated file that was read last
+	last   string // the last rotated file that was read
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -88,7 +89,7 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-// rotated reads the rotated files that were not read yet.
+// rotated reads the rotated files that have not been read yet.
 func (r *reader) rotated(ctx context.Context) error {
 	all, err := r.unread()
 	if err != nil {
@@ -101,7 +102,7 @@ func (r *reader) rotated(ctx context.Context) error {
 		}
 		f, err := openToRead(r.root, name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was deleted because it is the oldest
+			continue // it was deleted as the oldest file
 		}
 		if err != nil {
 			return err
@@ -130,11 +131,11 @@ func (r *reader) current(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	defer func() { _ = f.Close() }()
-	if missed, err := r.unread(); err != nil || len(missed) > 0 { // it was rotated meanwhile
+	if missed, err := r.unread(); err != nil || len(missed) > 0 { // it was rotated in between
 		return true, err
 	}
 	for text := (&lines{file: f}); ; {
-		is := isAt(r.root, fileOf(r.stream), f) // before the read, so that a rotated file is read to its end
+		is := isAt(r.root, fileOf(r.stream), f) // checked before the read, so that a rotated file is read to its end
 		if err := text.rewind(f); err != nil {
 			return false, err
 		}
@@ -150,7 +151,7 @@ func (r *reader) current(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// skip notes that a rotated file was read.
+// skip records that a rotated file was read.
 func (r *reader) skip(f *os.File) error {
 	all, err := r.unread()
 	for _, name := range all {
@@ -161,7 +162,7 @@ func (r *reader) skip(f *os.File) error {
 	return err
 }
 
-// wait waits until further records may exist. It returns false if the filter does not follow.
+// wait waits until new records may exist. It returns false if the filter does not follow.
 func (r *reader) wait(ctx context.Context) (again bool, err error) {
 	if r.filter.Idle != nil {
 		if err := r.filter.Idle(); err != nil {
@@ -181,7 +182,7 @@ func (r *reader) wait(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// lines visits the records to the end of a file.
+// lines visits the records until the end of a file.
 func (r *reader) lines(ctx context.Context, text *lines) error {
 	for {
 		line, err := text.next()
@@ -210,8 +211,8 @@ func (r *reader) lines(ctx context.Context, text *lines) error {
 	}
 }
 
-// isOld reports whether a line is a record before the first selected time. It decodes only the time, because most
-// records can be old.
+// isOld reports whether a line is a record before the first selected time. It decodes only the
+// time, because most records may be old.
 func (r *reader) isOld(line []byte) bool {
 	if r.filter.Since.IsZero() {
 		return false
@@ -242,15 +243,16 @@ func openToRead(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// lines reads lines of a bounded length.
+// lines reads lines of a limited length.
 type lines struct {
 	file     io.Reader
-	buffer   []byte // bytes that were read and not returned
-	returned int    // bytes of the buffer that were returned last
-	skipping bool   // the rest of a line that is too long
+	buffer   []byte // bytes that were read and not returned yet
+	returned int    // bytes of the buffer that the last call returned
+	skipping bool   // skips the rest of a line that is too long
 }
 
-// rewind continues at the end of a file that became shorter, because a failed write removed what was read.
+// rewind continues at the end of a file that has become shorter. A failed write may have removed
+// lines that were already read.
 func (l *lines) rewind(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -265,8 +267,8 @@ func (l *lines) rewind(f *os.File) error {
 	return err
 }
 
-// next returns a whole line without its end. It is valid until the next call. The error is [io.EOF]
-// at the end, where the last line may not be whole yet.
+// next returns a complete line without its end. It is valid until the next call. The error is
+// [io.EOF] at the end of the file, where the last line may be incomplete.
 func (l *lines) next() ([]byte, error) {
 	l.buffer = l.buffer[:copy(l.buffer, l.buffer[l.returned:])]
 	l.returned = 0

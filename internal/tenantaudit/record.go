@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Record is one line of a stream. Empty fields are absent.
+// Record is one line of a stream. Empty fields are omitted.
 type Record struct {
 	// Cluster is the cluster of the request. Only the gateway sets it.
 	Cluster string `json:"cluster,omitempty"`
@@ -42,23 +42,23 @@ type Record struct {
 	// ImpersonatedBy is "system" if a caller of the system tenant impersonated the user. In the
 	// system's stream, it is the name of that caller.
 	ImpersonatedBy string `json:"impersonatedBy,omitempty"`
-	// Source is the name of the authentication source of the caller. It is where User is.
+	// Source is the name of the authentication source of the caller. It is set together with User.
 	Source string `json:"source,omitempty"`
-	// CredentialID is the ID of the caller's credential. It is where User is.
+	// CredentialID is the ID of the caller's credential. It is set together with User.
 	CredentialID string `json:"credentialId,omitempty"`
 }
 
 // noTenant is the tenant of a caller without a tenant. No tenant has this name.
 const noTenant = "(none)"
 
-// A Stream is the name of a stream. It is safe in the name of a file.
+// A Stream is the name of a stream. It is safe as part of a file name.
 type Stream string
 
-// System is the stream of the system tenant. It has the records of all events.
+// System is the stream of the system tenant. It contains the records of all events.
 const System Stream = "system"
 
-// Refused is a stream of the system tenant. It has the records of requests that were not authenticated, which
-// are also in [System]. Requests of tenants do not rotate its files.
+// Refused is a stream of the system tenant. It contains the records of requests that were not
+// authenticated, which are also in [System]. Requests of tenants do not cause its rotation.
 const Refused Stream = "refused"
 
 // IsTenant reports whether a stream is the stream of a tenant.
@@ -67,7 +67,7 @@ func (s Stream) IsTenant() bool {
 	return base != System && base != Refused
 }
 
-// clusterMark is between the name of a cluster and the name of a stream.
+// clusterMark separates the name of a cluster from the name of a stream.
 const clusterMark = "+"
 
 // In returns the stream in a cluster. The cluster is empty for a server of one cluster.
@@ -89,7 +89,7 @@ func (s Stream) parts() (cluster string, base Stream) {
 	return cluster, Stream(name)
 }
 
-// isValid reports whether a name is a name that [StreamOf] and [Stream.In] return for a UID of Kubernetes.
+// isValid reports whether [StreamOf] and [Stream.In] can return a name for a UID of Kubernetes.
 func (s Stream) isValid() bool {
 	cluster, base := s.parts()
 	if cluster != "" && !isSafe(cluster) && !isDigest(cluster, "cluster.") {
@@ -107,7 +107,7 @@ func isDigest(text, prefix string) bool {
 }
 
 // StreamOf returns the stream of a tenant whose Tenant has a UID. The UID is empty for a tenant
-// without a Tenant. A recreated tenant has another UID, so that it has another stream.
+// without a Tenant. A recreated tenant has another UID and therefore another stream.
 func StreamOf(id tenant.ID, uid string) Stream {
 	switch {
 	case id.IsSystem():
@@ -122,11 +122,11 @@ func StreamOf(id tenant.ID, uid string) Stream {
 	return Stream("id." + digest(id.String()))
 }
 
-// safeBytes bounds a name that is part of the name of a file.
+// safeBytes limits the length of a name that is part of a file name.
 const safeBytes = 64
 
-// isSafe reports whether a text is lower-case letters, digits and dashes. No such text is the name
-// of another stream or of a rotated file.
+// isSafe reports whether a text consists of lower-case letters, digits and dashes. Such a text is
+// never the name of another stream or of a rotated file.
 func isSafe(text string) bool {
 	if text == "" || len(text) > safeBytes || !Stream(text).IsTenant() || strings.HasPrefix(text, "id-") {
 		return false
@@ -144,17 +144,17 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:digestBytes])
 }
 
-// The bounds of texts, in bytes.
+// The limits of texts, in bytes.
 const (
 	nameBytes = 253 // the limit of Kubernetes for names
 	pathBytes = 1 << 10
 	idBytes   = 64
 )
 
-// cutMark ends a text that was cut.
+// cutMark is the end of a shortened text.
 const cutMark = "..."
 
-// cut returns a text of at most so many bytes.
+// cut shortens a text to a number of bytes.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return strings.Clone(text)

@@ -14,15 +14,14 @@ import (
 	"time"
 )
 
-// rotationMark is between the name of a stream and the time of a rotation. No name of a stream
-// contains it.
+// rotationMark separates the name of a stream from the time of a rotation. No stream name contains
+// it.
 const rotationMark = "@"
 
-// rotationTime is the form of the time in a name. Names in their order are in the order of their
-// times.
+// rotationTime is the format of the time in a name. Names sort by their times.
 const rotationTime = "20060102T150405.000000000Z"
 
-// pruneEvery is how often the age of all files is checked.
+// pruneEvery is the interval at which the age of all files is checked.
 const pruneEvery = time.Hour
 
 // backupOf returns the name of a rotated file.
@@ -45,7 +44,7 @@ func parseName(name string) (stream Stream, rotated time.Time, ok bool) {
 	return Stream(text), rotated, err == nil && text != ""
 }
 
-// names returns the names in a directory in their order.
+// names returns the sorted names in a directory.
 func names(root *os.Root) ([]string, error) {
 	directory, err := root.Open(".")
 	if err != nil {
@@ -76,7 +75,7 @@ func (s *Streams) rotate(stream Stream) error {
 		return err
 	}
 	at := s.options.Now()
-	if len(old) > 0 { // the clock may be behind
+	if len(old) > 0 { // the clock may have jumped back
 		if _, last, _ := parseName(old[len(old)-1]); !at.After(last) {
 			at = last.Add(1)
 		}
@@ -95,8 +94,9 @@ func (s *Streams) rotate(stream Stream) error {
 	return nil
 }
 
-// pruneOften deletes the files that are too old, those of deleted tenants too. A clock can be wrong, so that a
-// file is deleted only if it was too old an hour before as well. s.turn is held.
+// pruneOften deletes the files that are too old, including those of deleted tenants. Because the
+// clock can be wrong, a file is deleted only if it was already too old an hour before. The caller
+// must hold s.turn.
 func (s *Streams) pruneOften() {
 	now := s.options.Now()
 	if s.options.MaxAge == 0 || now.Sub(s.pruned) < pruneEvery && !now.Before(s.pruned) {
@@ -105,7 +105,7 @@ func (s *Streams) pruneOften() {
 	s.pruned = now
 	all, err := s.stored()
 	if err != nil {
-		return // it is tried again
+		return // the next call tries again
 	}
 	before := s.old
 	s.old = map[string]bool{}
@@ -118,7 +118,7 @@ func (s *Streams) pruneOften() {
 			if f.name == fileOf(f.stream) {
 				s.open.Remove(f.stream)
 			}
-			_ = s.root.Remove(f.name) // it is tried again
+			_ = s.root.Remove(f.name) // the next call tries again
 		}
 	}
 }
@@ -132,7 +132,7 @@ type storedFile struct {
 	changed   time.Time
 }
 
-// stored returns the files of streams in the order of their names. Other files in the directory are not touched.
+// stored returns the files of streams, sorted by name. It ignores other files in the directory.
 func (s *Streams) stored() (found []storedFile, err error) {
 	all, err := names(s.root)
 	if err != nil {
@@ -158,8 +158,8 @@ func (s *Streams) stored() (found []storedFile, err error) {
 	return found, nil
 }
 
-// shrink deletes rotated files if all files together are too large after so many bytes were written. It deletes
-// the oldest one of the largest stream first. s.turn is held.
+// shrink deletes rotated files if all files together are too large after a number of bytes were
+// written. It deletes the oldest file of the largest stream first. The caller must hold s.turn.
 func (s *Streams) shrink(written int64) {
 	s.room -= written
 	if s.options.MaxTotalBytes == 0 || s.room > 0 {
@@ -167,7 +167,7 @@ func (s *Streams) shrink(written int64) {
 	}
 	all, err := s.stored()
 	if err != nil {
-		return // it is tried again
+		return // the next call tries again
 	}
 	total, sizes, rotated := int64(0), map[Stream]int64{}, map[Stream][]storedFile{}
 	for _, f := range all {
@@ -182,13 +182,13 @@ func (s *Streams) shrink(written int64) {
 			return cmp.Compare(sizes[a], sizes[b])
 		})
 		oldest := rotated[largest][0]
-		_ = s.root.Remove(oldest.name) // it is tried again
+		_ = s.root.Remove(oldest.name) // the next call tries again
 		total -= oldest.size
 		sizes[largest] -= oldest.size
 		if rotated[largest] = rotated[largest][1:]; len(rotated[largest]) == 0 {
 			delete(rotated, largest)
 		}
 	}
-	// without a rotated file, it is tried again after the next one can exist
+	// Without a rotated file, the next attempt is made when the next one can exist.
 	s.room = max(s.options.MaxTotalBytes-total, s.options.MaxBytes)
 }

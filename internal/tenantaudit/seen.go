@@ -13,31 +13,32 @@ import (
 )
 
 const (
-	// seenFor is how long an event is remembered at least, unless there are too many.
+	// seenFor is the minimum time for which an event is remembered, unless there are too many
+	// events.
 	seenFor = 10 * time.Minute
-	// maxSeen bounds how many events are remembered: twice as many, with some 40 bytes each.
+	// maxSeen limits the number of remembered events to twice its value, with about 40 bytes each.
 	maxSeen = 1 << 17
 )
 
-// Seen remembers which events were stored. kube-apiserver sends a batch again if it has no
-// response. Safe for concurrent use.
+// Seen remembers the stored events. kube-apiserver sends a batch again if it gets no response. Safe
+// for concurrent use.
 //
-// A client can choose the audit ID of its request. The ID and the stage alone do not identify an
-// event, because a caller could hide a request behind another one with the same ID. Two events are
-// the same if their times, their users, their requests and their responses are the same too.
+// A client can choose the audit ID of its request, so the ID and the stage alone do not identify an
+// event. Otherwise, a caller could hide a request behind another one with the same ID. Two events
+// are equal only if their times, users, requests and responses are equal too.
 type Seen struct {
 	now  func() time.Time
-	seed [2]maphash.Seed // no caller can choose a collision
+	seed [2]maphash.Seed // so that no caller can choose a collision
 
 	mu         sync.Mutex
 	young, old map[event]struct{}
-	began      time.Time // the beginning of young
+	began      time.Time // the start of young
 	most       int
 }
 
 type event [2]uint64
 
-// NewSeen returns a memory without events. If now is nil, the clock is [time.Now].
+// NewSeen returns a Seen without events. now defaults to [time.Now].
 func NewSeen(now func() time.Time) *Seen {
 	if now == nil {
 		now = time.Now
@@ -81,11 +82,11 @@ func (s *Seen) Add(all []*auditinternal.Event) {
 	}
 }
 
-// age forgets the oldest events. s.mu is held.
+// age forgets the oldest events. The caller must hold s.mu.
 func (s *Seen) age() {
 	now := s.now()
 	passed := now.Sub(s.began)
-	if passed < 0 { // the clock was set
+	if passed < 0 { // the clock was set back
 		s.began = now
 	}
 	if passed < seenFor && len(s.young) < s.most {

@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ContentType is the type of a served stream: one JSON object a line.
+// ContentType is the type of a served stream. It contains one JSON object per line.
 const ContentType = "application/x-ndjson"
 
 // Query is a request for a stream.
@@ -26,7 +26,7 @@ type Query struct {
 	Tenant string
 }
 
-// The errors of queries. They contain nothing of the query.
+// The errors of queries. They contain no part of the query.
 var (
 	errSince  = errors.New("since must be a time in the form of RFC 3339")
 	errDenied = errors.New("denied must be true or false")
@@ -35,7 +35,7 @@ var (
 	errTwice  = errors.New("a parameter of the query occurs more than once")
 )
 
-// ParseQuery reads the parameters since, user, denied, follow and tenant of a request. It ignores
+// ParseQuery parses the parameters since, user, denied, follow and tenant of a request. It ignores
 // other parameters.
 func ParseQuery(raw string) (q Query, err error) {
 	values, err := url.ParseQuery(raw)
@@ -69,28 +69,28 @@ func parseFlag(text string) (bool, error) {
 	return strconv.ParseBool(text)
 }
 
-// The limits of concurrent reads. Those of tenants have a common limit, so that the system tenant can read.
+// The limits of concurrent reads. Tenants share a limit, so that the system tenant can always read.
 const (
 	readsOfTenant  = 4
 	readsOfTenants = 64
 	readsOfSystem  = 16
 )
 
-// readers are the reads of streams. Safe for concurrent use.
+// readers limits concurrent reads of streams. Safe for concurrent use.
 type readers struct {
 	mu      sync.Mutex
 	by      map[reading]int
 	tenants int
 }
 
-// reading is a tenant that reads.
+// reading identifies a tenant that reads.
 type reading struct {
 	cluster string
 	id      tenant.ID
 }
 
-// BeginRead reports whether a caller of a tenant can read a stream now. A cluster is empty for a server of one
-// cluster. If the answer is true, the caller MUST call end once.
+// BeginRead reports whether a caller of a tenant can read a stream now. The cluster is empty for a
+// server of one cluster. If it returns true, the caller MUST call end once.
 func (s *Streams) BeginRead(cluster string, id tenant.ID) (end func(), ok bool) {
 	by, all := reading{cluster, id}, &s.readers
 	all.mu.Lock()
@@ -120,13 +120,13 @@ func (r *readers) end(by reading) {
 	}
 }
 
-// followFor bounds how long a stream is followed. The server then checks the rights of the caller again, because
-// the client must send another request.
+// followFor limits how long a stream is followed. The client must then send another request, for
+// which the server checks the rights of the caller again.
 const followFor = time.Hour
 
-// Serve answers a request with a stream. It ends with the stream. If the filter follows, it ends with the
-// request, or after 30 to 60 minutes. The server MUST have checked that the caller may read the stream, and called
-// [Streams.BeginRead].
+// Serve responds with a stream. It ends with the stream. If the filter follows, it ends with the
+// request, or after 30 to 60 minutes. The server MUST have checked that the caller may read the
+// stream, and MUST have called [Streams.BeginRead].
 func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, of Stream, f Filter) {
 	header := w.Header()
 	header.Set("Content-Type", ContentType)
@@ -155,6 +155,6 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, of Stream, f Fil
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		panic(http.ErrAbortHandler) // the client must not take a part for the whole stream
+		panic(http.ErrAbortHandler) // the client must not treat a part as the whole stream
 	}
 }

@@ -30,9 +30,9 @@ func NewSink(streams *Streams, metrics *Metrics) *Sink {
 // Streams returns the streams of the sink.
 func (s *Sink) Streams() *Streams { return s.streams }
 
-// Store writes the records of events. When it returns nil, they are on the disk, except those of a stream whose
-// file cannot be opened. If ctx ends before, the error is its cause. Store omits events of unauthenticated
-// requests above a limit.
+// Store writes the records of events. After it has returned nil, they are on the disk, except those
+// of a stream whose file cannot be opened. If ctx ends first, the error is its cause. Store omits
+// events of unauthenticated requests above a limit.
 func (s *Sink) Store(ctx context.Context, events []*auditinternal.Event, r *Resolver) error {
 	var all []Placed
 	for _, event := range events {
@@ -41,7 +41,7 @@ func (s *Sink) Store(ctx context.Context, events []*auditinternal.Event, r *Reso
 	return s.write(ctx, all)
 }
 
-// Refused adds events that were not accepted to the failed records of the system's stream.
+// Refused adds rejected events to the failed records of the system's stream.
 func (s *Sink) Refused(events int) {
 	s.metrics.add(System, failed, events)
 }
@@ -77,9 +77,9 @@ func (s *Sink) write(ctx context.Context, all []Placed) error {
 	return err
 }
 
-// The bounds of a [Backend].
+// The limits of a [Backend].
 const (
-	backendQueue = 10_000 // events, as upstream's buffered backend has
+	backendQueue = 10_000 // events, as in upstream's buffered backend
 	backendBatch = 400    // events
 	backendWait  = 100 * time.Millisecond
 )
@@ -89,8 +89,9 @@ const PluginName = "kubetenant"
 
 var errQueueFull = errors.New("the audit queue is full for the tenant of the caller, or the server is shutting down")
 
-// Backend writes the events of a server. It finds their tenants at once and writes them within 100
-// ms. Events of the last 100 ms are lost if the process is killed. Safe for concurrent use.
+// Backend writes the events of a server. It determines their tenants immediately and writes them
+// within 100 ms. If the process is killed, the events of the last 100 ms are lost. Safe for
+// concurrent use.
 type Backend struct {
 	sink  *Sink
 	queue chan queued
@@ -106,10 +107,10 @@ type Backend struct {
 	closed bool
 }
 
-// share is a tenant of callers.
+// share identifies the tenant of callers.
 type share struct{ cluster, tenant string }
 
-// queued are the records of an event.
+// queued contains the records of an event.
 type queued struct {
 	of      share
 	records []Placed
@@ -137,8 +138,9 @@ type resolved struct {
 	resolver *Resolver
 }
 
-// ProcessEvents implements [audit.Sink]. It always returns true, because a server denies a request if its first
-// event is not processed. If the event has no place in the queue, it reports an error and drops the event.
+// ProcessEvents implements [audit.Sink]. It always returns true, because a server denies a request
+// if its first event is not processed. If the queue has no place for an event, it reports an error
+// and drops the event.
 func (b *resolved) ProcessEvents(events ...*auditinternal.Event) bool {
 	for _, event := range events {
 		all := b.sink.project(event, b.resolver)
@@ -153,9 +155,9 @@ func (b *resolved) ProcessEvents(events ...*auditinternal.Event) bool {
 	return true
 }
 
-// enqueue adds the records of an event to the queue. It returns false if the tenant of the caller already has
-// as many events in the queue as the queue has free places. One tenant can use half of the queue, two tenants
-// two thirds of it. A free place remains for the others.
+// enqueue adds the records of an event to the queue. It returns false if the tenant of the caller
+// already has as many events in the queue as the queue has free places. One tenant can therefore
+// use half of the queue, and two tenants two thirds of it. A place remains for others.
 func (b *Backend) enqueue(all []Placed) bool {
 	of := share{all[0].Record.Cluster, all[0].Record.Tenant}
 	b.mu.Lock()
@@ -164,7 +166,7 @@ func (b *Backend) enqueue(all []Placed) bool {
 		return false
 	}
 	b.shares[of]++
-	b.queue <- queued{of, all} // has a place, because only this function adds events
+	b.queue <- queued{of, all} // never blocks, because only this function adds events
 	return true
 }
 
@@ -181,7 +183,7 @@ func (b *Backend) dequeued(q queued) []Placed {
 // String implements [audit.Backend].
 func (b *Backend) String() string { return PluginName }
 
-// Run implements [audit.Backend]. It returns at once.
+// Run implements [audit.Backend]. It returns immediately.
 func (b *Backend) Run(stop <-chan struct{}) error {
 	go func() {
 		defer close(b.done)
@@ -197,8 +199,9 @@ func (b *Backend) Run(stop <-chan struct{}) error {
 	return nil
 }
 
-// Shutdown implements [audit.Backend]. It returns when all events are written. If the disk does not respond, it
-// returns after 10 s, and the remaining events are lost. Run MUST have been stopped.
+// Shutdown implements [audit.Backend]. It returns after all events have been written. If the disk
+// does not respond, it returns after 10 s, and the remaining events are lost. Run MUST have been
+// stopped.
 func (b *Backend) Shutdown() {
 	defer time.AfterFunc(b.sink.streams.options.closeWait, b.abort).Stop()
 	b.mu.Lock()
@@ -215,7 +218,7 @@ func (b *Backend) Shutdown() {
 	}
 }
 
-// collect returns a batch. It waits for more events until stop.
+// collect returns a batch. It waits for more events until stop closes.
 func (b *Backend) collect(first queued, stop <-chan struct{}) []Placed {
 	batch := b.dequeued(first)
 	timer := time.NewTimer(backendWait)

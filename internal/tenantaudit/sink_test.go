@@ -62,8 +62,8 @@ func refused(address string) *auditinternal.Event {
 	return e
 }
 
-// TestRefusedCredentialsAreLimited: an address writes ten records a second. It cannot pretend to be
-// another address, and all addresses together have a limit.
+// TestRefusedCredentialsAreLimited checks that an address writes at most ten records per second. It
+// cannot pretend to be another address, and all addresses together have a limit.
 func TestRefusedCredentialsAreLimited(t *testing.T) {
 	s, counted := sink(t, tenantaudit.Options{})
 	store := func(events ...*auditinternal.Event) {
@@ -79,7 +79,7 @@ func TestRefusedCredentialsAreLimited(t *testing.T) {
 		flood = append(flood, e)
 	}
 	store(flood...)
-	counted("system limited 40,system written 20") // in the stream of the system, and in their own
+	counted("system limited 40,system written 20") // in the system's stream and in the stream Refused
 	flood = nil
 	for i := range 50 { // addresses of one network
 		flood = append(flood, refused(fmt.Sprintf("2001:db8::%x", i)))
@@ -103,7 +103,8 @@ func TestRefusedCredentialsAreLimited(t *testing.T) {
 	}
 }
 
-// TestTenantsDoNotRotateRefusedRequests: a tenant cannot erase the records of refused credentials.
+// TestTenantsDoNotRotateRefusedRequests checks that a tenant cannot displace the records of
+// rejected credentials.
 func TestTenantsDoNotRotateRefusedRequests(t *testing.T) {
 	s, _ := sink(t, tenantaudit.Options{MaxBytes: 1 << 10, MaxBackups: 1})
 	store := func(e *auditinternal.Event) {
@@ -135,8 +136,8 @@ func TestStoreFails(t *testing.T) {
 	expect(t, s.Streams().Directory(), "id-acme", "p")
 }
 
-// TestBackend checks that a tenant cannot occupy the whole queue, and that events without a place are reported. No
-// request is denied.
+// TestBackend checks that a tenant cannot fill the whole queue, and that events without a place are
+// reported. No request is denied.
 func TestBackend(t *testing.T) {
 	s, counted := sink(t, tenantaudit.Options{})
 	b := tenantaudit.NewBackend(s)
@@ -150,11 +151,11 @@ func TestBackend(t *testing.T) {
 	for range 7_000 {
 		process("alice", "acme")
 	}
-	counted("system dropped 2000,tenant dropped 2000") // it has half of the queue
+	counted("system dropped 2000,tenant dropped 2000") // one tenant can use half of the queue
 	for range 3_000 {
 		process("bob", "globex")
 	}
-	counted("system dropped 2500,tenant dropped 2500") // it has half of the rest
+	counted("system dropped 2500,tenant dropped 2500") // and the next one half of the rest
 	process("root", "system")
 	process("carol", "initech")
 	counted("system dropped 2500,tenant dropped 2500")
@@ -164,11 +165,12 @@ func TestBackend(t *testing.T) {
 	close(stop)
 	of.Shutdown()
 	counted("system dropped 2500,system written 7502,tenant dropped 2500,tenant written 7501")
-	process("alice", "acme") // no backend writes it
+	process("alice", "acme") // the backend no longer writes it
 	counted("system dropped 2501,system written 7502,tenant dropped 2501,tenant written 7501")
 }
 
-// TestDiskDoesNotRespond: a batch has an answer at its deadline, and a server can end.
+// TestDiskDoesNotRespond checks that a batch gets a response before its deadline, and that a server
+// can shut down.
 func TestDiskDoesNotRespond(t *testing.T) {
 	faults := tenantaudit.Faults{}
 	s, counted := sink(t, faults.Use(tenantaudit.Options{Directory: t.TempDir()}))
@@ -203,7 +205,7 @@ func TestDiskDoesNotRespond(t *testing.T) {
 	}
 }
 
-// TestOneBadFile: a file that cannot be opened concerns only its stream.
+// TestOneBadFile checks that a file that cannot be opened affects only its own stream.
 func TestOneBadFile(t *testing.T) {
 	s, counted := sink(t, tenantaudit.Options{})
 	obstacle := filepath.Join(s.Streams().Directory(), "id-acme.jsonl")
@@ -249,7 +251,7 @@ func TestSeen(t *testing.T) {
 		}
 		now = now.Add(199 * time.Second)
 	}
-	// A caller chooses the audit ID. It must not hide another request.
+	// A caller can choose the audit ID. It must not hide another request.
 	for name, change := range map[string]func(*auditinternal.Event){
 		"stage":    func(e *auditinternal.Event) { e.Stage = auditinternal.StagePanic },
 		"verb":     func(e *auditinternal.Event) { e.Verb = "delete" },
@@ -289,7 +291,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestFollowEnds: the server checks the rights of a caller that follows a stream again, because the stream ends.
+// TestFollowEnds checks that a followed stream ends, so that the server checks the rights of its
+// caller again.
 func TestFollowEnds(t *testing.T) {
 	s := open(t, tenantaudit.FollowFor(tenantaudit.Options{}, 100*time.Millisecond))
 	write(t, s, placed("a", "1")...)

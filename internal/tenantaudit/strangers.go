@@ -14,15 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// The limits of records of callers that are not authenticated. The total limit is for many
-// addresses.
+// The limits of records of unauthenticated callers. The total limit applies to all addresses
+// together.
 const (
 	strangersPerSecond = 10
 	strangersInAll     = 100
 )
 
-// strangers bounds the records of requests that were not authenticated, or that were refused
-// because they were anonymous. Safe for concurrent use.
+// strangers limits the records of requests that were not authenticated, or that were denied because
+// they were anonymous. Safe for concurrent use.
 type strangers struct {
 	byAddress *budget.Budgets
 	inAll     flowcontrol.RateLimiter
@@ -51,8 +51,9 @@ func isStranger(event *auditinternal.Event) bool {
 	return false
 }
 
-// addressOf returns the address that sent a request. Callers can choose all other addresses of an
-// event. For IPv6, it is the network of 64 bits, which one host usually has.
+// addressOf returns the address of the client that sent a request. Callers can forge all other
+// addresses of an event. For IPv6, it returns the 64-bit network, which usually belongs to one
+// host.
 func addressOf(event *auditinternal.Event) string {
 	if len(event.SourceIPs) == 0 {
 		return ""

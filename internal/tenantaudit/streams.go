@@ -24,7 +24,7 @@ import (
 // maxOpen is the maximum number of open files.
 const maxOpen = 256
 
-// syncers bounds how many files are synced at a time. A file system joins concurrent requests.
+// syncers limits how many files are synced concurrently. A file system combines concurrent syncs.
 const syncers = 16
 
 const (
@@ -38,13 +38,14 @@ type Options struct {
 	Directory string
 	// MaxBytes is the size at which a file is rotated. Required.
 	MaxBytes int64
-	// MaxBackups is how many rotated files of a stream are kept. If 0, all are kept.
+	// MaxBackups is the maximum number of rotated files of a stream. If 0, there is no limit.
 	MaxBackups int
-	// MaxAge is how long files are kept after their last record. If 0, there is no limit.
+	// MaxAge is how long files are retained after their last record. If 0, there is no limit.
 	MaxAge time.Duration
-	// MaxTotalBytes is the size of all files above which rotated files are deleted. If 0, there is no limit.
+	// MaxTotalBytes is the total size of all files above which rotated files are deleted. If 0,
+	// there is no limit.
 	MaxTotalBytes int64
-	// Now is the clock. If nil, it is [time.Now].
+	// Now is the clock. Defaults to [time.Now].
 	Now func() time.Time
 
 	open      func(*os.Root, string) (file, error) // for tests
@@ -53,7 +54,7 @@ type Options struct {
 	followFor time.Duration                        // for tests
 }
 
-// closeWait bounds how long the end of a server waits for a disk that does not respond.
+// closeWait limits how long the shutdown of a server waits for a disk that does not respond.
 const closeWait = 10 * time.Second
 
 // Streams stores the records of streams in files of a directory, one file for each stream. Rotated
@@ -71,10 +72,10 @@ type Streams struct {
 	turn   chan struct{} // holds a value while the fields below are in use
 	open   *lru.Cache    // maps a Stream to a *streamFile
 	pruned time.Time
-	old    map[string]bool // the files that were too old then
-	room   int64           // bytes that can be written before the size of all files is checked
+	old    map[string]bool // the files that were too old at the last check
+	room   int64           // bytes that can be written before the total size is checked again
 	closed bool
-	// unsynced reports that the names of new files may not be on the disk yet.
+	// unsynced reports whether the names of new files may not be on the disk yet.
 	unsynced bool
 }
 
@@ -83,10 +84,10 @@ var (
 	errClosed         = errors.New("the server no longer writes audit streams")
 )
 
-// lockFile is held by the process that writes.
+// lockFile is locked by the process that writes.
 const lockFile = "lock"
 
-// Open opens the streams of a directory. One process at a time can open a directory.
+// Open opens the streams of a directory. Only one process at a time can open a directory.
 func Open(o Options) (*Streams, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -136,8 +137,8 @@ var (
 	errOthers = errors.New("other users can access the directory and it has other files: use an empty directory")
 )
 
-// prepare creates a directory that other users cannot access. It changes the mode of an existing directory only
-// if the directory is empty, or if a process has written audit streams there.
+// prepare creates a directory that other users cannot access. It changes the mode of an existing
+// directory only if the directory is empty, or if a process has written audit streams there.
 func prepare(directory string) error {
 	if err := os.MkdirAll(filepath.Dir(filepath.Clean(directory)), directoryMode); err != nil {
 		return err
@@ -201,9 +202,10 @@ func (s *Streams) Close() error {
 	return errors.Join(s.lock.Close(), s.root.Close())
 }
 
-// LostError is the error for streams whose files cannot be opened. The records of the other streams are stored.
+// LostError is the error for streams whose files cannot be opened. The records of the other streams
+// are stored.
 type LostError struct {
-	// Streams are the errors by stream.
+	// Streams contains the errors by stream.
 	Streams map[Stream]error
 }
 
@@ -212,9 +214,10 @@ func (e *LostError) Error() string {
 	return "audit streams: " + errors.Join(slices.Collect(maps.Values(e.Streams))...).Error()
 }
 
-// Write stores records. When it returns nil, all are on the disk. If the error is a [*LostError], this is so
-// for all records of the other streams. With another error, the caller may write all of them again. A record
-// that was stored before the error may then exist twice. If ctx ends, the records may still be stored later.
+// Write stores records. After it has returned nil, all are on the disk. After a [*LostError], all
+// records of the other streams are on the disk. After any other error, the caller may write all
+// records again. A record that was stored before the error may then exist twice. If ctx ends, the
+// records may still be stored later.
 func (s *Streams) Write(ctx context.Context, all []Placed) error {
 	lines := map[Stream][]byte{}
 	var order []Stream
@@ -244,7 +247,7 @@ func (s *Streams) Write(ctx context.Context, all []Placed) error {
 	}
 }
 
-// writeAll appends lines to streams. s.turn is held.
+// writeAll appends lines to streams. The caller must hold s.turn.
 func (s *Streams) writeAll(streams []Stream, lines map[Stream][]byte) error {
 	if s.closed {
 		return errClosed
@@ -267,15 +270,15 @@ func (s *Streams) writeAll(streams []Stream, lines map[Stream][]byte) error {
 	return nil
 }
 
-// isOfDisk reports whether an error concerns all streams.
+// isOfDisk reports whether an error affects all streams.
 func isOfDisk(err error) bool {
 	return slices.ContainsFunc([]error{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EMFILE, syscall.ENFILE,
 	}, func(of error) bool { return errors.Is(err, of) })
 }
 
-// write appends lines to streams and syncs them. With an error, it removes what it has appended. A stream
-// that cannot be opened is lost. s.turn is held.
+// write appends lines to streams and syncs them. After an error, it removes the appended lines. A
+// stream whose file cannot be opened is added to lost. The caller must hold s.turn.
 func (s *Streams) write(streams []Stream, lines map[Stream][]byte, lost *LostError) (err error) {
 	written := make([]*streamFile, 0, len(streams))
 	defer func() {
@@ -312,8 +315,8 @@ func (s *Streams) write(streams []Stream, lines map[Stream][]byte, lost *LostErr
 	return s.keepNames()
 }
 
-// keepNames syncs the directory if it has a new file. Otherwise, the file could be lost if the machine loses
-// power. A rotation creates a new file too. s.turn is held.
+// keepNames syncs the directory if it has a new file. Otherwise, the file could be lost in a power
+// failure. A rotation creates a new file too. The caller must hold s.turn.
 func (s *Streams) keepNames() error {
 	if !s.unsynced {
 		return nil
@@ -323,7 +326,8 @@ func (s *Streams) keepNames() error {
 	return err
 }
 
-// file returns the open file of a stream, with room for so many bytes. s.turn is held.
+// file returns the open file of a stream, with room for a number of bytes. The caller must hold
+// s.turn.
 func (s *Streams) file(stream Stream, room int64) (*streamFile, error) {
 	if found, is := s.open.Get(stream); is {
 		f := found.(*streamFile)

@@ -97,14 +97,15 @@ func TestModes(t *testing.T) {
 				t.Errorf("%s has the mode %o, want %o", name, got, want)
 			}
 		}
-		// a volume can give the directory another mode before the next start
+		// A volume can change the mode of the directory before the next start.
 		if err := errors.Join(s.Close(), os.Chmod(directory, 0o770)); err != nil { // #nosec G302 -- as above
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestDirectoriesOfOthers: a wrong setting does not lock other daemons out of their directory.
+// TestDirectoriesOfOthers checks that a wrong setting does not remove the access of other daemons
+// to their directory.
 func TestDirectoriesOfOthers(t *testing.T) {
 	log := t.TempDir()
 	if err := errors.Join(os.Chmod(log, 0o755), os.WriteFile(filepath.Join(log, "syslog"), nil, 0o600)); err != nil {
@@ -143,7 +144,8 @@ func TestOneProcessAtATime(t *testing.T) {
 	_ = again.Close()
 }
 
-// TestSymbolicLinks: no link leads a record to another place, or another file into a stream.
+// TestSymbolicLinks checks that no symbolic link directs records to another file, or another file
+// into a stream.
 func TestSymbolicLinks(t *testing.T) {
 	for _, kind := range []string{"outside", "inside", "dangling", "directory"} {
 		t.Run(kind, func(t *testing.T) {
@@ -227,7 +229,7 @@ func TestFullDisk(t *testing.T) {
 			if truncates == "rolled back" && !slices.Equal(got, []string{"1", "2", "4"}) {
 				t.Errorf("the stream has %q", got)
 			}
-			// A line that could not be removed must not spoil the next one.
+			// A line that could not be removed must not corrupt the next one.
 			for _, name := range []string{"1", "2", "4"} {
 				if !slices.Contains(got, name) {
 					t.Errorf("%s is lost: %q", name, got)
@@ -254,7 +256,8 @@ func TestFailedSync(t *testing.T) {
 	expect(t, s.Directory(), "b", "2")
 }
 
-// TestNamesAreSynced checks that a record in a new file is acknowledged only after the directory is synced.
+// TestNamesAreSynced checks that a record in a new file is acknowledged only after the directory is
+// synced.
 func TestNamesAreSynced(t *testing.T) {
 	faults := tenantaudit.Faults{}
 	s := open(t, faults.Use(tenantaudit.Options{Directory: t.TempDir(), MaxBytes: 100}))
@@ -279,7 +282,7 @@ func TestNamesAreSynced(t *testing.T) {
 	}
 }
 
-// TestTornLine: the process was killed within a line.
+// TestTornLine checks a process that was killed within a line.
 func TestTornLine(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "audit")
 	if err := os.Mkdir(directory, 0o700); err != nil {
@@ -300,7 +303,7 @@ func TestRotation(t *testing.T) {
 	s := open(t, tenantaudit.Options{MaxBytes: 120, MaxBackups: 3, Now: func() time.Time { return now }})
 	var want []string
 	for i := range 30 {
-		now = now.Add(time.Duration(1-i%3) * time.Second) // the clock jumps back and stops, too
+		now = now.Add(time.Duration(1-i%3) * time.Second) // the clock also jumps back and stops
 		name := fmt.Sprint(100 + i)
 		want = append(want, name)
 		write(t, s, placed("a", name)...)
@@ -320,7 +323,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestNoTenantHasTheNameOfARotatedFile: the stream of one tenant does not contain another's.
+// TestNoTenantHasTheNameOfARotatedFile checks that the stream of a tenant never contains records of
+// another tenant.
 func TestNoTenantHasTheNameOfARotatedFile(t *testing.T) {
 	s := open(t, tenantaudit.Options{MaxBytes: 60})
 	acme := tenantaudit.StreamOf(id("acme"), "")
@@ -342,7 +346,7 @@ func TestMaxAge(t *testing.T) {
 	for range 3 {
 		write(t, s, placed(deleted, "1")...)
 	}
-	// files that no stream has
+	// These are not files of a stream.
 	others := []string{
 		"notes.jsonl", "2026-11-28T01.jsonl", "id-.jsonl", "ID-A.jsonl", "notes@20261128T010000.000000000Z.jsonl",
 	}
@@ -380,7 +384,8 @@ func TestMaxAge(t *testing.T) {
 	}
 }
 
-// TestMaxTotal: the largest stream loses its oldest file first, and a small stream loses nothing.
+// TestMaxTotal checks that the largest stream loses its oldest file first, and that a small stream
+// loses nothing.
 func TestMaxTotal(t *testing.T) {
 	now := time.Now()
 	s := open(t, tenantaudit.Options{MaxBytes: 100, MaxTotalBytes: 1000, Now: func() time.Time { return now }})
@@ -423,7 +428,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 	write(t, s, batch...)
 	write(t, s, batch...)
-	if most := faults.MostOpened.Load(); most > 257 { // one more while it replaces another
+	if most := faults.MostOpened.Load(); most > 257 { // one more while one file replaces another
 		t.Errorf("%d files were open", most)
 	}
 	for i := range 700 {
@@ -434,7 +439,8 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecreatedTenant: a tenant of the same name does not read its predecessor's stream.
+// TestRecreatedTenant checks that a tenant cannot read the stream of a deleted tenant with the same
+// name.
 func TestRecreatedTenant(t *testing.T) {
 	s := open(t, tenantaudit.Options{})
 	acme := id("acme")
@@ -476,7 +482,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestOldRecordsAreCheap: a caller cannot use much of a processor with records that it does not receive.
+// TestOldRecordsAreCheap checks that a caller cannot use much CPU with records that it does not
+// receive.
 func TestOldRecordsAreCheap(t *testing.T) {
 	s := open(t, tenantaudit.Options{})
 	var all []tenantaudit.Placed
@@ -524,7 +531,7 @@ func TestLinesThatAreNoRecords(t *testing.T) {
 	}
 }
 
-// TestFollow follows a stream over rotations.
+// TestFollow checks that a followed stream continues after rotations.
 func TestFollow(t *testing.T) {
 	s := open(t, tenantaudit.Options{MaxBytes: 200})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -543,7 +550,7 @@ func TestFollow(t *testing.T) {
 	for i := range 40 {
 		name := fmt.Sprint(i)
 		write(t, s, placed("a", name)...)
-		if i%4 != 3 { // several records, and a rotation, between two reads
+		if i%4 != 3 { // several records and a rotation between two reads
 			continue
 		}
 		for j := i - 3; j <= i; j++ {
@@ -558,7 +565,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowAfterRollback: a reader that has read records of a failed write reads the records after it.
+// TestFollowAfterRollback checks that a reader that has read records of a failed write also reads
+// the records after it.
 func TestFollowAfterRollback(t *testing.T) {
 	directory := t.TempDir()
 	file := filepath.Join(directory, "a.jsonl")

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns limits how many requests a server handles at the same time. The other requests wait,
-// and the tenants that wait take turns.
+// Package turns limits the concurrent requests of a server. Other requests wait, and the tenants
+// that wait take turns.
 package turns
 
 import (
@@ -15,24 +15,24 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrBusy is the error for a request that finds no place in the queue.
+// ErrBusy is the error for a request that does not fit into the queue.
 var ErrBusy = errors.New("too many requests")
 
-// shareOf is the number of shares of the places. While requests of other flows wait, a flow with less than
-// one share goes first.
+// shareOf is the number of shares of the places. While requests of several flows wait, a flow with
+// less than one share goes first.
 const shareOf = 8
 
-// Flow is the requests that take turns together, for example those of one tenant.
+// Flow identifies requests that take turns together, for example those of one tenant.
 type Flow struct {
 	Name string
-	// Exempt specifies that the flow may have more than its share of the places while others wait. It
-	// MUST NOT depend on data that a client can forge. An exempt flow differs from another flow with
-	// the same name.
+	// Exempt reports whether the flow may use more than its share of the places while others wait.
+	// It MUST NOT depend on data that a client can forge. An exempt flow differs from another flow
+	// with the same name.
 	Exempt bool
 }
 
-// FlowOf returns the flow of a caller of a tenant. Each caller of the system tenant has a flow of its own,
-// which is exempt. Otherwise, all of them would share one turn with each tenant.
+// FlowOf returns the flow of a caller of a tenant. Each caller of the system tenant has its own
+// flow, which is exempt. Otherwise, all of them would share one turn with each tenant.
 //
 // Security: the caller and its tenant MUST be authenticated.
 func FlowOf(id tenant.ID, caller string) Flow {
@@ -42,13 +42,14 @@ func FlowOf(id tenant.ID, caller string) Flow {
 	return Flow{Name: id.String()}
 }
 
-// Queue lets requests in up to a number and up to an amount of memory. Other requests wait.
+// Queue limits the number of concurrent requests and their memory. Other requests wait.
 //
-// Flows take turns. The requests of one flow keep their order. A flow with less than its share of the
-// places goes before the other flows. The share is an eighth of the places, and at least one. If no flow
-// with less than its share waits, the other flows take turns. No place is empty while a request waits.
+// Flows take turns. The requests of one flow keep their order. A flow with less than its share of
+// the places goes before the other flows. The share is an eighth of the places, and at least one.
+// If no flow with less than its share waits, the other flows take turns. No place is empty while a
+// request waits.
 //
-// The queue retains nothing of a flow without requests. It is safe for concurrent use.
+// The queue stores nothing for a flow without requests. It is safe for concurrent use.
 type Queue struct {
 	mu           sync.Mutex
 	places, free int
@@ -57,11 +58,11 @@ type Queue struct {
 	freeMemory   int64
 
 	flows   map[Flow]*flow
-	turns   list.List // the flows that wait (*flow), the next one first
-	longest longest   // the same flows
+	turns   list.List // the flows that wait (*flow), with the next one first
+	longest longest   // the flows that wait
 	waiting int
-	// unknown contains the requests that were let in before a request waited. Their flows are found
-	// when a request waits.
+	// unknown contains the requests that were admitted while no request waited. Their flows are
+	// determined when a request waits.
 	unknown list.List // its elements are *place
 }
 
@@ -79,10 +80,10 @@ type waiter struct {
 	flow   *flow
 	memory int64
 	at     *list.Element // in flow.waiters; nil if it does not wait
-	result chan error    // nil: it was let in
+	result chan error    // receives nil if it was admitted
 }
 
-// place is what a request that was let in uses.
+// place contains the resources of an admitted request.
 type place struct {
 	memory int64
 	flow   *flow // nil if it is unknown
@@ -103,7 +104,7 @@ func New(concurrent, queued int, memory int64) *Queue {
 	}
 }
 
-// Resize changes the number of concurrent requests and of requests that wait. Requests that were let in
+// Resize changes the limits of concurrent requests and of requests that wait. Admitted requests
 // continue, and requests that wait continue to wait.
 func (q *Queue) Resize(concurrent, queued int) {
 	q.mu.Lock()
@@ -120,12 +121,12 @@ func (q *Queue) Waiting() int {
 	return q.waiting
 }
 
-// Enter waits for a place for a request and for the memory that it may use. A request that may use more
-// than all memory needs all of it. The caller MUST call leave once if err is nil. If the queue is full,
-// the error is [ErrBusy]. If ctx ends, the error is its cause.
+// Enter waits for a place for a request and for the memory that it may use. A request that may use
+// more than the whole memory waits until it can have all of it. The caller MUST call leave once if
+// err is nil. If the queue is full, the error is [ErrBusy]. If ctx ends, the error is its cause.
 //
-// The function whose returns the flow of the request. The queue calls it at most once, and only if a
-// request waits. It MUST be quick, and another goroutine may call it until leave returns.
+// The function whose returns the flow of the request. The queue calls it at most once, and only if
+// a request waits. It MUST be fast, and another goroutine may call it until leave returns.
 func (q *Queue) Enter(ctx context.Context, memory int64, whose func() Flow) (leave func(), err error) {
 	q.mu.Lock()
 	memory = min(memory, q.memory)
@@ -152,7 +153,7 @@ func (q *Queue) Enter(ctx context.Context, memory int64, whose func() Flow) (lea
 	return q.wait(ctx, w)
 }
 
-// wait waits until a request is let in.
+// wait waits until a request is admitted.
 func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
 	select {
 	case err = <-w.result:
@@ -165,7 +166,7 @@ func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
 			return nil, context.Cause(ctx)
 		}
 		q.mu.Unlock()
-		err = <-w.result // it was let in or refused at the same time
+		err = <-w.result // it was admitted or rejected at the same time
 	}
 	if err != nil {
 		return nil, err
@@ -189,7 +190,7 @@ func (q *Queue) take(memory int64) bool {
 	return true
 }
 
-// leave returns a place to the requests that wait.
+// leave releases a place for the requests that wait.
 func (q *Queue) leave(p *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -204,7 +205,7 @@ func (q *Queue) leave(p *place) {
 	q.dispatch()
 }
 
-// identify finds the flows of the requests that were let in before a request waited.
+// identify determines the flows of the requests that were admitted while no request waited.
 func (q *Queue) identify() {
 	for e := q.unknown.Front(); e != nil; e = q.unknown.Front() {
 		p := q.unknown.Remove(e).(*place)
@@ -214,8 +215,8 @@ func (q *Queue) identify() {
 	}
 }
 
-// named returns the flow of a request that another request identifies. A panic must not keep the queue
-// locked. Such a request is in the flow without a name, which is not exempt.
+// named returns the flow of a request on behalf of another request. A panic must not keep the queue
+// locked. After a panic, the request has the flow without a name, which is not exempt.
 func named(whose func() Flow) (name Flow) {
 	defer func() {
 		if recover() != nil {
@@ -246,8 +247,8 @@ func (q *Queue) forget(f *flow) {
 	}
 }
 
-// dispatch lets in as many requests as there is room for. If the next request needs more memory than is
-// free, the others wait too. Otherwise, it might never get a turn.
+// dispatch admits as many requests as fit. If the next request needs more memory than is free, the
+// others wait too. Otherwise, it might never be admitted.
 func (q *Queue) dispatch() {
 	for q.waiting > 0 && q.free > 0 {
 		f := q.next()
@@ -264,8 +265,8 @@ func (q *Queue) dispatch() {
 	}
 }
 
-// next returns the first flow with less than its share of the places, or else the first flow. Few flows
-// can have their share at the same time, so the loop is short.
+// next returns the first flow with less than its share of the places, or else the first flow. Only
+// a few flows can have their share at the same time, so the loop is short.
 func (q *Queue) next() *flow {
 	share := max(1, q.places/shareOf)
 	for e := q.turns.Front(); e != nil; e = e.Next() {
@@ -276,8 +277,8 @@ func (q *Queue) next() *flow {
 	return q.turns.Front().Value.(*flow)
 }
 
-// add appends a request to those that wait. If too many wait, it refuses the last one of the flow with
-// the most of them. It returns nil if that is the new one.
+// add adds a request to those that wait. If too many wait, it rejects the last request of the flow
+// with the most of them. It returns nil if it rejects the new request.
 func (q *Queue) add(name Flow, memory int64) *waiter {
 	if q.waiting >= q.queued {
 		own := 0

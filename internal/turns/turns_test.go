@@ -19,7 +19,7 @@ import (
 
 func of(name string) func() Flow { return func() Flow { return Flow{Name: name} } }
 
-// checkIdle checks that nothing is left in a queue.
+// checkIdle checks that a queue is empty.
 func checkIdle(t *testing.T, q *Queue) {
 	t.Helper()
 	q.mu.Lock()
@@ -31,14 +31,14 @@ func checkIdle(t *testing.T, q *Queue) {
 	}
 }
 
-// crowd sends requests to a queue and records which flow is let in. A request leaves when its test
-// releases it.
+// crowd sends requests to a queue and records the order of the admitted flows. A request leaves
+// when its test releases it.
 type crowd struct {
 	t *testing.T
 	q *Queue
 
 	mu      sync.Mutex
-	came    []string // flows in the order in which they were let in
+	came    []string // flows in the order of admission
 	leaves  map[string][]func()
 	refused map[string]int
 }
@@ -53,7 +53,7 @@ func newCrowd(t *testing.T, q *Queue) *crowd {
 	}
 }
 
-// send sends requests of a flow, one after the other.
+// send sends requests of a flow one after the other.
 func (c *crowd) send(name string, number int) {
 	c.sendAs(Flow{Name: name}, number)
 }
@@ -75,7 +75,7 @@ func (c *crowd) sendAs(f Flow, number int) {
 	}
 }
 
-// release ends requests of a flow, and returns the flows that are let in.
+// release ends requests of a flow and returns the flows that are admitted.
 func (c *crowd) release(name string, number int) string {
 	c.mu.Lock()
 	before := len(c.came)
@@ -118,8 +118,8 @@ func (c *crowd) running(name string) int {
 	return len(c.leaves[name])
 }
 
-// TestTurns checks that flows take turns, that a flow keeps its order, and that a flow with very many
-// requests loses its own if the queue is full.
+// TestTurns checks that flows take turns, and that a flow keeps its order. If the queue is full, a
+// flow with very many requests loses its own requests.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(1, 10, 100)
@@ -140,8 +140,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestQuietTenant checks that a tenant that sends one request waits for at most one release, whatever
-// another tenant sends, also if that tenant has all places and more tenants wait.
+// TestQuietTenant checks that a tenant that sends one request waits for at most one release, even
+// if another tenant has all places and more tenants wait.
 func TestQuietTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(22, 1000, 100)
@@ -162,8 +162,8 @@ func TestQuietTenant(t *testing.T) {
 	})
 }
 
-// TestShare checks the share of a flow: while others with less than theirs wait, no flow gets more than
-// an eighth of the places. If all that wait have their share, they take turns.
+// TestShare checks the share of a flow. While others with less than their share wait, no flow gets
+// more than an eighth of the places. If all flows that wait have their share, they take turns.
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(16, 1000, 100)
@@ -191,8 +191,8 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestWorkConserving checks that a flow above its share uses the places that no other flow needs, and
-// that flows at their share take turns.
+// TestWorkConserving checks that a flow above its share uses the places that no other flow needs,
+// and that flows at their share take turns.
 func TestWorkConserving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, New(8, 100, 100))
@@ -206,8 +206,8 @@ func TestWorkConserving(t *testing.T) {
 	})
 }
 
-// TestExempt checks that an exempt flow has more than its share while others wait, and takes turns with
-// them. A flow of the same name that is not exempt is another flow.
+// TestExempt checks that an exempt flow uses more than its share while others wait, and takes turns
+// with them. A flow with the same name that is not exempt is a different flow.
 func TestExempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, New(8, 1000, 100))
@@ -241,8 +241,8 @@ func TestExempt(t *testing.T) {
 	})
 }
 
-// TestFull checks that a full queue refuses requests of the flow with the most that wait. A queue
-// without room to wait lets in as many as there are places.
+// TestFull checks that a full queue rejects requests of the flow with the most waiting requests. A
+// queue without room to wait admits as many requests as there are places.
 func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, New(1, 4, 100))
@@ -265,7 +265,7 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestResize checks that a change of the limits loses and doubles no place.
+// TestResize checks that a change of the limits neither loses nor duplicates places.
 func TestResize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(10, 100, 100)
@@ -273,7 +273,7 @@ func TestResize(t *testing.T) {
 		c.send("a", 10)
 		c.send("b", 10)
 		q.Resize(4, 5)
-		c.send("b", 1) // more wait than the new limit
+		c.send("b", 1) // more requests wait than the new limit allows
 		if got := c.release("a", 6); got != "" || c.refused["b"] != 1 {
 			t.Errorf("let in while more run than the new limit: %q, refused: %v", got, c.refused)
 		}
@@ -289,8 +289,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestWeight checks that the requests together never use more than the memory, and that a request that
-// needs more than all memory gets all of it.
+// TestWeight checks that the requests together never use more than the memory, and that a request
+// that needs more than the memory gets all of it.
 func TestWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(100, 100, 100)
@@ -320,8 +320,8 @@ func TestWeight(t *testing.T) {
 	})
 }
 
-// TestLargeRequest checks that a request that needs all memory gets a turn, although small requests come
-// all the time.
+// TestLargeRequest checks that a request that needs all memory is admitted, even if small requests
+// arrive all the time.
 func TestLargeRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(100, 1000, 100)
@@ -355,8 +355,8 @@ func TestLargeRequest(t *testing.T) {
 	})
 }
 
-// TestCancel checks that a request that ends while it waits uses nothing, whether its context ends
-// before, while or after it is let in.
+// TestCancel checks that a canceled request uses nothing, whether its context ends before, during
+// or after its admission.
 func TestCancel(t *testing.T) {
 	q := New(2, 100, 100)
 	var wg sync.WaitGroup
@@ -379,7 +379,7 @@ func TestCancel(t *testing.T) {
 	checkIdle(t, q)
 }
 
-// TestCancelAndLetIn checks a request that is let in at the moment at which its context ends: the place
+// TestCancelAndLetIn checks a request whose context ends at the moment of its admission. Its place
 // is not lost, and the next request gets it.
 func TestCancelAndLetIn(t *testing.T) {
 	for range 500 {
@@ -428,7 +428,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// TestManyFlows checks that the memory of the queue depends on the present requests only.
+// TestManyFlows checks that the memory of the queue depends only on the current requests.
 func TestManyFlows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(4, 2000, 100)
@@ -442,8 +442,8 @@ func TestManyFlows(t *testing.T) {
 }
 
 // FuzzQueue sends, ends and cancels requests in any order, and checks the rules after each step. No
-// place is empty while a request waits. At most as many requests run as there are places. No flow with
-// its share is let in before a flow with less.
+// place is empty while a request waits. There are at most as many running requests as places. No
+// flow with its share is admitted before a flow with less.
 func FuzzQueue(f *testing.F) {
 	f.Add([]byte{7, 5, 0, 0, 0, 1, 2, 64, 64, 128, 128, 3, 64})
 	f.Add([]byte{0, 0, 0, 1, 64, 128, 2, 192, 3})
@@ -456,7 +456,7 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// model is a queue and what its requests observe.
+// model is a queue and the observations of its requests.
 type model struct {
 	t      *testing.T
 	q      *Queue
@@ -516,7 +516,7 @@ func (m *model) step(step byte) {
 			defer close(a.done)
 			a.leave, a.err = m.q.Enter(ctx, 1, func() Flow { return Flow{fmt.Sprint(a.flow), a.flow == 0} })
 		}()
-	case 1, 2: // the nth request that runs ends
+	case 1, 2: // the nth running request ends
 		for _, a := range m.ask {
 			if a.leave != nil && !a.over {
 				if n--; n < 0 {
@@ -526,7 +526,7 @@ func (m *model) step(step byte) {
 				}
 			}
 		}
-	case 3: // the nth request that waits is canceled
+	case 3: // the nth waiting request is canceled
 		for _, a := range m.ask {
 			if !a.started {
 				if n--; n < 0 {
@@ -538,7 +538,7 @@ func (m *model) step(step byte) {
 	}
 }
 
-// collect notes which requests were answered.
+// collect records which requests have returned.
 func (m *model) collect() {
 	for _, a := range m.ask {
 		select {
@@ -552,7 +552,7 @@ func (m *model) collect() {
 	}
 }
 
-// running returns how many requests of each flow run.
+// running returns the number of running requests of each flow.
 func (m *model) running() map[int]int {
 	out := map[int]int{}
 	for _, a := range m.ask {
@@ -593,7 +593,7 @@ func (m *model) check(waited []*asked) {
 	for _, a := range waited {
 		letIn := a.leave != nil
 		if !letIn || a.flow == 0 || now[a.flow] <= share {
-			continue // no more than one is let in by a step
+			continue // a step admits at most one request
 		}
 		for _, other := range waiting {
 			if below(other.flow) {
@@ -604,7 +604,7 @@ func (m *model) check(waited []*asked) {
 	}
 }
 
-// BenchmarkEnter is a request that does not wait.
+// BenchmarkEnter measures a request that does not wait.
 func BenchmarkEnter(b *testing.B) {
 	q := New(100, 100, 100)
 	whose := of("acme")
@@ -618,7 +618,7 @@ func BenchmarkEnter(b *testing.B) {
 	}
 }
 
-// BenchmarkEnterFull is a request to a full queue with very many flows.
+// BenchmarkEnterFull measures a request to a full queue with very many flows.
 func BenchmarkEnterFull(b *testing.B) {
 	q := New(1, 10000, 100)
 	ctx, cancel := context.WithCancel(b.Context())
@@ -641,7 +641,7 @@ func BenchmarkEnterFull(b *testing.B) {
 	}
 }
 
-// TestPanic checks that a request whose flow cannot be found does not block the queue.
+// TestPanic checks that a request whose flow cannot be determined does not block the queue.
 func TestPanic(t *testing.T) {
 	q := New(1, 1, 0)
 	leave, err := q.Enter(t.Context(), 0, func() Flow { panic("no flow") })

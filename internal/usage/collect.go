@@ -24,19 +24,19 @@ func (r *Recorder) entries() []*entry {
 	return slices.AppendSeq(all, maps.Values(r.ended))
 }
 
-// Changed returns the hours whose totals have changed since the last call, in their order. The caller MUST
-// record all totals of these hours, see [Recorder.Of].
+// Changed returns the hours whose totals have changed since the last call, in order. The caller
+// MUST record all totals of these hours, see [Recorder.RecordsOf].
 func (r *Recorder) Changed() []time.Time {
 	hours := map[int32]bool{}
 	for _, e := range r.entries() {
-		if open := e.open.Load(); open > 0 { // the present hour may have no requests
+		if open := e.open.Load(); open > 0 { // the current hour may have no requests
 			r.bucket(e).watching(open)
 		}
 		e.mu.Lock()
 		for _, b := range e.buckets {
 			if b.state.Load()&changed != 0 {
 				b.state.Or(unsaved)
-				b.state.And(^uint32(changed)) // before the totals are read
+				b.state.And(^uint32(changed)) // cleared before the totals are read
 				hours[b.hour] = true
 			}
 		}
@@ -49,7 +49,7 @@ func (r *Recorder) Changed() []time.Time {
 	return all
 }
 
-// RecordsOf returns the records of an hour. They lack the names of the cluster and of the server.
+// RecordsOf returns the records of an hour. They contain no names of the cluster and of the server.
 func (r *Recorder) RecordsOf(hour time.Time) []Record {
 	var all []Record
 	for _, e := range r.entries() {
@@ -59,7 +59,7 @@ func (r *Recorder) RecordsOf(hour time.Time) []Record {
 				continue
 			}
 			if t := b.totals(); t != (Totals{}) {
-				// The epoch keeps these totals from replacing those of the same hour that were removed.
+				// The epoch prevents these totals from replacing removed totals of the same hour.
 				all = append(all, Record{
 					Started: r.startedIn(b.state.Load() >> epochShift),
 					UID:     e.uid,
@@ -77,8 +77,8 @@ func (r *Recorder) RecordsOf(hour time.Time) []Record {
 // startedIn returns the start of the process in an epoch. Epochs differ by nanoseconds.
 func (r *Recorder) startedIn(epoch uint32) time.Time { return r.started.Add(time.Duration(epoch)) }
 
-// startedOf returns the start of the process for the records of an hour. It is another one than before if
-// totals of this hour were removed.
+// startedOf returns the start of the process for the records of an hour. It differs from the actual
+// start if totals of this hour were removed.
 func (r *Recorder) startedOf(hour int32) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,9 +88,9 @@ func (r *Recorder) startedOf(hour int32) time.Time {
 	return r.started
 }
 
-// Check begins a new entry if a tenant no longer exists, or if its Tenant is another one than before. The
-// earlier totals remain until they are recorded. If a tenant without a Tenant gets one, its TenantUsage keeps
-// the earlier totals.
+// Check starts a new entry if a tenant no longer exists, or if its Tenant was replaced. The earlier
+// totals remain until they are recorded. If a tenant without a Tenant gets one, its TenantUsage
+// retains the earlier totals.
 func (r *Recorder) Check(id tenant.ID) {
 	all := r.shard(id).Load()
 	if all == nil {
@@ -110,7 +110,7 @@ func (r *Recorder) Check(id tenant.ID) {
 	}
 }
 
-// end ends an entry. It reports whether it was not ended before.
+// end ends an entry. It returns false if the entry had already ended.
 func (r *Recorder) end(id tenant.ID, e *entry) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,11 +126,12 @@ func (r *Recorder) end(id tenant.ID, e *entry) bool {
 	return true
 }
 
-// Prune checks all tenants. It removes the totals of hours that are at least 48 hours old, or in the future,
-// because the clock was set back. It does not remove totals that [Recorder.Changed] has not returned yet. As
-// long as a tenant has at most 48 hours, it keeps those that are not recorded yet, and all if the clock was
-// changed. It keeps at most 10,000 deleted tenants that are not recorded yet. It returns the number of records
-// that are lost because of these limits.
+// Prune checks all tenants. It removes the totals of hours that are at least 48 hours old. It also
+// removes hours in the future, which exist after the clock was set back. It does not remove totals
+// that [Recorder.Changed] has not returned yet. While a tenant has at most 48 hours, its unrecorded
+// totals remain, and all totals remain if the clock was changed. At most 10,000 deleted tenants
+// with unrecorded totals remain. Prune returns the number of records that are lost because of these
+// limits.
 func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 	waits := make(map[int32]bool, len(unrecorded))
 	for _, hour := range unrecorded {
@@ -144,7 +145,7 @@ func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 		}
 	}
 	now := hourOf(r.now())
-	isOld := func(b *bucket) bool { // one of the hours is free for the next one
+	isOld := func(b *bucket) bool { // frees one hour for the next one
 		return b.state.Load()&changed == 0 && (b.hour <= now-(MaxHours-1) || b.hour > now+1)
 	}
 	keeps := func(b *bucket) bool {
@@ -161,11 +162,11 @@ func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 	return lost + r.forgetEnded(now, waits)
 }
 
-// maxEnded bounds the entries of deleted tenants that are kept because they are not recorded yet.
+// maxEnded limits the entries of deleted tenants that remain because they are not recorded yet.
 const maxEnded = 10_000
 
-// forgetEnded removes the entries of deleted tenants whose hours are over and recorded. It returns the number
-// of records that are lost.
+// forgetEnded removes the entries of deleted tenants whose hours are over and recorded. It returns
+// the number of lost records.
 func (r *Recorder) forgetEnded(now int32, waits map[int32]bool) (lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +187,8 @@ func (r *Recorder) forgetEnded(now int32, waits map[int32]bool) (lost int) {
 	return lost
 }
 
-// notePruned notes the last hour that may be removed. An hour that is added afterwards has an epoch.
+// notePruned records the last hour that may be removed. An hour that is added afterwards has an
+// epoch.
 func (r *Recorder) notePruned(entries []*entry, isOld func(*bucket) bool) {
 	last, found := int32(0), false
 	for _, e := range entries {
@@ -205,8 +207,8 @@ func (r *Recorder) notePruned(entries []*entry, isOld func(*bucket) bool) {
 	}
 }
 
-// prune removes old hours. It keeps some of them, unless there is no place for another hour. It returns the
-// number of records that are lost.
+// prune removes old hours. It retains hours for which keeps returns true, unless there is no place
+// for another hour. It returns the number of lost records.
 func (e *entry) prune(isOld, keeps func(*bucket) bool, waits map[int32]bool) (lost int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -236,8 +238,8 @@ func (e *entry) lastHour() int32 {
 	return e.buckets[len(e.buckets)-1].hour
 }
 
-// ending reports whether the entry of a deleted tenant has only hours that are over and collected. waiting is
-// the number of hours that are not recorded yet.
+// ending reports whether the entry of a deleted tenant has only hours that are over and collected.
+// waiting is the number of hours that are not recorded yet.
 func (e *entry) ending(now int32, waits map[int32]bool) (isOver bool, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

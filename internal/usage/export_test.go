@@ -11,14 +11,14 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Collect writes changed totals to the spool, as [Run] does.
+// Collect writes changed totals to the spool, as [Start] does.
 func (s *Records) Collect(ctx context.Context) {
 	s.note(s.Recorder.Changed())
 	s.flush(ctx)
 	collect(s.Recorder, s)
 }
 
-// BlockSpool makes the spool wait for the end of the channel release before it creates a file.
+// BlockSpool blocks the spool before it creates a file, until the channel release closes.
 func (s *Records) BlockSpool(release chan struct{}) {
 	create := s.spool.create
 	s.spool.create = func(name string) (spoolFile, error) {
@@ -47,7 +47,7 @@ func (s *Records) WriteTo(path string) {
 	}
 }
 
-// SetElapsed sets the clock that changes of the other clock do not change.
+// SetElapsed sets the clock that is not affected by changes of the other clock.
 func (r *Recorder) SetElapsed(elapsed func() time.Duration) { r.elapsed = elapsed }
 
 // Pass writes TenantUsages.
@@ -55,7 +55,7 @@ func (w *Writer) Pass(ctx context.Context) {
 	w.pass(ctx, flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond))
 }
 
-// Collect notes changed totals, as [Run] does.
+// Collect records changed totals, as [Start] does.
 func (w *Writer) Collect() {
 	collect(w.Recorder, nil)
 }

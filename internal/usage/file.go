@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// renamedFormat is the time in the name of a renamed file.
+// renamedFormat is the format of the time in the name of a renamed file.
 const renamedFormat = "2006-01-02T15-04-05.000000000"
 
 var errFileLocked = errors.New("another process writes the file: set usage.file.path to a file of this process only")
 
-// File is a [Target] that appends records to a file. The file is renamed when it has reached its maximum
-// size. Another program may rename it too.
+// File is a [Target] that appends records to a file. The file is renamed when it has reached its
+// maximum size. Another program may rename it too.
 type File struct {
 	path    string
 	maxSize int64
 	backups int
 
 	mu   sync.Mutex
-	file *os.File // is locked, or nil
+	file *os.File // locked, or nil
 	torn bool     // the file may end within a line
 }
 
-// NewFile returns a target. It keeps the given number of renamed files, or all if it is 0.
+// NewFile returns a target. It retains the given number of renamed files, or all if it is 0.
 func NewFile(path string, megabytes, backups int) *File {
 	return &File{
 		path:    path,
@@ -60,7 +60,7 @@ func (f *File) Send(_ context.Context, lines []byte) error {
 	if f.torn && endsWithinLine(f.file, info) {
 		lines = append([]byte{'\n'}, lines...)
 	}
-	f.torn = true // if the write fails
+	f.torn = true // in case the write fails
 	if _, err := f.file.Write(lines); err != nil {
 		return err
 	}
@@ -71,7 +71,8 @@ func (f *File) Send(_ context.Context, lines []byte) error {
 	return nil
 }
 
-// open opens the file if f has no descriptor of it, or if another program has renamed or removed it.
+// open opens the file if f has no descriptor for it, or if another program has renamed or removed
+// it.
 func (f *File) open() (os.FileInfo, error) {
 	if f.file != nil {
 		info, err := f.file.Stat()
@@ -134,7 +135,7 @@ func (f *File) rename() error {
 	return err
 }
 
-// endsWithinLine reports whether a file ends within a line, as one does after a crash.
+// endsWithinLine reports whether a file ends within a line, as after a crash.
 func endsWithinLine(file *os.File, info os.FileInfo) bool {
 	if !info.Mode().IsRegular() || info.Size() == 0 {
 		return false

@@ -40,8 +40,8 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// begin creates the series with the value 0. Otherwise, an alert would miss the first event. The metrics MUST
-// be registered.
+// begin creates the series with the value 0. Otherwise, an alert would miss the first event. The
+// metrics MUST be registered.
 func (m *Metrics) begin() {
 	for _, result := range []string{resultSent, resultFailed, resultDropped} {
 		m.records.WithLabelValues(result)
@@ -51,7 +51,7 @@ func (m *Metrics) begin() {
 	}
 }
 
-// Registerables returns the metrics, to be registered.
+// Registerables returns the metrics that the server registers.
 func (m *Metrics) Registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.records, m.errors}
 }

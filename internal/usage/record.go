@@ -14,18 +14,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Record is what the callers of a tenant used at one server in one hour. A later record with the same
-// [Key] replaces an earlier one. Its numbers are never smaller than those of the earlier one.
+// Record is the use of a tenant at one server in one hour. A later record with the same [Key]
+// replaces an earlier one. Its numbers are never smaller.
 type Record struct {
 	// Cluster and Server are names from the configuration. Cluster may be empty.
 	Cluster string
 	Server  string
-	// Component is the kind of the server. A request through a gateway is in the records of the gateway and
-	// of a server of the cluster. Component is not part of the key.
+	// Component is the kind of the server. A request through a gateway is in the records of the
+	// gateway and of a server of the cluster. Component is not part of the key.
 	Component Component
-	// Started is when the process of the server started.
+	// Started is the time at which the process of the server started.
 	Started time.Time
-	// UID is that of the Tenant. It is empty for a tenant without a Tenant, and at a gateway.
+	// UID is the UID of the Tenant. It is empty for a tenant without a Tenant, and at a gateway.
 	UID string
 	// Tenant is the ID of the tenant, [NoTenant] or [OtherTenants].
 	Tenant string
@@ -49,7 +49,7 @@ type Key struct {
 	Cluster, Server string
 	Started         time.Time
 	UID             string
-	Tenant          string // empty if UID is not
+	Tenant          string // empty if UID is set
 	Hour            time.Time
 }
 
@@ -102,8 +102,8 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It returns an error for a record that no server writes. It
-// ignores unknown fields, which a later version may write.
+// UnmarshalJSON implements [json.Unmarshaler]. It returns an error for a record that no server
+// writes. It ignores unknown fields, which a later version may write.
 func (r *Record) UnmarshalJSON(data []byte) error {
 	var f form
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -132,7 +132,7 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// maxName bounds the names in a record, in bytes.
+// maxName limits the length of names in a record, in bytes.
 const maxName = 253
 
 var errRecord = errors.New("invalid usage record")
@@ -165,8 +165,8 @@ func Lines(records []Record) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Parse returns the records of JSON lines. It skips lines that are not records, such as a line that a crash
-// cut off, and returns their number.
+// Parse returns the records of JSON lines. It skips lines that are not records, such as an
+// incomplete line after a crash, and returns their number.
 func Parse(lines []byte) (records []Record, invalid int) {
 	for line := range bytes.Lines(lines) {
 		text := strings.TrimSpace(string(line))

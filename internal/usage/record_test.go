@@ -31,7 +31,7 @@ func record() usage.Record {
 	}
 }
 
-// TestRecordForm checks the documented form.
+// TestRecordForm checks the documented encoding.
 func TestRecordForm(t *testing.T) {
 	const want = `{"cluster":"eu1","server":"cp-0","component":"kube-apiserver",` +
 		`"started":"2026-11-28T01:00:00.123456789Z","uid":"3d6f","tenant":"acme","hour":"2026-11-28T01:00:00Z",` +
@@ -55,7 +55,7 @@ func TestRecordForm(t *testing.T) {
 	}
 }
 
-// TestInvalidRecords checks that no record is read that no server writes.
+// TestInvalidRecords checks that records that no server writes are rejected.
 func TestInvalidRecords(t *testing.T) {
 	line, err := json.Marshal(record())
 	if err != nil {
@@ -91,8 +91,8 @@ func TestInvalidRecords(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that any bytes are read without a panic, and that what was read is written in the same
-// form.
+// FuzzParse checks that no input causes a panic, and that parsed records are written in the same
+// encoding.
 func FuzzParse(f *testing.F) {
 	line, _ := json.Marshal(record())
 	f.Add(line)

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Names of entries that are not those of a tenant. No tenant has such a name, because an ID contains no
-// parentheses.
+// Names of entries that do not belong to one tenant. No tenant has such a name, because an ID
+// contains no parentheses.
 const (
 	// NoTenant is the entry of callers without a tenant.
 	NoTenant = "(none)"
@@ -24,10 +24,10 @@ const (
 )
 
 const (
-	// MaxHours is the maximum number of hours that a [Recorder] and a TenantUsage hold of each tenant: the
-	// present one, and the 48 hours before.
+	// MaxHours is the maximum number of hours per tenant in a [Recorder] and a TenantUsage: the
+	// current hour and the 48 hours before it.
 	MaxHours = 49
-	// maxTenants bounds the entries while it is not known which tenants exist.
+	// maxTenants limits the entries while it is unknown which tenants exist.
 	maxTenants = 100_000
 	// shards is the number of maps of entries. A new entry copies one of them.
 	shards = 256
@@ -35,20 +35,20 @@ const (
 	hourSeconds = int64(time.Hour / time.Second)
 )
 
-// Totals are what the callers of a tenant used in one hour.
+// Totals are the use of the callers of a tenant in one hour.
 type Totals struct {
-	// Requests is the number of requests and reviews that the tenant boundary decided, and Denied the
-	// number of those that it denied.
+	// Requests is the number of requests and reviews that the tenant boundary decided, and Denied
+	// the number of those that it denied.
 	Requests, Denied int64
 	// Limited is the number of requests with status 429 because of a limit of the tenant.
 	Limited int64
-	// Watches is the largest number of streams at the same time.
+	// Watches is the maximum number of concurrent streams.
 	Watches int64
 	// SeatMilliseconds is how long requests occupied seats of API Priority and Fairness.
 	SeatMilliseconds int64
 }
 
-// plus returns what two processes used in one hour.
+// plus returns the use of two processes in one hour.
 func (t Totals) plus(of Totals) Totals {
 	return Totals{
 		Requests:         t.Requests + of.Requests,
@@ -59,17 +59,17 @@ func (t Totals) plus(of Totals) Totals {
 	}
 }
 
-// Flags of a bucket. The bits above them are its epoch.
+// Flags of a bucket. The higher bits contain its epoch.
 const (
-	changed    = 1 << iota // since [Recorder.Changed]
-	written                // to the TenantUsage, at least once
-	unsaved                // the TenantUsage lacks changes that were collected
+	changed    = 1 << iota // changed since [Recorder.Changed]
+	written                // written to the TenantUsage at least once
+	unsaved                // the TenantUsage lacks collected changes
 	epochShift = iota
 )
 
-// bucket has the totals of one hour. Its size is 48 bytes, because there are many.
+// bucket contains the totals of one hour. Its size is 48 bytes, because there are many.
 type bucket struct {
-	hour  int32 // since 1970
+	hour  int32 // hours since 1970
 	state atomic.Uint32
 
 	requests, denied, limited, watches, seatMicros atomic.Int64
@@ -85,14 +85,14 @@ func (b *bucket) totals() Totals {
 	}
 }
 
-// touch notes that the totals have changed. It is called after the change.
+// touch records that the totals have changed. It must be called after the change.
 func (b *bucket) touch() {
 	if b.state.Load()&changed == 0 {
 		b.state.Or(changed)
 	}
 }
 
-// watching raises the largest number of streams.
+// watching updates the maximum number of streams.
 func (b *bucket) watching(open int64) {
 	for {
 		most := b.watches.Load()
@@ -106,7 +106,7 @@ func (b *bucket) watching(open int64) {
 	}
 }
 
-// entry has the totals of one tenant with one UID.
+// entry contains the totals of one tenant with one UID.
 type entry struct {
 	name    string // the ID of the tenant, or one of the names above
 	uid     string
@@ -114,21 +114,23 @@ type entry struct {
 	current atomic.Pointer[bucket]
 
 	mu      sync.Mutex
-	buckets []*bucket // in the order of the hours
-	// base has what another process of this server wrote to the TenantUsage for the hours of this process.
+	buckets []*bucket // sorted by hour
+	// base contains the totals that another process of this server wrote to the TenantUsage for the
+	// hours of this process.
 	base map[int32]Totals
-	// restored has what an earlier process of this server did not write to the TenantUsage.
+	// restored contains the totals that an earlier process of this server did not write to the
+	// TenantUsage.
 	restored map[int32]unsavedTotals
-	isOurs   bool // this process has written the entry of the server in the TenantUsage
+	isOurs   bool // this process has written the server's entry in the TenantUsage
 }
 
-// Recorder records what tenants use at this server. It is safe for concurrent use.
+// Recorder records the use of tenants at this server. It is safe for concurrent use.
 type Recorder struct {
 	now     func() time.Time
 	exists  func(tenant.ID) bool
 	uid     func(tenant.ID) string
 	started time.Time
-	// elapsed returns the time since the start. A change of the clock does not change it.
+	// elapsed returns the time since the start. Changes of the clock do not affect it.
 	elapsed func() time.Duration
 	// saves reports whether a [Writer] writes the totals to TenantUsages.
 	saves  bool
@@ -139,17 +141,17 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	tenants int
-	// ended are entries of deleted tenants, until their hours are recorded.
+	// ended contains the entries of deleted tenants until their hours are recorded.
 	ended  map[identity]*entry
 	pruned int32 // the last hour whose totals were removed
 	epoch  uint32
 }
 
-// identity is a tenant with one UID.
+// identity identifies a tenant with one UID.
 type identity struct{ name, uid string }
 
-// NewRecorder returns a recorder. now is the clock. exists reports whether a tenant exists, and uid returns
-// the UID of its Tenant, or "" if it has none.
+// NewRecorder returns a recorder. now is the clock. exists reports whether a tenant exists, and uid
+// returns the UID of its Tenant, or "" if it has none.
 func NewRecorder(now func() time.Time, exists func(tenant.ID) bool, uid func(tenant.ID) string) *Recorder {
 	started := now().UTC()
 	return &Recorder{
@@ -166,20 +168,21 @@ func NewRecorder(now func() time.Time, exists func(tenant.ID) bool, uid func(ten
 	}
 }
 
-// maxDrift is the change of the clock above which it can be wrong.
+// maxDrift is the change of the clock above which the clock may be wrong.
 const maxDrift = time.Hour
 
-// clockChanged reports whether the clock was changed since the start, so that hours can look older than they
-// are. Then hours are removed only if there are too many.
+// clockChanged reports whether the clock was changed since the start, so that hours may appear
+// older than they are. Hours are then removed only if there are too many.
 func (r *Recorder) clockChanged() bool {
 	byClock := r.now().Round(0).Sub(r.started.Round(0)) // without the monotonic clock
 	return (byClock - r.elapsed()).Abs() > maxDrift
 }
 
-// Started returns when the recorder began. It is part of the key of each [Record].
+// Started returns the time at which the recorder started. It is part of the key of each [Record].
 func (r *Recorder) Started() time.Time { return r.started }
 
-// Allowed records a request that the tenant boundary did not deny. The zero ID is a caller without a tenant.
+// Allowed records a request that the tenant boundary did not deny. The zero ID is a caller without
+// a tenant.
 func (r *Recorder) Allowed(id tenant.ID) {
 	b := r.bucket(r.entry(id))
 	b.requests.Add(1)
@@ -194,7 +197,7 @@ func (r *Recorder) Denied(id tenant.ID) {
 	b.touch()
 }
 
-// Limited records a request that was refused because of a limit of the tenant.
+// Limited records a request that was rejected because of a limit of the tenant.
 func (r *Recorder) Limited(id tenant.ID) {
 	b := r.bucket(r.entry(id))
 	b.limited.Add(1)
@@ -208,8 +211,8 @@ func (r *Recorder) Stream(id tenant.ID) (ended func()) {
 	return sync.OnceFunc(func() { e.open.Add(-1) })
 }
 
-// Executed records a request that occupied seats of API Priority and Fairness. It ignores a negative
-// duration, which a clock that is set back can cause.
+// Executed records a request that occupied seats of API Priority and Fairness. It ignores a
+// negative duration, which can occur after the clock was set back.
 func (r *Recorder) Executed(id tenant.ID, seats uint64, lasted time.Duration) {
 	if lasted <= 0 || seats == 0 {
 		return
@@ -220,13 +223,13 @@ func (r *Recorder) Executed(id tenant.ID, seats uint64, lasted time.Duration) {
 	b.touch()
 }
 
-// hourOf returns the hours since 1970.
+// hourOf returns the number of hours since 1970.
 func hourOf(t time.Time) int32 {
 	hour := t.Unix() / hourSeconds
 	return int32(min(max(hour, 0), math.MaxInt32)) // #nosec G115 -- within the range
 }
 
-// timeOf returns when an hour begins.
+// timeOf returns the beginning of an hour.
 func timeOf(hour int32) time.Time { return time.Unix(int64(hour)*hourSeconds, 0).UTC() }
 
 func (r *Recorder) shard(id tenant.ID) *atomic.Pointer[map[tenant.ID]*entry] {
@@ -277,7 +280,7 @@ func (r *Recorder) add(id tenant.ID) *entry {
 	return e
 }
 
-// bucket returns the totals of the present hour.
+// bucket returns the totals of the current hour.
 func (r *Recorder) bucket(e *entry) *bucket {
 	hour := hourOf(r.now())
 	if b := e.current.Load(); b != nil && b.hour == hour {
@@ -286,8 +289,8 @@ func (r *Recorder) bucket(e *entry) *bucket {
 	return r.addHour(e, hour)
 }
 
-// addHour returns the totals of an hour, which it adds if the entry has none. If there are too many hours
-// that are not recorded yet, because the clock jumps, it returns those of the last hour.
+// addHour returns the totals of an hour. It adds them if the entry has none. If there are too many
+// unrecorded hours because the clock jumps, it returns those of the last hour.
 func (r *Recorder) addHour(e *entry, hour int32) *bucket {
 	r.mu.Lock()
 	pruned, epoch := r.pruned, r.epoch
@@ -307,7 +310,8 @@ func (r *Recorder) addHour(e *entry, hour int32) *bucket {
 	return b
 }
 
-// insert returns the totals of an hour, or those of the last hour if there are too many. e.mu is locked.
+// insert returns the totals of an hour, or those of the last hour if there are too many. The caller
+// must hold e.mu.
 func (e *entry) insert(hour int32, epoch uint32) (b *bucket, added bool) {
 	at := len(e.buckets)
 	for i, b := range e.buckets {

@@ -32,7 +32,7 @@ func (c *clock) now() time.Time      { return time.Unix(0, c.at.Load()).UTC() }
 func (c *clock) set(t time.Time)     { c.at.Store(t.UnixNano()) }
 func (c *clock) add(d time.Duration) { c.at.Add(int64(d)) }
 
-// directory has the tenants that exist, with their UIDs.
+// directory contains the existing tenants with their UIDs.
 type directory struct {
 	mu   sync.Mutex
 	uids map[string]string
@@ -71,7 +71,7 @@ func newDirectory(names ...string) *directory {
 	return d
 }
 
-// sink is what a correct reader of records has: the last record of each key.
+// sink contains the last record of each key, as a correct reader of records does.
 type sink struct {
 	tb     testing.TB
 	latest map[usage.Key]usage.Record
@@ -79,7 +79,7 @@ type sink struct {
 
 func newSink(tb testing.TB) *sink { return &sink{tb, map[usage.Key]usage.Record{}} }
 
-// collect takes all changes of a recorder, as the records do.
+// collect reads all changes of a recorder, as Records does.
 func (s *sink) collect(r *usage.Recorder) {
 	s.tb.Helper()
 	for _, hour := range r.Changed() {
@@ -141,7 +141,7 @@ func TestRecorder(t *testing.T) {
 	first := r.Stream(acme)
 	second := r.Stream(acme)
 	first()
-	first() // once only
+	first() // has no effect
 	third := r.Stream(acme)
 	r.Allowed(tenant.ID{})
 	r.Denied(tenanttest.ID(t, "invented-1"))
@@ -168,7 +168,7 @@ func TestRecorder(t *testing.T) {
 	if len(r.Changed()) != 0 {
 		t.Error("hours changed without a request")
 	}
-	// Streams that last longer are part of the next hour, without a request.
+	// Streams that continue are part of the next hour, without a request.
 	c.add(time.Hour)
 	s.collect(r)
 	second()
@@ -209,8 +209,8 @@ func TestHours(t *testing.T) {
 	}
 }
 
-// TestRecreated checks that a tenant with the name of a deleted tenant does not get its totals, and that
-// the totals of the deleted tenant are recorded.
+// TestRecreated checks that a tenant with the name of a deleted tenant does not get its totals. The
+// totals of the deleted tenant are still recorded.
 func TestRecreated(t *testing.T) {
 	c, d := newClock(), newDirectory("acme")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)
@@ -221,9 +221,9 @@ func TestRecreated(t *testing.T) {
 	r.Denied(acme)
 	d.remove("acme")
 	r.Check(acme)
-	r.Allowed(acme) // a credential of a tenant that is gone
+	r.Allowed(acme) // a credential of the deleted tenant
 	d.set("acme", "second")
-	r.Denied(acme) // the cache of Tenants was incomplete
+	r.Denied(acme) // the cache of Tenants is incomplete
 	s.collect(r)
 	got := map[string]int64{}
 	for key, is := range s.latest {
@@ -241,7 +241,7 @@ func TestRecreated(t *testing.T) {
 	}
 }
 
-// TestInventedNames checks that names of tenants that do not exist need no memory.
+// TestInventedNames checks that names of tenants that do not exist use no memory.
 func TestInventedNames(t *testing.T) {
 	c, d := newClock(), newDirectory("acme")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)
@@ -252,7 +252,7 @@ func TestInventedNames(t *testing.T) {
 	if all := r.RecordsOf(begin); len(all) != 1 || all[0].Tenant != usage.OtherTenants || all[0].Denied != names {
 		t.Errorf("%+v; want one record of all", all)
 	}
-	// While it is not known which tenants exist, the number of entries is bounded.
+	// The number of entries is limited while it is unknown which tenants exist.
 	open := usage.NewRecorder(c.now, func(tenant.ID) bool { return true }, func(tenant.ID) string { return "" })
 	const many = 110_000
 	for i := range many {
@@ -268,8 +268,8 @@ func TestInventedNames(t *testing.T) {
 	}
 }
 
-// TestClockJumps checks that a clock that jumps causes no negative numbers, no more than 49 hours, and no
-// loss.
+// TestClockJumps checks that a clock that jumps causes no negative numbers, no more than 49 hours,
+// and no lost totals.
 func TestClockJumps(t *testing.T) {
 	for name, jumps := range map[string][]time.Duration{
 		"back an hour":              {-time.Hour},
@@ -311,7 +311,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestManyJumps checks a clock that jumps in each second, without a collection in between.
+// TestManyJumps checks a clock that jumps every second, without a collection in between.
 func TestManyJumps(t *testing.T) {
 	c, d := newClock(), newDirectory("acme")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)
@@ -339,8 +339,9 @@ func TestManyJumps(t *testing.T) {
 	}
 }
 
-// TestSum checks 24 simulated hours with many tenants and goroutines. The sum over all entries is the total,
-// and each tenant has its own requests. Meanwhile, tenants are deleted and created again.
+// TestSum checks 24 simulated hours with many tenants and goroutines. Each tenant has its own
+// requests, and the sum over all entries is the total. Meanwhile, tenants are deleted and created
+// again.
 func TestSum(t *testing.T) {
 	const tenants, workers, perHour = 50, 8, 4000
 	names := make([]string, tenants)
@@ -389,13 +390,14 @@ func TestSum(t *testing.T) {
 				for _, hour := range r.Changed() {
 					_ = r.RecordsOf(hour)
 				}
-				// One tenant is replaced by another of the same name.
+				// Another tenant of the same name replaces one tenant.
 				d.set(names[hour], fmt.Sprintf("replaced-%d", hour))
 				r.Check(ids[hour])
 			}
 		})
 		all.Wait()
-		// Each request of this hour is recorded by now. The goroutine above may have taken the changes.
+		// Each request of this hour is recorded by now. The goroutine above may have read the
+		// changes.
 		for _, is := range r.RecordsOf(c.now()) {
 			s.latest[is.Key()] = is
 		}

@@ -16,21 +16,22 @@ import (
 )
 
 const (
-	// spoolEvery is the interval at which changed totals are written to the spool. After a crash, the use of
-	// this time is missing.
+	// spoolEvery is the interval at which changed totals are written to the spool. After a crash,
+	// the use in this interval is lost.
 	spoolEvery = 10 * time.Second
-	// currentEvery is the interval at which the records of the present hour are sent.
+	// currentEvery is the interval at which the records of the current hour are sent.
 	currentEvery = 10 * time.Minute
-	// keepRecords is how long records are kept that the target does not acknowledge.
+	// keepRecords is how long records are retained that the target does not acknowledge.
 	keepRecords = 7 * 24 * time.Hour
-	// maxSpool bounds the size of the spool, in bytes.
+	// maxSpool limits the size of the spool, in bytes.
 	maxSpool = 1 << 30
-	// maxBatch bounds the size of one delivery, in bytes.
+	// maxBatch limits the size of one delivery, in bytes.
 	maxBatch = 512 << 10
-	// retryAtFirst and retryAtLast are the times between failed deliveries. Each is changed at random.
+	// retryAtFirst and retryAtLast limit the delays between failed deliveries. The delays are
+	// randomized.
 	retryAtFirst = time.Second
 	retryAtLast  = 5 * time.Minute
-	// lastDelivery bounds the delivery when the process ends.
+	// lastDelivery limits the duration of the delivery when the process ends.
 	lastDelivery = 5 * time.Second
 )
 
@@ -38,7 +39,7 @@ const (
 type RecordsOptions struct {
 	Recorder *Recorder
 	Target   Target
-	// Directory has the records that are not acknowledged. No other process may use it.
+	// Directory contains the records that are not acknowledged. No other process may use it.
 	Directory string
 	// Cluster, Server and Component are part of each record.
 	Cluster, Server string
@@ -46,37 +47,38 @@ type RecordsOptions struct {
 	Metrics         *Metrics
 }
 
-// Records writes the totals of a [Recorder] to a spool, and sends them to a [Target] until it acknowledges
-// them.
+// Records writes the totals of a [Recorder] to a spool, and sends them to a [Target] until it
+// acknowledges them.
 type Records struct {
 	RecordsOptions
 	spool *spool
-	max   int64 // bytes in the spool
+	max   int64 // maximum size of the spool in bytes
 	wake  chan struct{}
 	noted chan struct{}
 
 	mu sync.Mutex
-	// pending are the hours to be written to the spool, each with the number of its last note.
+	// pending contains the hours to be written to the spool, with the number of their last note.
 	pending map[int32]uint64
 	notes   uint64
 
-	// Only the goroutine that writes the spool uses this. The last write failed, which is logged once.
+	// isFaulty reports whether the last write failed, which is logged once. Only the goroutine that
+	// writes the spool uses it.
 	isFaulty bool
 
 	// Only the goroutine that delivers uses these.
-	current time.Time         // when the present hour was sent last
-	sent    map[string]uint64 // the version of each file that the target has
+	current time.Time         // when the current hour was last sent
+	sent    map[string]uint64 // the version of each file that was sent
 	failed  map[string]bool   // files that the target did not acknowledge
-	partly  map[string]partly // files that the target has accepted partly
+	partly  map[string]partly // files that the target has partly accepted
 }
 
-// partly is how many batches of a version of a file the target has.
+// partly is the number of batches of a version of a file that were sent.
 type partly struct {
 	version uint64
 	batches int
 }
 
-// NewRecords returns records that do nothing yet.
+// NewRecords returns records. They do nothing before [Start].
 func NewRecords(o RecordsOptions) *Records {
 	return &Records{
 		RecordsOptions: o,
@@ -123,12 +125,12 @@ func (s *Records) confirm(hour int32, note uint64) {
 	}
 }
 
-// drop reports records that the recorder has removed before they were in the spool.
+// drop reports records that the recorder removed before they were in the spool.
 func (s *Records) drop(lost int) {
 	s.Metrics.records.WithLabelValues(resultDropped).Add(float64(lost))
 }
 
-// keepSpool writes changed hours to the spool until ctx ends. Then it writes the last ones.
+// keepSpool writes changed hours to the spool until ctx ends. It then writes the last ones.
 func (s *Records) keepSpool(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
@@ -168,7 +170,7 @@ func (s *Records) flush(ctx context.Context) {
 // writeHour writes the records of an hour to the spool.
 func (s *Records) writeHour(hour int32) error {
 	records := s.Recorder.RecordsOf(timeOf(hour))
-	if len(records) == 0 { // the recorder has removed them, because the disk was full for too long
+	if len(records) == 0 { // the recorder removed them, because the disk was full for too long
 		return nil
 	}
 	for i := range records {
@@ -189,7 +191,7 @@ func (s *Records) deliver(ctx context.Context) {
 		err := s.deliverOnce(ctx, s.due)
 		switch {
 		case ctx.Err() != nil:
-			// The next process sends what remains. Its directory may be another one.
+			// The next process sends the remaining records, but it may have another directory.
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastDelivery)
 			defer cancel()
 			_ = s.deliverOnce(last, func(f *spooled) bool { return !s.isSent(f) })
@@ -222,7 +224,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// isOver reports whether a file does not change anymore.
+// isOver reports whether a file no longer changes.
 func (s *Records) isOver(f *spooled) bool {
 	return f.started != s.Recorder.startedOf(f.hour).UnixNano() || f.hour != hourOf(s.Recorder.now())
 }
@@ -241,9 +243,9 @@ func (s *Records) due(f *spooled) bool {
 	return !s.isSent(f) && (since >= currentEvery || since < 0)
 }
 
-// deliverOnce sends the files of the spool that are due. It stops at the first failure, unless the target
-// refused only the records of this file. Then it removes files that are too old, and those that need too much
-// space.
+// deliverOnce sends the files of the spool that are due. It stops at the first failure, unless the
+// target rejected only the records of this file. It then removes files that are too old and files
+// above the size limit.
 func (s *Records) deliverOnce(ctx context.Context, due func(*spooled) bool) error {
 	files, err := s.spool.files()
 	if err != nil {
@@ -310,8 +312,9 @@ func (s *Records) sendFile(ctx context.Context, f *spooled) error {
 	return nil
 }
 
-// bound removes the oldest files if the spool is too large. It removes files that are too old if the target
-// did not acknowledge them. A clock that is set forward does not remove a file before it was sent once.
+// bound removes the oldest files if the spool is too large. It also removes files that are too old,
+// if the target did not acknowledge them. A clock that is set forward does not remove a file before
+// it was sent once.
 func (s *Records) bound(ctx context.Context) error {
 	files, err := s.spool.files()
 	if err != nil {

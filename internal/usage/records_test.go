@@ -58,7 +58,7 @@ func (m *memory) fail(err error) {
 	m.err = err
 }
 
-// latest returns what a reader has: the last record of each key.
+// latest returns the last record of each key, as a reader has it.
 func (m *memory) latest(t *testing.T) map[usage.Key]usage.Record {
 	t.Helper()
 	m.mu.Lock()
@@ -178,8 +178,8 @@ func spoolFiles(t *testing.T, directory string) (names []string) {
 	return names
 }
 
-// TestDelivery checks when records are sent: an hour that is over at once, and the present hour every ten
-// minutes.
+// TestDelivery checks when records are sent. A completed hour is sent immediately, and the current
+// hour every ten minutes.
 func TestDelivery(t *testing.T) {
 	to, dir := &memory{}, t.TempDir()
 	r := newRecording(t, dir, to)
@@ -200,7 +200,7 @@ func TestDelivery(t *testing.T) {
 	r.clock.add(time.Minute)
 	deliver(1, 3)
 	r.clock.add(20 * time.Minute)
-	deliver(1, 3) // nothing has changed
+	deliver(1, 3) // there are no changes
 	r.use(t, 2)
 	deliver(2, 5)
 	r.use(t, 1)
@@ -220,7 +220,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestBatches checks that deliveries are bounded in bytes, and that each line is in one of them.
+// TestBatches checks that the size of deliveries is limited, and that each line is in one of them.
 func TestBatches(t *testing.T) {
 	const tenants = 4000
 	names := make([]string, tenants)
@@ -242,8 +242,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestRestart checks that another process sends what the first one has spooled, with its start, and that
-// unfinished files are removed.
+// TestRestart checks that another process sends the spooled records of the first one, with its
+// start. Incomplete files are removed.
 func TestRestart(t *testing.T) {
 	to, dir := &memory{err: errors.New("down")}, t.TempDir()
 	first := newRecording(t, dir, to)
@@ -280,7 +280,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestFullDisk checks that records survive a disk that is full for some time, and that the error is counted.
+// TestFullDisk checks that records survive a disk that is full for some time, and that the error is
+// recorded.
 func TestFullDisk(t *testing.T) {
 	to, dir := &memory{}, t.TempDir()
 	r := newRecording(t, dir, to)
@@ -305,7 +306,7 @@ func TestFullDisk(t *testing.T) {
 	if got := requestsOf(to.latest(t)); got != 6 {
 		t.Errorf("%d requests; want 6", got)
 	}
-	// A directory that cannot be created.
+	// The directory cannot be created.
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -316,7 +317,7 @@ func TestFullDisk(t *testing.T) {
 	if n := bad.count(t, "kubetenant_usage_errors_total", "spool"); n != 1 {
 		t.Errorf("%v errors of a spool that cannot be created; want 1", n)
 	}
-	// A disk that is full for more than 48 hours loses the records that are older, and reports it.
+	// If a disk is full for more than 48 hours, older records are lost and reported.
 	r.WriteTo("/dev/full")
 	for range 60 {
 		r.use(t, 1)
@@ -330,7 +331,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullTarget checks that a file on a full disk acknowledges nothing.
+// TestFullTarget checks that a target file on a full disk acknowledges nothing.
 func TestFullTarget(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	if err := os.Symlink("/dev/full", path); err != nil {
@@ -341,8 +342,8 @@ func TestFullTarget(t *testing.T) {
 	}
 }
 
-// TestBounds checks that records without an acknowledgment are removed after seven days, and above the
-// maximum size. A clock that is set forward does not remove them before they were sent once.
+// TestBounds checks that unacknowledged records are removed after seven days, and above the maximum
+// size. A clock that is set forward does not remove them before they were sent once.
 func TestBounds(t *testing.T) {
 	to, dir := &memory{err: errors.New("down")}, t.TempDir()
 	r := newRecording(t, dir, to)
@@ -385,8 +386,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestRecordsClockJumps checks that what a reader has in the end is what was used, for a clock that jumps
-// while the target fails now and then.
+// TestRecordsClockJumps checks that a reader finally has all records, for a clock that jumps while
+// the target fails now and then.
 func TestRecordsClockJumps(t *testing.T) {
 	to := &memory{}
 	d := newDirectory("acme", "initech")
@@ -422,7 +423,8 @@ func TestRecordsClockJumps(t *testing.T) {
 	}
 }
 
-// TestForeignFiles checks that a spool with files of others, with garbage and with links sends only records.
+// TestForeignFiles checks that only records are sent from a spool with other files, garbage and
+// links.
 func TestForeignFiles(t *testing.T) {
 	to, dir := &memory{}, t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -454,7 +456,8 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// TestFile checks the file target: complete lines after a crash within a line, and rotation by size.
+// TestFile checks the file target, with complete lines after a crash within a line, and rotation by
+// size.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "records.jsonl")
@@ -491,8 +494,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestEndpoint checks requests to an endpoint with TLS: the form, the token, which is read again, and the
-// certificate authority.
+// TestEndpoint checks requests to an endpoint with TLS: their form, the token, which is read again,
+// and the certificate authority.
 func TestEndpoint(t *testing.T) {
 	var got []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -555,7 +558,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// TestFaultyEndpoints checks that no faulty answer is an acknowledgment.
+// TestFaultyEndpoints checks that no faulty response is an acknowledgment.
 func TestFaultyEndpoints(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
@@ -593,7 +596,7 @@ func TestFaultyEndpoints(t *testing.T) {
 			_, _ = w.Write([]byte("{}"))
 		},
 		"no answer": func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // the server then notices that the client is gone
+			_, _ = io.Copy(io.Discard, r.Body) // so that the server notices that the client is gone
 			select {
 			case <-r.Context().Done():
 			case <-release:
@@ -669,7 +672,7 @@ func again(t *testing.T, before *recording, dir, url string) *recording {
 	return newRecordingAt(t, dir, usage.NewEndpoint(url, "", "", waittest.Limit), c, newDirectory())
 }
 
-// TestDeliver checks that a delivery that hangs does not stop the spool, and that it is tried again.
+// TestDeliver checks that a blocked delivery does not stop the spool, and that it is retried.
 func TestDeliver(t *testing.T) {
 	to, dir := &memory{err: errors.New("down")}, t.TempDir()
 	r := newRecording(t, dir, to)
@@ -695,7 +698,7 @@ func TestDeliver(t *testing.T) {
 		return nil
 	})
 	to.fail(nil)
-	r.use(t, 3) // the present hour is sent when the process ends
+	r.use(t, 3) // the current hour is sent when the process ends
 	r.Collect(ctx)
 	cancel()
 	<-done
@@ -714,7 +717,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// recordUntilKilled records one request after the other. It prints how many are in the spool.
+// recordUntilKilled records one request after another. It prints how many are in the spool.
 func recordUntilKilled(dir string) {
 	d := newDirectory("acme")
 	recorder := usage.NewRecorder(time.Now, d.exists, d.uid)
@@ -733,8 +736,8 @@ func recordUntilKilled(dir string) {
 	}
 }
 
-// TestKill kills processes with signal 9, and checks that the next process sends all that was in the spool,
-// under the start of the killed process.
+// TestKill kills processes with SIGKILL, and checks that the next process sends all spooled
+// records, with the start of the killed process.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	want := int64(0)
@@ -778,13 +781,14 @@ func TestKill(t *testing.T) {
 	for key := range latest {
 		starts[key.Started] = true
 	}
-	// One more request of each process may be in the spool without its line.
+	// One more request of each process may be in the spool although its line is missing.
 	if got := requestsOf(latest); got < want || got > want+processes || len(starts) != processes {
 		t.Errorf("%d requests of %d processes; want %d to %d of %d", got, len(starts), want, want+processes, processes)
 	}
 }
 
-// FuzzSpoolName checks that no name of a file leads out of the spool or is taken for another one.
+// FuzzSpoolName checks that no file name refers to a file outside of the spool or is parsed as
+// another one.
 func FuzzSpoolName(f *testing.F) {
 	f.Add("1764291600123456789-490081.jsonl")
 	f.Add("1-2.jsonl")

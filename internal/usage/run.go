@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// RunOptions are the consumers of a [Recorder]. Each may be nil.
+// RunOptions are the consumers of a [Recorder]. Each field may be nil.
 type RunOptions struct {
 	Records *Records
 	Writer  *Writer
@@ -29,13 +29,13 @@ func (o *RunOptions) metrics() (all []*Metrics) {
 }
 
 const (
-	// passesEndWithin and recordsEndWithin bound the time for which the end of a server waits for the last
-	// TenantUsages and for the last records.
+	// passesEndWithin and recordsEndWithin limit how long the shutdown of a server waits for the
+	// last TenantUsages and for the last records.
 	passesEndWithin  = 10 * time.Second
 	recordsEndWithin = 15 * time.Second
 )
 
-// Running collects the totals of a [Recorder], and runs its consumers.
+// Running collects the totals of a [Recorder] and runs its consumers.
 type Running struct {
 	recorder *Recorder
 	RunOptions
@@ -45,8 +45,9 @@ type Running struct {
 	mu sync.Mutex // one collection at a time
 }
 
-// Start collects the totals of a recorder until ctx ends or [Running.Stop] is called. It is called once for a
-// recorder. A disk that does not answer delays neither the collection nor the TenantUsages.
+// Start collects the totals of a recorder until ctx ends or [Running.Stop] is called. It must be
+// called only once for a recorder. A disk that does not respond delays neither the collection nor
+// the TenantUsages.
 func Start(ctx context.Context, r *Recorder, o RunOptions) *Running {
 	for _, m := range o.metrics() {
 		m.begin()
@@ -72,14 +73,16 @@ func Start(ctx context.Context, r *Recorder, o RunOptions) *Running {
 	return is
 }
 
-// SaveTenantUsages writes the last TenantUsages. A server calls it while it still serves, if the TenantUsages
-// are its own objects. Records are written until [Running.Stop]. It returns at most 10 seconds later.
+// SaveTenantUsages writes the last TenantUsages. A server that stores the TenantUsages itself calls
+// it while it still serves. Records are written until [Running.Stop]. SaveTenantUsages returns
+// after at most 10 seconds.
 func (r *Running) SaveTenantUsages(ctx context.Context) {
 	r.endPasses()
 	waitFor(ctx, r.passed, passesEndWithin)
 }
 
-// Stop writes the last totals. It returns after they are written, at most 15 seconds later.
+// Stop writes the last totals. It returns after they have been written, or after at most 15
+// seconds.
 func (r *Running) Stop(ctx context.Context) {
 	r.end()
 	waitFor(ctx, r.done, recordsEndWithin)
@@ -94,7 +97,7 @@ func waitFor(ctx context.Context, done <-chan struct{}, within time.Duration) {
 	}
 }
 
-// collect notes the totals that have changed, and removes old ones. It does not wait for a disk.
+// collect records which totals have changed, and removes old ones. It does not wait for a disk.
 func (r *Running) collect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +113,7 @@ func collect(r *Recorder, records *Records) {
 	records.drop(r.Prune(records.note(hours)))
 }
 
-// pass writes TenantUsages until ctx ends. Then it writes the last ones.
+// pass writes TenantUsages until ctx ends. It then writes the last ones.
 func (r *Running) pass(ctx context.Context) {
 	if r.Writer == nil {
 		return
@@ -120,7 +123,8 @@ func (r *Running) pass(ctx context.Context) {
 	r.Writer.passLast(ctx)
 }
 
-// run collects totals, and writes and sends records, until ctx ends. Then it writes and sends the last ones.
+// run collects totals and writes and sends records until ctx ends. It then writes and sends the
+// last ones.
 func (r *Running) run(ctx context.Context) {
 	spooling, endSpooling := context.WithCancel(context.WithoutCancel(ctx))
 	defer endSpooling()

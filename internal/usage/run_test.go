@@ -38,8 +38,8 @@ func requestsIn(s *usagetest.Server, name string) (n int64) {
 	return n
 }
 
-// TestHangingDisk checks that a disk that does not answer stops neither the TenantUsages nor the last pass,
-// and that all records are written when it answers again.
+// TestHangingDisk checks that a disk that does not respond stops neither the TenantUsages nor the
+// last pass. All records are written after it responds again.
 func TestHangingDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d, to, c := usagetest.New(t), newDirectory("acme"), &memory{}, newClock()
@@ -72,7 +72,8 @@ func TestHangingDisk(t *testing.T) {
 	})
 }
 
-// TestDeletedTenantOnFullDisk checks that the records of a deleted tenant remain until they are in the spool.
+// TestDeletedTenantOnFullDisk checks that the records of a deleted tenant remain until they are in
+// the spool.
 func TestDeletedTenantOnFullDisk(t *testing.T) {
 	to, c, d := &memory{}, newClock(), newDirectory("acme", "initech")
 	r := newRecordingAt(t, t.TempDir(), to, c, d)
@@ -98,15 +99,15 @@ func TestDeletedTenantOnFullDisk(t *testing.T) {
 	if n := r.count(t, "kubetenant_usage_records_total", "dropped"); n != 0 {
 		t.Errorf("%v records dropped; want none", n)
 	}
-	// The entry of the deleted tenant is removed afterwards.
+	// The entry of the deleted tenant is then removed.
 	r.Collect(t.Context())
 	if n := len(r.recorder.RecordsOf(begin)); n != 1 {
 		t.Errorf("%d entries of the first hour; want that of acme", n)
 	}
 }
 
-// TestManyDeletedTenantsOnFullDisk checks that the number of deleted tenants in memory is bounded, and that
-// records that are lost for this reason are counted.
+// TestManyDeletedTenantsOnFullDisk checks that the number of deleted tenants in memory is limited,
+// and that records that are lost because of it are reported.
 func TestManyDeletedTenantsOnFullDisk(t *testing.T) {
 	const deleted = 10_100
 	c, d := newClock(), newDirectory()
@@ -127,7 +128,8 @@ func TestManyDeletedTenantsOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestSaveTenantUsages checks that a server that still serves records requests after the last TenantUsages.
+// TestSaveTenantUsages checks that a server that still serves records requests after the last
+// TenantUsages.
 func TestSaveTenantUsages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, to, c := usagetest.New(t), &memory{}, newClock()
@@ -163,8 +165,8 @@ func (r *recording) start(t *testing.T, s *usagetest.Server) *usage.Running {
 	})
 }
 
-// TestUnsavedAfterRestart checks that the next process writes what the last one could not write to
-// TenantUsages, once.
+// TestUnsavedAfterRestart checks that the next process writes the totals that the last one could
+// not write to TenantUsages, once.
 func TestUnsavedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, to, dir, d, c := usagetest.New(t), &memory{}, t.TempDir(), newDirectory("acme", "initech"), newClock()
@@ -183,12 +185,12 @@ func TestUnsavedAfterRestart(t *testing.T) {
 		down := errors.New("down")
 		process(func(r *recording) {
 			r.use(t, 3)
-			time.Sleep(20 * time.Minute) // written
+			time.Sleep(20 * time.Minute) // so that they are written
 			r.use(t, 2)
 			c.add(time.Hour)
 			r.use(t, 4)
 		}, down)
-		d.remove("acme") // its Tenant is not known for some time
+		d.remove("acme") // its Tenant is unknown for some time
 		process(func(r *recording) { r.recorder.Denied(tenanttest.ID(t, "initech")) }, down)
 		d.set("acme", "uid-of-acme")
 		for range 2 {
@@ -229,10 +231,10 @@ func TestFaultyDiskIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestRefusedRecords checks that records that the endpoint refuses do not delay others, and that only the
-// refused batches are sent again.
+// TestRefusedRecords checks that records that the endpoint rejects do not delay others, and that
+// only the rejected batches are sent again.
 func TestRefusedRecords(t *testing.T) {
-	const tenants = 5000 // need more than one batch
+	const tenants = 5000 // so that there is more than one batch
 	names := make([]string, tenants)
 	for i := range names {
 		names[i] = fmt.Sprintf("t-%d", i)
@@ -283,7 +285,8 @@ func TestRefusedRecords(t *testing.T) {
 	}
 }
 
-// TestFileOfOthers checks a file that another program renames or removes, and one that another process writes.
+// TestFileOfOthers checks a file that another program renames or removes, and a file that another
+// process writes.
 func TestFileOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	path, moved := filepath.Join(dir, "new", "records.jsonl"), filepath.Join(dir, "moved")

@@ -24,23 +24,24 @@ const (
 	spoolTemp   = ".tmp"
 	lockName    = "lock"
 
-	// maxSpoolFile bounds the size of a file of the spool, in bytes. 100,000 tenants need 40 MB.
+	// maxSpoolFile limits the size of a file of the spool, in bytes. 100,000 tenants need 40 MB.
 	maxSpoolFile = 256 << 20
 )
 
 var errSpoolLocked = errors.New("another process uses the directory: set usage.directory to a directory of this " +
 	"process only")
 
-// spool has the records that are not acknowledged yet, in one file for each process and hour. A file is
-// replaced as a whole, so after a crash it has the content of one write. It is safe for concurrent use.
+// spool contains the records that are not acknowledged yet, in one file for each process and hour.
+// A file is replaced atomically, so after a crash it has the content of one write. It is safe for
+// concurrent use.
 type spool struct {
 	directory string
-	// create creates a file that does not exist.
+	// create creates a file.
 	create func(name string) (spoolFile, error)
 
 	mu     sync.Mutex
 	locked *os.File
-	writes map[string]uint64 // how often this process has written a file
+	writes map[string]uint64 // how often this process has written each file
 }
 
 type spoolFile interface {
@@ -51,7 +52,7 @@ type spoolFile interface {
 // spooled is a file of the spool.
 type spooled struct {
 	name    string
-	started int64 // when the process started, in nanoseconds since 1970
+	started int64 // start of the process, in nanoseconds since 1970
 	hour    int32
 	size    int64
 	version uint64 // how often this process has written it
@@ -67,8 +68,8 @@ func newSpool(directory string) *spool {
 	}
 }
 
-// open creates the directory, and locks it until the process ends. It removes files that another process did
-// not complete.
+// open creates the directory and locks it until the process ends. It removes incomplete files of
+// other processes.
 func (s *spool) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +112,7 @@ func spoolName(started time.Time, hour int32) string {
 	return fmt.Sprintf("%d-%d%s", started.UnixNano(), hour, spoolSuffix)
 }
 
-// parseSpoolName returns what [spoolName] was called with.
+// parseSpoolName returns the arguments of [spoolName] for a name.
 func parseSpoolName(name string) (started int64, hour int32, ok bool) {
 	stem, isFile := strings.CutSuffix(name, spoolSuffix)
 	first, second, both := strings.Cut(stem, "-")
@@ -177,7 +178,7 @@ func syncDirectory(path string) error {
 	return directory.Sync()
 }
 
-// files returns the files of the spool, the oldest hours first, and of an hour the oldest process first.
+// files returns the files of the spool, sorted by hour and by start of the process.
 func (s *spool) files() ([]spooled, error) {
 	if err := s.open(); err != nil {
 		return nil, err
@@ -236,7 +237,7 @@ func (s *spool) remove(f *spooled) error {
 	return syncDirectory(s.directory)
 }
 
-// batches divides lines into parts of at most limit bytes. A line that is longer is a part of its own.
+// batches divides lines into parts of at most limit bytes. A longer line is a separate part.
 func batches(lines []byte, limit int) (all [][]byte) {
 	for len(lines) > 0 {
 		end := len(lines)

@@ -20,28 +20,28 @@ import (
 	"time"
 )
 
-// Target receives records as JSON lines. If Send returns nil, the target has stored all of them. Otherwise,
-// the same records are sent again. If the error is [ErrRefused], others are sent before. Send is not called
-// concurrently.
+// Target receives records as JSON lines. If Send returns nil, the target has stored all of them.
+// Otherwise, the same records are sent again. If the error is [ErrRefused], other records are sent
+// first. Send is not called concurrently.
 type Target interface {
 	Send(ctx context.Context, lines []byte) error
 }
 
-// ErrRefused is the error of a target that accepts other records, but not these.
+// ErrRefused is the error of a target that rejects these records but may accept others.
 var ErrRefused = errors.New("the endpoint refused records: check its log, and that it accepts requests of 512 KiB")
 
 const (
 	contentType = "application/x-ndjson"
-	// maxToken and maxCA bound the files of an endpoint, in bytes.
+	// maxToken and maxCA limit the size of the files of an endpoint, in bytes.
 	maxToken = 64 << 10
 	maxCA    = 1 << 20
-	// maxAnswer bounds how much of an answer is read, so that the connection can be used again.
+	// maxAnswer limits how much of a response is read, so that the connection can be reused.
 	maxAnswer = 64 << 10
 )
 
-// Endpoint is a [Target] that sends records to a URL with POST. It reads its files again for each request.
-// An answer with a status from 200 to 299 acknowledges the records, except an HTML page, which a proxy
-// sends. It follows no redirects.
+// Endpoint is a [Target] that sends records to a URL with POST. It reads its files again for each
+// request. A response with a status from 200 to 299 acknowledges the records, unless it is an HTML
+// page, which may come from a proxy. It follows no redirects.
 //
 // Security: errors contain neither the token nor the URL.
 type Endpoint struct {
@@ -49,12 +49,12 @@ type Endpoint struct {
 	timeout                time.Duration
 
 	mu     sync.Mutex
-	ca     []byte // the authorities of client
+	ca     []byte // the authorities that client trusts
 	client *http.Client
 }
 
-// NewEndpoint returns a target. caFile and tokenFile may be empty. timeout bounds each request. The URL MUST
-// begin with https, unless its host is a loopback address.
+// NewEndpoint returns a target. caFile and tokenFile may be empty. timeout limits the duration of
+// each request. The URL MUST begin with https, unless its host is a loopback address.
 func NewEndpoint(url, caFile, tokenFile string, timeout time.Duration) *Endpoint {
 	return &Endpoint{
 		url:       url,
@@ -111,8 +111,8 @@ func (e *Endpoint) Send(ctx context.Context, lines []byte) error {
 	return nil
 }
 
-// isRefusal reports whether a status can be about the content of a request. It is not called with the statuses
-// of a wrong token.
+// isRefusal reports whether a status may be caused by the content of a request. It is not called
+// for the statuses of an invalid token.
 func isRefusal(status int) bool {
 	return status >= 400 && status <= 499 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
 }
@@ -126,7 +126,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// clientNow returns a client that trusts the authorities in the file now.
+// clientNow returns a client that trusts the authorities in the current file.
 func (e *Endpoint) clientNow() (*http.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -28,20 +28,21 @@ import (
 )
 
 const (
-	// firstPass is the time from the start until the first TenantUsages are written.
+	// firstPass is the time between the start and the first writes of TenantUsages.
 	firstPass = time.Minute
 	// passEvery is the interval at which TenantUsages are written.
 	passEvery = 10 * time.Minute
-	// lastPass bounds the writes when the process ends.
+	// lastPass limits the duration of the writes when the process ends.
 	lastPass = 5 * time.Second
-	// writesPerSecond bounds the writes of TenantUsages, and lastWritesPerSecond those of the last pass.
+	// writesPerSecond limits the writes of TenantUsages, and lastWritesPerSecond limits those of
+	// the last pass.
 	writesPerSecond     = 5
 	lastWritesPerSecond = 200
-	// maxFailures is the number of failures in a row after which a pass ends.
+	// maxFailures is the number of consecutive failures after which a pass ends.
 	maxFailures = 5
 )
 
-// FieldManager returns the field manager with which a server writes TenantUsages.
+// FieldManager returns the field manager of a server for TenantUsages.
 func FieldManager(server string) string { return v1alpha1.UsageManager + "-" + server }
 
 // WriterOptions configure [NewWriter]. All fields are required.
@@ -54,9 +55,9 @@ type WriterOptions struct {
 	Metrics *Metrics
 }
 
-// Writer writes the totals of a [Recorder] to TenantUsages. Each server writes only its own entry of
-// servers. It adds its totals to those that an earlier process of the server wrote. It stops to write an entry
-// after another process with the name of the server has written it.
+// Writer writes the totals of a [Recorder] to TenantUsages. Each server writes only its own entry
+// of servers. It adds its totals to those of an earlier process of the server. It stops writing an
+// entry after another process with the name of the server has written it.
 type Writer struct {
 	WriterOptions
 	objects dynamic.ResourceInterface
@@ -64,10 +65,10 @@ type Writer struct {
 	usages  typed.Client[v1alpha1.TenantUsage, *v1alpha1.TenantUsage]
 
 	mu       sync.Mutex
-	restored []unsavedHour // numbers by an earlier process of tenants that are not known yet
+	restored []unsavedHour // totals of an earlier process for tenants that are not known yet
 }
 
-// NewWriter returns a writer that does nothing yet. It is called before [Start].
+// NewWriter returns a writer. It does nothing before [Start]. Call NewWriter before [Start].
 func NewWriter(o WriterOptions) *Writer {
 	kind := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
 	o.Recorder.saves = true
@@ -80,7 +81,7 @@ func NewWriter(o WriterOptions) *Writer {
 	}
 }
 
-// passLast writes what is not written yet, for at most 5 seconds.
+// passLast writes the remaining changes, for at most 5 seconds.
 func (w *Writer) passLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPass)
 	defer cancel()
@@ -97,8 +98,9 @@ func (w *Writer) run(ctx context.Context) {
 	}
 }
 
-// pass writes the TenantUsages of all tenants whose totals have changed, those with the most requests to
-// write first. Tenants that fail remain for the next pass. The pass ends if the server does not answer.
+// pass writes the TenantUsages of all tenants whose totals have changed. Tenants with the most
+// unsaved requests are first. Tenants whose write fails remain for the next pass. The pass ends if
+// the server does not respond.
 func (w *Writer) pass(ctx context.Context, writes flowcontrol.RateLimiter) {
 	w.restore()
 	failures, logged := 0, 0
@@ -127,7 +129,7 @@ func (w *Writer) pass(ctx context.Context, writes flowcontrol.RateLimiter) {
 	}
 }
 
-// live returns the entries of tenants that exist, except the system tenant.
+// live returns the entries of existing tenants, except the system tenant.
 func (r *Recorder) live() []*entry {
 	all := r.entries()
 	r.mu.Lock()
@@ -138,7 +140,8 @@ func (r *Recorder) live() []*entry {
 	})
 }
 
-// unsaved returns the entries whose TenantUsages lack changes, those with the most requests first.
+// unsaved returns the entries whose TenantUsages lack changes. Entries with the most requests are
+// first.
 func (r *Recorder) unsaved() []*entry {
 	requests := map[*entry]int64{}
 	all := slices.DeleteFunc(r.live(), func(e *entry) bool {
@@ -150,8 +153,8 @@ func (r *Recorder) unsaved() []*entry {
 	return all
 }
 
-// unsavedRequests returns the number of requests in hours whose changes the TenantUsage lacks. found reports
-// whether there are such hours.
+// unsavedRequests returns the number of requests in hours whose changes are not in the TenantUsage.
+// found reports whether there are such hours.
 func (e *entry) unsavedRequests() (n int64, found bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -164,7 +167,7 @@ func (e *entry) unsavedRequests() (n int64, found bool) {
 	return n, found
 }
 
-// setUnsaved notes that hours were not written.
+// setUnsaved records that hours were not written.
 func setUnsaved(hours []*bucket) {
 	for _, b := range hours {
 		b.state.Or(unsaved)
@@ -177,7 +180,7 @@ var (
 		"each server")
 )
 
-// isOfTenant reports whether an error is about one TenantUsage, so that others can be written.
+// isOfTenant reports whether an error affects only one TenantUsage, so that others can be written.
 func isOfTenant(err error) bool {
 	var invalid *typed.Invalid
 	return errors.Is(err, errOtherTenant) || errors.Is(err, errSameName) || errors.As(err, &invalid) ||
@@ -203,7 +206,7 @@ func (w *Writer) save(ctx context.Context, e *entry) (err error) {
 		return fmt.Errorf("%w: delete the TenantUsage", err)
 	case err != nil:
 		return err
-	case stored.Tenant == e.name && stored.UID == "" && e.uid != "": // the tenant has got a Tenant
+	case stored.Tenant == e.name && stored.UID == "" && e.uid != "": // the tenant now has a Tenant
 		if err := w.checkTenant(ctx, name, e.uid); err != nil {
 			return err
 		}
@@ -239,7 +242,7 @@ func (w *Writer) save(ctx context.Context, e *entry) (err error) {
 		Servers:    []v1alpha1.ServerUsage{{Name: w.Server, Started: &started, Hours: hours}},
 	}
 	if stored != nil {
-		object.ObjectMeta.UID = stored.ObjectMeta.UID // a conflict if it was replaced
+		object.ObjectMeta.UID = stored.ObjectMeta.UID // causes a conflict if the object was replaced
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&object)
 	if err != nil {
@@ -254,7 +257,8 @@ func (w *Writer) save(ctx context.Context, e *entry) (err error) {
 	return err
 }
 
-// wasTaken reports whether another process has written the entry of the server after this process did.
+// wasTaken reports whether another process has written the entry of the server after this process
+// did.
 func (e *entry) wasTaken(own *v1alpha1.ServerUsage, started metav1.MicroTime) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -267,8 +271,9 @@ func (e *entry) setOurs() {
 	e.isOurs = true
 }
 
-// checkTenant fails if the Tenant of a name has another UID than the entry of this server. A TenantUsage that is
-// created for a deleted Tenant would show its usage to the next tenant of the same name.
+// checkTenant returns an error if the Tenant of a name has another UID than the entry of this
+// server. A TenantUsage that is created for a deleted Tenant would be visible to the next tenant of
+// the same name.
 func (w *Writer) checkTenant(ctx context.Context, name, uid string) error {
 	is := ""
 	t, err := w.tenants.Get(ctx, cache.ObjectName{Name: name})
@@ -284,8 +289,8 @@ func (w *Writer) checkTenant(ctx context.Context, name, uid string) error {
 	return nil
 }
 
-// replace deletes the TenantUsage of a deleted Tenant, so that a new one can be created. It fails if the
-// server's cache of Tenants is behind.
+// replace deletes the TenantUsage of a deleted Tenant, so that a new one can be created. It returns
+// an error if the server's cache of Tenants is stale.
 func (w *Writer) replace(ctx context.Context, e *entry, stored *v1alpha1.TenantUsage) error {
 	if err := w.checkTenant(ctx, stored.Name, e.uid); err != nil {
 		return err
@@ -308,9 +313,10 @@ func ownEntry(stored *v1alpha1.TenantUsage, server string) *v1alpha1.ServerUsage
 	return &v1alpha1.ServerUsage{}
 }
 
-// merge returns the hours to write: those of this process, and those that earlier processes of the server
-// wrote. When an hour is written first, the stored totals are those of earlier processes, and are added each
-// time. It omits the hours until oldest. wrote are the hours with changes.
+// merge returns the hours to write. They contain the totals of this process and of earlier
+// processes of the server. When this process writes an hour for the first time, the stored totals
+// are those of earlier processes. They are added in each write. merge omits hours up to oldest.
+// wrote contains the hours with changes.
 func (e *entry) merge(stored []v1alpha1.HourUsage, oldest int32) (hours []v1alpha1.HourUsage, wrote []*bucket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -330,10 +336,10 @@ func (e *entry) merge(stored []v1alpha1.HourUsage, oldest int32) (hours []v1alph
 			delete(e.restored, b.hour)
 		}
 		if b.state.Load()&unsaved != 0 {
-			b.state.And(^uint32(unsaved)) // before the totals are read
+			b.state.And(^uint32(unsaved)) // cleared before the totals are read
 			wrote = append(wrote, b)
 		}
-		b.state.Or(written) // also if the write fails, because its result can be unknown
+		b.state.Or(written) // even if the write fails, because its result can be unknown
 		if sum := b.totals().plus(e.base[b.hour]); sum != (Totals{}) {
 			all[b.hour] = v1alpha1.HourUsage{
 				Hour:             metav1.NewTime(timeOf(b.hour)),
@@ -367,8 +373,8 @@ func totalsOf(h *v1alpha1.HourUsage) Totals {
 // Unnamed is the name of a server whose host has no name.
 const Unnamed = "(unnamed)"
 
-// ServerName returns the name of a server in TenantUsages and records: the configured name, or else the name
-// of the host, or else [Unnamed].
+// ServerName returns the name of a server in TenantUsages and records. It is the configured name,
+// or else the name of the host, or else [Unnamed].
 func ServerName(configured, host string) string {
 	name := configured
 	if name == "" {
@@ -377,6 +383,6 @@ func ServerName(configured, host string) string {
 	return name[:min(len(name), MaxServerName)]
 }
 
-// MaxServerName is the maximum length of the name of a server, in bytes. It is part of a field manager, which
-// has at most 128 bytes.
+// MaxServerName is the maximum length of the name of a server, in bytes. The name is part of a
+// field manager, which has at most 128 bytes.
 const MaxServerName = 100

@@ -70,8 +70,8 @@ func hoursOf(u *v1alpha1.TenantUsage, server string) string {
 	return ""
 }
 
-// TestWriter checks that each server writes its own entry, only if there are changes, and adds to what an
-// earlier process wrote.
+// TestWriter checks that each server writes its own entry, only if there are changes, and adds to
+// the totals of an earlier process.
 func TestWriter(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "initech", "system")
 	s.AddTenant("acme", "uid-of-acme")
@@ -117,7 +117,7 @@ func TestWriter(t *testing.T) {
 	again.use(t, "acme", 1)
 	again.write(t)
 	check("cp-0", "0:3/3 1:13/13 2:1/1")
-	// The object is deleted.
+	// Delete the object.
 	if err := s.Tracker().Delete(usagetest.Usages(), "", "acme"); err != nil {
 		t.Fatal(err)
 	}
@@ -126,8 +126,8 @@ func TestWriter(t *testing.T) {
 	check("cp-0", "1:13/13 2:2/2")
 }
 
-// TestWriterFailures checks that a failed write is repeated and that nothing is added twice, also if the
-// result of a write is not known.
+// TestWriterFailures checks that a failed write is repeated and that no total is added twice, even
+// if the result of a write is unknown.
 func TestWriterFailures(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
@@ -148,8 +148,8 @@ func TestWriterFailures(t *testing.T) {
 	}
 }
 
-// TestWriter48Hours checks that a TenantUsage never has more than the present hour and the 48 hours before of a
-// server, and loses none of them.
+// TestWriter48Hours checks that a TenantUsage contains at most the current hour and the 48 hours
+// before it for a server, and that none of them is lost.
 func TestWriter48Hours(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
@@ -169,7 +169,7 @@ func TestWriter48Hours(t *testing.T) {
 			t.Errorf("%+v; want 1 request", h)
 		}
 	}
-	// Days later, the old hours are gone.
+	// Days later, the old hours are removed.
 	w.clock.add(100 * time.Hour)
 	w.use(t, "acme", 1)
 	w.write(t)
@@ -181,8 +181,8 @@ func TestWriter48Hours(t *testing.T) {
 // at returns the beginning of an hour of the test.
 func at(hour int) time.Time { return begin.Add(time.Duration(hour) * time.Hour) }
 
-// TestWriterRecreated checks that the TenantUsage of an earlier Tenant is replaced, and that a server whose
-// cache is behind does not replace the one of the present Tenant.
+// TestWriterRecreated checks that the TenantUsage of an earlier Tenant is replaced. A server with a
+// stale cache does not replace the TenantUsage of the current Tenant.
 func TestWriterRecreated(t *testing.T) {
 	s, d, late := usagetest.New(t), newDirectory("acme"), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
@@ -217,8 +217,8 @@ func TestWriterRecreated(t *testing.T) {
 	}
 }
 
-// TestWriterOfADeletedTenant checks that a server whose cache is behind does not create the TenantUsage of a
-// deleted Tenant again.
+// TestWriterOfADeletedTenant checks that a server with a stale cache does not create the
+// TenantUsage of a deleted Tenant again.
 func TestWriterOfADeletedTenant(t *testing.T) {
 	for name, now := range map[string]string{"deleted": "", "recreated": "second"} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +236,8 @@ func TestWriterOfADeletedTenant(t *testing.T) {
 	}
 }
 
-// TestWriterClockJumps checks that a clock that jumps causes neither invalid objects nor a loss.
+// TestWriterClockJumps checks that a clock that jumps causes neither invalid objects nor lost
+// totals.
 func TestWriterClockJumps(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
@@ -251,7 +252,7 @@ func TestWriterClockJumps(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 	}
-	// The hours before the jump were older than 48 hours for some time.
+	// The hours before the jump appeared older than 48 hours for some time.
 	if got := hoursOf(s.Usage("acme"), "cp-0"); got != "0:2/2 100:1/1" {
 		t.Errorf("hours after jumps: %s", got)
 	}
@@ -272,7 +273,7 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-// TestWriterOrder checks that the tenant with the most requests to write is first.
+// TestWriterOrder checks that the tenant with the most unsaved requests is written first.
 func TestWriterOrder(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "globex", "initech")
 	for _, name := range []string{"acme", "globex", "initech"} {
@@ -295,8 +296,8 @@ func TestWriterOrder(t *testing.T) {
 	}
 }
 
-// TestWriterAdopted checks that a tenant that gets a Tenant keeps its TenantUsage, also the totals that were not
-// written before.
+// TestWriterAdopted checks that a tenant that gets a Tenant retains its TenantUsage, including the
+// totals that were not written before.
 func TestWriterAdopted(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory()
 	d.set("acme", "")
@@ -349,8 +350,8 @@ func TestWriterClockAhead(t *testing.T) {
 	}
 }
 
-// TestWriterSameName checks that two servers with one name do not overwrite each other's hours. The one that
-// wrote first stops, and reports it.
+// TestWriterSameName checks that two servers with the same name do not overwrite each other's
+// hours. The one that wrote first stops and reports it.
 func TestWriterSameName(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "initech")
 	s.AddTenant("acme", "uid-of-acme")
@@ -373,7 +374,7 @@ func TestWriterSameName(t *testing.T) {
 	if got := hoursOf(s.Usage("initech"), "localhost"); got != "0:1/1" {
 		t.Errorf("initech: %s; want 0:1/1", got)
 	}
-	// The next process takes over.
+	// The next process becomes the owner of the entry.
 	later.add(time.Second)
 	third := newWriting(s, "localhost", later, d)
 	third.use(t, "acme", 1)
@@ -383,11 +384,12 @@ func TestWriterSameName(t *testing.T) {
 	}
 }
 
-// TestWriterFailingTenants checks that TenantUsages that cannot be written do not delay those of other tenants.
+// TestWriterFailingTenants checks that TenantUsages that cannot be written do not delay those of
+// other tenants.
 func TestWriterFailingTenants(t *testing.T) {
 	s, names := usagetest.New(t), []string{"acme"}
 	for i := range 10 {
-		names = append(names, fmt.Sprintf("deleted-%d", i)) // the server's cache is behind
+		names = append(names, fmt.Sprintf("deleted-%d", i)) // the server's cache is stale
 	}
 	s.AddTenant("acme", "uid-of-acme")
 	w := newWriting(s, "cp-0", newClock(), newDirectory(names...))
@@ -401,8 +403,8 @@ func TestWriterFailingTenants(t *testing.T) {
 	}
 }
 
-// TestWriterManyServers checks that a TenantUsage without a place for another server does not delay others, and
-// that the server writes its entry when there is a place.
+// TestWriterManyServers checks a TenantUsage without a place for another server. It does not delay
+// others, and the server writes its entry as soon as there is a place.
 func TestWriterManyServers(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "initech")
 	s.AddTenant("acme", "uid-of-acme")
@@ -431,8 +433,8 @@ func TestWriterManyServers(t *testing.T) {
 	}
 }
 
-// TestTenantUsageSize measures a TenantUsage of three servers with requests in each hour, as JSON without its
-// managed fields.
+// TestTenantUsageSize measures a TenantUsage of three servers with requests in each hour, as JSON
+// without its managed fields.
 func TestTenantUsageSize(t *testing.T) {
 	u := v1alpha1.TenantUsage{Tenant: "tenant-0001", UID: "6a0c2b1e-64a4-4d4c-9c54-0d0d9c6f3f55"}
 	for i := range 3 {

@@ -18,17 +18,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// unsavedName is the file in usage.directory with what the TenantUsages lack at the end of a process.
+// unsavedName is the file in usage.directory with the totals that the TenantUsages lack at the end
+// of a process.
 const unsavedName = "unsaved.json"
 
-// unsavedTotals is what the entry of a server in a TenantUsage lacks for an hour.
+// unsavedTotals are the totals of an hour that the entry of a server in a TenantUsage lacks.
 type unsavedTotals struct {
 	Totals
-	// isSum reports whether these are the totals of the entry. Otherwise, they are to be added to it.
+	// isSum reports whether these are the totals of the entry. Otherwise, they must be added to it.
 	isSum bool
 }
 
-// after returns the totals of the entry.
+// after returns the totals of the entry after they were applied.
 func (t unsavedTotals) after(entry Totals) Totals {
 	if !t.isSum {
 		return entry.plus(t.Totals)
@@ -42,13 +43,13 @@ func (t unsavedTotals) after(entry Totals) Totals {
 	}
 }
 
-// unsavedHour is the form of unsavedTotals in the file.
+// unsavedHour is the representation of unsavedTotals in the file.
 type unsavedHour struct {
 	IsSum  bool   `json:"isSum,omitempty"`
 	Record Record `json:"record"`
 }
 
-// unsavedOf returns what the TenantUsage of a tenant lacks.
+// unsavedOf returns the totals that the TenantUsage of a tenant lacks.
 func (e *entry) unsavedOf() map[int32]unsavedTotals {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,10 +68,10 @@ func (e *entry) unsavedOf() map[int32]unsavedTotals {
 	return all
 }
 
-// unsavedHours returns what the TenantUsages lack.
+// unsavedHours returns the totals that the TenantUsages lack.
 func (w *Writer) unsavedHours() []unsavedHour {
 	w.mu.Lock()
-	all := w.restored // its tenants are not known yet
+	all := w.restored // their tenants are not known yet
 	w.mu.Unlock()
 	for _, e := range w.Recorder.live() {
 		for hour, of := range e.unsavedOf() {
@@ -87,7 +88,7 @@ func (w *Writer) unsavedHours() []unsavedHour {
 	return all
 }
 
-// saveUnsaved writes what the TenantUsages lack to a file, for the next process.
+// saveUnsaved writes the totals that the TenantUsages lack to a file for the next process.
 func (s *Records) saveUnsaved(ctx context.Context, w *Writer) {
 	var out bytes.Buffer
 	encoder, all := json.NewEncoder(&out), w.unsavedHours()
@@ -108,8 +109,9 @@ func (s *Records) saveUnsaved(ctx context.Context, w *Writer) {
 	}
 }
 
-// loadUnsaved reads what the TenantUsages lacked at the end of the last process. It removes the file, so that
-// nothing is added twice. If this process then ends without [Running.Stop], these totals are lost.
+// loadUnsaved reads the totals that the TenantUsages lacked at the end of the last process. It
+// removes the file, so that no total is added twice. If this process then ends without
+// [Running.Stop], these totals are lost.
 func (s *Records) loadUnsaved(ctx context.Context, w *Writer) {
 	if err := s.spool.open(); err != nil {
 		return // the spool reports it
@@ -142,7 +144,7 @@ func (s *Records) loadUnsaved(ctx context.Context, w *Writer) {
 	w.restored = hours
 }
 
-// restore adds what an earlier process did not write to the entries of tenants that exist.
+// restore adds the unwritten totals of an earlier process to the entries of existing tenants.
 func (w *Writer) restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +159,7 @@ func (w *Writer) restore() {
 	w.restored = unknown
 }
 
-// restore reports whether the tenant is known.
+// restore adds totals to the entry of their tenant. It returns false if the tenant is not known.
 func (r *Recorder) restore(h *unsavedHour) bool {
 	id, err := tenant.Parse(h.Record.Tenant)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package app composes upstream's kube-apiserver with the tenancy of this project.
+// Package app combines upstream's kube-apiserver with the tenancy of this project.
 package app
 
 import (
@@ -28,7 +28,7 @@ import (
 )
 
 // NewCommand returns upstream's command (cmd/kube-apiserver/app/server.go, v1.37.1) with the flag
-// --tenancy-config. Without it the server is upstream's.
+// --tenancy-config. Without the flag, the server is upstream's.
 func NewCommand() *cobra.Command {
 	s := options.NewServerRunOptions()
 	ctx := genericapiserver.SetupSignalContext()
@@ -70,14 +70,14 @@ To run a small control plane on one machine, see "kubetenant-local --help".`,
 	return cmd
 }
 
-// Run runs the server of the options until ctx ends; with an empty tenancyConfig upstream's. Hooks
-// start when the server does.
+// Run runs the server of the options until ctx ends. If tenancyConfig is empty, it is upstream's
+// server. The hooks are called when the server starts.
 func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string, hooks ...Hook) error {
 	globals := s.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := globals.Set(); err != nil {
 		return err
 	}
-	// As upstream: the loopback clients should not log warnings about the server itself.
+	// As in upstream, the loopback clients must not log warnings about the server itself.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	completed, err := s.Complete(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 	return prepared.Run(ctx)
 }
 
-// Hook is started when the server serves.
+// Hook is called when the server serves.
 type Hook struct {
 	Name  string
 	Start genericapiserver.PostStartHookFunc

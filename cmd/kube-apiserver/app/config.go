@@ -34,9 +34,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// GenericConfig is the generic configuration of a server, and what is made with it.
+// GenericConfig is the generic configuration of a server and the objects that belong to it.
 type GenericConfig struct {
-	// Options are those given, with what tenancy has changed.
+	// Options are the given options with the changes of tenancy.
 	Options  options.CompletedOptions
 	Generic  *genericapiserver.Config
 	Informer informers.SharedInformerFactory
@@ -45,9 +45,9 @@ type GenericConfig struct {
 	Stack *kubetenant.Stack
 }
 
-// BuildGenericConfig builds the generic configuration as upstream's server does, and puts
-// tenancy into it. It must be handed to admission and copied into the three servers
-// afterwards, as [NewConfig] does.
+// BuildGenericConfig builds the generic configuration as upstream's server does, and adds tenancy
+// to it. The caller must then pass it to admission and copy it into the three servers, as
+// [NewConfig] does.
 func BuildGenericConfig(
 	ctx context.Context, opts options.CompletedOptions, tenancyConfig string,
 ) (*GenericConfig, error) {
@@ -69,7 +69,7 @@ func BuildGenericConfig(
 		var rights *kubetenant.RBAC
 		generic.Authorization.Authorizer = taken.others(generic.Authorization.Authorizer)
 		if taken != notTaken {
-			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // it makes the roles that every cluster has
+			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // it creates the default roles
 			if rights, err = rbacOf(versioned); err != nil {
 				return nil, err
 			}
@@ -90,9 +90,9 @@ func BuildGenericConfig(
 	}, nil
 }
 
-// NewConfig is upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1) from its
-// exported parts, with the tenancy of the configuration file; with none upstream's. It also returns
-// [GenericConfig.Stack].
+// NewConfig replaces upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1), composed
+// of its exported parts. It adds the tenancy of the configuration file. If tenancyConfig is empty,
+// the result is upstream's. It also returns [GenericConfig.Stack].
 func NewConfig(
 	ctx context.Context, opts options.CompletedOptions, tenancyConfig string,
 ) (*upstream.Config, *kubetenant.Stack, error) {
@@ -127,14 +127,14 @@ func NewConfig(
 	}, built.Stack, nil
 }
 
-// shareClientCA has all who ask get the one bundle that follows its file: each would get one of his
-// own, and of those only the server's runs.
+// shareClientCA makes all callers use one CA bundle that is reloaded. Otherwise, each caller would
+// get its own bundle, and only that of the server would be reloaded.
 func shareClientCA(o *genericoptions.ClientCertAuthenticationOptions) (err error) {
 	o.CAContentProvider, err = o.GetClientCAContentProvider()
 	return err
 }
 
-// addTenancy opens the stack, and puts it into the generic configuration.
+// addTenancy opens the stack and applies it to the generic configuration.
 func addTenancy(
 	ctx context.Context,
 	opts options.CompletedOptions,
@@ -185,8 +185,8 @@ func addTenancy(
 	return stack, stack.Apply(generic, opts.Admission.GenericAdmission)
 }
 
-// tokenObjects reads what tokens of service accounts are bound to, as the
-// server's own authenticator does.
+// tokenObjects returns the getter of the objects that service account tokens are bound to, as the
+// server's own authenticator uses it.
 func tokenObjects(
 	client kubernetes.Interface, versioned informers.SharedInformerFactory,
 ) serviceaccount.ServiceAccountTokenGetter {

@@ -18,19 +18,19 @@ import (
 	indexed "github.com/kubetenant/kubetenant/authz/rbac"
 )
 
-// takenRBAC says whether RBAC was taken out of a server's authorization modes.
+// takenRBAC reports whether RBAC was removed from a server's authorization modes.
 type takenRBAC int
 
 const (
 	notTaken  takenRBAC = iota
-	takenOut            // there are other modes
-	takenLast           // there is none
+	takenOut            // other modes remain
+	takenLast           // no other mode remains
 )
 
-// takeRBAC takes RBAC out of the server's authorization modes, so that the configuration can choose
-// its evaluator. It is asked first then: that decides the same, since no other mode before Webhook
-// ever denies. With RBAC behind Webhook, which may deny, and with --authorization-config, whose
-// order may change at any time, it stays where it is.
+// takeRBAC removes RBAC from the server's authorization modes, so that the configuration can select
+// its evaluator. RBAC is then called first. The decisions are the same, because no mode before
+// Webhook denies. RBAC is not removed if it is after Webhook, which may deny, or with
+// --authorization-config, whose order may change at any time.
 func takeRBAC(o *options.BuiltInAuthorizationOptions) takenRBAC {
 	if o == nil || o.AuthorizationConfigurationFile != "" {
 		return notTaken
@@ -41,16 +41,16 @@ func takeRBAC(o *options.BuiltInAuthorizationOptions) takenRBAC {
 	}
 	o.Modes = slices.Delete(slices.Clone(o.Modes), at, at+1)
 	if len(o.Modes) == 0 {
-		o.Modes = []string{modes.ModeAlwaysDeny} // without any mode the server would allow all
+		o.Modes = []string{modes.ModeAlwaysDeny} // without any mode, the server would allow all requests
 		return takenLast
 	}
 	return takenOut
 }
 
-// others returns what the server's own authorizer is without RBAC. Where that was all,
-// nothing but the group that may do everything, which every server knows
-// (k8s.io/kubernetes pkg/kubeapiserver/authorizer, v1.37.1): the mode that stands in its
-// place would name itself in each refusal.
+// others returns the server's own authorizer without RBAC. If RBAC was the only mode, this is the
+// authorizer of the privileged group, which every server has (k8s.io/kubernetes
+// pkg/kubeapiserver/authorizer, v1.37.1). The mode that replaces RBAC would add its name to each
+// denial.
 func (t takenRBAC) others(server authorizer.Authorizer) authorizer.Authorizer {
 	if t == takenLast {
 		return authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
@@ -58,7 +58,7 @@ func (t takenRBAC) others(server authorizer.Authorizer) authorizer.Authorizer {
 	return server
 }
 
-// rbacOf returns RBAC in both evaluators, from the server's own informers.
+// rbacOf returns both RBAC evaluators, which use the server's own informers.
 func rbacOf(versioned informers.SharedInformerFactory) (*kubetenant.RBAC, error) {
 	index := indexed.NewIndex()
 	all := versioned.Rbac().V1()

@@ -12,8 +12,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// TestTakeRBAC: RBAC is taken where no other mode could have denied before it, and nothing that
-// stands in its place says anything.
+// TestTakeRBAC checks that RBAC is removed if no mode before it can deny, and that its replacement
+// adds no reason to denials.
 func TestTakeRBAC(t *testing.T) {
 	for _, c := range []struct {
 		modes, left []string

@@ -17,12 +17,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// New returns the generator that adds the tenant of a namespace's service accounts to every token
-// that next generates, so that a token counts no longer when its namespace has another owner.
+// New returns a generator that adds the tenant of a namespace's service accounts to every token of
+// next. A token is therefore invalid after its namespace has another owner.
 //
-// A token of a namespace that is nobody's (an error that wraps [tenant.ErrInvalid]) carries no
-// tenant: no caller comes of it here, but it may be meant for another audience. Where the owner
-// cannot be told there is no token.
+// A token of an unowned namespace (an error that wraps [tenant.ErrInvalid]) contains no tenant. It
+// authenticates no caller here, but it may be meant for another audience. If the owner cannot be
+// determined, no token is issued.
 func New(
 	next serviceaccount.TokenGenerator, of func(ctx context.Context, namespace string) (tenant.ID, error),
 ) serviceaccount.TokenGenerator {
@@ -55,9 +55,9 @@ func (i *issuer) GenerateToken(ctx context.Context, public *jwt.Claims, private 
 	return i.next.GenerateToken(ctx, public, claims)
 }
 
-// membersOf returns the members that private claims, a struct that upstream does not export, have
-// as JSON. They are left as they stand: upstream's encoder is a copy of encoding/json that would
-// make texts of its numbers.
+// membersOf returns the JSON members of private claims, which are a struct that upstream does not
+// export. The values stay encoded, because upstream's encoder is a copy of encoding/json that would
+// encode their numbers as strings.
 func membersOf(private any) (map[string]any, error) {
 	data, err := json.Marshal(private)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// everything exists.
+// everything is a getter for which all objects exist.
 type everything struct{}
 
 func (everything) GetServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
@@ -55,8 +55,8 @@ func (everything) GetMutatingWebhookConfiguration(
 	return nil, errors.New("none")
 }
 
-// TestIssuer: what upstream would issue, and the tenant; upstream's own authenticator takes it, as
-// other servers of the cluster must.
+// TestIssuer checks that tokens are those of upstream with the tenant added, and that upstream's
+// own authenticator accepts them, as other servers of the cluster must.
 func TestIssuer(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -82,7 +82,8 @@ func TestIssuer(t *testing.T) {
 		return tenant.Parse("a")
 	})
 	for namespace, ownerErr := range owners {
-		// A Pod's token of an hour carries the time after which to warn of it, a number.
+		// A Pod's token with a lifetime of an hour contains the time after which to warn, which is
+		// a number.
 		public, private, err := serviceaccount.Claims(core.ServiceAccount{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"},
 		},

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl is upstream's kubectl of the release that the server is built from, for the demo
-// and the tests.
+// Command kubectl is upstream's kubectl of the same release as the server, for the demo and the
+// tests.
 package main
 
 import (

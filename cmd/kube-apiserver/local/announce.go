@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 )
 
-// announcement says on out how to use the server as soon as it is ready. It asks as the server's
-// own loopback client, whom no configuration locks out.
+// announcement returns a hook that prints how to use the server as soon as it is ready. It uses the
+// server's own loopback client, which no configuration can lock out.
 func (c *cluster) announcement(out io.Writer, started time.Time) app.Hook {
 	_, _ = fmt.Fprintf(out, "starting kube-apiserver in %s ...\n", c.dir)
 	return app.Hook{Name: "kubetenant-local-announcement", Start: func(h genericapiserver.PostStartHookContext) error {

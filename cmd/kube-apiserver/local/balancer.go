@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The readiness of a replica is looked at as the kubelet does by the chart's probe; before it is
-// ready for the first time, more often.
+// The readiness of a replica is checked as the kubelet does with the chart's probe. Before the
+// replica is ready for the first time, it is checked more often.
 const (
 	lookEvery   = 2 * time.Second
 	lookTimeout = time.Second
@@ -23,21 +23,21 @@ const (
 	lookAtFirst = 100 * time.Millisecond
 )
 
-// balancer spreads connections over the replicas that are ready, as a Service does: one whose
-// replica cannot be reached is not tried with another. One replica needs none.
+// balancer distributes connections among the ready replicas, as a Service does. If the connection
+// to a replica fails, it does not try another one. A single replica needs no balancer.
 type balancer struct {
 	address  string
 	replicas []*replica
 	next     atomic.Uint64
 }
 
-// replica is one process of the service.
+// replica is a process of the service.
 type replica struct {
-	address, side string // of the webhooks, of health and metrics
+	address, side string // addresses of the webhooks, and of health checks and metrics
 	ready         atomic.Bool
 }
 
-// newBalancer returns the balancer of n replicas to be started. It runs until ctx ends.
+// newBalancer returns the balancer of n replicas, which are started later. It runs until ctx ends.
 func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	b := &balancer{}
 	for range n {
@@ -76,7 +76,7 @@ func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	return b, nil
 }
 
-// look follows whether a replica is ready until ctx ends.
+// look checks whether a replica is ready until ctx ends.
 func (r *replica) look(ctx context.Context) {
 	for failed := 0; ctx.Err() == nil; {
 		limited, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -95,7 +95,7 @@ func (r *replica) look(ctx context.Context) {
 	}
 }
 
-// forward hands a connection to the next replica that is ready.
+// forward forwards a connection to the next ready replica.
 func (b *balancer) forward(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	first := b.next.Add(1)
@@ -112,7 +112,7 @@ func (b *balancer) forward(from net.Conn) {
 		var wg sync.WaitGroup
 		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 			wg.Go(func() {
-				_, _ = io.Copy(way[1], way[0]) // either side may end it
+				_, _ = io.Copy(way[1], way[0]) // either side may end the connection
 				_ = way[1].(*net.TCPConn).CloseWrite()
 			})
 		}

@@ -26,13 +26,13 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 )
 
-// certificateValidity is how long a certificate counts whose request says nothing.
+// certificateValidity is the validity of a certificate whose request does not specify one.
 const certificateValidity = 24 * time.Hour
 
-// controllers are the ones of kube-controller-manager without which namespaces are not usable:
-// they delete what is in a deleted namespace, make the default service account and the root CA
-// ConfigMap in a new one, fill the roles admin, edit and view, and sign clients' certificates
-// by the authority in pki.
+// controllers returns a hook that starts the controllers of kube-controller-manager that namespaces
+// need. They delete the objects in a deleted namespace, and create the default service account and
+// the root CA ConfigMap in a new one. They also aggregate the roles admin, edit and view, and sign
+// client certificates with the authority in pki.
 func (o *Options) controllers(pki string) app.Hook {
 	return app.Hook{Name: "kubetenant-local-controllers", Start: func(h genericapiserver.PostStartHookContext) error {
 		if err := startControllers(h, h.LoopbackClientConfig, pki); err != nil || !o.Workloads {
@@ -42,7 +42,7 @@ func (o *Options) controllers(pki string) app.Hook {
 	}}
 }
 
-// startControllers starts them for the server that config reaches.
+// startControllers starts these controllers for the server of config.
 func startControllers(ctx context.Context, config *rest.Config, pki string) error {
 	certificate, key := filepath.Join(pki, "ca.crt"), filepath.Join(pki, "ca.key")
 	ca, err := os.ReadFile(certificate) // #nosec G304 -- in the operator's directory
@@ -55,13 +55,14 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	if err != nil {
 		return err
 	}
-	// A namespace's managed objects may be deleted by the namespace controller under its own name.
+	// The namespace controller uses its own name, under which it may delete the managed objects of
+	// a namespace.
 	emptying, err := kubernetes.NewForConfig(as(config, "namespace-controller"))
 	if err != nil {
 		return err
 	}
 	objects := as(config, "namespace-controller")
-	objects.ContentType = "" // metadata of custom resources has no protobuf form
+	objects.ContentType = "" // metadata of custom resources cannot be encoded as protobuf
 	meta, err := metadata.NewForConfig(objects)
 	if err != nil {
 		return err

@@ -15,11 +15,12 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// etcdStart bounds the start of the embedded etcd, replay of a large log included.
+// etcdStart limits the duration of the start of the embedded etcd, including the replay of a large
+// log.
 const etcdStart = time.Minute
 
-// socketDir makes the directory of the sockets, notes it in dir/etcd/sockets, and removes the one
-// that a server left there that was killed. The caller holds the lock of dir.
+// socketDir creates the directory of the sockets and records it in dir/etcd/sockets. It removes the
+// directory that a killed server left behind. The caller must hold the lock of dir.
 func socketDir(dir string) (string, error) {
 	note := filepath.Join(dir, "etcd", "sockets")
 	if left, err := os.ReadFile(note); err == nil { // #nosec G304 -- in the operator's directory
@@ -39,15 +40,16 @@ func socketDir(dir string) (string, error) {
 	return sockets, os.WriteFile(note, []byte(sockets), 0o600)
 }
 
-// socketPrefix begins the names of the sockets' directories.
+// socketPrefix is the prefix of the names of the sockets' directories.
 const socketPrefix = "kubetenant-"
 
-// startEtcd runs an etcd of one member that keeps its data in dir and listens on unix sockets in
-// socketDir, which must be a short path: a socket's is limited to 108 bytes (unix(7)).
+// startEtcd runs an etcd of one member that stores its data in dir. It listens on unix sockets in
+// socketDir. The path of socketDir must be short, because the path of a socket is limited to 108
+// bytes (unix(7)).
 func (o *Options) startEtcd(dir, socketDir string) (*embed.Etcd, string, error) {
 	client := url.URL{Scheme: "unix", Path: filepath.Join(socketDir, "client")}
 	peer := url.URL{Scheme: "unix", Path: filepath.Join(socketDir, "peer")}
-	advertised := url.URL{Scheme: "http", Host: "localhost:2380"} // of one member, never dialled
+	advertised := url.URL{Scheme: "http", Host: "localhost:2380"} // never used, because there is only one member
 	c := embed.NewConfig()
 	c.Dir = filepath.Join(dir, "data")
 	c.UnsafeNoFsync = o.UnsafeNoFsync

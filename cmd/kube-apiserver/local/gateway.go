@@ -58,7 +58,8 @@ gateway:
 	return text
 }
 
-// furtherName names a cluster behind the gateway, and the directory of each but the first.
+// furtherName returns the name of the nth cluster behind the gateway. All clusters except the first
+// have a directory of this name.
 func furtherName(n int) string {
 	if n == 0 {
 		return firstCluster
@@ -66,18 +67,18 @@ func furtherName(n int) string {
 	return firstCluster + "-" + strconv.Itoa(n+1)
 }
 
-// firstCluster is the one that has no directory of its own.
+// firstCluster is the cluster without a directory of its own.
 const firstCluster = "local"
 
-// openGateway chooses where the gateway listens, the same as before in a directory,
-// and makes its certificate.
+// openGateway selects the address of the gateway, which stays the same for a directory, and creates
+// its certificate.
 func (c *cluster) openGateway() error {
 	listener, err := listenKept(filepath.Join(c.dir, "gateway-port"), 0)
 	if err != nil {
 		return err
 	}
 	c.gateway = "https://" + listener.Addr().String()
-	if err := listener.Close(); err != nil { // the process cannot be handed it
+	if err := listener.Close(); err != nil { // the process cannot inherit it
 		return err
 	}
 	return c.ca.issueFiles(filepath.Join(c.dir, "pki"), "gateway", pkix.Name{CommonName: gatewayBinary},
@@ -87,8 +88,8 @@ func (c *cluster) openGateway() error {
 var errNoGateway = errors.New("the gateway section of the configuration must have as many clusters as --clusters " +
 	"specifies")
 
-// startFurther starts the clusters behind the gateway but the first, each as a server of this
-// command's, and adds its admin to the kubeconfig of the first's.
+// startFurther starts all clusters behind the gateway except the first. Each runs this command. It
+// adds their admins to the admin's kubeconfig of the first cluster.
 func (s *shape) startFurther(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -120,7 +121,7 @@ func (s *shape) stopFurther() error {
 	return errors.Join(errs...)
 }
 
-// addContext adds to a kubeconfig the one context of another, as <context>@<cluster>.
+// addContext adds the context of another kubeconfig to a kubeconfig, as <context>@<cluster>.
 func addContext(path, other, cluster string) error {
 	into, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -136,8 +137,8 @@ func addContext(path, other, cluster string) error {
 	return clientcmd.WriteToFile(*into, path)
 }
 
-// addPath adds to a caller's kubeconfig the context of another cluster behind the
-// gateway, as <context>@<cluster>.
+// addPath adds the context of another cluster behind the gateway to a caller's kubeconfig, as
+// <context>@<cluster>.
 func addPath(path, cluster string) error {
 	into, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -154,7 +155,8 @@ func addPath(path, cluster string) error {
 	return clientcmd.WriteToFile(*into, path)
 }
 
-// prepareGateway installs what the gateway needs in a cluster, and writes its credentials there.
+// prepareGateway creates the objects that the gateway needs in a cluster, and writes its
+// credentials.
 func (s *shape) prepareGateway(
 	ctx context.Context, gateway *configv1alpha1.Gateway, config *configv1alpha1.GatewayCluster,
 ) error {
@@ -177,7 +179,7 @@ func (s *shape) prepareGateway(
 	return nil
 }
 
-// at returns the cluster of a directory, that another process runs.
+// at returns the cluster in a directory, which another process runs.
 func (s *shape) at(dir string) (*shape, error) {
 	there := &shape{cluster: &cluster{dir: dir}, o: s.o}
 	var err error
@@ -189,7 +191,7 @@ func (s *shape) at(dir string) (*shape, error) {
 	return there, err
 }
 
-// startGateway installs what the gateway needs in its clusters, and starts it.
+// startGateway creates the objects that the gateway needs in its clusters, and starts the gateway.
 func (s *shape) startGateway(ctx context.Context) error {
 	config, err := configv1alpha1.Load(s.o.TenancyConfig)
 	if err != nil {
@@ -224,7 +226,7 @@ func (s *shape) startGateway(ctx context.Context) error {
 	return s.await(ctx, gatewayBinary, func(ctx context.Context) error { return knowsCluster(ctx, side) })
 }
 
-// knowsCluster returns why a gateway does not know its cluster yet, by its metrics.
+// knowsCluster returns an error until the metrics of a gateway report that it knows its clusters.
 func knowsCluster(ctx context.Context, side string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+side+"/metrics", http.NoBody)
 	if err != nil {

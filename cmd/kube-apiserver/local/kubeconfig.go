@@ -18,8 +18,8 @@ func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
 }
 
-// writeKubeconfig writes dir/<name>.kubeconfig, which needs no other file, for a new certificate of
-// subject and the server of a cluster, and returns its path.
+// writeKubeconfig writes the self-contained file dir/<name>.kubeconfig for the server of a cluster,
+// with a new certificate of subject. It returns the path.
 func (a *authority) writeKubeconfig(dir, name, cluster, server string, subject pkix.Name) (string, error) {
 	certificate, key, err := a.issue(subject, x509.ExtKeyUsageClientAuth)
 	if err != nil {

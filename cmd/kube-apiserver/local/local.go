@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package local runs a whole small control plane in one process: kube-apiserver with
-// tenants, an embedded etcd, its own certificate authority, and the few controllers that
+// Package local runs a complete small control plane in one process. It consists of kube-apiserver
+// with tenants, an embedded etcd, its own certificate authority, and the controllers that
 // namespaces and workloads need.
 package local
 
@@ -32,27 +32,27 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options are the flags.
+// Options contains the flags.
 type Options struct {
 	Dir           string
 	Port          int
 	TenancyConfig string
 	Tenancy       bool
 	Tenants       []string
-	// Webhook runs upstream's kube-apiserver with the webhook service, as processes of their own;
-	// Behind are its authorizers behind the service.
+	// Webhook runs the upstream kube-apiserver and the webhook service as separate processes.
+	// Behind are the authorizers that kube-apiserver calls after the service.
 	Webhook  bool
 	Replicas int
-	// Gateway runs the gateway before upstream's kube-apiserver, which asks the webhook service for
-	// admission alone; and Clusters - 1 further such clusters behind it.
+	// Gateway runs the gateway in front of the upstream kube-apiserver, which calls the webhook
+	// service only for admission. Clusters is the number of such clusters.
 	Gateway  bool
 	Clusters int
-	// AdmissionOnly runs what stands behind a gateway, without one.
+	// AdmissionOnly runs a cluster for a gateway, but not the gateway itself.
 	AdmissionOnly bool
 	Behind        []string
-	// Workloads runs the controllers that make pods.
+	// Workloads runs the controllers that create pods.
 	Workloads bool
-	// UnsafeNoFsync is etcd's option of that name, for disposable data.
+	// UnsafeNoFsync is the etcd option of this name, for disposable data.
 	UnsafeNoFsync bool
 }
 
@@ -117,7 +117,7 @@ Flags after -- are passed to kube-apiserver.`,
 	return cmd
 }
 
-// Run runs the control plane until ctx ends. It says on out how to use it once it is ready.
+// Run runs the control plane until ctx ends. It prints on out how to use it once it is ready.
 func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err error) {
 	started := time.Now()
 	dir, err := o.check()
@@ -173,7 +173,7 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 	return app.Run(ctx, s, o.TenancyConfig, o.controllers(filepath.Join(dir, "pki")), c.announcement(out, started))
 }
 
-// check looks at the flags, and returns the directory, which is there then.
+// check validates the flags. It returns the directory, which it creates if necessary.
 func (o *Options) check() (dir string, err error) {
 	for _, name := range o.Tenants {
 		if _, err := tenant.Parse(name); err != nil {
@@ -193,17 +193,17 @@ func (o *Options) check() (dir string, err error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// cluster is what was prepared in the directory.
+// cluster contains the prepared files of the directory.
 type cluster struct {
 	dir, server, config string
-	gateway             string // where callers are to come instead of the server; empty for none
+	gateway             string // the address for callers instead of the server; empty if there is no gateway
 	ca                  *authority
 	kubeconfigs         []kubeconfig
 }
 
 type kubeconfig struct{ who, path string }
 
-// prepare makes or completes the files in dir.
+// prepare creates the missing files in dir.
 func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 	pki := filepath.Join(dir, "pki")
 	for _, sub := range []string{pki, filepath.Join(dir, "etcd")} {
@@ -282,7 +282,7 @@ func (c *cluster) addKubeconfig(name, who string, subject pkix.Name) error {
 	return err
 }
 
-// maxClusters is more than anybody's machine bears.
+// maxClusters is more than a usual machine can run.
 const maxClusters = 9
 
 // defaultConfig is the TenancyConfiguration of a new directory.
@@ -313,8 +313,7 @@ func writeMissing(path, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-// serverOptions are upstream's options for this directory, but where the
-// caller's flags say otherwise.
+// serverOptions returns upstream's options for this directory. The caller's flags override them.
 func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*options.ServerRunOptions, error) {
 	s := options.NewServerRunOptions()
 	set := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -330,7 +329,7 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	for _, own := range append(ServerFlags(dir, etcdURL), "--authorization-mode=Node,RBAC") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(own, "--"), "=")
 		if set.Changed(name) {
-			continue // the caller's own word
+			continue // the caller's flag takes precedence
 		}
 		if err := set.Set(name, value); err != nil {
 			return nil, err
@@ -341,8 +340,8 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	return s, nil
 }
 
-// ServerFlags are kube-apiserver's flags for the files that [Run] keeps in dir, but for the
-// port and the authorizers.
+// ServerFlags returns the flags of kube-apiserver for the files that [Run] creates in dir, except
+// the port and the authorizers.
 func ServerFlags(dir, etcdURL string) []string {
 	pki := func(name string) string { return filepath.Join(dir, "pki", name) }
 	return []string{
@@ -360,13 +359,13 @@ func ServerFlags(dir, etcdURL string) []string {
 	}
 }
 
-// listen opens the port, and keeps its number in dir for the next start.
+// listen opens the port and stores its number in dir for the next start.
 func listen(dir string, port int) (net.Listener, error) {
 	return listenKept(filepath.Join(dir, "port"), port)
 }
 
-// listenKept opens a port, at first the one whose number is kept in a file. One that nobody asked
-// for stays reserved when the listener is closed.
+// listenKept opens a port. If none is requested, it prefers the port whose number is stored in a
+// file. Such a port stays reserved after the listener closes.
 func listenKept(kept string, port int) (net.Listener, error) {
 	listener, err := listenAsked(kept, port)
 	if err != nil {
@@ -389,7 +388,8 @@ func listenAsked(kept string, port int) (net.Listener, error) {
 	return listenFree()
 }
 
-// lock takes the directory for this process until unlock; the kernel drops it if the process dies.
+// lock locks the directory for this process until unlock. If the process dies, the kernel removes
+// the lock.
 func lock(dir string) (unlock func(), err error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // #nosec G304 -- in the operator's directory
@@ -411,7 +411,7 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// logTo sends the server's log to a file.
+// logTo writes the server's log to a file.
 func logTo(path string) (closeLog func(), err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- in the operator's directory
 	if err != nil {

@@ -21,19 +21,19 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Lifetimes of what local signs. Leaves are signed anew at every start.
+// Lifetimes of certificates. Leaf certificates are renewed at each start.
 const (
 	caLifetime   = 10 * 365 * 24 * time.Hour
 	leafLifetime = 365 * 24 * time.Hour
 )
 
-// authority is a certificate authority kept in two files.
+// authority is a certificate authority that is stored in two files.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// openAuthority reads the authority of dir/name.crt and dir/name.key, or makes it.
+// openAuthority reads the authority in dir/name.crt and dir/name.key, or creates it.
 func openAuthority(dir, name string) (*authority, error) {
 	key, err := openKey(filepath.Join(dir, name+".key"))
 	if err != nil {
@@ -67,7 +67,7 @@ func openAuthority(dir, name string) (*authority, error) {
 	return a, os.WriteFile(path, certPEM(der), 0o600)
 }
 
-// openKey reads the ECDSA key at path, or makes it.
+// openKey reads the ECDSA key at path, or creates it.
 func openKey(path string) (*ecdsa.PrivateKey, error) {
 	made, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *authority) sign(template *x509.Certificate, public *ecdsa.PrivateKey) (
 	return x509.CreateCertificate(rand.Reader, template, a.cert, public.Public(), a.key)
 }
 
-// issue signs a new key for subject and returns both as PEM.
+// issue creates a key, signs a certificate of it for subject, and returns both as PEM.
 func (a *authority) issue(subject pkix.Name, usage x509.ExtKeyUsage) (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -122,7 +122,7 @@ func (a *authority) issue(subject pkix.Name, usage x509.ExtKeyUsage) (certificat
 	return certPEM(der), key, err
 }
 
-// issueFiles is issue, into dir/name.crt and dir/name.key.
+// issueFiles is issue with the results in dir/name.crt and dir/name.key.
 func (a *authority) issueFiles(dir, name string, subject pkix.Name, usage x509.ExtKeyUsage) error {
 	certificate, key, err := a.issue(subject, usage)
 	if err != nil {

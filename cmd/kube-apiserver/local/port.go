@@ -11,26 +11,27 @@ import (
 	"sync"
 )
 
-// The ports that are tried: below those that systems give to outgoing connections (Linux from
-// 32768, others from 49152), so that nobody takes one between two listeners.
+// The range of ports to try. It is below the ports that systems use for outgoing connections (Linux
+// from 32768, others from 49152). Otherwise, such a connection could occupy a port between two
+// listeners.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 	portTries = 200
 )
 
-// errNoPort says that no port was free.
+// errNoPort reports that no port was free.
 var errNoPort = errors.New("the loopback address has no free port")
 
-// reserved keeps the ports that were given out from other processes like this one, whose
-// listeners may come seconds later: each is held over UDP, which nobody speaks there,
-// until this process ends.
+// reserved protects the assigned ports from other processes like this one, because their listeners
+// may start seconds later. A UDP socket on each port, which has no other use there, holds it until
+// this process ends.
 var reserved struct {
 	sync.Mutex
 	ports []net.PacketConn
 }
 
-// listenReserved listens on an address that nobody has reserved, and reserves it.
+// listenReserved listens on an address that no process has reserved, and reserves it.
 func listenReserved(address string) (net.Listener, error) {
 	held, err := net.ListenPacket("udp", address)
 	if err != nil {
@@ -48,10 +49,10 @@ func listenReserved(address string) (net.Listener, error) {
 
 func onLoopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// listenFree listens on a port of the loopback address that is free, and reserves it.
+// listenFree listens on a free port of the loopback address and reserves it.
 func listenFree() (net.Listener, error) {
 	for range portTries {
-		port := firstPort + rand.IntN(lastPort-firstPort) // #nosec G404 -- any will do
+		port := firstPort + rand.IntN(lastPort-firstPort) // #nosec G404 -- any port is fine
 		if l, err := listenReserved(onLoopback(port)); err == nil {
 			return l, nil
 		}
@@ -59,8 +60,8 @@ func listenFree() (net.Listener, error) {
 	return nil, errNoPort
 }
 
-// FreeAddress returns an address for a process that cannot be handed a listener. No other gets it
-// as long as this process runs.
+// FreeAddress returns an address for a process that cannot inherit a listener. No other process
+// gets it while this process runs.
 func FreeAddress() (string, error) {
 	l, err := listenFree()
 	if err != nil {

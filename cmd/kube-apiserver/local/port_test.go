@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// TestFreeAddress: an address is nobody else's before anything listens there,
-// and whoever it is for may.
+// TestFreeAddress checks that an address is reserved before a process listens on it, and that its
+// owner can use it.
 func TestFreeAddress(t *testing.T) {
 	address, err := FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if other, err := net.ListenPacket("udp", address); err == nil { // as another process would try it
+	if other, err := net.ListenPacket("udp", address); err == nil { // as another process would do
 		t.Errorf("%s is not reserved", other.LocalAddr())
 		_ = other.Close()
 	}
@@ -27,7 +27,8 @@ func TestFreeAddress(t *testing.T) {
 	defer func() { _ = l.Close() }()
 }
 
-// TestKeptPort: a port that is kept in a directory is nobody else's between two listeners.
+// TestKeptPort checks that a port that is stored in a directory stays reserved between two
+// listeners.
 func TestKeptPort(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "port")
 	l, err := listenKept(kept, 0)

@@ -33,7 +33,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// run starts a process whose output goes to a file, and its number into another beside it.
+// run starts a process. It writes the output to a file, and the process ID to another file in the
+// same directory.
 func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	child := exec.Command(path, args...) // #nosec G204 -- beside our own
+	child := exec.Command(path, args...) // #nosec G204 -- in the directory of our own binary
 	child.Env = append(os.Environ(), env...)
 	child.Stdout, child.Stderr, child.SysProcAttr = file, file, localserver.EndsWithParent()
 	if err := child.Start(); err != nil {
@@ -67,7 +68,7 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	return os.WriteFile(pid, []byte(strconv.Itoa(child.Process.Pid)+"\n"), 0o600)
 }
 
-// lastLine returns what a process said last.
+// lastLine returns the last line of a process's output.
 func lastLine(path string) string {
 	data, err := os.ReadFile(path) // #nosec G304 -- in the operator's directory
 	if err != nil {
@@ -77,8 +78,8 @@ func lastLine(path string) string {
 	return lines[len(lines)-1]
 }
 
-// stop ends the processes: the service at once, which nobody needs then, and
-// the server in its own time.
+// stop ends the processes. It kills the service immediately, because it is no longer needed, and
+// gives the server time to shut down.
 func (s *shape) stop(within time.Duration) error {
 	for _, child := range slices.Backward(s.children) {
 		signal := syscall.SIGKILL
@@ -105,7 +106,7 @@ func (s *shape) stop(within time.Duration) error {
 	return err
 }
 
-// await asks until check says nothing more, or a process ends that is not started again.
+// await calls check until it returns nil, or until a process ends that is not restarted.
 func (s *shape) await(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true,

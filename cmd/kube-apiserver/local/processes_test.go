@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestControllerIsRevived checks that a controller that fails is started again, a few times. One
-// that ends without an error is not.
+// TestControllerIsRevived checks that a failed controller is restarted a few times, and that a
+// controller that ends without an error is not.
 func TestControllerIsRevived(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -23,7 +23,7 @@ func TestControllerIsRevived(t *testing.T) {
 	defer func() { _ = os.Remove(binary) }()
 	for name, c := range map[string]struct {
 		code, fails, want int
-		runs              bool // in the end
+		runs              bool // at the end
 	}{
 		"it fails twice": {
 			code:  1,
@@ -45,7 +45,7 @@ func TestControllerIsRevived(t *testing.T) {
 			t.Fatal(err)
 		}
 		started := func() int {
-			said, _ := os.ReadFile(starts) // not there before the first
+			said, _ := os.ReadFile(starts) // the file does not exist before the first start
 			return bytes.Count(said, []byte("\n"))
 		}
 		err := s.await(t.Context(), name, func(context.Context) error {

@@ -38,7 +38,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// The other binaries that make build puts beside this one.
+// Other binaries that make build creates in the same directory.
 const (
 	vanillaBinary = "vanilla-kube-apiserver"
 	webhookBinary = "kubetenant-webhook"
@@ -46,19 +46,21 @@ const (
 
 const (
 	webhookNamespace = "kubetenant-system"
-	// clientName is who kube-apiserver is to the service: a name for nothing else.
+	// clientName is the user name of kube-apiserver at the service. It has no other use.
 	clientName = "kubetenant-webhook-client"
-	// startWithin bounds the start of each process, stopWithin the end of all.
+	// startWithin limits the duration of the start of each process, and stopWithin that of the end
+	// of all.
 	startWithin = 3 * time.Minute
 	stopWithin  = 20 * time.Second
-	// settled is how often, 50 ms apart, the controller must say the same: it tells once a second.
+	// settled is the number of identical results, 50 ms apart, after which the controller is done.
+	// It publishes once per second.
 	settled = 30
-	// tokenLifetime of the service's own tokens, which are made anew at every start.
+	// tokenLifetime is the lifetime of the service's own tokens, which are renewed at each start.
 	tokenLifetime = 365 * 24 * time.Hour
 )
 
-// webhookConfig is the TenancyConfiguration of a new directory with --webhook: kube-apiserver
-// itself knows certificates and service accounts.
+// webhookConfig is the TenancyConfiguration of a new directory with --webhook. kube-apiserver
+// itself authenticates certificates and service accounts.
 const webhookConfig = `# The tenants of this control plane.
 # The webhook service reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
@@ -72,40 +74,40 @@ authorization:
   subject: { fromGroups: true }
 `
 
-// shape is the second shape: upstream's server, the service and its controller.
+// shape runs the webhook deployment mode: upstream's server, the service and its controller.
 type shape struct {
 	*cluster
 	o        *Options
 	etcdURL  string
-	listener net.Listener // of kube-apiserver's port
-	flags    []string     // of kube-apiserver
+	listener net.Listener // on kube-apiserver's port
+	flags    []string     // flags of kube-apiserver
 	admin    *rest.Config
 	balancer *balancer
-	// installed is what was generated at the start.
+	// installed contains the files that were generated at the start.
 	installed map[string][]byte
-	children  []*exec.Cmd           // that run
-	revivals  int                   // how often the controller was started again
+	children  []*exec.Cmd           // the running processes
+	revivals  int                   // number of restarts of the controller
 	further   []*localserver.Server // clusters behind the gateway
 	ended     chan ended
 }
 
-// ended is a process that has.
+// ended is a process that has ended.
 type ended struct {
 	child  *exec.Cmd
 	failed bool // it returned an error or was killed
 	err    error
 }
 
-// isServer reports whether a process is kube-apiserver, and not the service's.
+// isServer reports whether a process is kube-apiserver.
 func isServer(child *exec.Cmd) bool { return strings.HasSuffix(child.Path, vanillaBinary) }
 
 // isController reports whether a process is the service's controller.
 func isController(child *exec.Cmd) bool { return slices.Contains(child.Args, "controller") }
 
-// runUntil runs the second shape until ctx ends or one of its processes does.
+// runUntil runs the webhook deployment mode until ctx ends or kube-apiserver ends.
 func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) (err error) {
 	if err := stack.Check(ctx, s.o.TenancyConfig); err != nil {
-		return err // before anything is started
+		return err // before any process starts
 	}
 	what := "the webhook service"
 	switch {
@@ -125,7 +127,7 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 	patience := stopWithin
 	defer func() { err = errors.Join(err, s.stop(patience), s.stopFurther()) }()
 	if err := s.start(ctx); err != nil {
-		patience = 0 // a server whose start is cut off waits for itself
+		patience = 0 // a server whose start is aborted waits for itself
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -142,7 +144,7 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 			if isServer(e.child) {
 				return e.err
 			}
-			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver goes on without
+			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver continues without it
 			s.revive(e)
 		case <-anew:
 			started := time.Now()
@@ -158,13 +160,13 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 	}
 }
 
-// forget takes a process that has ended off the list of those that run.
+// forget removes a process that has ended from the running processes.
 func (s *shape) forget(e ended) {
 	s.children = slices.DeleteFunc(s.children, func(child *exec.Cmd) bool { return child == e.child })
 }
 
-// sameInstalled returns why the service cannot go on with the configuration as it is now: it is
-// wrong, or something else would have to be installed for it.
+// sameInstalled returns an error if the service cannot continue with the current configuration. The
+// configuration is invalid, or it needs other manifests.
 func (s *shape) sameInstalled(ctx context.Context) error {
 	if err := stack.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err
@@ -180,8 +182,8 @@ func (s *shape) sameInstalled(ctx context.Context) error {
 	return nil
 }
 
-// restartService ends the service and its controller, and starts them with the
-// configuration as it is now.
+// restartService ends the service and its controller, and starts them with the current
+// configuration.
 func (s *shape) restartService(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
@@ -191,9 +193,9 @@ func (s *shape) restartService(ctx context.Context) error {
 		switch {
 		case isServer(child):
 		case isController(child):
-			_ = child.Process.Signal(syscall.SIGTERM) // it gives its Lease back; it may have ended
+			_ = child.Process.Signal(syscall.SIGTERM) // it releases its Lease; it may have ended
 		default:
-			_ = child.Process.Kill() // it would go on for a while
+			_ = child.Process.Kill() // it would continue for a while
 		}
 	}
 	for len(s.children) > 1 {
@@ -211,19 +213,19 @@ func (s *shape) restartService(ctx context.Context) error {
 	return s.startGateway(ctx)
 }
 
-// start starts the processes, each as soon as what it needs is there.
+// start starts each process as soon as its dependencies are ready.
 func (s *shape) start(ctx context.Context) error {
 	files, err := s.generate(ctx)
 	if err != nil {
 		return err
 	}
-	// The processes cannot be handed a listener: its port is free for a moment.
+	// The processes cannot inherit a listener, so the port is free for a moment.
 	if err := s.listener.Close(); err != nil {
 		return err
 	}
 	own := strings.Fields(string(files["control-plane/flags.txt"]))
 	environment := strings.Fields(string(files["control-plane/environment.txt"]))
-	if s.o.AdmissionOnly { // nobody configures the server
+	if s.o.AdmissionOnly { // the server is not configured
 		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Behind, ",")}, nil
 	}
 	args := slices.Concat(ServerFlags(s.dir, s.etcdURL),
@@ -281,8 +283,8 @@ func (s *shape) start(ctx context.Context) error {
 	})
 }
 
-// awaitServer waits until kube-apiserver answers. Not for readyz: that waits for hooks
-// which may need the service.
+// awaitServer waits until kube-apiserver responds. It does not wait for readyz, which waits for
+// hooks that may need the service.
 func (s *shape) awaitServer(ctx context.Context, client kubernetes.Interface) error {
 	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
@@ -290,8 +292,9 @@ func (s *shape) awaitServer(ctx context.Context, client kubernetes.Interface) er
 	})
 }
 
-// awaitPolicies waits until kube-apiserver holds the policies, the last of which refuses the tenant
-// label outside tenant space, whoever asks. It answers before the webhooks that validate.
+// awaitPolicies waits until kube-apiserver enforces the policies. The last policy rejects the
+// tenant label outside of the tenants' namespaces for every caller, before validating webhooks are
+// called.
 func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) error {
 	probe := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{tenant.Label: "probe"}},
@@ -309,7 +312,7 @@ func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) 
 	})
 }
 
-// awaitSweep waits until the controller has nothing more to tell of older objects.
+// awaitSweep waits until the controller has labeled all older objects.
 func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) error {
 	said, same := "", 0
 	return s.await(ctx, "the backfill", func(ctx context.Context) error {
@@ -329,8 +332,8 @@ func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) err
 
 // startService starts the service and its controller, each as its own service account.
 func (s *shape) startService(ctx context.Context, client kubernetes.Interface) error {
-	// What the controller before said is not to be taken for the next one's, nor the webhooks at
-	// another address for others.
+	// A result of the previous controller must not be used for the next one, which may have
+	// webhooks at another address.
 	err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.SweptName, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -344,7 +347,7 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 	for i, r := range s.balancer.replicas {
 		name := "kubetenant-webhook-" + strconv.Itoa(i+1)
 		clients := []string{"--client-ca-file=" + pki("ca.crt"), "--client-name=" + clientName}
-		if s.o.AdmissionOnly { // nobody tells the server which certificate to show
+		if s.o.AdmissionOnly { // the server presents no client certificate
 			clients = []string{"--admission-only"}
 		}
 		if err := s.run(webhookBinary, name+".log", nil, append([]string{
@@ -375,11 +378,11 @@ func (s *shape) startController() error {
 		"--metrics-listen=127.0.0.1:0", "--keystone-config="+s.o.TenancyConfig, "--flow-schemas")
 }
 
-// maxRevivals bounds how often the controller is started again.
+// maxRevivals limits how often the controller is restarted.
 const maxRevivals = 5
 
-// revive starts the controller again if it failed, as the kubelet does, and reports whether it did.
-// On a busy machine the controller may lose its Lease, and ends then.
+// revive restarts the controller if it failed, as the kubelet does, and reports whether it did. On
+// a busy machine, the controller may lose its Lease and end.
 func (s *shape) revive(e ended) bool {
 	if !e.failed || !isController(e.child) || s.revivals == maxRevivals {
 		return false
@@ -388,8 +391,8 @@ func (s *shape) revive(e ended) bool {
 	return s.startController() == nil
 }
 
-// generate writes what kube-apiserver is configured with, and returns it and
-// the objects of the cluster.
+// generate writes the configuration of kube-apiserver. It returns this configuration and the
+// objects of the cluster.
 func (s *shape) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
 	service, client := pkix.Name{CommonName: "kubetenant-webhook"}, pkix.Name{CommonName: clientName}

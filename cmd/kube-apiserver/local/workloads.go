@@ -22,11 +22,11 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 )
 
-// collectEvery is how often the garbage collector looks for new kinds.
+// collectEvery is the interval at which the garbage collector discovers new kinds.
 const collectEvery = 30 * time.Second
 
-// as returns config for a controller, by the name that it has in kube-controller-manager with
-// --use-service-account-credentials.
+// as returns a configuration for a controller, with the user name that the controller has in
+// kube-controller-manager with --use-service-account-credentials.
 func as(config *rest.Config, name string) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.QPS, c.Burst = 200, 400
@@ -37,8 +37,8 @@ func as(config *rest.Config, name string) *rest.Config {
 	return c
 }
 
-// startWorkloads starts the controllers that make pods, and the one that takes away what their
-// owners left. Nothing runs the pods.
+// startWorkloads starts the controllers that create pods, and the garbage collector. The pods never
+// run.
 func startWorkloads(ctx context.Context, config *rest.Config) error {
 	client := func(name string) kubernetes.Interface { return kubernetes.NewForConfigOrDie(as(config, name)) }
 	shared, err := kubernetes.NewForConfig(config)
@@ -46,7 +46,7 @@ func startWorkloads(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	objects := as(config, "generic-garbage-collector")
-	objects.ContentType = "" // metadata of custom resources has no protobuf form
+	objects.ContentType = "" // metadata of custom resources cannot be encoded as protobuf
 	meta, err := metadata.NewForConfig(objects)
 	if err != nil {
 		return err

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package charts renders Helm charts of this project without Helm, for commands that
-// write what they install.
+// Package charts renders Helm charts of this project without Helm, for commands that generate
+// manifests.
 package charts
 
 import (
@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Defaults returns the values of a chart as it has them.
+// Defaults returns the default values of a chart.
 func Defaults(files fs.FS, chart string) (map[string]any, error) {
 	text, err := fs.ReadFile(files, chart+"/values.yaml")
 	if err != nil {
@@ -32,8 +32,8 @@ func Defaults(files fs.FS, chart string) (map[string]any, error) {
 	return v, yaml.Unmarshal(text, &v)
 }
 
-// Data returns what the templates of a chart know: its values, itself, and the namespace
-// that it is installed in.
+// Data returns the data of the templates of a chart: its values, its metadata, and the namespace of
+// the release.
 func Data(files fs.FS, chart, namespace string, values map[string]any) (map[string]any, error) {
 	text, err := fs.ReadFile(files, chart+"/Chart.yaml")
 	if err != nil {
@@ -50,7 +50,8 @@ func Data(files fs.FS, chart, namespace string, values map[string]any) (map[stri
 	}, nil
 }
 
-// Render renders the templates of a folder, all or those wanted.
+// Render renders the templates of a folder. If wanted is not nil, it renders only those for which
+// wanted returns true.
 func Render(files fs.FS, data any, wanted func(name string) bool, each func(name string, text []byte)) error {
 	entries, err := fs.ReadDir(files, ".")
 	if err != nil {
@@ -69,7 +70,7 @@ func Render(files fs.FS, data any, wanted func(name string) bool, each func(name
 	return nil
 }
 
-// RenderOne renders one template. It knows what the charts use of Helm's functions.
+// RenderOne renders one template. It implements the Helm functions that the charts use.
 func RenderOne(files fs.FS, name string, data any) ([]byte, error) {
 	t := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{
 		"toJson": func(v any) (string, error) {

@@ -16,15 +16,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxPackaged bounds each file that [Image] reads from a packaged chart.
+// maxPackaged limits the size of each file that [Image] reads from a packaged chart.
 const maxPackaged = 1 << 20
 
 // pinned matches a reference with a tag and a digest.
 var pinned = regexp.MustCompile(`^[^\s@]+:([\w][\w.-]{0,127})@sha256:[0-9a-f]{64}$`)
 
-// Image returns the default image of a packaged chart, such as kubetenant-webhook-0.1.0.tgz of a
-// release. The chart must have the name, and the image must have a digest and the version of the
-// chart. If own, the version of the calling command, is one of a release, the chart must have it too.
+// Image returns the default image of a packaged chart of a release, such as
+// kubetenant-webhook-0.1.0.tgz. The chart must have the name. The image must have a digest and the
+// version of the chart. If own, the version of the calling command, is the version of a release,
+// the chart must have it too.
 func Image(path, name, own string) (string, error) {
 	image, err := image(path, name, own)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 const chart = "kubetenant-webhook"
 
-// packageChart writes a packaged chart with the content of its two files.
+// packageChart writes a packaged chart with its two files.
 func packageChart(t *testing.T, about, values string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "chart.tgz")
@@ -43,7 +43,8 @@ func packageChart(t *testing.T, about, values string) string {
 	return path
 }
 
-// TestImage: generate takes the image of a chart only if the chart pins an image of its own version.
+// TestImage checks that generate uses the image of a chart only if the chart pins an image of its
+// own version.
 func TestImage(t *testing.T) {
 	digest := "@sha256:" + strings.Repeat("0a", 32)
 	about := "name: kubetenant-webhook\nversion: 0.1.0\n"
@@ -80,7 +81,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestImageOfNoChart: generate rejects a file that is not a packaged chart.
+// TestImageOfNoChart checks that generate rejects a file that is not a packaged chart.
 func TestImageOfNoChart(t *testing.T) {
 	path := packageChart(t, "name: kubetenant-webhook\n", "")
 	whole, err := os.ReadFile(path)

@@ -19,22 +19,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options are what the configuration does not say.
+// Options are the settings that the configuration does not contain.
 type Options struct {
 	// Config is the path of the TenancyConfiguration.
 	Config string
-	// Image of the gateway, and the Namespace that it runs in.
+	// Image is the image of the gateway, and Namespace is its namespace.
 	Image, Namespace string
-	// Accounts lets callers impersonate service accounts, where their clusters' roles let them.
+	// Accounts lets callers impersonate service accounts, if the roles in their clusters allow it.
 	Accounts bool
-	// Contexts name, by cluster, contexts of the operator's Kubeconfig that lead there: kubeconfigs
-	// are written for those. An empty Kubeconfig is where kubectl looks.
+	// Contexts are contexts of the operator's Kubeconfig by cluster. Kubeconfigs are written for
+	// these clusters. If Kubeconfig is empty, the default files of kubectl are used.
 	Contexts   map[string]string
 	Kubeconfig string
-	// Certificate and Key are files of the gateway's serving certificate. If they are set, the Secrets of
-	// the gateway are written.
+	// Certificate and Key are files of the gateway's serving certificate. If they are set, the
+	// Secrets of the gateway are written.
 	Certificate, Key string
-	// ServiceType is the type of the gateway's Service; defaults to ClusterIP.
+	// ServiceType is the type of the gateway's Service. Defaults to ClusterIP.
 	ServiceType string
 	// Monitoring adds a ServiceMonitor and alert rules.
 	Monitoring bool
@@ -48,9 +48,9 @@ var (
 	errServiceType = errors.New("--service-type must be ClusterIP, NodePort or LoadBalancer")
 )
 
-// Generate returns the files, by their path. An admin applies 00-namespace.yaml, gateway.yaml and
-// secrets.yaml in the cluster of the gateway, and clusters/<name>.yaml in each cluster. The files in
-// kubeconfigs belong into the Secret of the configuration.
+// Generate returns the files by path. An admin applies 00-namespace.yaml, gateway.yaml and
+// secrets.yaml in the cluster of the gateway, and clusters/<name>.yaml in each cluster. The files
+// in kubeconfigs belong in the Secret of the configuration.
 func Generate(o Options) (map[string][]byte, error) {
 	config, err := configv1alpha1.Load(o.Config)
 	switch {
@@ -80,7 +80,7 @@ func Generate(o Options) (map[string][]byte, error) {
 	return out, o.addSecrets(out)
 }
 
-// render adds the files of the chart to out. An operator sets other values of the chart with Helm.
+// render adds the files of the chart to out. Operators who need other values use Helm.
 func (o *Options) render(out map[string][]byte) error {
 	values, err := charts.Defaults(deploy.Files, "gateway")
 	if err != nil {
@@ -117,8 +117,8 @@ func (o *Options) render(out map[string][]byte) error {
 	return nil
 }
 
-// Check returns what is wrong with a set that was generated in a directory, for the configuration
-// as it is now, and what to know of it.
+// Check compares a generated set in a directory with the current configuration. It returns the
+// problems, and notes about the rights of the impersonators.
 func Check(dir string, o Options) (wrong, notes []string, err error) {
 	if o.Image == "" {
 		o.Image = "unchecked"
@@ -131,7 +131,7 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	delete(files, "gateway.yaml") // which the operator may change
+	delete(files, "gateway.yaml") // the operator may change it
 	for i := range config.Gateway.Clusters {
 		c := &config.Gateway.Clusters[i]
 		name := "clusters/" + c.Name + ".yaml"
@@ -152,7 +152,7 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 	return wrong, notes, nil
 }
 
-// notesOf returns what the configuration of a cluster makes of its impersonator.
+// notesOf returns notes about the rights of the impersonator of a cluster.
 func notesOf(c *configv1alpha1.GatewayCluster) (notes []string) {
 	say := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
 	if _, anybody := usersOf(c); anybody {

@@ -17,12 +17,12 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// tokensDirectory is where the chart puts the Secret of the accounts' tokens.
+// tokensDirectory is the directory in which the chart mounts the Secret of the accounts' tokens.
 const tokensDirectory = "/etc/kubetenant/tokens/" // #nosec G101 -- a directory
 
-// addKubeconfigs adds those of the two accounts of each cluster that the operator has a context
-// for, by the names that the configuration gives them. They hold where a cluster is and no
-// credential: of its tokens they name the files.
+// addKubeconfigs adds the kubeconfigs of both accounts of each cluster with a context, under the
+// names in the configuration. They contain the address of the cluster and the paths of the token
+// files, but no credentials.
 func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out map[string][]byte) error {
 	if len(o.Contexts) == 0 {
 		return nil
@@ -33,7 +33,7 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 	if err != nil {
 		return err
 	}
-	left, of := maps.Clone(o.Contexts), map[string]string{} // the clusters of files
+	left, of := maps.Clone(o.Contexts), map[string]string{} // the clusters by file
 	for i := range clusters {
 		c := &clusters[i]
 		name, asked := left[c.Name]
@@ -65,7 +65,7 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 	return nil
 }
 
-// clusterOf returns the cluster that a context leads to, with its authorities in it.
+// clusterOf returns the cluster of a context. The result contains its certificate authorities.
 func clusterOf(known *clientcmdapi.Config, context string) (*clientcmdapi.Cluster, error) {
 	of := known.Contexts[context]
 	if of == nil {
@@ -85,7 +85,7 @@ func clusterOf(known *clientcmdapi.Config, context string) (*clientcmdapi.Cluste
 	if err := clientcmdapi.FlattenConfig(&alone); err != nil {
 		return nil, errors.New("cannot read the certificate authority of the cluster")
 	}
-	at.LocationOfOrigin, at.Extensions, at.ProxyURL = "", nil, "" // where the operator is
+	at.LocationOfOrigin, at.Extensions, at.ProxyURL = "", nil, "" // settings of the operator's machine
 	return at, nil
 }
 

@@ -45,7 +45,7 @@ func generate(t *testing.T, clusters string, accounts bool) (dir string, o gatew
 
 const cluster = "  - { name: eu1, reader: { kubeConfigFile: r }, impersonator: { kubeConfigFile: i"
 
-// rules returns those of a ClusterRole in a file.
+// rules returns the rules of a ClusterRole in a file.
 func rules(t *testing.T, file []byte, name string) []rbacv1.PolicyRule {
 	t.Helper()
 	for _, text := range strings.Split(string(file), "---\n") {
@@ -58,8 +58,8 @@ func rules(t *testing.T, file []byte, name string) []rbacv1.PolicyRule {
 	return nil
 }
 
-// TestRights: the reader changes nothing, and the impersonator may do nothing but act for those
-// that the configuration lets through.
+// TestRights checks that the reader cannot write, and that the impersonator can only impersonate
+// the callers that the configuration allows.
 func TestRights(t *testing.T) {
 	for what, c := range map[string]struct {
 		more     string
@@ -133,7 +133,7 @@ func TestRights(t *testing.T) {
 		var got []string
 		for _, r := range rules(t, file, gateway.ImpersonatorAccount) {
 			got = append(got, strings.Join(r.Resources, ",")+": "+strings.Join(r.ResourceNames, " "))
-			// as RequestInfo has them of other paths
+			// The verbs of non-resource requests in RequestInfo.
 			for _, method := range []string{"get", "head", "post", "put", "patch", "delete", "options"} {
 				if len(r.NonResourceURLs) > 0 && !slices.Contains(r.Verbs, "impersonate-on:user-info:"+method) {
 					t.Errorf("%s: the impersonator may not %s", what, method)
@@ -153,7 +153,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestViewRights: the reader may read the objects behind the views, and only read them.
+// TestViewRights checks that the reader may only read the objects behind the views.
 func TestViewRights(t *testing.T) {
 	const views = `  views: { objects: [ { name: trackers, of: { group: core.oam.dev, version: v1beta1, ` +
 		`resource: resourcetrackers }, namespaceFrom: spec.a, fields: [spec.b] } ] }` + "\n"
@@ -171,7 +171,7 @@ func TestViewRights(t *testing.T) {
 	}
 }
 
-// TestGateway: what runs the gateway is objects of one namespace.
+// TestGateway checks that all objects of the gateway are in one namespace.
 func TestGateway(t *testing.T) {
 	_, _, files := generate(t, cluster+` }, tenants: ["*"] }`, false)
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(string(files["gateway.yaml"])), 4096)
@@ -192,8 +192,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestCheck: a set that is not what the configuration needs is told of, and what
-// an impersonator is worth.
+// TestCheck checks that a set that does not match the configuration is reported, and that the notes
+// state the rights of an impersonator.
 func TestCheck(t *testing.T) {
 	dir, o, files := generate(t, cluster+` }, tenants: ["*"], admission: Unchecked }`, false)
 	for name, text := range files {
@@ -236,8 +236,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWorthAnAdmin: it is told wherever the impersonator may be somebody, or in some group, that
-// the configuration does not name.
+// TestWorthAnAdmin checks the note about an impersonator that can be a user, or in a group, that
+// the configuration does not list.
 func TestWorthAnAdmin(t *testing.T) {
 	for what, c := range map[string]struct {
 		more string
@@ -268,8 +268,8 @@ func TestWorthAnAdmin(t *testing.T) {
 	}
 }
 
-// TestKubeconfigs: of clusters that the operator has contexts for, kubeconfigs of both accounts are
-// written that lead there and hold no credential.
+// TestKubeconfigs checks that kubeconfigs of both accounts are written for clusters with a context.
+// They contain the address of the cluster and no credentials.
 func TestKubeconfigs(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -338,8 +338,8 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 	}
 }
 
-// TestSecrets: with a certificate, generate writes Secrets that contain the configuration, every file
-// that it names, and the certificate.
+// TestSecrets checks that generate with a certificate writes Secrets with the configuration, every
+// file that it names, and the certificate.
 func TestSecrets(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, text []byte) string {
@@ -414,7 +414,7 @@ clusters: [{name: a, cluster: {server: "https://a:6443"}}], contexts: [{name: a,
 	}
 }
 
-// TestServiceType: generate writes a Service of the type, and rejects an unknown type.
+// TestServiceType checks that generate writes a Service of the type and rejects an unknown type.
 func TestServiceType(t *testing.T) {
 	_, o, _ := generate(t, cluster+` }, tenants: ["*"] }`, false)
 	for name, wanted := range map[string]string{"": "ClusterIP", "LoadBalancer": "LoadBalancer", "ExternalName": ""} {

@@ -1,7 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gateway writes what is installed for the gateway in each cluster.
+// Package gateway generates the files that an operator installs for the gateway and in each of its
+// clusters.
 package gateway
 
 import (
@@ -28,18 +29,19 @@ const (
 	ImpersonatorAccount = "kubetenant-gateway-impersonator"
 )
 
-// verbs are those of requests for resources, methods of those for other paths: RBAC knows no prefix
-// of impersonate-on:user-info.
+// verbs are the verbs of resource requests, and methods are those of requests for other paths. RBAC
+// has no wildcard for verbs with the prefix impersonate-on:user-info.
 var (
 	verbs   = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	methods = []string{"get", "head", "post", "put", "patch", "delete", "options"}
 )
 
-// Roles returns the objects of one cluster, YAML, in a namespace that is there: that of the webhook
-// service. They are two service accounts and what they may do. The reader reads what the boundary
-// has to know, the impersonator may do nothing but act for the callers that the configuration lets
-// through. That is worth an admin where users are not named: whoever holds its credential is whom
-// he likes, but for groups and extras that a role names.
+// Roles returns the objects of one cluster as YAML. Their namespace, which is the namespace of the
+// webhook service, must exist. They are two service accounts with their roles. The reader reads the
+// objects that the boundary needs. The impersonator can only impersonate the callers that the
+// configuration allows. Unless the configuration lists the users, its credential has the rights of
+// a cluster admin, because it can impersonate any user. Only groups and extras that a role names
+// are limited.
 func (o *Options) Roles(g *configv1alpha1.Gateway, c *configv1alpha1.GatewayCluster) ([]byte, error) {
 	objects := []runtime.Object{
 		account(c.Namespace, ReaderAccount),
@@ -102,7 +104,7 @@ func readerRules() []rbacv1.PolicyRule {
 	}
 }
 
-// viewRules let the reader read the objects behind the views.
+// viewRules returns the rules with which the reader reads the objects behind the views.
 func viewRules(g *configv1alpha1.Gateway) (rules []rbacv1.PolicyRule) {
 	for i := range g.Views.Objects {
 		of := &g.Views.Objects[i].Of
@@ -115,8 +117,8 @@ func viewRules(g *configv1alpha1.Gateway) (rules []rbacv1.PolicyRule) {
 	return rules
 }
 
-// impersonatorRules let the impersonator be the callers of a cluster, of whom the
-// configuration names what it can.
+// impersonatorRules returns the rules with which the impersonator impersonates the callers of a
+// cluster. They contain all names that the configuration lists.
 func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.PolicyRule {
 	verb := []string{"impersonate"}
 	if c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained {
@@ -132,7 +134,7 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 			extras.ResourceNames = append(extras.ResourceNames, name)
 			groups.ResourceNames = append(groups.ResourceNames, tenant.GroupPrefix+name)
 		}
-		if *c.Identity.GroupPattern != "" { // whatever callers are in
+		if *c.Identity.GroupPattern != "" { // callers can then have other groups
 			groups.ResourceNames = nil
 		}
 	}
@@ -165,8 +167,8 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 	return rules
 }
 
-// impersonateOn returns the verbs that are asked for beside those of who is
-// impersonated (KEP-5284).
+// impersonateOn returns the verbs that constrained impersonation requires in addition to those of
+// the impersonated user (KEP-5284).
 func impersonateOn(verbs []string) []string {
 	out := make([]string, len(verbs))
 	for i, v := range verbs {
@@ -175,7 +177,8 @@ func impersonateOn(verbs []string) []string {
 	return out
 }
 
-// usersOf returns whom alone the impersonator has to be, or that it has to be anybody.
+// usersOf returns the only users that the impersonator must impersonate, or reports that it must
+// impersonate any user.
 func usersOf(c *configv1alpha1.GatewayCluster) (names []string, anybody bool) {
 	switch {
 	case !*c.Identity.WithUser:
@@ -186,7 +189,7 @@ func usersOf(c *configv1alpha1.GatewayCluster) (names []string, anybody bool) {
 		}
 		return names, false
 	}
-	return nil, true // of the system tenant all keep their names
+	return nil, true // callers of the system tenant keep their names
 }
 
 func typeMeta(version, kind string) metav1.TypeMeta {

@@ -20,14 +20,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The names of the Secrets are the default values of the chart.
+// The names of the Secrets, which are the defaults of the chart.
 const (
 	configSecret = "kubetenant-gateway-config" // #nosec G101 -- a name
 	tlsSecret    = "kubetenant-gateway-tls"    // #nosec G101 -- a name
 )
 
-// addSecrets adds the Secrets that the gateway reads and that an operator has as files: its configuration,
-// and its serving certificate.
+// addSecrets adds the Secrets of the gateway whose content the operator has as files. These are its
+// configuration and its serving certificate.
 func (o *Options) addSecrets(out map[string][]byte) error {
 	if o.Certificate == "" {
 		return nil
@@ -75,8 +75,8 @@ func (o *Options) secret(name string, of corev1.SecretType, data map[string][]by
 	}
 }
 
-// configFiles returns the configuration as tenancy.yaml, and the files that it names. The kubeconfigs
-// of clusters in [Options.Contexts] are the ones in out.
+// configFiles returns the configuration as tenancy.yaml, and the files that it names. The
+// kubeconfigs of clusters in [Options.Contexts] are the ones in out.
 func (o *Options) configFiles(out map[string][]byte) (map[string][]byte, error) {
 	text, err := os.ReadFile(o.Config)
 	if err != nil {

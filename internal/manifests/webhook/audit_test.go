@@ -15,7 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// TestAuditWebhook: kube-apiserver sends its events if the configuration has audit streams.
+// TestAuditWebhook checks that kube-apiserver sends its events if the configuration has audit
+// streams.
 func TestAuditWebhook(t *testing.T) {
 	t.Parallel()
 	off := options(t)

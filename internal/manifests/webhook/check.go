@@ -32,43 +32,43 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 )
 
-// A Finding is something in an installed set that fails open, locks the cluster up, or
-// denies somebody by mistake.
+// A Finding is a problem in an installed set that fails open, makes the cluster unusable, or denies
+// callers by mistake.
 type Finding struct {
 	File string
-	// Line is that of the object. It is 0 if the finding is not about an object of the file.
+	// Line is the line of the object. It is 0 if the finding is not about an object of the file.
 	Line    int
 	Problem string
 }
 
 func (f Finding) String() string { return f.File + ": " + f.Problem }
 
-// authorizerName is the service's in an AuthorizationConfiguration; ownSuffix ends the names of
-// policies, in static manifests staticSuffix.
+// authorizerName is the name of the service in an AuthorizationConfiguration. ownSuffix is the
+// suffix of the names of policies, and staticSuffix is that in static manifests.
 const (
 	authorizerName = "kubetenant"
 	ownSuffix      = ".kubetenant.dev"
 	staticSuffix   = ".kubetenant.static.k8s.io"
 )
 
-// maxTokenTTL is how long kube-apiserver may remember the service's word about a token.
+// maxTokenTTL limits how long kube-apiserver may cache the authentication of a token.
 const maxTokenTTL = time.Second
 
-// checker collects what is found.
+// checker collects findings.
 type checker struct {
 	settings    *configv1alpha1.Settings
 	namespace   string
-	made        map[string]map[string]any // by generate, by kind and name
-	selfManaged bool                      // the set makes the service's certificates itself
+	made        map[string]map[string]any // the output of generate, by kind and name
+	selfManaged bool                      // the set creates the service's certificates itself
 	flowSchemas bool                      // the controller of the set maintains FlowSchemas
-	conditions  []any                     // of the authorizer, by generate
+	conditions  []any                     // the match conditions of the authorizer that generate writes
 	findings    []Finding
 
 	file       string
 	line       int
 	seen       map[string]bool     // kinds and names
-	copied     []*x509.Certificate // authorities in kube-apiserver's files
-	published  []*x509.Certificate // and in the cluster
+	copied     []*x509.Certificate // the authorities in kube-apiserver's files
+	published  []*x509.Certificate // the authorities in the cluster
 	namespaces map[string]map[string]string
 	subjects   []located[rbacv1.Subject]
 	roles      map[string][]rbacv1.PolicyRule // by kind, namespace of Roles, and name
@@ -86,16 +86,16 @@ func (c *checker) report(format string, args ...any) {
 	c.findings = append(c.findings, Finding{File: c.file, Line: c.line, Problem: fmt.Sprintf(format, args...)})
 }
 
-// reportAll reports the objects that allow more on a server without kubetenant.
+// reportAll reports the objects that allow more requests on a server without kubetenant.
 func (c *checker) reportAll(found []leaving.Finding) {
 	for _, f := range found {
 		c.report("%s", f)
 	}
 }
 
-// Check looks at every file below dir: what [Generate] wrote and an operator changed, and whatever
-// else of the cluster is put there, such as its AuthenticationConfiguration, its Namespaces and its
-// bindings. It is held against the configuration.
+// Check checks every file below dir against the configuration. dir contains the output of
+// [Generate], which an operator may have changed. It may also contain other objects of the cluster,
+// such as its AuthenticationConfiguration, its Namespaces and its bindings.
 func Check(dir, config, namespace string) ([]Finding, error) {
 	loaded, err := configv1alpha1.Load(config)
 	if err != nil {
@@ -118,9 +118,9 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 }
 
 // CheckFile checks one file of a set, whose name ends with .yaml, as [Check] does. It does not
-// report what other files of the set lack. The file does not say whether the set makes the
-// certificates of the service itself, or whether it maintains FlowSchemas. The findings are those of
-// the case with fewer.
+// report what is missing in other files of the set. It cannot determine from one file whether the
+// set creates the certificates of the service itself, or whether it maintains FlowSchemas. It
+// returns the findings of the case with the fewest.
 func CheckFile(name string, data []byte, config, namespace string) ([]Finding, error) {
 	loaded, err := configv1alpha1.Load(config)
 	if err != nil {
@@ -156,20 +156,20 @@ func newChecker(loaded *configv1alpha1.TenancyConfiguration, namespace string) *
 
 // setFile is a file of an installed set.
 type setFile struct {
-	name string // below its directory
-	text []byte // of what is no YAML
-	// items are its objects, where it is YAML, those of Lists one by one.
+	name string // the path below the directory of the set
+	text []byte // the content, if it is not YAML
+	// items are the objects of a YAML file. The items of a List are separate objects.
 	items []item
 }
 
-// item is an object as JSON, or why it is none.
+// item is an object as JSON, or the error of its conversion.
 type item struct {
 	json []byte
 	err  error
-	line int // of the document
+	line int // the line of the document
 }
 
-// readSet reads what is below a directory.
+// readSet reads all files below a directory.
 func readSet(dir string) (set []setFile, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -195,8 +195,8 @@ func readSet(dir string) (set []setFile, err error) {
 	return set, err
 }
 
-// isSelfManaged reports whether an installed set makes the service's certificates itself: it
-// has the account for that.
+// isSelfManaged reports whether an installed set creates the service's certificates itself. Such a
+// set has a service account for this purpose.
 func isSelfManaged(set []setFile) bool {
 	return slices.ContainsFunc(set, func(f setFile) bool {
 		return slices.ContainsFunc(f.items, func(doc item) bool {
@@ -206,8 +206,8 @@ func isSelfManaged(set []setFile) bool {
 	})
 }
 
-// hasFlowSchemas reports whether the controller of an installed set may write FlowSchemas, or the set has
-// the policy for them. It then needs both.
+// hasFlowSchemas reports whether the controller of an installed set may write FlowSchemas, or
+// whether the set has the policy for them. Such a set needs both.
 func hasFlowSchemas(set []setFile) bool {
 	return slices.ContainsFunc(set, func(f setFile) bool {
 		return slices.ContainsFunc(f.items, func(doc item) bool {
@@ -225,8 +225,8 @@ func hasFlowSchemas(set []setFile) bool {
 	})
 }
 
-// servingCA returns a file for the authorities of the service's certificate, where it does not make
-// them itself. Any does: they are not looked at.
+// servingCA returns a file for the authorities of the service's certificate, unless the service
+// creates them itself. The content of the file has no effect.
 func (c *checker) servingCA(file string) string {
 	if c.selfManaged {
 		return ""
@@ -234,7 +234,7 @@ func (c *checker) servingCA(file string) string {
 	return file
 }
 
-// generated returns what the chart makes of the configuration, by kind and name, and the match
+// generated returns the objects of the chart for the configuration, by kind and name, and the match
 // conditions of the authorizer.
 func (c *checker) generated(config string) (map[string]map[string]any, []any, error) {
 	made, err := Generate(Options{
@@ -268,7 +268,7 @@ func (c *checker) generated(config string) (map[string]map[string]any, []any, er
 	return all, conditions, err
 }
 
-// matchConditions returns those of the service's authorizer.
+// matchConditions returns the match conditions of the service's authorizer.
 func matchConditions(doc []byte) ([]any, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal(doc, &config); err != nil {
@@ -325,7 +325,7 @@ func items(data []byte) []item {
 	return all
 }
 
-// decode reads an object.
+// decode decodes an object.
 func decode(doc item, into any) error {
 	if doc.err != nil {
 		return doc.err

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// checkFlags looks at kube-apiserver's flags, one a line.
+// checkFlags checks the flags of kube-apiserver, one per line.
 func (c *checker) checkFlags(text string) {
 	flags := map[string]string{}
 	for _, line := range strings.Fields(text) {
@@ -45,7 +45,7 @@ func (c *checker) checkFlags(text string) {
 		return
 	}
 	if flags["authorization-config"] == "" && flags["authorization-mode"] == "" {
-		return // the flags of something else
+		return // the flags of another program
 	}
 	c.seen["flags"] = true
 	if flags["authorization-config"] == "" {
@@ -82,7 +82,8 @@ func (c *checker) checkFlags(text string) {
 	}
 }
 
-// checkAuthorization looks at the order of authorizers, and who of the control plane is held up.
+// checkAuthorization checks the order of authorizers, and which callers of the control plane bypass
+// the service.
 func (c *checker) checkAuthorization(doc []byte) error {
 	config, err := load.LoadFromData(doc)
 	if err != nil {
@@ -118,8 +119,7 @@ func (c *checker) checkAuthorization(doc []byte) error {
 	return c.checkExempt(context.Background(), w.MatchConditions)
 }
 
-// checkExempt asks the match conditions about those who must, and those who must
-// not, pass by the service.
+// checkExempt checks which callers bypass the service according to the match conditions.
 func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.WebhookMatchCondition) error {
 	matcher, errs := validation.ValidateAndCompileMatchConditions(authorizationcel.NewDefaultCompiler(), conditions)
 	if len(errs) > 0 {
@@ -182,9 +182,9 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 	return nil
 }
 
-// checkAuthentication looks at what kube-apiserver makes of JWTs itself.
+// checkAuthentication checks the JWT authenticators of kube-apiserver itself.
 func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfiguration) {
-	// A string and more: 'oidc:' + claims.sub
+	// A literal string with a prefix, such as 'oidc:' + claims.sub.
 	literalPrefix := regexp.MustCompile(`^\s*(["'])([^"'\\]*)["']\s*\+`)
 	for i, jwt := range config.JWT {
 		m := jwt.ClaimMappings
@@ -214,7 +214,7 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 	}
 }
 
-// makesReserved reports whether something behind a prefix makes a reserved name.
+// makesReserved reports whether a prefix can result in a reserved name.
 func makesReserved(prefix string) bool {
 	for _, reserved := range []string{"system:", tenant.GroupPrefix} {
 		if strings.HasPrefix(prefix, reserved) || strings.HasPrefix(reserved, prefix) {
@@ -238,5 +238,5 @@ func (c *checker) checkKubeconfig(config *clientcmdapiv1.Config) {
 	}
 }
 
-// ErrFound says that something was found.
+// ErrFound reports that a set has findings.
 var ErrFound = errors.New("the manifests are not safe to install")

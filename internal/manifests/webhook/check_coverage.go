@@ -22,16 +22,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// judge is a webhook or a policy of ours that a tenant's account cannot bypass by the form of its
-// request.
+// judge is a webhook or a policy of the service that a tenant's account cannot bypass by the form
+// of its request.
 type judge struct {
 	policy    string // its name, or "" for a webhook
 	namespace *metav1.LabelSelector
 	rules     []admissionregistrationv1.RuleWithOperations
 }
 
-// addWebhooks notes the validating webhooks of the service that fail closed. checkSame compares
-// their match conditions with those that generate writes, which exempt callers by their names.
+// addWebhooks records the validating webhooks of the service that fail closed. checkSame compares
+// their match conditions, which exempt callers by name, with the output of generate.
 func (c *checker) addWebhooks(w *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	if w.Name != certificates.ConfigurationName {
 		return
@@ -46,12 +46,12 @@ func (c *checker) addWebhooks(w *admissionregistrationv1.ValidatingWebhookConfig
 	}
 }
 
-// denyingPolicies are the policies of ours that deny every request of a tenant's account that they
-// match. The others only deny requests that change certain fields.
+// denyingPolicies returns the policies of the service that deny every matching request of a
+// tenant's account. The other policies only deny changes of certain fields.
 func denyingPolicies() []string { return []string{"service." + tenant.Domain} }
 
-// addPolicy notes a policy that denies what a tenant's account does. checkSame compares its
-// expressions with those that generate writes.
+// addPolicy records a policy that denies requests of a tenant's account. checkSame compares its
+// expressions with the output of generate.
 func (c *checker) addPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 	match := p.Spec.MatchConstraints
 	fails := p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy == admissionregistrationv1.Fail
@@ -68,7 +68,7 @@ func (c *checker) addPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy
 	c.judges = append(c.judges, j)
 }
 
-// addBinding notes which policy is enforced.
+// addBinding records the policy that a binding enforces.
 func (c *checker) addBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	if b.Spec.MatchResources == nil && slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny) {
 		c.enforced[b.Spec.PolicyName] = true
@@ -79,15 +79,15 @@ func isEmptySelector(s *metav1.LabelSelector) bool {
 	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// checkCoverage reports the writes of a tenant's account that no webhook and no policy judges. It
-// tries each kind of namespace, operation and subresource. Without TenantGate, deletions and
-// connections are left to the authorizer.
+// checkCoverage reports the writes of a tenant's account that no webhook and no policy receives. It
+// tries each kind of namespace, operation and subresource. Without TenantGate, only the authorizer
+// decides deletions and connections.
 func (c *checker) checkCoverage() {
 	named := func(name string, more labels.Set) labels.Set {
 		return labels.Merge(labels.Set{corev1.LabelMetadataName: name}, more)
 	}
 	if !c.seen["ValidatingWebhookConfiguration/"+certificates.ConfigurationName] {
-		return // which is a finding of its own
+		return // which is reported separately
 	}
 	gated := c.settings.Admission.Gate.Mode != configv1alpha1.GateOff
 	for _, place := range []struct {

@@ -29,8 +29,8 @@ func addDefinitions(made map[string]map[string]any) error {
 	return nil
 }
 
-// checkDefinition compares a CustomResourceDefinition with that of this release. It also reports
-// one in another folder, since that would be applied after the folder with all definitions.
+// checkDefinition compares a CustomResourceDefinition with that of this release. It also reports a
+// definition in another folder, because it would be applied after the folder with all definitions.
 func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) error {
 	var is map[string]any
 	if err := json.Unmarshal(doc, &is); err != nil {

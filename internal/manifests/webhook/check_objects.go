@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// hook is what both kinds of webhooks have in common.
+// hook contains the common fields of both kinds of webhooks.
 type hook struct {
 	config, name      string
 	failure           *admissionregistrationv1.FailurePolicyType
@@ -35,26 +35,25 @@ type hook struct {
 	client            *admissionregistrationv1.WebhookClientConfig
 }
 
-// addsToOthers reports whether a webhook is one of those that hold some more
-// callers to a few resources.
+// addsToOthers reports whether a webhook applies to further callers, but to few resources only.
 func (h *hook) addsToOthers() bool {
 	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.") || h.marksSources() ||
 		h.checksConfiguration()
 }
 
-// marksSources reports whether a webhook is the one that records the content of published objects that
-// the control plane writes. It fails open: the server does not copy content that is not recorded.
+// marksSources reports whether a webhook records the content of published objects that the control
+// plane writes. It fails open, because the server does not copy content that is not recorded.
 func (h *hook) marksSources() bool { return strings.HasPrefix(h.name, "sources.") }
 
-// checksConfiguration reports whether a webhook is the one that checks the configuration of the
-// service. It fails open, so that a broken configuration can be replaced.
+// checksConfiguration reports whether a webhook checks the configuration of the service. It fails
+// open, so that an invalid configuration can be replaced.
 func (h *hook) checksConfiguration() bool { return strings.HasPrefix(h.name, "configuration.") }
 
 func (c *checker) checkHook(h *hook) {
 	if h.config != "kubetenant" {
 		return
 	}
-	// What TenantGate would refuse passes in its shadow mode anyway.
+	// In shadow mode, TenantGate allows every request anyway.
 	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") &&
 		!h.checksConfiguration() && !h.marksSources() {
 		c.report("webhook %s: failurePolicy Ignore allows every request while the service is unreachable", h.name)
@@ -92,8 +91,8 @@ func (c *checker) checkHook(h *hook) {
 	}
 }
 
-// addSubjects notes who is bound. The service's own accounts are by what generate
-// writes, and by nothing else.
+// addSubjects records the subjects of a binding. Only bindings that generate writes may have the
+// service's own accounts as subjects.
 func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	for _, s := range list {
 		prefix := serviceaccount.MakeUsername(c.namespace, "kubetenant-")
@@ -114,8 +113,8 @@ func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	}
 }
 
-// checkSame compares an object of ours with what generate writes: all of a policy, and of webhooks
-// all but how they are reached.
+// checkSame compares an object of the service with the output of generate. It compares all fields
+// of a policy, and all fields of a webhook except its clientConfig.
 func (c *checker) checkSame(kind, name string, doc []byte) error {
 	want, known := c.made[kind+"/"+strings.Replace(name, staticSuffix, ownSuffix, 1)]
 	if !known {
@@ -125,7 +124,7 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 		return c.checkDefinition(name, doc, want)
 	}
 	var is map[string]any
-	// As the server would say it: comments and the order of keys do not count.
+	// Comments and the order of keys have no effect.
 	if err := json.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(ownSuffix)), &is); err != nil {
 		return err
 	}
@@ -190,8 +189,8 @@ func withoutEmpty(v any) any {
 	return v
 }
 
-// sweepsMore reports whether rules are those that generate writes, and some for groups of custom
-// resources (--sweep-groups) besides.
+// sweepsMore reports whether rules are those that generate writes, with additional rules for groups
+// of custom resources (--sweep-groups).
 func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
 	rules, ok := is[field].([]any)
 	if kind != "ClusterRole" || field != "rules" || !ok {
@@ -207,11 +206,11 @@ func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
 	return equality.Semantic.DeepEqual(any(rest), want[field])
 }
 
-// endsSoon is how long before its end a certificate is found.
+// endsSoon is how long before its expiry a certificate is reported.
 const endsSoon = 30 * 24 * time.Hour
 
-// checkCertificates looks at when certificates end, and notes the authorities
-// that kube-apiserver has.
+// checkCertificates checks the expiry of certificates, and records the authorities in
+// kube-apiserver's files.
 func (c *checker) checkCertificates(data []byte) {
 	found, err := cert.ParseCertsPEM(data)
 	if err != nil {
@@ -231,7 +230,8 @@ func (c *checker) checkCertificates(data []byte) {
 	}
 }
 
-// checkCopy looks whether kube-apiserver has all the authorities that the service may be signed by.
+// checkCopy checks whether kube-apiserver's file contains all authorities that may sign the
+// service's certificate.
 func (c *checker) checkCopy() {
 	for _, authority := range c.published {
 		if !slices.ContainsFunc(c.copied, authority.Equal) && time.Now().Before(authority.NotAfter) {
@@ -242,7 +242,7 @@ func (c *checker) checkCopy() {
 	}
 }
 
-// hooksOf returns the webhooks of a configuration by their names, without how they are reached.
+// hooksOf returns the webhooks of a configuration by name, without their clientConfig.
 func hooksOf(config map[string]any) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	hooks, _, _ := unstructured.NestedSlice(config, "webhooks")
@@ -255,7 +255,7 @@ func hooksOf(config map[string]any) map[string]map[string]any {
 	return all
 }
 
-// checkWhole looks at what is missing, and at those who are bound and have no tenant.
+// checkWhole reports missing objects and the subjects of bindings that have no tenant.
 func (c *checker) checkWhole() {
 	c.file, c.line = ".", 0
 	c.checkCopy()
@@ -322,7 +322,7 @@ func (c *checker) checkWhole() {
 func (c *checker) isSystemUser(name string) bool {
 	s := c.settings.Authorization.SystemSubjects
 	if _, _, err := serviceaccount.SplitUsername(name); err == nil {
-		return true // its namespace tells
+		return true // the namespace determines its tenant
 	}
 	return slices.Contains(s.Users, name) ||
 		slices.ContainsFunc(s.UserPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })

@@ -27,18 +27,18 @@ type granted struct {
 	subjects     []rbacv1.Subject
 }
 
-// unseen is a right whose use kube-apiserver shows to no webhook and no policy, or shows under the
+// unseen is a right whose use kube-apiserver sends to no webhook and no policy, or sends with the
 // name of another caller.
 type unseen struct {
 	name, group string
-	resources   []string // "*" for all of the group
+	resources   []string // "*" for all resources of the group
 	verbs       []string
 	// ofService limits the right to the namespace of the service.
 	ofService bool
 }
 
-// unseenRights lists these rights, except reads outside the namespace of the service. docs/gateway.md
-// lists them for operators.
+// unseenRights returns these rights, except reads outside the namespace of the service.
+// docs/gateway.md lists them for operators.
 func unseenRights() []unseen {
 	writes := []string{"create", "update", "patch", "delete", "deletecollection"}
 	return []unseen{
@@ -88,7 +88,7 @@ func unseenRights() []unseen {
 	}
 }
 
-// isIn reports whether a rule gives the right.
+// isIn reports whether a rule contains the right.
 func (u *unseen) isIn(rule *rbacv1.PolicyRule) bool {
 	constrained := u.name == "impersonation" && slices.ContainsFunc(rule.Verbs, func(verb string) bool {
 		return strings.HasPrefix(verb, "impersonate:")
@@ -109,8 +109,8 @@ func (u *unseen) isIn(rule *rbacv1.PolicyRule) bool {
 	})
 }
 
-// rightsOf returns the names of the unseen rights of a role. Roles that every cluster has need not
-// be in the set.
+// rightsOf returns the names of the unseen rights of a role. Built-in roles do not have to be in
+// the set.
 func (c *checker) rightsOf(namespace string, ref rbacv1.RoleRef) (names []string) {
 	rules, known := c.roles[ref.Kind+"/"+ref.Name]
 	if ref.Kind == "Role" {
@@ -131,8 +131,8 @@ func (c *checker) rightsOf(namespace string, ref rbacv1.RoleRef) (names []string
 	return names
 }
 
-// builtInRules returns the rules with unseen rights of ClusterRoles that every cluster has
-// (k8s.io/kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1).
+// builtInRules returns the rules with unseen rights of built-in ClusterRoles (k8s.io/kubernetes
+// plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1).
 func builtInRules(name string) []rbacv1.PolicyRule {
 	rule := func(group, verb string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: []string{verb}, Resources: resources}
@@ -175,8 +175,8 @@ func (c *checker) checkRights() {
 	}
 }
 
-// tenantsOf returns the tenant of a subject, "" for the callers of several tenants, and whether it
-// is a tenant's. The tenant of a user is unknown.
+// tenantsOf returns the tenant of a subject, or "" for callers of several tenants. It reports
+// whether the subject belongs to tenants. The tenant of a user is unknown.
 func (c *checker) tenantsOf(s rbacv1.Subject) (id string, is bool) {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
@@ -197,8 +197,8 @@ func (c *checker) tenantsOf(s rbacv1.Subject) (id string, is bool) {
 	return "", false
 }
 
-// ownerOf returns the tenant that owns a namespace, "" for the system tenant. If the namespace is
-// not in the set, its name determines the tenant.
+// ownerOf returns the tenant that owns a namespace, or "" for the system tenant. If the namespace
+// is not in the set, its name determines the tenant.
 func (c *checker) ownerOf(namespace string) string {
 	z := c.settings.Authorization
 	labels, known := c.namespaces[namespace]

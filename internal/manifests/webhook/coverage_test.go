@@ -36,14 +36,14 @@ import (
 
 const own = "kubetenant-system"
 
-// admissionSet is the validating webhooks and the policies of an installed set. kube-apiserver's own
-// code evaluates them.
+// admissionSet contains the validating webhooks and the policies of an installed set.
+// kube-apiserver's own code evaluates them.
 type admissionSet struct {
 	hooks    []admissionregistrationv1.ValidatingWebhook
 	policies []admissionregistrationv1.ValidatingAdmissionPolicy
 	enforced []string
 
-	accessors  map[string]admissionwebhook.WebhookAccessor // that keep what they have compiled
+	accessors  map[string]admissionwebhook.WebhookAccessor // these cache compiled expressions
 	validators map[string]validating.Validator
 }
 
@@ -52,7 +52,7 @@ func admissionSetOf(t *testing.T, gate string) *admissionSet {
 	return admissionSetWith(t, "{gate: {mode: '"+gate+"'}}")
 }
 
-// admissionSetWith returns the set of a configuration with these settings of admission.
+// admissionSetWith returns the set of a configuration with these admission settings.
 func admissionSetWith(t *testing.T, settings string) *admissionSet {
 	t.Helper()
 	o := options(t)
@@ -125,7 +125,7 @@ type attempt struct {
 	subresource     string
 	namespace, name string
 	namespaceLabels map[string]string
-	labels          map[string]string // the object's, before and after the request
+	labels          map[string]string // labels of the object, before and after the request
 	by              user.Info
 	granted         func(authorizer.Attributes) bool // reports whether RBAC allows the caller
 	// metadata and oldMetadata are added to the metadata of the object.
@@ -300,7 +300,7 @@ func operations() []admission.Operation {
 	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
 }
 
-// resources are one of each form of a path, with subresources.
+// resources returns one resource for each form of a path, with its subresources.
 func resources() map[schema.GroupVersionResource][]string {
 	return map[schema.GroupVersionResource][]string{
 		of("", "secrets"):                                      {""},
@@ -320,9 +320,10 @@ func of(group, resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
 }
 
-// TestEveryRequestIsJudged walks each kind of namespace, operation, resource and subresource. A
-// webhook receives the request of a tenant's caller, or a policy denies it. In the namespace of the
-// service, policies deny it in each mode of TenantGate, since they do not need the service.
+// TestEveryRequestIsJudged checks every combination of namespace, operation, resource and
+// subresource. A webhook receives the request of a tenant's caller, or a policy denies it. In the
+// namespace of the service, policies deny it in each mode of TenantGate, because they do not need
+// the service.
 func TestEveryRequestIsJudged(t *testing.T) {
 	t.Parallel()
 	places := []map[string]string{
@@ -353,7 +354,7 @@ func TestEveryRequestIsJudged(t *testing.T) {
 	}
 }
 
-// attempts are all requests of a caller in a namespace with these labels.
+// attempts returns all requests of a caller in a namespace with these labels.
 func attempts(by user.Info, place map[string]string) (all []attempt) {
 	for resource, subresources := range resources() {
 		if (place == nil) != strings.HasPrefix(resource.Resource, "cluster") {
@@ -382,7 +383,7 @@ func describe(a *attempt) string {
 }
 
 // TestNamespaceOfTheService checks which callers may write in the namespace of the service. No
-// other caller may, whatever its role allows in that namespace.
+// other caller may write there, even if a role in that namespace allows it.
 func TestNamespaceOfTheService(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Enforce")
@@ -398,7 +399,7 @@ func TestNamespaceOfTheService(t *testing.T) {
 	for name, c := range map[string]struct {
 		by     user.Info
 		may    func(authorizer.Attributes) bool
-		writes bool // everything; else only what evicts
+		writes bool // all writes; otherwise, at most evictions
 		evicts bool
 	}{
 		"a node": {
@@ -450,7 +451,8 @@ func TestNamespaceOfTheService(t *testing.T) {
 			}
 		}
 	}
-	// In Enforce, the service itself judges the callers that the policy only knows by their rights.
+	// In Enforce mode, the service itself decides for callers that the policy identifies only by
+	// their rights.
 	a := attempt{
 		operation:       admission.Create,
 		resource:        schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"},
@@ -466,8 +468,9 @@ func TestNamespaceOfTheService(t *testing.T) {
 	}
 }
 
-// TestSweptIsTheControllers checks that only the controller may write what servers believe about
-// labels. Others may delete it, which denies lists until the controller writes it again.
+// TestSweptIsTheControllers checks that only the controller may write the progress of the backfill,
+// which servers trust. Other callers may delete it. Lists are then denied until the controller
+// writes it again.
 func TestSweptIsTheControllers(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Off")
@@ -494,9 +497,9 @@ func TestSweptIsTheControllers(t *testing.T) {
 	}
 }
 
-// TestDenyingPolicies walks the policies, and each kind of namespace, operation, resource and
-// subresource. The policies that --check relies on deny each request of a tenant's account that they
-// match. No other policy does.
+// TestDenyingPolicies checks every combination of policy, namespace, operation, resource and
+// subresource. The policies that --check relies on deny each matching request of a tenant's
+// account. No other policy does.
 func TestDenyingPolicies(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Off")
@@ -536,7 +539,7 @@ func TestDenyingPolicies(t *testing.T) {
 	}
 }
 
-// TestCheckCoverage checks that --check reports a request that nothing judges.
+// TestCheckCoverage checks that --check reports a request that no webhook and no policy receives.
 func TestCheckCoverage(t *testing.T) {
 	t.Parallel()
 	const text = "no webhook and no policy judges operation "
@@ -551,7 +554,7 @@ func TestCheckCoverage(t *testing.T) {
 			"[CREATE, UPDATE, DELETE], scope: Namespaced",
 			text + "CONNECT of a tenant's account in the namespace of the service (",
 		},
-		"no updates": { // though another policy matches updates of the status
+		"no updates": { // another policy matches updates of the status
 			"policies.yaml", "[CREATE, UPDATE, DELETE, CONNECT], scope: Namespaced",
 			"[CREATE, DELETE, CONNECT], scope: Namespaced",
 			text + "UPDATE of a tenant's account in the namespace of the service (subresource \"status\")",

@@ -27,7 +27,7 @@ import (
 
 const repository = "../../.."
 
-// registered returns the resources that the API package names by its constants Resource*.
+// registered returns the resources of the constants Resource* in the API package.
 func registered(t *testing.T) (resources []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), repository+"/tenant/v1alpha1/kinds.go", nil, 0)
@@ -50,7 +50,7 @@ func registered(t *testing.T) (resources []string) {
 	return resources
 }
 
-// names returns the resources of files that are named by them, in order.
+// names returns the names of files without their extension, in order.
 func names(files []string) (resources []string) {
 	for _, file := range files {
 		resources = append(resources, strings.TrimSuffix(filepath.Base(file), ".yaml"))
@@ -59,8 +59,8 @@ func names(files []string) (resources []string) {
 	return resources
 }
 
-// TestEveryDefinition: each kind of the API has its definition in the library, the chart and the
-// folder that generate writes.
+// TestEveryDefinition checks that each kind of the API has its definition in the library, the chart
+// and the folder that generate writes.
 func TestEveryDefinition(t *testing.T) {
 	want := registered(t)
 	if len(want) < 6 {
@@ -99,8 +99,8 @@ func TestEveryDefinition(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsReadable: the accounts of the service and of the controller may
-// follow each kind of the API, except TenantUsages, which they only write.
+// TestEveryKindIsReadable checks that the accounts of the service and of the controller may watch
+// each kind of the API, except TenantUsages, which they only write.
 func TestEveryKindIsReadable(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
@@ -142,7 +142,8 @@ func TestEveryKindIsReadable(t *testing.T) {
 	}
 }
 
-// TestPagesNameTheFolder: pages install the folder of all definitions, and name no file of one.
+// TestPagesNameTheFolder checks that pages install the folder of all definitions and do not name
+// the file of a single one.
 func TestPagesNameTheFolder(t *testing.T) {
 	one := regexp.MustCompile(`\b(` + strings.Join(registered(t), "|") + `)\.yaml\b`)
 	pages := []string{repository + "/README.md", repository + "/CHANGELOG.md"}
@@ -162,13 +163,13 @@ func TestPagesNameTheFolder(t *testing.T) {
 	}
 	for _, page := range pages {
 		if strings.Contains(filepath.Base(page), "migrate") {
-			continue // the files of a migration have such names
+			continue // files of a migration have such names
 		}
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The example of tenants has the name of a definition's file.
+		// An example has the name of a definition's file.
 		for i, line := range strings.Split(strings.ReplaceAll(string(text), "examples/manifests/tenants.yaml", ""), "\n") {
 			if found := one.FindString(line); found != "" {
 				t.Errorf("%s:%d names %s: install the folder crds", page, i+1, found)
@@ -193,8 +194,8 @@ func TestPagesNameTheFolder(t *testing.T) {
 	}
 }
 
-// TestCheckDefinitions: a missing, outdated or misplaced file of a definition is found, and what
-// a server returns is not.
+// TestCheckDefinitions checks that a missing, outdated or misplaced file of a definition is
+// reported, and that the output of a server is not.
 func TestCheckDefinitions(t *testing.T) {
 	for _, resource := range registered(t) {
 		path, name := "crds/"+resource+".yaml", "CustomResourceDefinition "+resource+".kubetenant.dev"

@@ -20,15 +20,18 @@ type Storage string
 
 // The types of volumes.
 const (
-	// StorageNone has no volume. The configuration must have neither audit streams nor usage records.
+	// StorageNone has no volume. The configuration must have neither audit streams nor usage
+	// records.
 	StorageNone Storage = ""
-	// StorageEmptyDir is a volume that ends with the Pod. The configuration must not have usage records.
+	// StorageEmptyDir is a volume that is deleted with the Pod. The configuration must not have
+	// usage records.
 	StorageEmptyDir Storage = "EmptyDir"
-	// StorageClaim is a PersistentVolumeClaim. A Pod that replaces another one has its volume.
+	// StorageClaim is a PersistentVolumeClaim. A Pod that replaces another one uses the same
+	// volume.
 	StorageClaim Storage = "Claim"
 )
 
-// storageMount is where the chart mounts the volume.
+// storageMount is the path at which the chart mounts the volume.
 const storageMount = "/var/lib/kubetenant"
 
 var (
@@ -38,8 +41,8 @@ var (
 		"since unsent usage records must outlive a Pod")
 )
 
-// deployedValues puts into the values of the chart what a service in the cluster needs: the configuration, its
-// files, and its volume.
+// deployedValues sets the values of the chart that a service in the cluster needs: the
+// configuration, its files, and its volume.
 func (o *Options) deployedValues(v map[string]any) error {
 	files, config, err := configFiles(o.Config)
 	if err != nil {
@@ -67,8 +70,8 @@ func (o *Options) deployedValues(v map[string]any) error {
 	return nil
 }
 
-// checkStorage returns an error if the service would write files outside of its volume, or if a volume of
-// another type is necessary. The chart reports the same problems.
+// checkStorage returns an error if the service would write files outside of its volume, or if
+// another type of volume is required. The chart reports the same problems.
 func (o *Options) checkStorage(config *configv1alpha1.TenancyConfiguration) error {
 	type path struct{ field, value string }
 	var written []path
@@ -96,8 +99,8 @@ func (o *Options) checkStorage(config *configv1alpha1.TenancyConfiguration) erro
 	return nil
 }
 
-// configFiles returns the configuration as tenancy.yaml, and the files that it names by their path below it. It
-// also returns the configuration with the paths that it has in the container.
+// configFiles returns the configuration as tenancy.yaml, and the files that it names, by path. It
+// also returns the configuration with its paths in the container.
 func configFiles(config string) (map[string]string, *configv1alpha1.TenancyConfiguration, error) {
 	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
 	if err != nil {
@@ -108,7 +111,7 @@ func configFiles(config string) (map[string]string, *configv1alpha1.TenancyConfi
 	if err != nil {
 		return nil, nil, err
 	}
-	decoded.Gateway = nil // whose credentials of all clusters are not this one's to hold
+	decoded.Gateway = nil // the service must not have the credentials of other clusters
 	for _, name := range decoded.Paths() {
 		if !filepath.IsLocal(*name) {
 			return nil, nil, fmt.Errorf("%s names %s: only files in the folder of the configuration "+

@@ -16,8 +16,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// TestKindsThatHoldEveryCaller checks that the webhooks receive the writes of all cluster-scoped kinds
-// of the project by every caller, also by the control plane: no other server holds these callers.
+// TestKindsThatHoldEveryCaller checks that the webhooks receive the writes of all cluster-scoped
+// kinds of the project by every caller, including the control plane. No other server checks these
+// callers.
 func TestKindsThatHoldEveryCaller(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
@@ -37,7 +38,7 @@ func TestKindsThatHoldEveryCaller(t *testing.T) {
 		if err := yaml.Unmarshal(text, &definition); err != nil {
 			t.Fatal(err)
 		}
-		// A TenantUsage gives no rights, so nothing checks its author.
+		// A TenantUsage gives no rights, so its author is not checked.
 		if definition.Spec.Scope == "Cluster" && definition.Spec.Names.Plural != "tenantusages" {
 			want = append(want, definition.Spec.Names.Plural)
 		}
@@ -48,7 +49,7 @@ func TestKindsThatHoldEveryCaller(t *testing.T) {
 	}
 	found := 0
 	for doc := range bytes.SplitSeq(files["cluster/webhooks.yaml"], []byte("\n---\n")) {
-		var configuration admissionregistrationv1.ValidatingWebhookConfiguration // the fields of both kinds
+		var configuration admissionregistrationv1.ValidatingWebhookConfiguration // has the fields of both kinds
 		if err := yaml.Unmarshal(doc, &configuration); err != nil {
 			t.Fatal(err)
 		}

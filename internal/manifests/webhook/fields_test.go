@@ -60,8 +60,8 @@ func definitionUpdate(was, is, annotations map[string]any) *attempt {
 	}
 }
 
-// TestPolicyOfDefinitions: no caller can replace a definition with one that drops fields, unless the
-// annotation of the installed one allows it.
+// TestPolicyOfDefinitions checks that no caller can replace a definition with one that lacks
+// fields, unless the annotation of the installed one allows it.
 func TestPolicyOfDefinitions(t *testing.T) {
 	t.Parallel()
 	set := generatedSet(t, options(t))
@@ -143,8 +143,8 @@ func TestPolicyOfDefinitions(t *testing.T) {
 	}
 }
 
-// TestPolicyOfDefinitionsReadsEachField: the policy denies an update of a Tenant's definition without
-// any one of its fields, and of each other definition without its deepest field.
+// TestPolicyOfDefinitionsReadsEachField checks that the policy denies an update that removes any
+// field from the definition of Tenants, or the deepest field from any other definition.
 func TestPolicyOfDefinitionsReadsEachField(t *testing.T) {
 	t.Parallel()
 	set := generatedSet(t, options(t))
@@ -183,8 +183,8 @@ func schemaAt(in map[string]any, path []string) map[string]any {
 	return at.(map[string]any)
 }
 
-// fieldPaths returns the paths of all fields below a schema. It omits fields of objects that keep any
-// field.
+// fieldPaths returns the paths of all fields below a schema. It omits objects with
+// x-kubernetes-preserve-unknown-fields.
 func fieldPaths(schema map[string]any, at []string) (all [][]string) {
 	below := func(more ...string) []string { return append(append([]string{}, at...), more...) }
 	if schema["x-kubernetes-preserve-unknown-fields"] == true {

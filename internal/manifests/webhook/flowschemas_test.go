@@ -30,7 +30,8 @@ func flowSchemaOptions(t *testing.T) webhook.Options {
 	return o
 }
 
-// TestFlowSchemas: only with the option, the controller has the flag, the rights and the policy.
+// TestFlowSchemas checks that the controller has the flag, the rights and the policy only with the
+// option.
 func TestFlowSchemas(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]webhook.Options{"off": options(t), "on": flowSchemaOptions(t)} {
@@ -84,8 +85,8 @@ func flowControlRights(t *testing.T, file []byte) map[string]string {
 	return all
 }
 
-// TestFlowSchemaRightsNeedThePolicy: validation reports rights without the policy, a changed policy, and
-// additional rights.
+// TestFlowSchemaRightsNeedThePolicy checks that validation reports rights without the policy, a
+// changed policy, and additional rights.
 func TestFlowSchemaRightsNeedThePolicy(t *testing.T) {
 	t.Parallel()
 	without, err := webhook.Generate(options(t))
@@ -123,7 +124,8 @@ func TestFlowSchemaRightsNeedThePolicy(t *testing.T) {
 	}
 }
 
-// TestStaticPolicyOfFlowSchemas: the policies that kube-apiserver reads from files have the same rules.
+// TestStaticPolicyOfFlowSchemas checks that the policies that kube-apiserver reads from files have
+// the same rules.
 func TestStaticPolicyOfFlowSchemas(t *testing.T) {
 	t.Parallel()
 	o := flowSchemaOptions(t)
@@ -138,7 +140,7 @@ func TestStaticPolicyOfFlowSchemas(t *testing.T) {
 	judge(t, "static", found(t, o, func(map[string][]byte) {}), "")
 }
 
-// The requests of the tests below.
+// Resources of the requests in the tests below.
 func flows() schema.GroupVersionResource  { return of(flowControl, "flowschemas") }
 func levels() schema.GroupVersionResource { return of(flowControl, "prioritylevelconfigurations") }
 
@@ -165,8 +167,8 @@ func levelSpec(kind string, shares int64) map[string]any {
 	return map[string]any{"type": kind, "limited": map[string]any{"nominalConcurrencyShares": shares}}
 }
 
-// TestPolicyOfFlowSchemas: a controller that an attacker runs cannot change FlowSchemas of others, exempt
-// requests, or take the level of system components.
+// TestPolicyOfFlowSchemas checks that an attacker who controls the controller cannot change other
+// FlowSchemas, exempt requests, or use the priority level of system components.
 func TestPolicyOfFlowSchemas(t *testing.T) {
 	t.Parallel()
 	const (

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// from asks for the admission half alone, and says where kube-apiserver's requests come from.
+// from selects AdmissionOnly and sets the networks of kube-apiserver's requests.
 func from(networks ...string) func(*webhook.Options) {
 	return func(o *webhook.Options) {
 		o.AdmissionOnly, o.URL = true, ""
@@ -30,8 +30,7 @@ func from(networks ...string) func(*webhook.Options) {
 	}
 }
 
-// TestGenerateOptions: what the configuration does not say reaches the files that it
-// is about, and only those.
+// TestGenerateOptions checks that each option affects the expected files only.
 func TestGenerateOptions(t *testing.T) {
 	ca := func(o *webhook.Options) { o.SelfManaged, o.ServingCA = false, o.ClientCA }
 	for name, c := range map[string]struct {
@@ -124,9 +123,9 @@ func TestGenerateOptions(t *testing.T) {
 	}
 }
 
-// TestGeneratedFiles: each file is there for whom it is about: none of what runs in a
-// cluster from outside of it, and neither monitoring, static policies nor authorities where
-// they were not asked for.
+// TestGeneratedFiles checks which files are generated. A service outside of the cluster needs no
+// files of objects that run in the cluster. Monitoring, static policies and authorities are
+// generated only if the options request them.
 func TestGeneratedFiles(t *testing.T) {
 	all := func(change func(*webhook.Options)) []string {
 		o := options(t)
@@ -171,8 +170,8 @@ func TestGeneratedFiles(t *testing.T) {
 	}
 }
 
-// TestWrite: of the folder that is asked for all files are written below dir, for nobody
-// else to read, and no others.
+// TestWrite checks that all files of the requested folder, and no others, are written below dir
+// with permissions for the owner only.
 func TestWrite(t *testing.T) {
 	files := map[string][]byte{
 		"values.yaml":         []byte("v"),
@@ -212,8 +211,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestNoCredentialsOfTheGateway: of a configuration that a gateway has too, its kubeconfigs are not
-// installed in a cluster: they are of others as well.
+// TestNoCredentialsOfTheGateway checks that the kubeconfigs of a gateway in the same configuration
+// are not installed in a cluster, because they give access to other clusters.
 func TestNoCredentialsOfTheGateway(t *testing.T) {
 	o := options(t)
 	write(t, filepath.Join(filepath.Dir(o.Config), "eu1-imp"), "s3cret")

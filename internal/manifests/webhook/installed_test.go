@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// found generates a set, has it changed, and returns what Check finds in it.
+// found generates a set, changes it, and returns the findings of Check.
 func found(t *testing.T, o webhook.Options, change func(map[string][]byte)) []string {
 	t.Helper()
 	files, err := webhook.Generate(o)
@@ -28,7 +28,7 @@ func found(t *testing.T, o webhook.Options, change func(map[string][]byte)) []st
 	return checked(t, o, files)
 }
 
-// checked returns what Check finds in a set.
+// checked returns the findings of Check in a set.
 func checked(t *testing.T, o webhook.Options, files map[string][]byte) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func checked(t *testing.T, o webhook.Options, files map[string][]byte) []string 
 	return texts
 }
 
-// judge fails the test unless what is wanted is found; with "", nothing may be.
+// judge fails the test unless a finding contains want. If want is empty, there must be no findings.
 func judge(t *testing.T, name string, found []string, want string) {
 	t.Helper()
 	matches := slices.ContainsFunc(found, func(text string) bool { return strings.Contains(text, want) })
@@ -55,8 +55,8 @@ func judge(t *testing.T, name string, found []string, want string) {
 	}
 }
 
-// TestCheckFlags: flags that let a claim say a reserved name, remember tokens or refuse nothing
-// are found, and no others.
+// TestCheckFlags checks that flags are reported if they allow reserved names in claims, cache
+// tokens, or disable rejections. Other flags are not reported.
 func TestCheckFlags(t *testing.T) {
 	const issuer = "--oidc-issuer-url=https://i\n"
 	for name, c := range map[string]struct{ flags, want string }{
@@ -97,8 +97,8 @@ func TestCheckFlags(t *testing.T) {
 		"ClusterRole/kubetenant-webhook is missing: a part of the service lacks the rights")
 }
 
-// TestCheckBesides: what else of a cluster is put there is judged by what it gives, to whom: what
-// is not the service's own business is passed over.
+// TestCheckBesides checks other objects of the cluster by the rights that they give to callers.
+// Objects that do not affect the service are ignored.
 func TestCheckBesides(t *testing.T) {
 	const sa = "kubetenant-system"
 	other := func(kind, name, rest string) string {
@@ -170,8 +170,8 @@ func TestCheckBesides(t *testing.T) {
 	}
 }
 
-// TestCheckCopies: an authority of the cluster must be among those that kube-apiserver has, of
-// which the end is not its matter.
+// TestCheckCopies checks that kube-apiserver's file must contain each authority of the cluster. Its
+// expiry has no effect.
 func TestCheckCopies(t *testing.T) {
 	one, two := certificate(t, "one", time.Hour), certificate(t, "two", time.Hour)
 	for copied, want := range map[string]string{
@@ -187,7 +187,8 @@ func TestCheckCopies(t *testing.T) {
 	}
 }
 
-// TestCheckSelectors: a webhook that leaves out a namespace, or is not reached by https, is found.
+// TestCheckSelectors checks that a webhook is reported if it excludes a namespace or has a URL
+// without https.
 func TestCheckSelectors(t *testing.T) {
 	outside := options(t)
 	outside.External, outside.Image = true, ""
@@ -225,8 +226,8 @@ func TestCheckSelectors(t *testing.T) {
 	}
 }
 
-// TestCheckStatic: policies that are served as manifests are held to the
-// same, by names of their own.
+// TestCheckStatic checks that policies in static manifests, with their own names, are checked in
+// the same way.
 func TestCheckStatic(t *testing.T) {
 	o := options(t)
 	o.StaticPolicies = true
@@ -248,8 +249,8 @@ func TestCheckStatic(t *testing.T) {
 	}
 }
 
-// TestCheckHoldsToTheConfiguration: a set is held against the configuration that it was made from:
-// one that was made from another is found wherever what is installed hangs on it.
+// TestCheckHoldsToTheConfiguration checks that a set of another configuration is reported if the
+// installed objects depend on the difference.
 func TestCheckHoldsToTheConfiguration(t *testing.T) {
 	plain := options(t)
 	for name, settings := range map[string]string{
@@ -286,7 +287,8 @@ func TestCheckHoldsToTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestCheckFails: what cannot be read is an error, and not a set in which nothing is found.
+// TestCheckFails checks that files that cannot be read are an error, and not a set without
+// findings.
 func TestCheckFails(t *testing.T) {
 	o := options(t)
 	if found, err := webhook.Check(filepath.Join(t.TempDir(), "none"), o.Config, o.Namespace); err == nil || found != nil {

@@ -30,8 +30,8 @@ const (
 	createsTenants = ", sync: {roles: {member: edit}, createTenants: true}"
 )
 
-// keystoneOptions returns options whose configuration has a keystone source with settings, and other
-// sections.
+// keystoneOptions returns options whose configuration has a keystone source with settings, and
+// further sections.
 func keystoneOptions(t *testing.T, settings string, sections ...string) webhook.Options {
 	t.Helper()
 	o := options(t)
@@ -63,8 +63,8 @@ func documents[T any](t *testing.T, file []byte, kind string) (all []T) {
 	return all
 }
 
-// TestKeystoneSync: only with the section sync, the controller reads the configuration and may create
-// namespaces, and only with createTenants, it may create Tenants.
+// TestKeystoneSync checks the rights of the controller. Only with the section sync does it read the
+// configuration and may create namespaces. Only with createTenants may it create Tenants.
 func TestKeystoneSync(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -107,8 +107,8 @@ func TestKeystoneSync(t *testing.T) {
 	}
 }
 
-// checkDeployments checks that only a controller that follows Keystone has the configuration, besides the
-// service.
+// checkDeployments checks that only the service, and a controller that follows Keystone, have the
+// configuration.
 func checkDeployments(t *testing.T, file []byte, follows bool) {
 	t.Helper()
 	volumes := map[string]corev1.Volume{}
@@ -143,8 +143,8 @@ func checkDeployments(t *testing.T, file []byte, follows bool) {
 	}
 }
 
-// maySomebodyCreate reports whether a role in a file allows to create a resource. Only the role of the
-// manager may.
+// maySomebodyCreate reports whether a role in a file allows the creation of a resource. Only the
+// role of the manager may allow it.
 func maySomebodyCreate(t *testing.T, file []byte, resource string) (may bool) {
 	t.Helper()
 	for _, role := range documents[rbacv1.ClusterRole](t, file, "ClusterRole") {
@@ -161,7 +161,8 @@ func maySomebodyCreate(t *testing.T, file []byte, resource string) (may bool) {
 	return may
 }
 
-// TestStaticPoliciesOfKeystone: the policies that kube-apiserver reads from files have the same rules.
+// TestStaticPoliciesOfKeystone checks that the policies that kube-apiserver reads from files have
+// the same rules.
 func TestStaticPoliciesOfKeystone(t *testing.T) {
 	t.Parallel()
 	o := keystoneOptions(t, createsTenants)
@@ -197,8 +198,8 @@ func tenants() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenants"}
 }
 
-// with returns metadata with a tenant label and annotations, in pairs of key and value. An empty tenant
-// gives no label.
+// with returns metadata with a tenant label and annotations, in pairs of key and value. An empty
+// tenant gives no label.
 func with(id string, annotations ...string) map[string]any {
 	metadata := map[string]any{}
 	if id != "" {
@@ -214,8 +215,8 @@ func with(id string, annotations ...string) map[string]any {
 	return metadata
 }
 
-// TestPolicyOfKeystoneNamespaces: the manager creates only namespaces of projects, with the prefix of
-// their tenant, and only if the configuration has sync.
+// TestPolicyOfKeystoneNamespaces checks that the manager can only create namespaces of projects,
+// with the prefix of their tenant, and only if the configuration has sync.
 func TestPolicyOfKeystoneNamespaces(t *testing.T) {
 	t.Parallel()
 	const key, project, denied = tenant.KeystoneAnnotation, `{"domain":"d","project":"p"}`, "and change their labels"
@@ -245,7 +246,8 @@ func TestPolicyOfKeystoneNamespaces(t *testing.T) {
 	}
 }
 
-// judgeDenied fails the test unless a policy denied a request with a message, or none did if want is "".
+// judgeDenied fails the test unless a policy denied a request with a message, or none did if want
+// is "".
 func judgeDenied(t *testing.T, name string, messages []string, want string) {
 	t.Helper()
 	got := strings.Join(messages, ", ")
@@ -254,8 +256,8 @@ func judgeDenied(t *testing.T, name string, messages []string, want string) {
 	}
 }
 
-// TestPolicyOfKeystoneRoles: the manager records the roles of a project, and changes nothing else that
-// belongs to other callers.
+// TestPolicyOfKeystoneRoles checks that the manager records the roles of a project, and cannot
+// change other fields that belong to other callers.
 func TestPolicyOfKeystoneRoles(t *testing.T) {
 	t.Parallel()
 	const key, other = tenant.KeystoneAnnotation, "example.com/owner"
@@ -285,8 +287,8 @@ func TestPolicyOfKeystoneRoles(t *testing.T) {
 	}
 }
 
-// TestPolicyOfKeystoneTenants: the manager creates only Tenants without rights, and only if the
-// configuration has createTenants.
+// TestPolicyOfKeystoneTenants checks that the manager can only create Tenants without rights, and
+// only if the configuration has createTenants.
 func TestPolicyOfKeystoneTenants(t *testing.T) {
 	t.Parallel()
 	const only = "the annotation kubetenant.dev/keystone of a Tenant"
@@ -322,8 +324,8 @@ func TestPolicyOfKeystoneTenants(t *testing.T) {
 	judgeDenied(t, "deleted", creates.denied(t, &a), "may only write objects that Tenants define")
 }
 
-// TestPolicyOfKeystoneDomains: the manager records the domain of a Tenant and its roles, and changes
-// nothing else of it.
+// TestPolicyOfKeystoneDomains checks that the manager records the domain of a Tenant and its roles,
+// and cannot change its other fields.
 func TestPolicyOfKeystoneDomains(t *testing.T) {
 	t.Parallel()
 	const key, other = tenant.KeystoneAnnotation, "example.com/owner"
@@ -355,8 +357,8 @@ func TestPolicyOfKeystoneDomains(t *testing.T) {
 	}
 }
 
-// TestForgedKeystoneAnnotation: the service checks each change of the annotation, also by the control
-// plane.
+// TestForgedKeystoneAnnotation checks that the service receives each change of the annotation,
+// including changes by the control plane.
 func TestForgedKeystoneAnnotation(t *testing.T) {
 	t.Parallel()
 	set := generatedSet(t, keystoneOptions(t, synced))

@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook writes what an operator installs for kubetenant-webhook, from one
-// TenancyConfiguration: the objects of the cluster, by the templates of the Helm chart,
-// and the files of kube-apiserver. [Check] says what in an installed set would fail
-// open or lock the cluster up.
+// Package webhook generates the files that an operator installs for kubetenant-webhook from a
+// TenancyConfiguration. These are the objects of the cluster, from the templates of the Helm chart,
+// and the files of kube-apiserver. [Check] reports problems in an installed set that would fail
+// open or make the cluster unusable.
 package webhook
 
 import (
@@ -37,62 +37,63 @@ import (
 //go:embed control-plane
 var controlPlane embed.FS
 
-// Options are what the configuration does not say.
+// Options are the settings that the configuration does not contain.
 type Options struct {
 	// Config is the path of the TenancyConfiguration.
 	Config string
-	// Image of the service (required).
+	// Image is the image of the service. It is required.
 	Image string
-	// Namespace to install in.
+	// Namespace is the namespace of the service.
 	Namespace string
-	// URL at which kube-apiserver reaches the service: https://host:port.
+	// URL is the URL at which kube-apiserver reaches the service, as https://host:port.
 	URL string
-	// ClusterIP of the Service, where kube-apiserver reaches the service by it; then URL may be empty.
+	// ClusterIP is the cluster IP of the Service, if kube-apiserver uses it. URL may then be empty.
 	ClusterIP string
-	// External says that the service runs outside of the cluster: it is not deployed, and admission
-	// reaches it by URL too.
+	// External reports whether the service runs outside of the cluster. It is then not deployed,
+	// and admission requests use URL too.
 	External bool
-	// AdmissionOnly installs what is asked about writes alone, for clusters whose kube-apiserver
-	// nobody configures: it shows no certificate, and has no files.
+	// AdmissionOnly installs only the admission webhooks, for clusters whose kube-apiserver cannot
+	// be configured. kube-apiserver then presents no certificate and has no files.
 	AdmissionOnly bool
-	// AdmissionClients are the networks that kube-apiserver's requests come from then, where that is
-	// known: others are not answered.
+	// AdmissionClients are the networks of kube-apiserver's addresses with AdmissionOnly, if they
+	// are known. Requests from other addresses are rejected.
 	AdmissionClients []net.IPNet
-	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required unless
-	// AdmissionOnly); ServingCA that of the service's, empty where it makes them itself.
+	// ClientCA is the file of the authorities of kube-apiserver's client certificate. It is
+	// required unless AdmissionOnly is set. ServingCA is the file of the authorities of the
+	// service's certificate. It is empty if the service creates them itself.
 	ClientCA, ServingCA string
-	// SelfManaged installs what makes and renews the certificates.
+	// SelfManaged installs the controller that creates and renews the certificates.
 	SelfManaged bool
 	// Monitoring adds ServiceMonitors and alert rules.
 	Monitoring bool
 	// Storage is the type of the volume of each replica, for audit streams and usage records.
 	Storage Storage
-	// StorageSize is the size of the volume, such as 10Gi. StorageClass is the StorageClass of claims, or
-	// empty for the default of the cluster.
+	// StorageSize is the size of the volume, such as 10Gi. StorageClass is the StorageClass of
+	// claims, or empty for the default of the cluster.
 	StorageSize, StorageClass string
 	// SweepGroups are groups of custom resources whose older objects the controller may label.
 	SweepGroups []string
 	// FlowSchemas lets the controller maintain the FlowSchemas of tenants.
 	FlowSchemas bool
-	// Directory on the control plane's machines in which its files will stand.
+	// Directory is the directory of the files on the control plane's machines.
 	Directory string
-	// ClientCertificate and ClientKey are the files, there, of the certificate
-	// that kube-apiserver shows.
+	// ClientCertificate and ClientKey are the files, on these machines, of the certificate that
+	// kube-apiserver presents.
 	ClientCertificate, ClientKey string
-	// Authorizers stand behind the service: [Node, RBAC].
+	// Authorizers are called after the service, such as [Node, RBAC].
 	Authorizers []string
-	probes      []string // those that the configuration opens to everybody
+	probes      []string // the probe paths that the configuration allows for any user
 	audit       bool     // the configuration has audit streams
-	// StaticPolicies serves the policies as manifests too, which count before the first request.
+	// StaticPolicies also generates the policies as static manifests, which apply before the first
+	// request.
 	StaticPolicies bool
 }
 
-// definitionsFolder is the folder of the CustomResourceDefinitions, which are
-// applied before everything else.
+// definitionsFolder is the folder of the CustomResourceDefinitions, which must be applied first.
 const definitionsFolder = "crds"
 
-// Generate returns the files to install, by their path: crds/*.yaml and cluster/*.yaml to apply,
-// control-plane/* to put on the control plane's machines.
+// Generate returns the files to install by path. Apply crds/*.yaml and cluster/*.yaml, and copy
+// control-plane/* to the control plane's machines.
 func Generate(o Options) (map[string][]byte, error) {
 	v, err := valuesOf(&o)
 	if err != nil {
@@ -182,10 +183,10 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	return nil
 }
 
-// ofAudit are the files of kube-apiserver that it needs to send audit events.
+// ofAudit returns the files that kube-apiserver needs to send audit events.
 func ofAudit() []string { return []string{"webhook-audit.kubeconfig", "audit-policy.yaml"} }
 
-// deployed are the templates of what runs in the cluster.
+// deployed returns the templates of the objects that run in the cluster.
 func deployed() []string { return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"} }
 
 // accountsOf returns the user names of the service accounts in the chart, and the one that its
@@ -202,18 +203,19 @@ func accountsOf(o *Options) []string {
 	return out
 }
 
-// bound is CEL that says whether the caller of a review names a tenant, or has a service account's
-// name in a certificate, which no service account has.
+// bound is a CEL expression that reports whether the caller of a review names a tenant. It also
+// matches a caller with a certificate and the name of a service account. Service accounts have no
+// certificates.
 const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || ` +
 	`has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `")) || ` +
 	`request.user.startsWith("system:serviceaccount:") && ` +
 	`has(request.extra) && "` + user.CredentialIDKey + `" in request.extra && ` +
 	`request.extra["` + user.CredentialIDKey + `"].exists(c, c.startsWith("X509SHA256="))`
 
-// probes are the paths that the kubelet probes kube-apiserver with.
+// probes returns the paths of kube-apiserver that the kubelet probes.
 func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
 
-// staticPolicies are the policies under names of their own, which static manifests must have
+// staticPolicies returns the policies with the name suffix that static manifests must have
 // (k8s.io/apiserver pkg/admission/plugin/manifest, v0.37.1).
 func staticPolicies(policies []byte) []byte {
 	return bytes.ReplaceAll(policies, []byte(ownSuffix+"\n"), []byte(staticSuffix+"\n"))
@@ -233,7 +235,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	case err != nil:
 		return nil, err
 	case (reached.Scheme != "https" || reached.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External):
-		// else it is reached by its Service
+		// Without a URL, it is reached by its Service.
 		return nil, errors.New("the service needs an https:// URL: set --url or --cluster-ip")
 	case o.SelfManaged == (o.ServingCA != ""):
 		return nil, errors.New("set either --serving-ca-file or --self-managed-certificates")
@@ -291,7 +293,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	return v, nil
 }
 
-// settingsValues puts into the values of the chart what the configuration says.
+// settingsValues sets the values of the chart that depend on the configuration.
 func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguration) error {
 	v["grants"] = *config.Authorization.Grants.Enabled
 	v["quota"] = *config.Admission.Quota.Enabled
@@ -329,9 +331,9 @@ func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguratio
 	return nil
 }
 
-// exemptOf returns the identities that are not held up: those that the configuration takes for the
-// system tenant's by their names, whom the service would leave to the others anyway. Of the system
-// namespaces default is none of them: anybody may find that label on it.
+// exemptOf returns the identities that bypass the service. The configuration assigns them to the
+// system tenant by name, so the service would leave their requests to other authorizers anyway. The
+// namespace default is excluded, because it may have the label of a tenant.
 func exemptOf(a *configv1alpha1.Authorization) map[string]any {
 	prefixes := slices.Clone(a.SystemSubjects.UserPrefixes)
 	for _, namespace := range a.SystemNamespaces {

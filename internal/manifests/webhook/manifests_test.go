@@ -34,7 +34,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// options are those of a cluster whose operator changed nothing.
+// options returns the options of a cluster with default settings.
 func options(t *testing.T) webhook.Options {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestDecodes: everything is what the servers that read it know, without one field they do not.
+// TestDecodes checks that servers can strictly decode all generated files.
 func TestDecodes(t *testing.T) {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiserverv1.AddToScheme} {
@@ -75,7 +75,7 @@ func TestDecodes(t *testing.T) {
 		}
 	}
 	decoder := serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer()
-	foreign := []string{"monitoring.yaml", "kubeadm-patch.yaml"} // kubeconform and the server judge these, and definitions
+	foreign := []string{"monitoring.yaml", "kubeadm-patch.yaml"} // kubeconform and the server check these and definitions
 	for name, change := range map[string]func(*webhook.Options){
 		"in the cluster":  func(*webhook.Options) {},
 		"everything":      func(o *webhook.Options) { o.Monitoring, o.StaticPolicies = true, true },
@@ -115,7 +115,7 @@ func TestDecodes(t *testing.T) {
 	}
 }
 
-// TestRights: what the service and its controller may do is written down once more.
+// TestRights checks the rights of the service and its controller against an explicit list.
 func TestRights(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
@@ -149,7 +149,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestExempt: only identities that the configuration takes for the system tenant's are let pass by.
+// TestExempt checks that only identities that the configuration assigns to the system tenant bypass
+// the service.
 func TestExempt(t *testing.T) {
 	o := options(t)
 	write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authorization: {
@@ -159,7 +160,7 @@ unboundAllow: {paths: [/livez]}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The condition before these names demands that the caller is exempt or of the system tenant.
+	// The preceding condition requires that the caller is exempt or belongs to the system tenant.
 	emptying := []byte(`"system:serviceaccount:kube-system:generic-garbage-collector", "system:kube-controller-manager"`)
 	if !bytes.Contains(files["cluster/policies.yaml"], emptying) {
 		t.Errorf("no policy names %s", emptying)
@@ -208,7 +209,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestCheck: what generate writes is found good, and each way to spoil it is found.
+// TestCheck checks that the output of generate has no findings, and that each change that breaks it
+// is found.
 func TestCheck(t *testing.T) {
 	o := options(t)
 	good, err := webhook.Generate(o)
@@ -501,7 +503,7 @@ func TestCheck(t *testing.T) {
 				strconv.Quote(certificate(t, "new", 200*24*time.Hour)) + "}}",
 			"webhook-ca.crt lacks the authority CN=new",
 		},
-		// what else the cluster has
+		// other objects of the cluster
 		"a claim is the tenant": {
 			"authentication.yaml",
 			"",
@@ -640,7 +642,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// certificate makes one that ends after a time.
+// certificate returns a certificate that expires after a time.
 func certificate(t *testing.T, name string, lifetime time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -670,10 +672,10 @@ func binding(subject string) string {
 		"{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [" + subject + "]}"
 }
 
-// TestFailClosed checks that no webhook of the set allows a request without an answer (as in
-// CVE-2023-48312), with two exceptions. The one that checks the configuration of the service must not
-// keep an administrator from replacing a broken configuration. The one for sources of Publications by
-// the control plane allows nothing: without its answer, the server does not copy the content.
+// TestFailClosed checks that no webhook of the set allows a request without a response (as in
+// CVE-2023-48312), with two exceptions. The first one checks the configuration of the service. An
+// administrator must be able to replace an invalid configuration. The second one records sources of
+// Publications by the control plane. Without its response, the server does not copy the content.
 func TestFailClosed(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {

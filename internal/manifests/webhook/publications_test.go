@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// publishing are settings of admission that allow to publish another kind.
+// publishing are admission settings that allow Publications of another kind.
 const publishing = "{publication: {kinds: [{group: cert-manager.io, kind: Certificate, resource: certificates}]}}"
 
 // labeled returns metadata of an object with the labels of the server and annotations.
@@ -40,7 +40,7 @@ func labeled(source, publication string, annotations ...string) map[string]any {
 	return map[string]any{"labels": labels, "annotations": all}
 }
 
-// copied are the resources of copies.
+// copied returns the resources of copies.
 func copied() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
 		of("", "configmaps"), of("", "limitranges"), of("", "resourcequotas"), of("", "secrets"),
@@ -50,8 +50,8 @@ func copied() []schema.GroupVersionResource {
 	}
 }
 
-// TestPoliciesOfCopies: while the service is away, the policies protect the copies, and limit the
-// manager to them.
+// TestPoliciesOfCopies checks that the policies protect the copies while the service is
+// unavailable, and that they limit the manager to them.
 func TestPoliciesOfCopies(t *testing.T) {
 	t.Parallel()
 	set := admissionSetWith(t, publishing)
@@ -69,7 +69,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 		where     map[string]string
 		by        user.Info
 		denied    string // a part of the message; "" if no policy denies it
-		only      string // the resource, if the case is about one
+		only      string // the resource, if the case applies to one only
 	}{
 		"created": {operation: create, is: ours, by: manager},
 		"changed": {
@@ -315,7 +315,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 	}
 }
 
-// withoutTenant returns the annotations of a cluster-scoped object.
+// withoutTenant removes the labels, as for a cluster-scoped object.
 func withoutTenant(metadata map[string]any) map[string]any {
 	return map[string]any{"annotations": metadata["annotations"]}
 }
@@ -333,9 +333,9 @@ func concerned(only string) []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{of("", only)}
 }
 
-// TestWebhooksOfSources: the service receives the writes of annotated objects by every caller, also by
-// the control plane. It receives the other writes of publishable objects of the control plane too, but
-// these do not wait for it.
+// TestWebhooksOfSources checks that the service receives the writes of annotated objects by every
+// caller, including the control plane. It also receives other writes of publishable objects by the
+// control plane, but these do not wait for it.
 func TestWebhooksOfSources(t *testing.T) {
 	t.Parallel()
 	set := admissionSetWith(t, publishing)
@@ -391,7 +391,8 @@ func TestWebhooksOfSources(t *testing.T) {
 	}
 }
 
-// TestSourcesBesideTheService: no caller can publish an object of the namespace that the webhooks skip.
+// TestSourcesBesideTheService checks that no caller can publish an object in the namespace that the
+// webhooks skip.
 func TestSourcesBesideTheService(t *testing.T) {
 	t.Parallel()
 	set := admissionSetWith(t, publishing)
@@ -439,7 +440,7 @@ func TestSourcesBesideTheService(t *testing.T) {
 	}
 }
 
-// TestControllerOfPublications: the controller gets the kinds of the configuration.
+// TestControllerOfPublications checks that the controller receives the kinds of the configuration.
 func TestControllerOfPublications(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -464,7 +465,7 @@ func TestControllerOfPublications(t *testing.T) {
 	}
 }
 
-// mutatingSet returns the mutating webhooks in the form of validating ones, which have the same fields.
+// mutatingSet returns the mutating webhooks as validating ones, which have the same fields.
 func mutatingSet(t *testing.T) *admissionSet {
 	t.Helper()
 	o := options(t)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCheckRights checks that --check finds the rights of tenants that admission does not judge: by
-// each right, each kind of binding and each kind of subject.
+// TestCheckRights checks that --check reports the rights of tenants that admission does not check,
+// for each right, each kind of binding and each kind of subject.
 func TestCheckRights(t *testing.T) {
 	t.Parallel()
 	const (

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestPoliciesOfRoles checks that only the manager may write the Roles of TenantMembers, and that it
-// may write no other Roles.
+// TestPoliciesOfRoles checks that only the manager may write the Roles of TenantMembers, and that
+// it may not write other Roles.
 func TestPoliciesOfRoles(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Enforce")
@@ -52,7 +52,7 @@ func TestPoliciesOfRoles(t *testing.T) {
 			}
 			denied := set.denied(t, &a)
 			isDenied := slices.ContainsFunc(denied, func(text string) bool { return strings.HasPrefix(text, c.want+": ") })
-			// An update that changes nothing is a migration of stored objects.
+			// An update without a change is a migration of stored objects.
 			unchanged := c.want == ofOthers && operation == admission.Update
 			if isDenied != (c.want != "" && !unchanged) {
 				t.Errorf("%s, %s: denied %q, want %q", name, operation, denied, c.want)

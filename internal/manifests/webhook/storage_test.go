@@ -27,8 +27,8 @@ func storageOptions(t *testing.T, sections string, storage webhook.Storage) webh
 	return o
 }
 
-// TestStorageIsRequired checks that generate and the chart refuse a configuration whose files would be lost
-// with a Pod, or would be outside of the volume.
+// TestStorageIsRequired checks that generate and the chart reject a configuration whose files would
+// be lost with a Pod, or would be outside of the volume.
 func TestStorageIsRequired(t *testing.T) {
 	t.Parallel()
 	const (
@@ -70,7 +70,7 @@ func TestStorageIsRequired(t *testing.T) {
 			t.Errorf("%s: generate returns %v, want %q", name, err, c.want)
 		}
 		if c.storage == "HostPath" {
-			continue // the schema of the values refuses it
+			continue // the schema of the values rejects it
 		}
 		if err := renderStorage(t, c.sections, c.storage); !isProblem(err, c.want) {
 			t.Errorf("%s: the chart returns %v, want %q", name, err, c.want)
@@ -95,7 +95,7 @@ func isProblem(err error, want string) bool {
 	return err != nil && strings.Contains(err.Error(), want)
 }
 
-// renderStorage renders the Deployments of the chart as Helm does.
+// renderStorage renders the Deployments of the chart, as Helm does.
 func renderStorage(t *testing.T, sections string, storage webhook.Storage) error {
 	t.Helper()
 	v, err := charts.Defaults(deploy.Files, "chart")
@@ -117,8 +117,8 @@ func renderStorage(t *testing.T, sections string, storage webhook.Storage) error
 	return err
 }
 
-// TestStorage checks the volume of the service: that of a claim belongs to the name of a replica, so that a Pod
-// that replaces another one has its files.
+// TestStorage checks the volume of the service. The volume of a claim belongs to the name of a
+// replica, so that a Pod that replaces another one has its files.
 func TestStorage(t *testing.T) {
 	t.Parallel()
 	const audit = "audit: {directory: /var/lib/kubetenant/audit}"

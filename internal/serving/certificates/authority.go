@@ -21,14 +21,14 @@ import (
 
 const day = 24 * time.Hour
 
-// Lifetimes, and how long before its end each is replaced.
+// Lifetimes of certificates, and how long before their expiry they are replaced.
 const (
 	caLifetime   = 365 * day
-	caHalfway    = caLifetime / 2 // of the second authority at first, so that the two never end together
+	caHalfway    = caLifetime / 2 // initial lifetime of the second authority, so that the two never expire together
 	caReplace    = 90 * day
 	leafLifetime = 90 * day
 	leafReplace  = 30 * day
-	// backdated lets clocks differ.
+	// backdated allows for clock skew.
 	backdated = 5 * time.Minute
 )
 
@@ -40,7 +40,7 @@ type pair struct {
 
 var errPair = errors.New("expected one certificate and its ECDSA private key")
 
-// parsePair reads a pair from PEM.
+// parsePair parses a certificate and its key from PEM.
 func parsePair(certificate, key []byte) (*pair, error) {
 	certs, err := cert.ParseCertsPEM(certificate)
 	if err != nil || len(certs) != 1 {
@@ -65,7 +65,7 @@ func certPEM(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})
 }
 
-// newAuthority makes an authority.
+// newAuthority creates a self-signed authority.
 func newAuthority(now time.Time, lifetime time.Duration) (*pair, error) {
 	return issue(&x509.Certificate{
 		Subject:               pkix.Name{CommonName: "kubetenant-webhook-ca " + now.UTC().Format(time.DateOnly)},
@@ -78,8 +78,8 @@ func newAuthority(now time.Time, lifetime time.Duration) (*pair, error) {
 	}, nil)
 }
 
-// newLeaf makes a serving certificate for names, which are DNS names or IP addresses. It
-// ends before its authority.
+// newLeaf creates a serving certificate for names, which are DNS names or IP addresses. It does not
+// outlive its authority.
 func (p *pair) newLeaf(now time.Time, names []string) (*pair, error) {
 	end := now.Add(leafLifetime)
 	if p.cert.NotAfter.Before(end) {
@@ -103,7 +103,7 @@ func (p *pair) newLeaf(now time.Time, names []string) (*pair, error) {
 	return issue(template, p)
 }
 
-// issue signs a new key, by itself without a signer.
+// issue creates a key and signs its certificate. If signer is nil, the certificate is self-signed.
 func issue(template *x509.Certificate, signer *pair) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -123,13 +123,13 @@ func issue(template *x509.Certificate, signer *pair) (*pair, error) {
 	return &pair{parsed, key}, err
 }
 
-// endsWithin reports whether a certificate ends within a time from now.
+// endsWithin reports whether a certificate expires within a time from now.
 func (p *pair) endsWithin(now time.Time, d time.Duration) bool {
 	return !now.Add(d).Before(p.cert.NotAfter)
 }
 
-// serves reports whether a serving certificate is good for all names and signed
-// by one of the authorities.
+// serves reports whether a serving certificate is valid for all names and signed by one of the
+// authorities.
 func (p *pair) serves(now time.Time, names []string, authorities []*x509.Certificate) bool {
 	if p.endsWithin(now, leafReplace) {
 		return false

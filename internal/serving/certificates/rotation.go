@@ -1,11 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates makes and renews the certificates of the webhooks, in the cluster itself.
+// Package certificates creates and renews the certificates of the webhooks in the cluster.
 //
-// Two authorities overlap: one is replaced while the other is in the middle of its life, so that at
-// any time everybody has known one of them for months. What signs is the older one. An authority
-// that was replaced stays trusted until it ends, so that no certificate in use is ever refused.
+// The lifetimes of two authorities overlap. One is replaced halfway through the life of the other,
+// so all clients have trusted one of them for months. The older authority signs. A replaced
+// authority stays trusted until it expires, so that a certificate in use is never rejected.
 package certificates
 
 import (
@@ -32,9 +32,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Names of what is kept in the cluster. The authorities' keys are in a Secret of their own, which
-// only this package and the controller read; the service mounts the other. The ConfigMap is for the
-// files of kube-apiserver, which only its operator can write.
+// Names of the objects in the cluster. A separate Secret contains the keys of the authorities. Only
+// this package and the controller read it. The service mounts the other Secret. The ConfigMap
+// contains the content for the files of kube-apiserver, which only its operator can write.
 const (
 	AuthoritiesName   = "kubetenant-webhook-ca"
 	ServingName       = "kubetenant-webhook-tls"
@@ -44,39 +44,41 @@ const (
 const (
 	bundleKey    = "ca.crt"
 	fieldManager = "kubetenant-certificates"
-	// lookEvery is how soon what was deleted or damaged is mended.
+	// lookEvery is the interval at which deleted or damaged objects are repaired.
 	lookEvery = 10 * time.Second
-	// retryAfter follows a look that failed.
+	// retryAfter is the delay after a failed reconciliation.
 	retryAfter = 5 * time.Second
-	// settle is how long kube-apiserver may take to follow the authorities in a webhook configuration.
+	// settle is the time after which kube-apiserver uses the authorities of an updated webhook
+	// configuration.
 	settle = 10 * time.Second
 )
 
-// Rotation keeps the certificates. One at a time MUST run in a cluster. The fields are required.
+// Rotation maintains the certificates. Only one instance MUST run in a cluster at a time. The
+// fields are required.
 type Rotation struct {
 	Client    kubernetes.Interface
 	Namespace string
-	// Names that the service is reached by.
+	// Names are the names and addresses under which clients reach the service.
 	Names []string
 	Now   func() time.Time
-	// Settle waits until kube-apiserver follows.
+	// Settle waits until kube-apiserver uses new authorities.
 	Settle func(context.Context)
-	// Due is when kube-apiserver's own copy of the authorities must be there that are trusted now,
-	// since something may be signed by an authority that an earlier copy lacks: in seconds since 1970.
-	// Infinite where the ConfigMap says, in [CopiedAnnotation], that they were copied.
+	// Due is the time, in seconds since 1970, by which kube-apiserver's own copy must contain the
+	// current authorities. After that time, an authority that an earlier copy lacks may sign. It is
+	// infinite if [CopiedAnnotation] on the ConfigMap confirms the copy.
 	Due *metrics.Gauge
 }
 
 const (
-	// CopiedAnnotation specifies the SHA-256, in hex, of the ca.crt in the ConfigMap that was last copied
-	// to kube-apiserver.
+	// CopiedAnnotation specifies the SHA-256, in hex, of the ca.crt in the ConfigMap that was last
+	// copied to kube-apiserver.
 	CopiedAnnotation = "kubetenant.dev/copied"
 	// dueAnnotation specifies the time at which the ca.crt in the ConfigMap must be copied to
 	// kube-apiserver. The time does not change until the file is copied.
 	dueAnnotation = "kubetenant.dev/copy-due"
 )
 
-// New returns the rotation for the service's own names in a namespace and further ones.
+// New returns the rotation for the names of the service in a namespace, and for further names.
 func New(client kubernetes.Interface, namespace string, further []string) *Rotation {
 	service := "kubetenant-webhook." + namespace
 	return &Rotation{
@@ -99,7 +101,7 @@ func New(client kubernetes.Interface, namespace string, further []string) *Rotat
 	}
 }
 
-// Run keeps the certificates until ctx ends.
+// Run maintains the certificates until ctx ends.
 func (r *Rotation) Run(ctx context.Context) error {
 	for {
 		wait := lookEvery
@@ -115,8 +117,9 @@ func (r *Rotation) Run(ctx context.Context) error {
 	}
 }
 
-// Look brings everything in order once: the authorities, then who trusts them, then what they sign.
-// Each step leaves the cluster working if the next one is never taken.
+// Look reconciles once: first the authorities, then the clients that trust them, then the
+// certificates that they sign. The cluster works after each step, even if the next step never
+// happens.
 func (r *Rotation) Look(ctx context.Context) error {
 	authorities, err := r.authorities(ctx)
 	if err != nil {
@@ -127,7 +130,7 @@ func (r *Rotation) Look(ctx context.Context) error {
 		return err
 	}
 	bundle := r.bundle(authorities, serving)
-	// From then on another one signs.
+	// After this time, another authority signs.
 	if err := r.publish(ctx, bundle, older(authorities).cert.NotAfter.Add(-caReplace)); err != nil {
 		return err
 	}
@@ -149,7 +152,7 @@ func (r *Rotation) secret(ctx context.Context, name string) (*corev1.Secret, err
 	return s, err
 }
 
-// write creates or updates a Secret, if nobody else has meanwhile.
+// write creates or updates a Secret. It fails if another client has changed the Secret in between.
 func (r *Rotation) write(ctx context.Context, s *corev1.Secret) error {
 	var err error
 	if s.ResourceVersion == "" {
@@ -163,8 +166,8 @@ func (r *Rotation) write(ctx context.Context, s *corev1.Secret) error {
 // slots are the keys of the two authorities in their Secret.
 func slots() [2]string { return [2]string{"1", "2"} }
 
-// authorities returns both authorities, after it has made those that are missing, damaged or near
-// their end; of two near their end one at a time.
+// authorities returns both authorities. It first creates an authority that is missing, damaged or
+// near its expiry. If both are near their expiry, it replaces one at a time.
 func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
 	var found [2]*pair
 	s, err := r.secret(ctx, AuthoritiesName)
@@ -200,8 +203,8 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
 	return found, r.write(ctx, s)
 }
 
-// replaceable returns which authorities are due, with their lifetimes: those that are missing, or
-// else the one that is nearest to its end.
+// replaceable returns the authorities to create, with their lifetimes. These are the missing ones,
+// or else the one that expires first if it is near its expiry.
 func replaceable(found [2]*pair, now time.Time) map[int]time.Duration {
 	switch a, b := found[0], found[1]; {
 	case a == nil && b == nil:
@@ -221,12 +224,13 @@ func replaceable(found [2]*pair, now time.Time) map[int]time.Duration {
 	return nil
 }
 
-// bundle returns all authorities to trust: both, and those trusted before that have not ended.
+// bundle returns all authorities to trust. These are both authorities, and formerly trusted ones
+// that have not expired.
 func (r *Rotation) bundle(authorities [2]*pair, serving *corev1.Secret) []byte {
 	all := []*x509.Certificate{authorities[0].cert, authorities[1].cert}
 	before, err := cert.ParseCertsPEM(serving.Data[bundleKey])
 	if err != nil {
-		before = nil // none yet, or damaged
+		before = nil // it does not exist yet, or is damaged
 	}
 	for _, c := range before {
 		if c.NotAfter.After(r.Now()) && !slices.ContainsFunc(all, c.Equal) {
@@ -240,8 +244,8 @@ func (r *Rotation) bundle(authorities [2]*pair, serving *corev1.Secret) []byte {
 	return out.Bytes()
 }
 
-// publish writes the authorities down for kube-apiserver's operator, and
-// until when he must have them.
+// publish writes the authorities for kube-apiserver's operator, and the time by which they must be
+// copied.
 func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) error {
 	configs := r.Client.CoreV1().ConfigMaps(r.Namespace)
 	before, err := configs.Get(ctx, AuthoritiesName, metav1.GetOptions{})
@@ -264,7 +268,7 @@ func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) er
 	return nil
 }
 
-// trust tells kube-apiserver of the authorities, and whether something was new to it.
+// trust writes the authorities into the webhook configurations. It reports whether they changed.
 func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
 	hooks := r.Client.AdmissionregistrationV1()
 	mutating, err := hooks.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
@@ -302,8 +306,8 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 	return changed, nil
 }
 
-// bundlePatch returns the patch of the caBundles that differ, nil where none does. It fails where
-// the configuration is another by then.
+// bundlePatch returns the patch of the caBundles that differ, or nil if there are none. The patch
+// fails if the configuration has changed in between.
 func bundlePatch(version string, clients []*admissionregistrationv1.WebhookClientConfig, bundle []byte) []byte {
 	type operation struct {
 		Op    string `json:"op"`
@@ -319,11 +323,11 @@ func bundlePatch(version string, clients []*admissionregistrationv1.WebhookClien
 	if len(operations) == 1 {
 		return nil
 	}
-	patch, _ := json.Marshal(operations) // strings and bytes always can be
+	patch, _ := json.Marshal(operations) // strings and bytes always encode
 	return patch
 }
 
-// serving writes the serving certificate where it is not good any more, and what to trust with it.
+// serving writes the serving certificate if it must be replaced, and the authorities to trust.
 func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2]*pair, bundle []byte) error {
 	now := r.Now()
 	trusted := []*x509.Certificate{authorities[0].cert, authorities[1].cert}
@@ -350,7 +354,8 @@ func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2
 	return r.write(ctx, s)
 }
 
-// older returns the authority that is known for longer; at first the one that lives longer.
+// older returns the authority that clients have known for longer. Initially, it is the one with the
+// longer lifetime.
 func older(authorities [2]*pair) *pair {
 	if authorities[1].cert.NotBefore.Before(authorities[0].cert.NotBefore) {
 		return authorities[1]

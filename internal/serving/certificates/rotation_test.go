@@ -28,7 +28,7 @@ import (
 
 const namespace = "kubetenant-system"
 
-// world is a cluster in which the webhooks are installed.
+// world is a cluster with the webhooks installed.
 type world struct {
 	*Rotation
 	client  *fake.Clientset
@@ -51,7 +51,7 @@ func newWorld() *world {
 			},
 		),
 	}
-	// A server gives what it stores a version.
+	// A server sets a resource version on stored objects.
 	w.client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		a.(clienttesting.CreateAction).GetObject().(*corev1.Secret).ResourceVersion = "1"
 		return false, nil, nil
@@ -75,7 +75,7 @@ func (w *world) secrets(t *testing.T) (authorities, serving *corev1.Secret) {
 	return authorities, serving
 }
 
-// trusted returns what kube-apiserver trusts, the same everywhere.
+// trusted returns the authorities that kube-apiserver trusts. All webhooks must have the same.
 func (w *world) trusted(t *testing.T) []byte {
 	t.Helper()
 	m, err := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(),
@@ -103,7 +103,7 @@ func (w *world) trusted(t *testing.T) []byte {
 	return bundle
 }
 
-// accepted reports why a client that trusts bundle refuses the certificate.
+// accepted returns why a client that trusts bundle rejects the certificate, or nil.
 func accepted(bundle, certificate []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
@@ -121,8 +121,8 @@ func accepted(bundle, certificate []byte, now time.Time) error {
 	return err
 }
 
-// TestThreeYears looks every day, and holds what clients see that are behind: a replica that serves
-// an older certificate, a kube-apiserver whose files name authorities of months ago.
+// TestThreeYears reconciles every day and checks what outdated clients see: replicas that serve an
+// older certificate, and a kube-apiserver whose files contain authorities from months ago.
 func TestThreeYears(t *testing.T) {
 	w := newWorld()
 	type day struct{ bundle, certificate []byte }
@@ -182,7 +182,7 @@ func TestFirstLook(t *testing.T) {
 	if w.settled != 1 {
 		t.Errorf("waited %d times for kube-apiserver, want 1", w.settled)
 	}
-	// The second look finds nothing to write but the ConfigMap, which is applied as it is.
+	// The second reconciliation writes only the ConfigMap, which is applied unchanged.
 	w.client.ClearActions()
 	if err := w.Look(t.Context()); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestFirstLook(t *testing.T) {
 	}
 }
 
-// TestTrustBeforeUse: no certificate is written before everybody trusts its authority.
+// TestTrustBeforeUse checks that no certificate is written before all clients trust its authority.
 func TestTrustBeforeUse(t *testing.T) {
 	w := newWorld()
 	refuse := errors.New("kube-apiserver is away")
@@ -248,7 +248,7 @@ func TestDamage(t *testing.T) {
 			if err := accepted(w.trusted(t), serving.Data["tls.crt"], w.now); err != nil {
 				t.Errorf("the new certificate: %v", err)
 			}
-			// What replicas still serve goes on being trusted, whatever was lost of the keys.
+			// Certificates that replicas still serve remain trusted, whichever keys were lost.
 			if err := accepted(w.trusted(t), before, w.now); err != nil && name != "the bundle is garbage" {
 				t.Errorf("the certificate of before: %v", err)
 			}
@@ -256,14 +256,14 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: of two authorities near their end one is replaced at a time.
+// TestOneAtATime checks that only one of two authorities near their expiry is replaced at a time.
 func TestOneAtATime(t *testing.T) {
 	w := newWorld()
 	if err := w.Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	was, _ := w.secrets(t)
-	w.now = w.now.Add(300 * day) // one has ended and the other is near it: a controller that was away for long
+	w.now = w.now.Add(300 * day) // one has expired, the other is near its expiry: no controller ran for long
 	for i, want := range []int{1, 2} {
 		if err := w.Look(t.Context()); err != nil {
 			t.Fatal(err)
@@ -281,7 +281,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// TestConflict: what another controller wrote meanwhile stays.
+// TestConflict checks that a concurrent write of another controller is not overwritten.
 func TestConflict(t *testing.T) {
 	w := newWorld()
 	w.client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -292,9 +292,9 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestCopyDue: of an operator who copies the authorities once and never again, the alert is on for
-// weeks before the service is signed by one that he lacks, and stays on; who says each time that he
-// has copied them has none.
+// TestCopyDue checks the alert of an operator that copies the authorities only once. It starts
+// weeks before an authority signs that the copy lacks, and it does not end. An operator that
+// confirms each copy gets no alert.
 func TestCopyDue(t *testing.T) {
 	for name, diligent := range map[string]bool{"copied once": false, "copied each time": true} {
 		w := newWorld()

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestLogJSON: every line is an object, whatever a caller's words hold, and no more
-// is said than -v asks for.
+// TestLogJSON checks that every line is an object, whatever text a caller sends, and that -v limits
+// the verbosity.
 func TestLogJSON(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var b bytes.Buffer

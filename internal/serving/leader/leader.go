@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leader does what only one process at a time may do: it counts quotas, labels objects that
-// are older than the webhooks, creates what Tenants specify, and renews certificates. A Lease names
-// that process.
+// Package leader runs tasks that only one process at a time may run. A Lease identifies this
+// process. The tasks count quotas, label objects that are older than the webhooks, create the
+// objects that Tenants specify, and renew certificates.
 package leader
 
 import (
@@ -25,25 +25,26 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The durations of the Lease, which are those of kube-controller-manager (k8s.io/component-base
-// config/v1alpha1, v0.37.1).
+// The durations of the Lease. They are the defaults of kube-controller-manager
+// (k8s.io/component-base config/v1alpha1, v0.37.1).
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// How long [Run] waits for its tasks and for the release of the Lease after the end began.
+// These constants limit how long [Run] waits for its tasks and for the release of the Lease at the
+// end.
 const (
 	tasksEndWithin = 5 * time.Second
 	releaseWithin  = 3 * time.Second
 )
 
-// EndsWithin is how long [Run] takes at most after its context ended.
+// EndsWithin limits the duration of [Run] after its context ended.
 const EndsWithin = tasksEndWithin + releaseWithin
 
 var (
-	// errLost ends the process: another process may now write what this one was about to write.
+	// errLost ends the process, because another process may now write the same objects.
 	errLost  = errors.New("another replica is the leader now")
 	errStuck = errors.New("a task of the leader did not end in time, so the Lease is not released and must expire")
 )
@@ -51,16 +52,18 @@ var (
 // Lease identifies the Lease that several processes compete for.
 type Lease struct {
 	Namespace, Name string
-	// Leading is called when this process begins and ceases to lead; nil for nobody.
+	// Leading is called when this process becomes the leader or stops being the leader. It may be
+	// nil.
 	Leading func(bool)
 }
 
-// Task is done by the leader until ctx ends. It must not write anything after it has returned.
+// Task runs on the leader until ctx ends. It MUST NOT write anything after it has returned.
 type Task func(ctx context.Context) error
 
-// Run does the tasks while this process leads, until ctx ends, a task fails or the lead is lost. It
-// releases the Lease only after all tasks have returned, so that two processes never write at once.
-// If a task does not return in time, the Lease expires instead.
+// Run runs the tasks while this process is the leader. It ends when ctx ends, a task fails, or
+// another process becomes the leader. It releases the Lease only after all tasks have returned, so
+// that two processes never write at once. If a task does not return in time, the Lease expires
+// instead.
 func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -82,7 +85,7 @@ func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) e
 		RenewDeadline: renewDeadline,
 		RetryPeriod:   retryPeriod,
 		Name:          lease.Name,
-		// ReleaseOnCancel is not set: it would release the Lease while tasks still run.
+		// ReleaseOnCancel is not set, because it would release the Lease while tasks still run.
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(leads) },
 			OnStoppedLeading: func() { close(lost) },
@@ -107,8 +110,8 @@ func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) e
 	return err
 }
 
-// lead runs the tasks until ctx ends, one of them fails or the lead is lost. It returns after all
-// tasks have returned, or errStuck.
+// lead runs the tasks until ctx ends, a task fails, or the lead is lost. It returns after all tasks
+// have returned. If they do not return in time, it returns errStuck.
 func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) error {
 	if lease.Leading != nil {
 		lease.Leading(true)
@@ -142,8 +145,8 @@ func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) 
 	}
 }
 
-// release lets another process lead at once, as [leaderelection.LeaderElector] does with
-// ReleaseOnCancel (k8s.io/client-go v0.37.1).
+// release lets another process become the leader at once, as [leaderelection.LeaderElector] does
+// with ReleaseOnCancel (k8s.io/client-go v0.37.1).
 func release(ctx context.Context, lock *resourcelock.LeaseLock) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)

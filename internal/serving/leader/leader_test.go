@@ -20,11 +20,11 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/leader"
 )
 
-// leases is an API server of one Lease.
+// leases is an API server with one Lease.
 type leases struct {
 	mu     sync.Mutex
 	lease  *coordinationv1.Lease
-	steals bool // another holds it from now on
+	steals bool // another process holds it from now on
 }
 
 func (l *leases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +82,7 @@ func start(t *testing.T) (*leases, *rest.Config) {
 
 var lease = leader.Lease{Namespace: "kube-system", Name: "tasks"}
 
-// until waits for what a channel tells.
+// until waits until a channel closes.
 func until(t *testing.T, told <-chan struct{}) {
 	t.Helper()
 	select {
@@ -92,8 +92,8 @@ func until(t *testing.T, told <-chan struct{}) {
 	}
 }
 
-// TestOneLeads: while one does the tasks, another waits; when the first ends, it gives the Lease
-// back and the other goes on.
+// TestOneLeads checks that one process runs the tasks while another one waits. When the first one
+// ends, it releases the Lease, and the second one becomes the leader.
 func TestOneLeads(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
@@ -107,7 +107,7 @@ func TestOneLeads(t *testing.T) {
 		ended <- leader.Run(ctx, config, of, func(ctx context.Context) error {
 			close(first)
 			<-ctx.Done()
-			return ctx.Err() // which is no failure
+			return ctx.Err() // which is not a failure
 		})
 	}()
 	until(t, first)
@@ -125,7 +125,7 @@ func TestOneLeads(t *testing.T) {
 	select {
 	case <-second:
 		t.Fatal("two lead")
-	case <-time.After(3 * time.Second): // longer than it takes to try
+	case <-time.After(3 * time.Second): // longer than the retry period
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -141,7 +141,8 @@ func TestOneLeads(t *testing.T) {
 	}
 }
 
-// TestAFailureEndsAll: the process that cannot do a task lets another try.
+// TestAFailureEndsAll checks that a process whose task fails lets another process become the
+// leader.
 func TestAFailureEndsAll(t *testing.T) {
 	t.Parallel()
 	_, config := start(t)
@@ -158,7 +159,7 @@ func TestAFailureEndsAll(t *testing.T) {
 	until(t, over)
 }
 
-// TestALostLeadEnds: who cannot renew the Lease must write nothing more.
+// TestALostLeadEnds checks that a process that cannot renew the Lease stops writing.
 func TestALostLeadEnds(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
@@ -180,7 +181,8 @@ func TestALostLeadEnds(t *testing.T) {
 	}
 }
 
-// TestNobodyLeadsWithoutLeave: a server that refuses leases makes nobody lead.
+// TestNobodyLeadsWithoutLeave checks that no process becomes the leader if the server rejects
+// Leases.
 func TestNobodyLeadsWithoutLeave(t *testing.T) {
 	t.Parallel()
 	_, config := start(t)
@@ -194,7 +196,8 @@ func TestNobodyLeadsWithoutLeave(t *testing.T) {
 	}
 }
 
-// TestTasksEndBeforeTheLease: a task may write until it returns, so nobody else may lead until then.
+// TestTasksEndBeforeTheLease checks that no other process becomes the leader before a task has
+// returned, because the task may write until then.
 func TestTasksEndBeforeTheLease(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
@@ -227,7 +230,7 @@ func TestTasksEndBeforeTheLease(t *testing.T) {
 	}
 }
 
-// TestAFailedTaskWaitsForTheOthers: the same, if a task fails.
+// TestAFailedTaskWaitsForTheOthers checks the same if a task fails.
 func TestAFailedTaskWaitsForTheOthers(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
@@ -243,7 +246,8 @@ func TestAFailedTaskWaitsForTheOthers(t *testing.T) {
 	}
 }
 
-// TestAStuckTaskKeepsTheLease: a task that does not end may still write, so the Lease must expire.
+// TestAStuckTaskKeepsTheLease checks that the Lease is not released if a task does not end, because
+// the task may still write.
 func TestAStuckTaskKeepsTheLease(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quickjson writes by hand the bytes that encoding/json would, for what is written in each
-// request: without reflection and with few allocations (docs/design/benchmarks.md). Who writes a type
-// with it compares it with encoding/json in a test.
+// Package quickjson writes the same bytes as encoding/json, without reflection and with few
+// allocations (docs/design/benchmarks.md). It is meant for objects that each request writes. Each
+// use MUST have a test that compares it with encoding/json.
 package quickjson
 
 import (
@@ -15,10 +15,10 @@ import (
 	"unicode/utf8"
 )
 
-// Writer appends to Text. It does not check that what it is told makes a document, which
-// begins with Begin: a member before it panics. String, Strings, Int and Map leave out what
-// is empty, as omitempty does; Bool, Any and User do not. The zero value is ready for use, by
-// one goroutine at a time.
+// Writer appends to Text. It does not check that the calls form a valid document. A document starts
+// with Begin, and any other call panics before it. String, Strings, Int and Map omit empty values,
+// as omitempty does. Bool, Any and User do not. The zero value is ready for use by one goroutine at
+// a time.
 type Writer struct{ Text []byte }
 
 // Begin begins an object: the document, or the value of a Name.
@@ -27,14 +27,14 @@ func (w *Writer) Begin() { w.Text = append(w.Text, '{') }
 // End ends an object.
 func (w *Writer) End() { w.Text = append(w.Text, '}') }
 
-// next separates what follows from what is before it.
+// next writes a comma if a value precedes.
 func (w *Writer) next() {
 	if last := w.Text[len(w.Text)-1]; last != '{' && last != '[' {
 		w.Text = append(w.Text, ',')
 	}
 }
 
-// special are the bytes of a text that encoding/json escapes, or may.
+// special are the bytes of a string that encoding/json escapes, or may escape.
 var special = func() (is [256]bool) {
 	for c := range is {
 		is[c] = c < ' ' || c >= utf8.RuneSelf || strings.IndexByte(`"\<>&`, byte(c)) >= 0
@@ -42,11 +42,11 @@ var special = func() (is [256]bool) {
 	return is
 }()
 
-// Quote writes a text.
+// Quote writes a string.
 func (w *Writer) Quote(text string) {
 	for i := range len(text) {
 		if special[text[i]] {
-			quoted, _ := json.Marshal(text) // no text fails: bytes that are no UTF-8 are replaced
+			quoted, _ := json.Marshal(text) // never fails, because invalid UTF-8 is replaced
 			w.Text = append(w.Text, quoted...)
 			return
 		}
@@ -54,14 +54,14 @@ func (w *Writer) Quote(text string) {
 	w.Text = append(append(append(w.Text, '"'), text...), '"')
 }
 
-// Name begins a member of an object: its value follows.
+// Name writes the name of a member. The caller must write its value next.
 func (w *Writer) Name(name string) {
 	w.next()
 	w.Quote(name)
 	w.Text = append(w.Text, ':')
 }
 
-// Bool writes a member, false too.
+// Bool writes a member. It does not omit false.
 func (w *Writer) Bool(name string, value bool) {
 	w.Name(name)
 	w.Text = strconv.AppendBool(w.Text, value)
@@ -91,7 +91,7 @@ func (w *Writer) Strings(name string, values []string) {
 	}
 }
 
-// list writes a list, null where it is nil.
+// list writes a list, or null if it is nil.
 func (w *Writer) list(values []string) {
 	if values == nil {
 		w.Text = append(w.Text, "null"...)
@@ -105,7 +105,7 @@ func (w *Writer) list(values []string) {
 	w.Text = append(w.Text, ']')
 }
 
-// Any writes a member by encoding/json itself, whose error it returns.
+// Any writes a member with encoding/json and returns its error.
 func (w *Writer) Any(name string, value any) error {
 	text, err := json.Marshal(value)
 	if err == nil {
@@ -115,15 +115,15 @@ func (w *Writer) Any(name string, value any) error {
 	return err
 }
 
-// Map writes a member that is an object, its keys in order and each value by a
-// function, unless it is empty.
+// Map writes a member that is an object with sorted keys, unless it is empty. The function value
+// writes the values.
 func Map[V any](w *Writer, name string, members map[string]V, value func(*Writer, V)) {
 	if len(members) == 0 {
 		return
 	}
 	w.Name(name)
 	w.Begin()
-	if len(members) == 1 { // which needs no order
+	if len(members) == 1 { // which needs no sorting
 		for key, v := range members {
 			w.Name(key)
 			value(w, v)

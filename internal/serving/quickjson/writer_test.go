@@ -11,7 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
-// FuzzWriter: what is written is what encoding/json writes.
+// FuzzWriter checks that the output is that of encoding/json.
 func FuzzWriter(f *testing.F) {
 	f.Add("alice", "u1", "dev", "kubetenant.dev/tenant", int64(200), true)
 	f.Add("", "", "", "", int64(0), false)
@@ -68,7 +68,8 @@ func FuzzWriter(f *testing.F) {
 	})
 }
 
-// TestUnwritten: what encoding/json cannot write is an error, and nothing of it is written.
+// TestUnwritten checks that a value that encoding/json cannot encode results in an error and no
+// output.
 func TestUnwritten(t *testing.T) {
 	w := &Writer{}
 	w.Begin()
@@ -77,7 +78,7 @@ func TestUnwritten(t *testing.T) {
 	}
 }
 
-// TestQuote: each byte by itself, and between others.
+// TestQuote checks each byte, alone and between other bytes.
 func TestQuote(t *testing.T) {
 	for c := range 256 {
 		for _, text := range []string{string([]byte{byte(c)}), string([]byte{'a', byte(c), 'b'})} {

@@ -23,20 +23,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// What is missing where a cluster does not ask the webhook service about every write.
+// Errors of clusters that do not send every write to the webhook service.
 var (
 	errNoWebhooks = errors.New("the webhook is not configured")
 	errNarrowed   = errors.New("the configuration of the webhook does not cover every write")
 )
 
-// Webhooks follows the webhook configurations of the service, which runs in a namespace.
-// Safe for concurrent use.
+// Webhooks follows the webhook configurations of the service in a namespace. Safe for concurrent
+// use.
 type Webhooks struct {
 	namespace            string
 	mutating, validating cache.SharedIndexInformer
 }
 
-// FollowWebhooks returns them, which are followed while [Webhooks.Run] runs.
+// FollowWebhooks returns the Webhooks, which [Webhooks.Run] keeps up to date.
 func FollowWebhooks(client kubernetes.Interface, namespace string) *Webhooks {
 	return &Webhooks{
 		namespace,
@@ -47,7 +47,7 @@ func FollowWebhooks(client kubernetes.Interface, namespace string) *Webhooks {
 	}
 }
 
-// hook is what both kinds of webhook have.
+// hook contains the common fields of both kinds of webhook.
 type hook struct {
 	name      string
 	policy    *admissionv1.FailurePolicyType
@@ -64,8 +64,7 @@ func (w *Webhooks) Run(ctx context.Context) {
 	w.validating.RunWithContext(ctx)
 }
 
-// Check returns why labels are not to be believed; nil where they are, as far
-// as the configurations say.
+// Check returns why labels cannot be trusted, according to the configurations, or nil if they can.
 func (w *Webhooks) Check() error {
 	mutating, validating, err := w.both()
 	if err != nil {
@@ -74,7 +73,7 @@ func (w *Webhooks) Check() error {
 	return CheckWebhooks(w.namespace, mutating, validating)
 }
 
-// both returns the configurations. The error says that they are not known, or not there.
+// both returns the configurations. The error reports that they are unknown or do not exist.
 func (w *Webhooks) both() (
 	*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration, error,
 ) {
@@ -90,7 +89,8 @@ func (w *Webhooks) both() (
 	return m, v, nil
 }
 
-// Version returns that of the configurations; false where they are not there, or not known.
+// Version returns the version of the configurations. It returns false if they are unknown or do not
+// exist.
 func (w *Webhooks) Version() (WebhooksVersion, bool) {
 	mutating, validating, err := w.both()
 	if err != nil {
@@ -99,8 +99,8 @@ func (w *Webhooks) Version() (WebhooksVersion, bool) {
 	return VersionOf(mutating, validating), true
 }
 
-// WebhooksVersion tells webhook configurations apart from others, before and later: what they say,
-// but for authorities, and how often they were changed. The zero value is that of none.
+// WebhooksVersion identifies a version of the webhook configurations by their content, except CA
+// bundles, and by the number of changes. The zero value means that there are none.
 type WebhooksVersion struct {
 	sum                  string
 	mutating, validating int64
@@ -123,8 +123,8 @@ func VersionOf(
 	return WebhooksVersion{hex.EncodeToString(sum[:]), m.Generation, v.Generation}
 }
 
-// ParseVersion reads what [WebhooksVersion.String] writes; the zero value
-// where that is not understood.
+// ParseVersion parses the output of [WebhooksVersion.String]. It returns the zero value if the text
+// is invalid.
 func ParseVersion(text string) (v WebhooksVersion) {
 	if n, err := fmt.Sscanf(text, "%64s %d %d", &v.sum, &v.mutating, &v.validating); n != 3 || err != nil {
 		return WebhooksVersion{}
@@ -137,17 +137,17 @@ func (v WebhooksVersion) String() string {
 	return fmt.Sprintf("%s %d %d", v.sum, v.mutating, v.validating)
 }
 
-// Follows reports whether nothing but an authority can have changed since a version before:
-// configurations that were narrowed in between and are as before were changed twice.
+// Follows reports whether only a CA bundle can have changed since an earlier version.
+// Configurations that were narrowed and restored in between have changed twice.
 func (v WebhooksVersion) Follows(before WebhooksVersion) bool {
 	changes := func(now, before int64) bool { return now == before || now == before+1 }
 	return v.sum != "" && v.sum == before.sum && changes(v.mutating, before.mutating) &&
 		changes(v.validating, before.validating)
 }
 
-// CheckWebhooks returns why a service that runs in a namespace is not asked about every write of an
-// object in a cluster that has these configurations, or may be passed by; nil where neither is so.
-// Of match conditions the names alone are looked at.
+// CheckWebhooks returns why these configurations do not send every write to the service in a
+// namespace, or why writes may bypass it. It returns nil if neither is the case. It only checks the
+// names of match conditions.
 func CheckWebhooks(
 	namespace string,
 	mutating *admissionv1.MutatingWebhookConfiguration,
@@ -166,10 +166,10 @@ func CheckWebhooks(
 		complete(namespace, after, ".validating.kubetenant.dev"))
 }
 
-// expected is what a webhook that keeps the label is asked about, as it is generated.
+// expected describes a generated webhook that protects the label.
 type expected struct {
 	scope      admissionv1.ScopeType
-	selector   metav1.LabelSelectorOperator // of the tenant label; empty for none
+	selector   metav1.LabelSelectorOperator // for the tenant label; empty if there is none
 	conditions []string
 }
 
@@ -185,8 +185,8 @@ func expectations() map[string]expected {
 	}
 }
 
-// complete reports whether webhooks whose names end so are asked about every write, and let none
-// pass when they do not answer.
+// complete returns nil if the webhooks with this suffix receive every write and reject writes if
+// they do not respond.
 func complete(namespace string, hooks []hook, ending string) error {
 	for where, want := range expectations() {
 		i := slices.IndexFunc(hooks, func(h hook) bool { return h.name == where+ending })
@@ -210,8 +210,8 @@ func isEmpty(s *metav1.LabelSelector) bool {
 	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// selects reports whether a selector chooses by the tenant label as it should, and leaves out no
-// namespace but the service's own.
+// selects reports whether a selector has the expected requirement for the tenant label and excludes
+// only the service's own namespace.
 func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own string) bool {
 	if want == "" {
 		return isEmpty(s)
@@ -233,7 +233,7 @@ func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own str
 	return found
 }
 
-// covers reports whether a rule is about creations and updates of everything in a scope.
+// covers reports whether a rule matches all creations and updates in a scope.
 func covers(rules []admissionv1.RuleWithOperations, scope admissionv1.ScopeType) bool {
 	return slices.ContainsFunc(rules, func(r admissionv1.RuleWithOperations) bool {
 		return slices.Contains(r.APIGroups, "*") && slices.Contains(r.APIVersions, "*") &&

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// generated returns the webhook configurations as they are installed, with a change of their text.
+// generated returns the generated webhook configurations with a change of their text.
 func generated(
 	t *testing.T, old, with string,
 ) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
@@ -59,8 +59,8 @@ func generated(
 	return mutating, validating
 }
 
-// TestCheckWebhooks: what is generated is asked about every write, and whatever narrows it, or
-// lets writes pass, is told.
+// TestCheckWebhooks checks that the generated webhooks cover every write, and that any change that
+// narrows them or ignores failures is reported.
 func TestCheckWebhooks(t *testing.T) {
 	for what, c := range map[string]struct{ old, with string }{
 		"failures pass":              {"failurePolicy: Fail", "failurePolicy: Ignore"},
@@ -100,8 +100,8 @@ func TestCheckWebhooks(t *testing.T) {
 	}
 }
 
-// TestLabelsHold: labels are believed where admission is in place now, and was
-// when the controller swept.
+// TestLabelsHold checks that labels are trusted if admission is in place now and was in place
+// during the backfill.
 func TestLabelsHold(t *testing.T) {
 	mutating, validating := generated(t, "", "")
 	narrowed, _ := generated(t, "failurePolicy: Fail", "failurePolicy: Ignore")

@@ -25,22 +25,22 @@ func (s *State) look() {
 	s.ready.Store(s.checkReady() == nil)
 }
 
-// Ready reports whether callers are to come to this replica. It costs nothing.
+// Ready reports whether this replica should receive requests. It is cheap.
 func (s *State) Ready() bool { return s.ready.Load() }
 
-// Current reports whether what is known of the cluster is what it is now, and will be for a
-// while. It costs nothing.
+// Current reports whether the data about the cluster is current and will remain so for a while. It
+// is cheap.
 func (s *State) Current() bool { return s.current.Load() && s.ready.Load() }
 
-// Check returns why the state is not to be relied on, nil where it is.
+// Check returns why the state cannot be used, or nil if it can.
 func (s *State) Check() error {
 	return errors.Join(s.checkSynced(), s.checkDefinitions(), s.checkWatches())
 }
 
-// checkReady returns why callers should not be sent to this replica. Until the state has been
-// complete once, it returns the result of Check, so that an incomplete installation does not
-// replace one that works. Afterwards, it ignores missing definitions. Otherwise all replicas would
-// become unready together, and kube-apiserver would also deny the system tenant.
+// checkReady returns why this replica should not receive requests. Until Check has passed once, it
+// returns the result of Check, so that an incomplete installation does not replace one that works.
+// Afterwards, it ignores missing definitions. Otherwise, all replicas would become unready
+// together, and kube-apiserver would also deny the system tenant.
 func (s *State) checkReady() error {
 	if !s.complete.Load() {
 		return errors.Join(s.Check(), s.checkSoon())
@@ -48,8 +48,8 @@ func (s *State) checkReady() error {
 	return errors.Join(s.checkSynced(), s.checkSoon())
 }
 
-// checkDefinitions returns an error if the definition of a kind that decides cannot be used.
-// Without the objects of that kind, tenants could have more rights.
+// checkDefinitions returns an error if the definition of a deciding kind cannot be used. Without
+// the objects of that kind, tenants could have more rights.
 func (s *State) checkDefinitions() error {
 	if len(s.deciding) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (s *State) checkDefinitions() error {
 	return errors.Join(found...)
 }
 
-// decides reports whether tenants are denied without a kind.
+// decides reports whether tenants are denied if a kind is missing.
 func (s *State) decides(resource string) bool { return slices.Contains(s.deciding, resource) }
 
 func (s *State) checkSynced() error {
@@ -83,14 +83,16 @@ func (s *State) checkWatches() error {
 	return s.watches.check(s.staleAfter, func(resource string) bool { return !s.decides(resource) })
 }
 
-// checkSoon is checkWatches at half the time: a replica that is cut off leaves the others' callers
-// to them before it has to deny. checkDefinitions reports kinds that are not served.
+// checkSoon is checkWatches with half the time. A replica that is cut off becomes unready before it
+// has to deny, so that other replicas receive the requests. The function checkDefinitions reports
+// kinds that are not served.
 func (s *State) checkSoon() error {
 	return s.watches.check(s.staleAfter/2, func(string) bool { return true })
 }
 
-// Checks are those of readiness, by name: of each informer by itself, so that /readyz?verbose tells
-// which kind is not known, as one whose CustomResourceDefinition is not installed.
+// Checks returns the readiness checks by name. Each informer has its own check, so that
+// /readyz?verbose shows which kind is unknown, for example because its CustomResourceDefinition is
+// not installed.
 func (s *State) Checks() []healthz.HealthChecker {
 	var informers []healthz.HealthChecker
 	for _, name := range slices.Sorted(maps.Keys(s.synced)) {

@@ -35,8 +35,8 @@ func kindURL(resource string) string {
 	return "https://server" + kinds + resource + "?watch=true&resourceVersion=1"
 }
 
-// TestNotServed: the watch of a kind that is not served counts unless the kind is spared, and
-// counts no longer once it is served.
+// TestNotServed checks that the watch of a kind that is not served makes the data stale, unless the
+// kind is spared. After the kind is served, the data is current again.
 func TestNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := follow()
@@ -63,7 +63,7 @@ func TestNotServed(t *testing.T) {
 	})
 }
 
-// store is a state of a cluster whose definitions a test installs and removes.
+// store is the state of a cluster whose definitions a test installs and removes.
 type store struct {
 	*State
 	t      *testing.T
@@ -96,7 +96,7 @@ func newStore(t *testing.T) *store {
 	return &store{s, t, objects}
 }
 
-// install makes the definition of a resource.
+// install creates the definition of a resource.
 func (s *store) install(resource string) {
 	s.t.Helper()
 	u := &unstructured.Unstructured{}
@@ -118,8 +118,8 @@ func (s *store) remove(resource string) {
 	}
 }
 
-// want fails the test unless tenants are served, and the replica is ready, as given. The check of
-// the definitions must say what is wrong.
+// want checks whether tenants are served and whether the replica is ready. The check of the
+// definitions must report the text.
 func (s *store) want(when string, current, ready bool, says string) {
 	s.t.Helper()
 	waittest.Until(s.t, func() error {
@@ -144,9 +144,9 @@ func (s *store) want(when string, current, ready bool, says string) {
 	}
 }
 
-// TestDefinitionsDecide: a replica is not ready before the kinds that decide are complete. Later
-// one of them that is missing denies tenants and leaves the replica ready for the system tenant.
-// Other kinds change neither.
+// TestDefinitionsDecide checks that a replica is not ready before the deciding kinds are complete.
+// If one of them is removed later, tenants are denied, and the replica stays ready for the system
+// tenant. Other kinds have no effect.
 func TestDefinitionsDecide(t *testing.T) {
 	s := newStore(t)
 	s.install("tenants")

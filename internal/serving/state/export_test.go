@@ -3,7 +3,7 @@
 
 package state
 
-// NewForLabels returns what knows webhooks, and says with which the controller swept.
+// NewForLabels returns a State with webhooks and the version of the webhooks during the backfill.
 func NewForLabels(w *Webhooks, swept string) *State {
 	return &State{webhooks: w, swept: &sweptFile{with: ParseVersion(swept)}}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestSlimKeepsLimits: what is dropped to save memory is nothing by which a binding is limited or
-// ends, or Pods wait in a namespace.
+// TestSlimKeepsLimits checks that the annotations that limit or expire a binding, or that hold Pods
+// in a namespace, are not dropped.
 func TestSlimKeepsLimits(t *testing.T) {
 	of := metav1.ObjectMeta{
 		Name: "b",

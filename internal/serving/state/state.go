@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state is what a process outside of kube-apiserver knows of a cluster, and whether that is
-// what the cluster is now: for the webhook service, and for each cluster behind the gateway.
+// Package state contains the data about a cluster in a process outside of kube-apiserver, and
+// reports whether the data is current. The webhook service uses it, and the gateway uses it for
+// each of its clusters.
 package state
 
 import (
@@ -39,53 +40,53 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// State is what is known of a cluster: its namespaces, definitions, and, where they count, its RBAC
-// and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
+// State is the data about a cluster: its namespaces, its definitions and, if they are used, its
+// RBAC and grants. Tenants' callers are denied until it is complete, and while it is not current.
 type State struct {
-	// Server is what a stack is lent.
+	// Server is the configuration of a stack that uses the state.
 	Server stack.Server
 
 	factory    informers.SharedInformerFactory
 	known      *cluster.Cluster
 	view       *view
 	swept      *sweptFile
-	publishes  bool // the configuration in force
+	publishes  bool // publishes the effective configuration
 	follow     func(context.Context)
-	runQuotas  func(context.Context, *stack.Stack) // nil where they do not count
-	webhooks   *Webhooks                           // nil where they are not looked at
+	runQuotas  func(context.Context, *stack.Stack) // nil if no quotas are counted
+	webhooks   *Webhooks                           // nil if they are not checked
 	synced     map[string]func() bool
 	watches    *watches
 	namespace  string
 	staleAfter time.Duration
-	deciding   []string    // the resources of the project's kinds without which tenants are denied
-	current    atomic.Bool // what Check said last
-	ready      atomic.Bool // and what Checks say
+	deciding   []string    // the project's resources without which tenants are denied
+	current    atomic.Bool // the last result of Check
+	ready      atomic.Bool // the last result of Checks
 	complete   atomic.Bool // whether Check has passed once
 }
 
-// checkEvery is how often Check is asked for the requests' sake.
+// checkEvery is the interval of the calls of Check whose result requests use.
 const checkEvery = 200 * time.Millisecond
 
-// qps and burst bound the service's own requests, for each of its clients ([cluster.Clients]).
+// qps and burst limit the requests of each of the service's own clients ([cluster.Clients]).
 const (
 	qps   = 100
 	burst = 200
 )
 
-// dialTimeout bounds how long a connection takes to come about.
+// dialTimeout limits how long it takes to establish a connection.
 const dialTimeout = 3 * time.Second
 
-// HTTP2Timeouts are the variables of the environment by which a client of Kubernetes,
-// kube-apiserver too, notices a connection that is dead: it pings one that says nothing for so many
-// seconds, and gives it up where no answer comes in so many (k8s.io/apimachinery
-// pkg/util/net/http.go, v0.37.1; by default 30 and 15).
+// HTTP2Timeouts returns environment variables with which a Kubernetes client, including
+// kube-apiserver, notices a dead connection. The client sends a ping after so many seconds without
+// data. It closes the connection if there is no response within so many seconds. The defaults are
+// 30 and 15 (k8s.io/apimachinery pkg/util/net/http.go, v0.37.1).
 func HTTP2Timeouts() map[string]string {
 	return map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"}
 }
 
-// New returns what the boundary has to know of the cluster that config reaches, for a process whose
-// namespace there is given: that of the ConfigMap in which the controller tells what is swept.
-// Nothing is asked before [State.Run].
+// New returns the state of the cluster that config connects to. namespace is the namespace of the
+// process in that cluster. It contains the ConfigMap with the progress of the backfill. No request
+// is sent before [State.Run].
 func New(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s := &State{watches: newWatches(time.Now), namespace: namespace, staleAfter: settings.Service.StaleAfter.Duration}
 	config = rest.CopyConfig(config)
@@ -125,8 +126,8 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 	return s, nil
 }
 
-// NewForGateway is [New] for who must know whether the cluster asks the webhook service: see
-// [State.AdmissionInPlace].
+// NewForGateway is [New] for a process that must know whether the cluster calls the webhook
+// service, see [State.AdmissionInPlace].
 func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s, err := New(config, settings, namespace)
 	if err != nil {
@@ -134,10 +135,10 @@ func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, names
 	}
 	s.webhooks = FollowWebhooks(s.known.Typed, namespace)
 	if !*settings.Authorization.Grants.Enabled && !*settings.Admission.Quota.Enabled {
-		s.deciding = nil // for a cluster without the project's kinds
+		s.deciding = nil // such a cluster needs none of the project's kinds
 	}
 	if *settings.Admission.Quota.Enabled {
-		// Whose each is, for tenants that read their own: the rest is the admission half's.
+		// Tenants read their own quotas. The webhook service enforces them.
 		s.view.quotas = s.known.QuotaStore
 		s.synced["tenantquotas"] = s.known.QuotaStore.HasSynced
 		s.runQuotas = func(ctx context.Context, _ *stack.Stack) { s.known.QuotaStore.Run(ctx) }
@@ -145,9 +146,9 @@ func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, names
 	return s, nil
 }
 
-// AdmissionInPlace returns why objects that are written now may bear labels that are not
-// theirs, nil where they may not: every write is shown to the webhook service, and none passes
-// that it does not answer.
+// AdmissionInPlace returns why objects that are written now may have wrong labels. It returns nil
+// if the cluster sends every write to the webhook service and rejects writes that the service does
+// not answer.
 func (s *State) AdmissionInPlace() error {
 	if s.webhooks == nil {
 		return errNotSynced
@@ -155,19 +156,19 @@ func (s *State) AdmissionInPlace() error {
 	return s.webhooks.Check()
 }
 
-// LabelsHold reports whether labels of the cluster are to be believed: admission is in place, and
-// was when what the controller says was swept.
+// LabelsHold reports whether the labels in the cluster can be trusted. Admission must be in place
+// now, and must have been in place during the backfill.
 func (s *State) LabelsHold() bool {
 	if s.AdmissionInPlace() != nil {
 		return false
 	}
 	now, _ := s.webhooks.Version()
 	swept := s.swept.version()
-	return now.Follows(swept) || swept.Follows(now) // of two caches one may be ahead
+	return now.Follows(swept) || swept.Follows(now) // either of the two caches may be newer
 }
 
-// NewForWebhooks is [New] for a service that answers a server's webhooks, admission's too, and
-// registers the metrics of what it follows.
+// NewForWebhooks is [New] for a service that answers a server's webhook requests, including
+// admission. It registers metrics.
 func NewForWebhooks(
 	config *rest.Config, settings *configv1alpha1.Settings, namespace string, register func(metrics.Registerable) error,
 ) (*State, error) {
@@ -223,23 +224,23 @@ func NewForWebhooks(
 	return s, nil
 }
 
-// WithoutReservations lets admission look at quotas and charge nothing: where whoever reaches
-// the service may ask it, what was asked must leave nothing behind. What is there is counted
-// as it is observed, so that requests at the same time may exceed a quota together. Before a
-// stack is built of the state.
+// WithoutReservations makes admission check quotas without charging them. It is for a service that
+// does not authenticate its clients, because their reviews must not change anything. Use is counted
+// only when it is observed, so concurrent requests may exceed a quota together. Call it before a
+// stack is built from the state.
 func (s *State) WithoutReservations() {
 	if s.view.quotas != nil {
 		s.view.quotas = observed{s.view.quotas}
 	}
 }
 
-// protobuf lets the typed client save what JSON costs.
+// protobuf makes the typed client use protobuf, which is cheaper than JSON.
 func protobuf(config *rest.Config) *rest.Config {
 	config.ContentType = runtime.ContentTypeProtobuf
 	return config
 }
 
-// once asks until the answer is yes.
+// once calls synced until it returns true.
 func once(synced func() bool) func() bool {
 	var done atomic.Bool
 	return func() bool {
@@ -250,15 +251,16 @@ func once(synced func() bool) func() bool {
 	}
 }
 
-// noOpinion stands for an evaluator that kube-apiserver asks itself.
+// noOpinion is the placeholder for an evaluator that kube-apiserver calls itself.
 func noOpinion() authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", nil
 	})
 }
 
-// grantors asks kube-apiserver, who knows all its authorizers, the service among them. What it says
-// is not remembered: who lost a right cannot give it.
+// grantors returns an authorizer that sends SubjectAccessReviews to kube-apiserver, which calls all
+// its authorizers, including the service. Decisions are not cached, so that a grantor cannot give a
+// right that it has lost.
 func grantors(client authorizationclient.AuthorizationV1Interface) (authorizer.Authorizer, error) {
 	return authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client,
@@ -268,7 +270,7 @@ func grantors(client authorizationclient.AuthorizationV1Interface) (authorizer.A
 	}.New()
 }
 
-// slim drops what is not looked at, of objects there are many of.
+// slim drops unused fields of objects that exist in large numbers.
 func slim(obj any) (any, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -294,8 +296,8 @@ func slim(obj any) (any, error) {
 	return obj, nil
 }
 
-// Run follows the cluster until ctx ends, for the stack that was built of it. It MUST be called
-// before the stack is asked anything.
+// Run follows the cluster until ctx ends, for the stack that was built from the state. It MUST be
+// called before the stack is used.
 func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	if err := s.known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return err
@@ -329,14 +331,16 @@ func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	return nil
 }
 
-// StartUsage writes what tenants use to their TenantUsages and as records, see [stack.Stack.StartUsage].
+// StartUsage writes the use of tenants to their TenantUsages and as records, see
+// [stack.Stack.StartUsage].
 func (s *State) StartUsage(ctx context.Context, stack *stack.Stack) *usage.Running {
 	return stack.StartUsage(ctx, usage.Webhook, s.known.Dynamic)
 }
 
 var errNotSynced = errors.New("the initial list is not complete")
 
-// OwnerOf returns the name of the tenant that owns a namespace, or "" if the cache does not know it.
+// OwnerOf returns the name of the tenant that owns a namespace, or "" if the cache does not know
+// it.
 func (s *State) OwnerOf(namespace string) string {
 	ns, err := s.known.NamespaceLister.Get(namespace)
 	if err != nil {
@@ -355,7 +359,7 @@ func (s *State) FollowNamespaces(handler cache.ResourceEventHandler) error {
 	return s.known.FollowNamespaces(handler)
 }
 
-// ask asks kube-apiserver, and the storage behind it, for the namespace of the service.
+// ask reads the namespace of the service from kube-apiserver and its storage.
 func (s *State) ask(ctx context.Context) error {
 	_, err := s.known.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -16,26 +16,26 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// SweptName is the name of the ConfigMap in which the controller says which resources are swept, in
-// the namespace of the service.
+// SweptName is the name of the ConfigMap in which the controller publishes the progress of the
+// backfill. It is in the namespace of the service.
 const SweptName = "kubetenant-swept"
 
-// SweptKey holds, as JSON, the resources (resource.group) that are swept and the tenants of
-// each that still lack labels.
+// SweptKey is the key of the completed resources (resource.group). The value is JSON and contains,
+// for each resource, the tenants whose objects still lack labels.
 const SweptKey = "swept.json"
 
-// WebhooksAnnotation specifies the version of the webhooks with which the resources in the ConfigMap
-// were labelled, as [WebhooksVersion.String] writes it.
+// WebhooksAnnotation specifies the version of the webhooks with which the resources in the
+// ConfigMap were labeled, as [WebhooksVersion.String] writes it.
 const WebhooksAnnotation = "kubetenant.dev/webhooks"
 
-// PolicyAnnotation specifies the version of the policy that allowed only the controller to write the
-// ConfigMap. The next controller ignores a ConfigMap that was written under another version.
+// PolicyAnnotation specifies the version of the policy that allowed only the controller to write
+// the ConfigMap. The next controller ignores a ConfigMap that was written under another version.
 const PolicyAnnotation = "kubetenant.dev/policy"
 
-// PolicyName is the name of the policy of the service's namespace, and of its binding.
+// PolicyName is the name of the policy of the service's namespace and of its binding.
 const PolicyName = "service.kubetenant.dev"
 
-// sweptFile is what that ConfigMap says. Nothing is swept where it says nothing.
+// sweptFile is the content of the ConfigMap. No resource is complete without a valid ConfigMap.
 type sweptFile struct {
 	informer cache.SharedIndexInformer
 
@@ -48,7 +48,7 @@ func followSwept(client kubernetes.Interface, namespace string) *sweptFile {
 	f := &sweptFile{
 		informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(SweptName)),
 	}
-	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails for a stopped informer only
+	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails only for a stopped informer
 		AddFunc:    f.read,
 		UpdateFunc: func(_, is any) { f.read(is) },
 		DeleteFunc: func(any) { f.set(nil, WebhooksVersion{}) },
@@ -71,7 +71,7 @@ func (f *sweptFile) read(obj any) {
 	f.set(lacking, ParseVersion(config.Annotations[WebhooksAnnotation]))
 }
 
-// ParseSwept reads what stands at [SweptKey]: nothing, where it is not understood.
+// ParseSwept parses the value of [SweptKey]. It returns nil if the text is invalid.
 func ParseSwept(text string) map[schema.GroupResource][]tenant.ID {
 	var said map[string][]string
 	if err := json.Unmarshal([]byte(text), &said); err != nil {
@@ -98,14 +98,14 @@ func (f *sweptFile) set(lacking map[string]map[tenant.ID]bool, with WebhooksVers
 	f.lacking, f.with = lacking, with
 }
 
-// version returns that of the webhooks with which was swept.
+// version returns the version of the webhooks during the backfill.
 func (f *sweptFile) version() WebhooksVersion {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.with
 }
 
-// done reports whether of a resource all objects of a tenant, and no others, carry its label.
+// done reports whether all objects of a tenant, and no others, have its label.
 func (f *sweptFile) done(resource schema.GroupResource, id tenant.ID) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

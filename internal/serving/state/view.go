@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// view is a cluster as a service uses it. A nil field is a part of the cluster that the service does
-// not use.
+// view is the cluster that a service uses. A nil field is a part of the cluster that the service
+// does not use.
 type view struct {
 	*cluster.Cluster
 

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// probeEvery is how often kube-apiserver is asked whether it still answers, and probeTimeout
-	// bounds one such request: an answer tells of the time at which it was asked for.
+	// probeEvery is the interval of the requests that check that kube-apiserver responds, and
+	// probeTimeout limits each of them. A response proves that the data was current when the
+	// request was sent.
 	probeEvery   = 2 * time.Second
 	probeTimeout = 10 * time.Second
-	// lossNoticedWithin is how long a connection that says nothing is taken for a good one: the times
-	// of [HTTP2Timeouts] together.
+	// lossNoticedWithin is how long a lost connection can stay unnoticed. It is the sum of the
+	// times of [HTTP2Timeouts].
 	lossNoticedWithin = 5 * time.Second
 )
 
-// againAfter is how long a list or watch that failed waits before it is tried again.
-// client-go's reflectors wait for up to a minute (tools/cache/reflector.go, v0.37.1), which is
-// too long to know nothing.
+// againAfter is the backoff for failed lists and watches. The reflectors of client-go wait for up
+// to a minute (tools/cache/reflector.go, v0.37.1), which is too long without data.
 func againAfter() wait.Backoff {
 	return wait.Backoff{
 		Duration: 100 * time.Millisecond,
@@ -52,18 +52,17 @@ var (
 	errNotServed = errors.New("the server does not serve this kind: its CustomResourceDefinition is missing")
 )
 
-// watches notes whether what is followed of the cluster is what it is now: whether
-// kube-apiserver answers on the connection of the watches, and whether each of them stands. An
-// event proves nothing here: a quiet cluster sends none, and bookmarks come once a minute.
-// Safe for concurrent use.
+// watches records whether the data about the cluster is current: whether kube-apiserver responds on
+// the connection of the watches, and whether each watch is established. Events are no evidence,
+// because a quiet cluster sends none and bookmarks come once a minute. Safe for concurrent use.
 type watches struct {
 	now func() time.Time
 
 	mu       sync.Mutex
 	answered time.Time
-	open     map[string]int       // watches that stand, by key
-	broken   map[string]time.Time // since when none of a key does
-	why      map[string]error     // and why it could not be established again
+	open     map[string]int       // number of established watches by key
+	broken   map[string]time.Time // since when a key has no established watch
+	why      map[string]error     // why it could not be established again
 }
 
 func newWatches(now func() time.Time) *watches {
@@ -79,8 +78,8 @@ func newWatches(now func() time.Time) *watches {
 // kinds is the path prefix of the project's kinds.
 const kinds = "/apis/" + v1alpha1.GroupVersion + "/"
 
-// ownKind returns the resource of the project that a watch of a key follows, or
-// "" for another resource.
+// ownKind returns the project's resource that the watch of a key follows, or "" for any other
+// resource.
 func ownKind(key string) string {
 	path, _, _ := strings.Cut(key, "?")
 	resource, is := strings.CutPrefix(path, kinds)
@@ -90,8 +89,8 @@ func ownKind(key string) string {
 	return resource
 }
 
-// check returns why what is known may be older than a time; nil where it is not. It ignores the
-// watches of kinds that are not served if spare returns true for their resource.
+// check returns why the data may be older than a time, or nil if it is not. It ignores watches of
+// kinds that are not served if spare returns true for their resource.
 func (w *watches) check(after time.Duration, spare func(resource string) bool) error {
 	now := w.now()
 	w.mu.Lock()
@@ -110,8 +109,8 @@ func (w *watches) check(after time.Duration, spare func(resource string) bool) e
 	return nil
 }
 
-// probe asks kube-apiserver by ask, again and again until ctx ends, and notes when it answered. ask
-// MUST use the connection of the watches.
+// probe calls the function ask repeatedly until ctx ends, and records when kube-apiserver
+// responded. The function MUST use the connection of the watches.
 func (w *watches) probe(ctx context.Context, ask func(context.Context) error) {
 	one := func() {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -127,10 +126,10 @@ func (w *watches) probe(ctx context.Context, ask func(context.Context) error) {
 			w.answered = asked
 		}
 	}
-	wait.UntilWithContext(ctx, func(context.Context) { go one() }, probeEvery) // a slow answer keeps the next from nothing
+	wait.UntilWithContext(ctx, func(context.Context) { go one() }, probeEvery) // a slow response delays no other
 }
 
-// established notes that a watch stands.
+// established records that a watch is established.
 func (w *watches) established(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +138,7 @@ func (w *watches) established(key string) {
 	delete(w.why, key)
 }
 
-// ended notes that a watch stands no more, since a time.
+// ended records that a watch ended at a time.
 func (w *watches) ended(key string, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +149,7 @@ func (w *watches) ended(key string, since time.Time) {
 	w.broken[key], w.why[key] = since, errNotEstablished
 }
 
-// failed notes that a watch could not be established, and reports whether that is news.
+// failed records that a watch could not be established. It reports whether the failure is new.
 func (w *watches) failed(key string, err error) bool {
 	now := w.now()
 	w.mu.Lock()
@@ -166,8 +165,8 @@ func (w *watches) failed(key string, err error) bool {
 	return news
 }
 
-// wrap is a client's transport that notes its watches, and tries lists and watches of reflectors
-// again that fail: those alone name a resource version.
+// wrap returns a transport that records the client's watches. It retries failed lists and watches
+// of reflectors, which are the only requests with a resource version.
 func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		query := r.URL.Query()
@@ -183,7 +182,7 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 		for {
 			resp, err := next.RoundTrip(r)
 			if err == nil && resp.StatusCode == http.StatusNotFound && ownKind(key) != "" {
-				// The reflector would wait up to a minute before it lists again.
+				// The reflector would wait for up to a minute before it lists again.
 				_ = resp.Body.Close()
 				resp, err = nil, errNotServed
 			}
@@ -202,8 +201,7 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// noteAnswer notes a watch that is established. The error says why the
-// request is to be tried again.
+// noteAnswer records an established watch. The error is the reason to retry the request.
 func (w *watches) noteAnswer(key string, watch, streamed bool, resp *http.Response, err error) error {
 	switch {
 	case err != nil:
@@ -212,8 +210,8 @@ func (w *watches) noteAnswer(key string, watch, streamed bool, resp *http.Respon
 		resp.StatusCode >= http.StatusInternalServerError && resp.StatusCode != http.StatusGatewayTimeout:
 		err = errors.New(resp.Status)
 	case resp.StatusCode != http.StatusOK:
-		// The reflector begins anew, with another token, or without the resource version that is gone
-		// (410) or yet to come (504).
+		// The reflector starts again, with another token, or without the resource version that has
+		// expired (410) or is too new (504).
 		w.failed(key, errors.New(resp.Status))
 		return nil
 	case !watch:
@@ -227,7 +225,7 @@ func (w *watches) noteAnswer(key string, watch, streamed bool, resp *http.Respon
 		resp.Body = &noting{ReadCloser: resp.Body, ended: func(since time.Time) { w.ended(key, since) }, now: w.now}
 		return nil
 	}
-	_ = resp.Body.Close() // what it says is known
+	_ = resp.Body.Close() // the status was already recorded
 	return err
 }
 
@@ -235,7 +233,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// noting tells when a watch ends: one whose connection was lost ended before that was noticed.
+// noting reports the end of a watch. A lost connection ended before the loss was noticed.
 type noting struct {
 	io.ReadCloser
 	now   func() time.Time

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// following is a client whose server answers as a test says.
+// following is a client whose server returns the responses of a test.
 type following struct {
 	*watches
 	http.RoundTripper
@@ -59,8 +59,8 @@ func (f *following) get(ctx context.Context, t *testing.T, url string) (*http.Re
 
 const watchURL = "https://server/api/v1/namespaces?watch=true&resourceVersion=1"
 
-// TestWatches: what is known is as old as the last answer to a probe, and as the end of a watch
-// that does not stand again.
+// TestWatches checks the age of the data. It is the age of the last response to a probe, or the
+// time since a watch ended that is not established again.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := follow()
@@ -72,7 +72,7 @@ func TestWatches(t *testing.T) {
 			if answers.Load() {
 				return nil
 			}
-			<-ctx.Done() // a connection that says nothing
+			<-ctx.Done() // a connection without data
 			return ctx.Err()
 		})
 		stale := func(when, want string) {
@@ -125,8 +125,8 @@ func TestWatches(t *testing.T) {
 	})
 }
 
-// TestTryAgain: lists and watches that fail are tried again every few seconds at most, for as long
-// as it takes; everything else is the caller's.
+// TestTryAgain checks that failed lists and watches are retried every few seconds, without a limit.
+// Other failed requests are not retried.
 func TestTryAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {

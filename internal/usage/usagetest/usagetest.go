@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usagetest has a fake server for tests of TenantUsages.
+// Package usagetest provides a fake server for tests of TenantUsages.
 package usagetest
 
 import (
@@ -25,15 +25,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Server has Tenants and TenantUsages. It supports server-side apply of TenantUsages as far as the project
-// uses it. It checks that objects are valid according to their definition.
+// Server contains Tenants and TenantUsages. It supports server-side apply of TenantUsages as far as
+// the project uses it. It checks that objects are valid according to their definition.
 type Server struct {
 	*dynamicfake.FakeDynamicClient
 	tb testing.TB
 
 	mu     sync.Mutex
 	made   int
-	owned  map[string][]string // names of fields by the name of the object and the manager
+	owned  map[string][]string // names of fields by the names of the object and the manager
 	writes int
 	fail   error
 }
@@ -187,7 +187,7 @@ func (s *Server) apply(action clienttesting.Action) (bool, runtime.Object, error
 	return true, u, s.Tracker().Create(Usages(), u, "")
 }
 
-// merge applies the fields of a manager, and removes those that it had and no longer has.
+// merge applies the fields of a manager and removes the fields that it no longer applies.
 func (s *Server) merge(is, patch *v1alpha1.TenantUsage, owner string) {
 	var owns []string
 	if patch.Tenant != "" {

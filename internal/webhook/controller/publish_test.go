@@ -36,7 +36,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// known is a cluster that is seen through a client, of which nothing is in a cache.
+// known returns a cluster of a client, with empty caches.
 func known(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	t.Helper()
 	objects := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
@@ -54,8 +54,8 @@ func known(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	return c
 }
 
-// published calls f when the ConfigMap is written, with what it would say,
-// and answers with f's error.
+// published calls f with the new content at each write of the ConfigMap. The write returns the
+// error of f.
 func published(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) error) {
 	t.Helper()
 	client.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -67,8 +67,8 @@ func published(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) e
 	})
 }
 
-// TestSweptText: what is swept is told with the tenants that still lack labels, once each and in
-// order, as the service reads it.
+// TestSweptText checks that the text contains the completed resources with the tenants that still
+// lack labels. The tenants are unique and sorted, and the service can parse the text.
 func TestSweptText(t *testing.T) {
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 	pods, jobs := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
@@ -91,8 +91,8 @@ func TestSweptText(t *testing.T) {
 	}
 }
 
-// TestPublishAgain: what could not be told is told again, with the webhooks that it
-// is about, until the end.
+// TestPublishAgain checks that a failed publication is retried until the end, with the version of
+// its webhooks.
 func TestPublishAgain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
 	defer cancel()
@@ -123,8 +123,8 @@ func TestPublishAgain(t *testing.T) {
 	}
 }
 
-// TestSweepResumes: what the leader before said holds for the same webhooks, and for no others;
-// what nobody said holds nothing.
+// TestSweepResumes checks that the result of the previous leader is valid for the same webhooks
+// only, and only if it was published.
 func TestSweepResumes(t *testing.T) {
 	mutating, validating := webhooks("1", "ca", admissionregistrationv1.Fail)
 	same := state.VersionOf(mutating, validating).String()
@@ -176,7 +176,7 @@ func TestSweepResumes(t *testing.T) {
 			cancel()
 			return nil
 		})
-		_ = sweep(ctx, known(t, client), "system") // that its caches never came is its error
+		_ = sweep(ctx, known(t, client), "system") // the error is that the caches did not sync
 		if want := c.want + " of " + same; said != want {
 			t.Errorf("%s: %s; want %s", name, said, want)
 		}
@@ -184,8 +184,8 @@ func TestSweepResumes(t *testing.T) {
 	}
 }
 
-// TestPutBack checks that the publisher writes the ConfigMap again within seconds after another
-// caller changed or deleted it, and does not write it otherwise.
+// TestPutBack checks that the publisher restores the ConfigMap within seconds after another client
+// changed or deleted it, and does not write it otherwise.
 func TestPutBack(t *testing.T) {
 	now := state.VersionOf(webhooks("1", "ca", admissionregistrationv1.Fail))
 	for name, spoil := range map[string]func(*corev1.ConfigMap) bool{
@@ -242,8 +242,8 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// TestNothingBeforeTheWebhooks: a sweep whose webhooks do not come ends without an error, and
-// neither reads nor tells what is swept.
+// TestNothingBeforeTheWebhooks checks that a backfill without webhooks ends without an error and
+// does not read or publish progress.
 func TestNothingBeforeTheWebhooks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -265,8 +265,8 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 
 func noSource() *configv1alpha1.Source { return nil }
 
-// TestTasksAskNothing: a process that does not lead has asked the server nothing, and lacks
-// nothing that it knows of.
+// TestTasksAskNothing checks that a process that does not lead sends no requests and reports no
+// missing labels.
 func TestTasksAskNothing(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s", r.Method, r.URL)
@@ -285,8 +285,8 @@ func TestTasksAskNothing(t *testing.T) {
 	}
 }
 
-// TestSweptAnew: where something may have been stored that the webhooks did not see, nothing that
-// was swept counts any more.
+// TestSweptAnew checks that all progress is discarded if objects may have been stored without the
+// webhooks.
 func TestSweptAnew(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	version := func(generation int64, ca string, kind admissionregistrationv1.FailurePolicyType) state.WebhooksVersion {
@@ -313,14 +313,14 @@ func TestSweptAnew(t *testing.T) {
 		if err != nil || text != c.want || p.with != c.now {
 			t.Errorf("%s: %s, %v; want %s", what, text, err, c.want)
 		}
-		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if it had been swept at once
+		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if the backfill had completed at once
 		if again, err := p.text(); err != nil || again != c.want {
 			t.Errorf("%s, again: %s, %v", what, again, err)
 		}
 		if c.want != "{}" || !c.there {
 			continue
 		}
-		// What was on its way is stored by then, and looked at.
+		// The writes that were in flight are stored by then.
 		p.settled = time.Now().Add(-time.Second)
 		if text, err := p.text(); err != nil || text != "{}" || !p.settled.IsZero() {
 			t.Errorf("%s, when all is stored: %s, %v", what, text, err)

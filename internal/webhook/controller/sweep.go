@@ -1,7 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller is what of the webhook shape one process at a time does with the cluster.
+// Package controller contains the tasks of the webhook deployment mode that one process at a time
+// runs.
 package controller
 
 import (
@@ -36,33 +37,38 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/label"
 )
 
-// publishEvery is how often what changed is told to the replicas of the service.
+// publishEvery is the interval at which changes are published to the replicas of the service.
 const publishEvery = time.Second
 
 const fieldManager = "kubetenant-controller"
 
-// Tasks are what the leader of a service in a namespace does with the cluster that config reaches:
-// Sweep labels what was stored without the webhooks and tells the service in its ConfigMap which
-// resources are done, as soon as the webhooks are in place; Quotas counts what the objects of
-// tenants use; Provision gives tenants' namespaces what their Tenants say, while Sweep runs, and
-// Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
-// CustomResourceDefinitions of the project that cannot be used, while Sweep runs. Projects follows the
-// projects of a Keystone while Provision runs. FlowSchemas maintains the FlowSchemas of tenants while
-// Provision runs. Stored measures the objects of tenants.
+// Tasks are the tasks of the leader of a service for the cluster of a config.
+//
+//   - Sweep labels the objects that were stored without the webhooks. After the webhooks are
+//     installed, it publishes the completed resources in the ConfigMap of the service.
+//   - Quotas records the use of the tenants' objects.
+//   - Provision provides tenants' namespaces with the objects that their Tenants specify. The
+//     backfill must be running.
+//   - Retire deletes the objects of tenants whose Tenants are deleted. Provision must be running.
+//   - Report reports CustomResourceDefinitions of the project that cannot be used. The
+//     backfill must be running.
+//   - Projects follows the projects of a Keystone. Provision must be running.
+//   - FlowSchemas maintains the FlowSchemas of tenants. Provision must be running.
+//   - Stored measures the objects of tenants.
 type Tasks struct {
 	Sweep, Quotas, Provision, Retire, Report, Projects, FlowSchemas, Stored leader.Task
-	// Definitions is a readiness check. It returns an error that names the definitions that the leader
-	// cannot use. It returns nil if this process does not lead.
+	// Definitions is a readiness check. It returns an error that names the definitions that the
+	// leader cannot use. It returns nil if this process does not lead.
 	Definitions func() error
-	// Metrics are those of Report, Provision, Projects, FlowSchemas and Stored.
+	// Metrics are the metrics of Report, Provision, Projects, FlowSchemas and Stored.
 	Metrics []metrics.Registerable
-	// Lacking returns of how many resources something is left to label.
+	// Lacking returns the number of resources with objects that still need a label.
 	Lacking func() int
 }
 
-// NewTasks returns the tasks. No tenant owns a namespace of system. published specifies the objects
-// that Publications may copy. followed returns the source whose projects the cluster follows, or nil. No
-// task sends a request before it runs.
+// NewTasks returns the tasks. The namespaces in system belong to the system tenant. published
+// specifies the objects that Publications may copy. followed returns the source whose projects the
+// cluster follows, or nil. No task sends a request before it runs.
 func NewTasks(
 	config *rest.Config, namespace string, system []string, published *configv1alpha1.PublicationRules,
 	followed func() *configv1alpha1.Source,
@@ -135,15 +141,15 @@ func definitionsError(definitions *cluster.CRDScopes) error {
 func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error {
 	webhooks := state.FollowWebhooks(known.Typed, namespace)
 	go webhooks.Run(ctx)
-	// What is stored before the webhooks stand would never be seen.
+	// Wait for the webhooks. Objects that are stored without them could be missed.
 	var now state.WebhooksVersion
 	if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(context.Context) (there bool, err error) {
 		now, there = webhooks.Version()
 		return there, nil
 	}); err != nil {
-		return nil // ended before they came
+		return nil // ctx ended before the webhooks were installed
 	}
-	// What the leader before said holds as long as the same webhooks have been there since.
+	// The result of the previous leader is still valid if the webhooks have not changed since.
 	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
 	p := &publisher{
 		client:    known.Typed,
@@ -153,40 +159,41 @@ func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error 
 		with:      now,
 	}
 	switch {
-	case err != nil: // nobody has said anything
+	case err != nil: // there is no earlier result
 	case !p.isGuarded(ctx, before):
-		// Another caller may have written it.
+		// Another client may have written it.
 	case now.Follows(state.ParseVersion(before.Annotations[state.WebhooksAnnotation])):
 		known.Sweep.Resume(state.ParseSwept(before.Data[state.SweptKey]))
 	default:
 		p.settled = time.Now().Add(inFlight)
 	}
-	both, ctx := errgroup.WithContext(ctx) // the end of one is the other's
+	both, ctx := errgroup.WithContext(ctx) // if one function ends, the other ends too
 	both.Go(func() error { return known.RunSweep(ctx) })
 	both.Go(func() error { return p.run(ctx) })
 	return both.Wait()
 }
 
-// publisher tells what is swept, and has all swept anew once something may have been stored that
-// the webhooks did not see.
+// publisher publishes the progress of the backfill. It restarts the backfill if objects may have
+// been stored without the webhooks.
 type publisher struct {
 	client    kubernetes.Interface
 	namespace string
 	sweep     *label.Sweep
 	webhooks  func() (state.WebhooksVersion, bool)
-	with      state.WebhooksVersion // with which was swept; the zero value while they are not there
-	// settled is when all is stored that the webhooks may not have seen; zero for now.
+	with      state.WebhooksVersion // the webhooks during the backfill, or zero if there are none
+	// settled is when all writes that the webhooks may have missed are stored. It is zero if none
+	// are in flight.
 	settled time.Time
 }
 
-// inFlight is longer than a write takes from admission until it is stored: webhooks may hold
-// it for half a minute each.
+// inFlight is an upper bound of the time between the admission of a write and its storage. Each
+// webhook can delay a write by 30 seconds.
 const inFlight = 90 * time.Second
 
-// confirmEvery is how often the publisher checks that the ConfigMap has the content that it wrote.
+// confirmEvery is the interval at which the publisher checks the content of the ConfigMap.
 const confirmEvery = 5 * time.Second
 
-// run publishes until ctx ends. It writes the ConfigMap again if another caller changed or deleted it.
+// run publishes until ctx ends. It restores the ConfigMap if another client changed or deleted it.
 func (p *publisher) run(ctx context.Context) error {
 	said := ""
 	confirmed := time.Now()
@@ -224,8 +231,8 @@ func (p *publisher) run(ctx context.Context) error {
 	}
 }
 
-// isChanged reports whether the ConfigMap does not have the content that the publisher wrote, or the
-// policy that guards it has changed. It reports false if the ConfigMap cannot be read.
+// isChanged reports whether the ConfigMap does not have the content that the publisher wrote, or
+// the policy that guards it has changed. It reports false if the ConfigMap cannot be read.
 func (p *publisher) isChanged(ctx context.Context, said string) bool {
 	is, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
 	switch {
@@ -241,8 +248,8 @@ func (p *publisher) isChanged(ctx context.Context, said string) bool {
 	return true
 }
 
-// isGuarded reports whether only a controller can have written the ConfigMap: the policy that is in
-// force was in force before.
+// isGuarded reports whether only a controller can have written the ConfigMap. This is the case if
+// the current policy was already in force when it was written.
 func (p *publisher) isGuarded(ctx context.Context, m *corev1.ConfigMap) bool {
 	guard := p.guard(ctx)
 	return guard != "" && m.Annotations[state.PolicyAnnotation] == guard
@@ -264,8 +271,7 @@ func (p *publisher) guard(ctx context.Context) string {
 	return fmt.Sprintf("%s %d %s %d", policy.UID, policy.Generation, binding.UID, binding.Generation)
 }
 
-// text returns what the service is to be told now. What is swept while the webhooks are not
-// there counts for nothing.
+// text returns the content to publish. Progress without the webhooks is discarded.
 func (p *publisher) text() (string, error) {
 	now, there := p.webhooks()
 	switch changed := there && !now.Follows(p.with) || !there && p.with != (state.WebhooksVersion{}); {
@@ -273,7 +279,7 @@ func (p *publisher) text() (string, error) {
 		p.sweep.Forget()
 		p.settled = time.Now().Add(inFlight)
 	case there && !p.settled.IsZero() && !time.Now().Before(p.settled):
-		p.sweep.Forget() // and once more, with what was on its way
+		p.sweep.Forget() // again, for the writes that were in flight
 		p.settled = time.Time{}
 	}
 	if p.with = now; !there || !p.settled.IsZero() {
@@ -282,7 +288,7 @@ func (p *publisher) text() (string, error) {
 	return sweptText(p.sweep)
 }
 
-// sweptText is what the service reads.
+// sweptText returns the text that the service reads.
 func sweptText(sweep *label.Sweep) (string, error) {
 	said := map[string][]string{}
 	for resource, lacking := range sweep.Swept() {

@@ -33,9 +33,9 @@ func webhooks(
 		}
 }
 
-// TestVersionOfWebhooks: what a leader before swept holds for the same webhooks, whose authority
-// may be renewed; not for others of the same name, nor for ones that let through what they do not
-// see, or may have in between.
+// TestVersionOfWebhooks checks that the result of the previous leader is valid for the same
+// webhooks, even if their CA was renewed. It is not valid for other webhooks of the same name, or
+// for webhooks that ignore failures now or may have done so in between.
 func TestVersionOfWebhooks(t *testing.T) {
 	fail, ignore := admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	version := func(

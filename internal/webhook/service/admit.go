@@ -24,14 +24,14 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// admissionReview is an AdmissionReview as it comes, of which the objects are not read yet; v1
-// and v1beta1 look the same.
+// admissionReview is an AdmissionReview whose objects are not decoded yet. v1 and v1beta1 have the
+// same fields.
 type admissionReview struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *admissionRequest `json:"request"`
 }
 
-// admissionRequest is what is looked at of an AdmissionRequest.
+// admissionRequest contains the fields of an AdmissionRequest that the service uses.
 type admissionRequest struct {
 	UID         types.UID                   `json:"uid"`
 	Kind        metav1.GroupVersionKind     `json:"kind"`
@@ -39,7 +39,7 @@ type admissionRequest struct {
 	SubResource string                      `json:"subResource"`
 	Name        string                      `json:"name"`
 	Namespace   string                      `json:"namespace"`
-	Options     metav1.UpdateOptions        `json:"options"` // of an update
+	Options     metav1.UpdateOptions        `json:"options"` // set for updates only
 	Operation   admission.Operation         `json:"operation"`
 	UserInfo    authenticationv1.UserInfo   `json:"userInfo"`
 	Object      jsontext.Value              `json:"object"`
@@ -53,16 +53,16 @@ type admissionAnswer struct {
 }
 
 func (a *admissionAnswer) encode() ([]byte, error) {
-	return json.Marshal(a) // of Kubernetes' types, whose tags are those of encoding/json
+	return json.Marshal(a) // Kubernetes types have tags for encoding/json
 }
 
-// operations are those that kube-apiserver asks about.
+// operations returns the operations that kube-apiserver sends.
 func operations() []admission.Operation {
 	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
 }
 
-// readAdmission decodes an AdmissionReview. done is called when its objects
-// are not needed any more.
+// readAdmission decodes an AdmissionReview. The caller must call done when it no longer needs the
+// objects.
 func readAdmission(
 	ctx context.Context, body []byte, objects *objects,
 ) (in *admissionReview, a admission.Attributes, done func(), err error) {
@@ -93,8 +93,8 @@ func readAdmission(
 		schema.GroupVersionResource(r.Resource), r.SubResource, r.Operation, optionsOf(r), dryRun, u), done, nil
 }
 
-// optionsOf returns the options of an update, by which plugins know who shows warnings to people;
-// of the rest they ask nothing.
+// optionsOf returns the options of an update. Plugins use them to decide whether to send warnings.
+// They use no options of other operations.
 func optionsOf(r *admissionRequest) runtime.Object {
 	if r.Operation != admission.Update {
 		return nil
@@ -102,13 +102,13 @@ func optionsOf(r *admissionRequest) runtime.Object {
 	return &r.Options
 }
 
-// conversions returns what plugins convert objects with: nothing, since they get them in the
-// version that was written.
+// conversions returns an empty set of conversions, because plugins get objects in the version of
+// the request.
 func conversions() admission.ObjectInterfaces {
 	return admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
 }
 
-// mutate answers an AdmissionReview with what the plugins change.
+// mutate answers an AdmissionReview with the changes of the plugins.
 func mutate(plugins []stack.Plugin, objects *objects) answerer {
 	none, shapes := conversions(), &shapes{}
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -143,7 +143,7 @@ func mutate(plugins []stack.Plugin, objects *objects) answerer {
 	}
 }
 
-// validate answers an AdmissionReview by what the plugins refuse.
+// validate answers an AdmissionReview with the rejection of a plugin, if any.
 func validate(plugins []stack.Plugin, objects *objects) answerer {
 	none := conversions()
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -168,13 +168,13 @@ func validate(plugins []stack.Plugin, objects *objects) answerer {
 	}
 }
 
-// warnings are those of an answer.
+// warnings records warnings in a response.
 type warnings admissionv1.AdmissionResponse
 
 // AddWarning implements [warning.Recorder].
 func (w *warnings) AddWarning(_, text string) { w.Warnings = append(w.Warnings, text) }
 
-// refuse answers with the status of err.
+// refuse rejects the request with the status of err.
 func refuse(out *admissionv1.AdmissionResponse, err error) {
 	status := apierrors.NewForbidden(schema.GroupResource{}, "", err)
 	var own apierrors.APIStatus

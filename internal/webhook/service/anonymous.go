@@ -17,24 +17,26 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// Anonymous says who may ask a service that authenticates nobody: kube-apiservers that show no
-// certificate. It answers reviews of admission alone (see [state.State.WithoutReservations]), and
-// keeps room for nobody who has not sent a whole review.
+// Anonymous configures a service that does not authenticate its clients, for kube-apiservers that
+// present no certificate. The service only answers AdmissionReviews (see
+// [state.State.WithoutReservations]). It reserves no place for a client that has not sent a whole
+// review.
 type Anonymous struct {
-	// From are the addresses that reviews come from: others are answered as if nothing
-	// were there. Empty for all.
+	// From contains the networks of the clients. Other clients get 404. If empty, all clients are
+	// accepted.
 	From []net.IPNet
 }
 
-// arrivalTime is how long the body of a review may take to arrive of who is not known.
+// arrivalTime limits how long the body of a review from an unauthenticated client may take to
+// arrive.
 const arrivalTime = 3 * time.Second
 
-// admits reports whether an address is one that reviews come from.
+// admits reports whether reviews from an address are accepted.
 func (a *Anonymous) admits(from netip.Addr) bool {
 	return len(a.From) == 0 || slices.ContainsFunc(a.From, func(n net.IPNet) bool { return n.Contains(from.AsSlice()) })
 }
 
-// addressOf returns where a request comes from, the zero address where that is not known.
+// addressOf returns the address of the client of a request, or the zero address if it is unknown.
 func addressOf(r *http.Request) netip.Addr {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -44,10 +46,10 @@ func addressOf(r *http.Request) netip.Addr {
 }
 
 // senders limits the clients of a service that authenticates no client. The requests of one address
-// have at most half of the places and of the memory for bodies that are still being read. In that half,
-// the tenants that the bodies name take turns. A client can forge a body, but it does not get the turns
-// of another address. A client that sends slowly keeps no other client out. Clients at several
-// addresses can make the others wait, for arrivalTime at a time. Safe for concurrent use.
+// have at most half of the places and of the memory for bodies that are still being read. In that
+// half, the tenants that the bodies name take turns. A client can forge a body, but it does not get
+// the turns of another address. A client that sends slowly keeps no other client out. Clients at
+// several addresses can make the others wait, for arrivalTime at a time. Safe for concurrent use.
 type senders struct {
 	places, queued int
 	most           int64
@@ -56,7 +58,7 @@ type senders struct {
 	from           map[netip.Addr]*sender
 }
 
-// sender is the requests of one address.
+// sender queues the requests of one address.
 type sender struct {
 	*turns.Queue
 	open int
@@ -72,12 +74,12 @@ func newSenders(places, queued int, most int64) *senders {
 	}
 }
 
-// enter waits for a place for a request, and for the memory for its body. It returns the function that
-// releases both.
+// enter waits for a place for a request, and for the memory for its body. It returns the function
+// that releases both.
 func (s *senders) enter(
 	ctx context.Context, from netip.Addr, size int64, whose func() turns.Flow,
 ) (leave func(), err error) {
-	size = min(size, s.most/2) // one alone always fits
+	size = min(size, s.most/2) // so that a single request always fits
 	of := s.open(from)
 	left, err := of.Enter(ctx, size, whose)
 	if err != nil {
@@ -120,8 +122,8 @@ func (s *senders) close(from netip.Addr, of *sender) {
 	}
 }
 
-// admit waits for the turn of a request among those of its address, and reads the rest of its body. It
-// returns the function that releases the place. If ok is false, it has answered the request.
+// admit waits for the turn of a request among those of its address, and reads the rest of its body.
+// It returns the function that releases the place. If ok is false, it has answered the request.
 func (s *senders) admit(
 	ctx context.Context, w http.ResponseWriter, r *http.Request, body *content, whose func() turns.Flow,
 ) (leave func(), ok bool) {
@@ -139,7 +141,7 @@ func (s *senders) admit(
 		return leave, true
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(arrivalTime)) // of its own connections a server can
+	_ = control.SetReadDeadline(time.Now().Add(arrivalTime)) // servers support this on their connections
 	whole, ok := readRest(w, r, body)
 	if !ok {
 		leave()
@@ -150,7 +152,7 @@ func (s *senders) admit(
 	return leave, true
 }
 
-// fromKnown answers requests of the addresses that reviews come from alone.
+// fromKnown rejects requests from addresses that are not accepted.
 func (a *Anonymous) fromKnown(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.admits(addressOf(r)) {

@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// kubeAPIServer and pod are addresses of this machine from which requests come.
+// kubeAPIServer and pod are loopback addresses of clients.
 const kubeAPIServer, pod = "127.0.0.1", "127.0.0.2"
 
 // dialFrom connects to a server from an address.
@@ -43,7 +43,8 @@ func postFrom(t *testing.T, address string, server *httptest.Server, path, body 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without it, a server that rejects the request can close the connection while the client writes the body.
+	// Without it, a server that rejects the request can close the connection while the client
+	// writes the body.
 	r.Header.Set("Expect", "100-continue")
 	resp, err := client.Do(r)
 	if err != nil {
@@ -53,8 +54,8 @@ func postFrom(t *testing.T, address string, server *httptest.Server, path, body 
 	return resp.StatusCode
 }
 
-// TestAnonymousSenders: where nobody shows who he is, reviews of admission alone are answered, to
-// the networks that they come from.
+// TestAnonymousSenders checks that a service that does not authenticate its clients only answers
+// AdmissionReviews, and only from the configured networks.
 func TestAnonymousSenders(t *testing.T) {
 	w := newWorld(t)
 	_, network, err := net.ParseCIDR(kubeAPIServer + "/32")
@@ -85,13 +86,14 @@ func TestAnonymousSenders(t *testing.T) {
 	}
 }
 
-// TestAnonymousBodies: who announces reviews and does not send them keeps no room that others need.
+// TestAnonymousBodies checks that clients that announce reviews but do not send them do not block
+// other clients.
 func TestAnonymousBodies(t *testing.T) {
 	w := newWorld(t)
 	w.Anonymous = &service.Anonymous{}
 	server := httptest.NewServer(w.handler(t))
 	t.Cleanup(server.Close)
-	for range 300 { // as many as may be in memory, and more
+	for range 300 { // more than fit into memory
 		conn := dialFrom(t, pod, server)
 		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
 			service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
@@ -110,7 +112,7 @@ func TestAnonymousBodies(t *testing.T) {
 			t.Errorf("a review of %d bytes: %d", len(body), got)
 		}
 	}
-	if err := slow.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil { // the server itself sets none
+	if err := slow.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil { // the test server sets no deadline
 		t.Fatal(err)
 	}
 	if resp, err := http.ReadResponse(bufio.NewReader(slow), nil); err != nil || resp.StatusCode != http.StatusBadRequest {

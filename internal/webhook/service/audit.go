@@ -36,7 +36,8 @@ type Audit struct {
 	Ready func() bool
 }
 
-// auditEvent has the fields of an Event of audit.k8s.io/v1 that records need. Others are not decoded.
+// auditEvent has the fields of an Event of audit.k8s.io/v1 that records need. Others are not
+// decoded.
 type auditEvent struct {
 	AuditID                  string                     `json:"auditID"`
 	Stage                    string                     `json:"stage"`
@@ -57,15 +58,18 @@ type auditStatus struct {
 }
 
 const (
-	// auditBytes bounds the body of a batch. The flags of kube-apiserver bound its batches below it.
+	// auditBytes bounds the body of a batch. The flags of kube-apiserver bound its batches below
+	// it.
 	auditBytes = 64 << 20
-	// auditPart bounds how many bytes of a body are decoded before its events are stored. One more event
-	// can follow. auditEvents bounds their number, and is the number of events in a batch of kube-apiserver.
+	// auditPart limits how many bytes of a body are decoded before its events are stored. One more
+	// event can follow. auditEvents limits their number. It is also the number of events in a batch
+	// of kube-apiserver.
 	auditPart   = 4 << 20
 	auditEvents = 400
 )
 
-// errStore is the answer to a batch that is not stored. kube-apiserver sends it again after a 500.
+// errStore is the error for a batch that is not stored. After a 500, kube-apiserver sends the batch
+// again.
 var errStore = errors.New("the events could not be stored: see the log of the service")
 
 // auditor answers the requests for [AuditPath].
@@ -74,8 +78,9 @@ type auditor struct {
 	seen *tenantaudit.Seen
 }
 
-// audit returns the handler of [AuditPath]. It answers after the events of a batch are on the disk, and omits
-// events that were stored in the last ten minutes. It does not hold a whole batch in memory.
+// audit returns the handler of [AuditPath]. It responds after the events of a batch are on the
+// disk, and omits events that were stored in the last ten minutes. It does not hold a whole batch
+// in memory.
 func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
 	by := &auditor{a, tenantaudit.NewSeen(nil)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,8 +106,8 @@ func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
 			_, _ = w.Write([]byte("{}")) // kube-apiserver reads only the status
 			return
 		}
-		if !errors.Is(err, errStore) { // the sink reports those
-			a.Sink.Refused(1) // the events of the batch can be lost, and their number is not known
+		if !errors.Is(err, errStore) { // the sink reports these
+			a.Sink.Refused(1) // the batch can be lost, and the number of its events is unknown
 		}
 		answerError(w, err)
 	})
@@ -142,7 +147,7 @@ func (a *auditor) store(ctx context.Context, body io.Reader, size int64) error {
 }
 
 func (a *auditor) storePart(ctx context.Context, events []*auditinternal.Event) error {
-	if !a.Ready() { // an event must not miss the stream of a tenant that is not known yet
+	if !a.Ready() { // otherwise, events of a tenant that is not known yet would miss its stream
 		return errStore
 	}
 	news := a.seen.New(events)
@@ -154,9 +159,9 @@ func (a *auditor) storePart(ctx context.Context, events []*auditinternal.Event) 
 	return nil
 }
 
-// eventList reads an EventList. It reads one event at a time, and skips the parts of it that records do not
-// need. It accepts texts and names that kube-apiserver writes for invalid requests, because the other events
-// of the list would be lost with them.
+// eventList reads an EventList one event at a time, and skips the fields that records do not need.
+// It accepts the strings and names that kube-apiserver writes for invalid requests. Otherwise, the
+// other events of the list would be lost.
 type eventList struct {
 	decoder *jsontext.Decoder
 	bad     int // events that cannot be decoded
@@ -243,7 +248,8 @@ func (l *eventList) end() error {
 	return err
 }
 
-// next returns the next event that can be decoded. The error is [io.EOF] at the end of a whole body.
+// next returns the next event that can be decoded. The error is [io.EOF] at the end of a whole
+// body.
 func (l *eventList) next() (*auditinternal.Event, error) {
 	d := l.decoder
 	for d.PeekKind() != ']' {

@@ -42,7 +42,7 @@ func auditing(t testing.TB) (h http.Handler, directory string, w *world) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = streams.Close() })
-	w.Limits.Timeout = time.Minute // on a busy machine too
+	w.Limits.Timeout = time.Minute // sufficient on a busy machine
 	records := tenantaudit.NewMetrics()
 	w.registry.MustRegister(records.Registerables()...)
 	resolver := w.Stack.AuditResolver()
@@ -148,7 +148,7 @@ func TestAudit(t *testing.T) {
 		auditEvent(uuid(3), "system:serviceaccount:b--web:robot", "", "get", "b--web"),
 		auditEvent(uuid(4), "forged", "no tenant!", "delete", "b--web"), // a forged user has no tenant
 		auditEvent(uuid(5), "", "", "delete", "b--web"))
-	for range 2 { // it is replayed
+	for range 2 { // the second request is a replay
 		if code := send(h, list); code != http.StatusOK {
 			t.Fatal(code)
 		}
@@ -165,7 +165,7 @@ func TestAudit(t *testing.T) {
 		t.Fatal(code)
 	}
 	expect("a", uuid(1), uuid(2), uuid(6))
-	// a caller of a tenant cannot hide a request behind the ID of another one
+	// A caller of a tenant cannot hide a request by reusing the ID of another request.
 	hidden := auditEvent(uuid(6), "alice", "a", "delete", "a--web")
 	unknown := auditEvent(uuid(7), "alice", "a", "get", "a--web")
 	unknown.Stage = "Unknown"
@@ -185,7 +185,7 @@ func TestAudit(t *testing.T) {
 	expect("a", uuid(1), uuid(2), uuid(6), uuid(6), uuid(7), uuid(8))
 }
 
-// failed returns how many records and batches of the system's stream failed.
+// failed returns how many records and batches of the system tenant's stream failed.
 func failed(t *testing.T, w *world) float64 {
 	t.Helper()
 	families, err := w.registry.Gather()
@@ -235,7 +235,7 @@ func TestAuditRefuses(t *testing.T) {
 			t.Errorf("%s: %d", name, code)
 		}
 	}
-	// 100 MB are refused, by their length alone if it is known
+	// A body of 100 MB is rejected, without reading it if its length is known.
 	connection := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
 	for _, length := range []int64{100 << 20, -1} {
 		spaces := io.LimitReader(repeated(" "), 100<<20)
@@ -255,14 +255,15 @@ func TestAuditRefuses(t *testing.T) {
 	}
 }
 
-// repeated returns a reader of a text without end.
+// repeated is a reader that repeats a text without end.
 type repeated string
 
 func (r repeated) Read(to []byte) (int, error) {
 	return copy(to, strings.Repeat(string(r), len(to)/len(r)+1)), nil
 }
 
-// TestAuditSkipsBadEvents: an event that cannot be decoded does not discard the other events of its batch.
+// TestAuditSkipsBadEvents checks that an event that cannot be decoded does not discard the other
+// events of its batch.
 func TestAuditSkipsBadEvents(t *testing.T) {
 	for name, bad := range map[string]string{
 		"a number":          `7`,
@@ -286,7 +287,8 @@ func TestAuditSkipsBadEvents(t *testing.T) {
 			}
 		})
 	}
-	// kube-apiserver writes two names as the same text if they are not UTF-8. Such a request is stored.
+	// kube-apiserver encodes different names that are not UTF-8 as the same text. Such a request is
+	// stored.
 	h, directory, w := auditing(t)
 	list := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
 	list = strings.Replace(list, `"extra":{`, `"extra":{"\ufffd":["1"],"\ufffd":["2"],"`+"\xff"+`":["3"],`, 1)
@@ -298,7 +300,8 @@ func TestAuditSkipsBadEvents(t *testing.T) {
 	}
 }
 
-// TestAuditOfLargeEvents: a caller cannot discard a batch with long texts. The memory does not grow with the batch.
+// TestAuditOfLargeEvents checks that a caller cannot discard a batch with long texts, and that the
+// memory does not grow with the batch.
 func TestAuditOfLargeEvents(t *testing.T) {
 	h, directory, w := auditing(t)
 	const megabyte = 1 << 20
@@ -336,7 +339,7 @@ func TestAuditOfLargeEvents(t *testing.T) {
 	}
 }
 
-// measuring measures the memory in use while it is read.
+// measuring measures the used memory during reads.
 type measuring struct {
 	io.Reader
 	read       int
@@ -360,7 +363,7 @@ func (m *measuring) measure() {
 	m.most = max(m.most, stats.HeapAlloc)
 }
 
-// TestAuditCallers: the path does not exist for clients without a verified certificate.
+// TestAuditCallers checks that the path does not exist for clients without a verified certificate.
 func TestAuditCallers(t *testing.T) {
 	h, directory, w := auditing(t)
 	good := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
@@ -386,7 +389,7 @@ func TestAuditCallers(t *testing.T) {
 	}
 }
 
-// TestAuditFails: a batch that is not on the disk is not acknowledged.
+// TestAuditFails checks that a batch that is not on the disk is not acknowledged.
 func TestAuditFails(t *testing.T) {
 	h, directory, _ := auditing(t)
 	good := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
@@ -447,7 +450,8 @@ func reporting(b *testing.B) func() {
 	}
 }
 
-// BenchmarkAudit sends batches as large as kube-apiserver's. Each is synced.
+// BenchmarkAudit sends batches of the size that kube-apiserver sends. Each batch is synced to the
+// disk.
 func BenchmarkAudit(b *testing.B) {
 	h, _, _ := auditing(b)
 	batches := make([]string, 0, 64)
@@ -457,7 +461,7 @@ func BenchmarkAudit(b *testing.B) {
 	defer reporting(b)()
 	for i := range b.N {
 		body := batches[i%len(batches)]
-		if round := i / len(batches); round > 0 { // not a replay
+		if round := i / len(batches); round > 0 { // so that the batch is not a replay
 			body = strings.ReplaceAll(body, "-0000-0000-0000-", fmt.Sprintf("-%04x-0000-0000-", round))
 		}
 		if code := send(h, body); code != http.StatusOK {
@@ -466,7 +470,7 @@ func BenchmarkAudit(b *testing.B) {
 	}
 }
 
-// BenchmarkAuditUpstream writes the same events with upstream's log backend, which syncs nothing.
+// BenchmarkAuditUpstream writes the same events with upstream's log backend, which does not sync.
 func BenchmarkAuditUpstream(b *testing.B) {
 	file, err := os.Create(filepath.Join(b.TempDir(), "audit.log"))
 	if err != nil {

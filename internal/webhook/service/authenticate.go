@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
-// tokenForm is that of TokenReviews.
+// tokenForm returns the form of TokenReviews.
 func tokenForm() *reviewForm[authenticationv1.TokenReviewSpec] {
 	return &reviewForm[authenticationv1.TokenReviewSpec]{
 		authenticationv1.GroupName, "TokenReview", tokenQuickly, `{"user":{}}`,
@@ -35,10 +35,10 @@ func tokenQuickly(q *quick, s *authenticationv1.TokenReviewSpec) bool {
 	})
 }
 
-// tokenAnswer is what kube-apiserver reads of the answer: a TokenReviewStatus.
+// tokenAnswer contains the fields of a TokenReviewStatus that kube-apiserver reads.
 type tokenAnswer struct {
 	metav1.TypeMeta
-	user      user.Info // nil where nobody is authenticated
+	user      user.Info // nil if the token is not authenticated
 	audiences []string
 	err       string
 }
@@ -57,8 +57,8 @@ func (a *tokenAnswer) encode() ([]byte, error) {
 	}), nil
 }
 
-// authenticate answers a TokenReview. What a source refuses and what no source knows both are not
-// authenticated; the error of a refusal holds no part of the token.
+// authenticate answers TokenReviews. A token is not authenticated if a source rejects it or if no
+// source claims it. The error of a rejection contains no part of the token.
 func authenticate(a authenticator.Request) answerer {
 	form := tokenForm()
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -67,15 +67,15 @@ func authenticate(a authenticator.Request) answerer {
 			return nil, err
 		}
 		out := &tokenAnswer{TypeMeta: in.TypeMeta}
-		if !bearer.IsWellFormed(in.Spec.Token) { // in the header, another token could begin it
+		if !bearer.IsWellFormed(in.Spec.Token) { // a header with such a token could be parsed as another token
 			return out, nil
 		}
 		asked := authenticator.Audiences(in.Spec.Audiences)
 		if len(asked) > 0 {
 			ctx = authenticator.WithAudiences(ctx, asked)
 		}
-		// As the server's own TokenReview does (k8s.io/kubernetes
-		// pkg/registry/authentication/tokenreview, v1.37.1): a request that holds nothing but the token.
+		// The request contains only the token, as in upstream's TokenReview (k8s.io/kubernetes
+		// pkg/registry/authentication/tokenreview, v1.37.1).
 		synthetic := (&http.Request{}).WithContext(ctx)
 		synthetic.Header = http.Header{"Authorization": {"Bearer " + in.Spec.Token}}
 		resp, ok, err := a.AuthenticateRequest(synthetic)

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
-// accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions: v1beta1 says
-// group where v1 says groups.
+// accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions. v1beta1 has the field
+// group instead of groups.
 type accessSpec struct {
 	Resource    *authorizationv1.ResourceAttributes    `json:"resourceAttributes"`
 	NonResource *authorizationv1.NonResourceAttributes `json:"nonResourceAttributes"`
@@ -31,7 +31,7 @@ type accessSpec struct {
 	UID         string                                 `json:"uid"`
 }
 
-// accessForm is that of SubjectAccessReviews.
+// accessForm returns the form of SubjectAccessReviews.
 func accessForm() *reviewForm[accessSpec] {
 	return &reviewForm[accessSpec]{authorizationv1.GroupName, "SubjectAccessReview", accessQuickly, `{"allowed":false}`}
 }
@@ -61,7 +61,7 @@ func accessQuickly(q *quick, s *accessSpec) bool {
 	})
 }
 
-// resourceQuickly recognises what asks without selectors.
+// resourceQuickly decodes resource attributes without selectors.
 func resourceQuickly(q *quick, r *authorizationv1.ResourceAttributes) bool {
 	return q.object(func(name []byte) bool {
 		switch string(name) {
@@ -84,7 +84,7 @@ func resourceQuickly(q *quick, r *authorizationv1.ResourceAttributes) bool {
 	})
 }
 
-// accessAnswer is what kube-apiserver reads of the answer.
+// accessAnswer contains the fields of the response that kube-apiserver reads.
 type accessAnswer struct {
 	metav1.TypeMeta `json:",inline"`
 	Status          authorizationv1.SubjectAccessReviewStatus `json:"status"`
@@ -101,11 +101,11 @@ func (a *accessAnswer) encode() ([]byte, error) {
 	}), nil
 }
 
-// errNoDecision stands in an answer for what went wrong, which is in the log.
+// errNoDecision replaces the error in a response. The log contains the error.
 const errNoDecision = "the authorizer failed: see the log of the service"
 
-// authorize answers a SubjectAccessReview: denied is final, no opinion leaves it to
-// kube-apiserver's next authorizer.
+// authorize answers SubjectAccessReviews. A denial is final. After no opinion, kube-apiserver calls
+// its next authorizer.
 func authorize(a authorizer.Authorizer) answerer {
 	form := accessForm()
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -133,7 +133,7 @@ func authorize(a authorizer.Authorizer) answerer {
 	}
 }
 
-// attributesOf returns what a review asks about.
+// attributesOf returns the attributes of the request in a review.
 func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 	u := &user.DefaultInfo{
 		Name:   spec.User,
@@ -168,9 +168,9 @@ func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 	return a, nil
 }
 
-// labelsOf returns the requirements that are understood. One that is not is left out, which asks
-// for more, as the API says (k8s.io/api authorization/v1, LabelSelectorAttributes, v0.37.1).
-// rawSelector is not looked at: kube-apiserver has parsed it.
+// labelsOf returns the requirements with known operators. Other requirements are ignored, which
+// widens the request, as the API specifies (k8s.io/api authorization/v1, LabelSelectorAttributes,
+// v0.37.1). rawSelector is ignored because kube-apiserver has parsed it.
 func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 	operators := map[metav1.LabelSelectorOperator]selection.Operator{
 		metav1.LabelSelectorOpIn:           selection.In,
@@ -188,7 +188,7 @@ func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 	return out
 }
 
-// fieldsOf is labelsOf for fields, of which kube-apiserver compares single values only.
+// fieldsOf is labelsOf for fields. kube-apiserver supports single values only.
 func fieldsOf(list []metav1.FieldSelectorRequirement) fields.Requirements {
 	operators := map[metav1.FieldSelectorOperator]selection.Operator{
 		metav1.FieldSelectorOpIn:    selection.Equals,

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// BenchmarkReviews answers each kind of review without a network.
+// BenchmarkReviews answers reviews of each kind without a network.
 func BenchmarkReviews(b *testing.B) {
 	w := newWorldWith(b, "")
 	h := w.handler(b)

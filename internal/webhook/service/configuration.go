@@ -36,7 +36,7 @@ func configure(check func(context.Context, map[string][]byte) ([]string, error))
 		}
 		var secret corev1.Secret
 		if err := json.Unmarshal(r.Object, &secret); err != nil {
-			return nil, errReview // its text could contain a credential
+			return nil, errReview // the error could contain a credential
 		}
 		problems, err := check(withUID(ctx, string(r.UID)), secret.Data)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestConfigure checks the answers about the Secret of the configuration. Reviews of other objects
-// are not answered.
+// TestConfigure checks the responses to reviews of the configuration Secret. Reviews of other
+// objects are rejected.
 func TestConfigure(t *testing.T) {
 	review := func(operation, kind, name, object string) string {
 		return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"` + operation +

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/loadtest"
 )
 
-// BenchmarkFairness measures the quiet tenant alone, next to a noisy tenant with 500 service accounts,
-// and the same without turns.
+// BenchmarkFairness measures a quiet tenant in three cases: alone, next to a noisy tenant with 500
+// service accounts, and next to that tenant without turns.
 func BenchmarkFairness(b *testing.B) {
 	byNamespace := func(namespace string) string { return namespace[:1] }
 	one := func(string) string { return "all" }

@@ -21,30 +21,30 @@ import (
 )
 
 const (
-	// headBytes of a body are read before the request waits: they tell whose it is. kube-apiserver
-	// writes the user before the object.
+	// headBytes is the size of the part of a body that is read before the request waits. This part
+	// contains the user, because kube-apiserver writes it before the object.
 	headBytes = 16 << 10
-	// expansion is how many times its body's size a request takes of memory: the body, its objects in
-	// Go's form and their copies (TestWebhookMemory).
+	// expansion is the memory of a request, as a multiple of its body's size. It covers the body,
+	// the decoded objects and their copies (TestWebhookMemory).
 	expansion = 24
 )
 
 // Limits bound the requests of one kind.
 type Limits struct {
-	// Concurrent requests, and Queued ones that wait for them, by turns of their
-	// tenants. More are answered 429.
+	// Concurrent limits the concurrent requests. Queued limits the requests that wait for them, in
+	// turns by tenant. Further requests get 429.
 	Concurrent, Queued int
-	// Timeout of a request, its time in the queue included.
+	// Timeout limits the duration of a request, including its time in the queue.
 	Timeout time.Duration
-	// BodyBytes bounds a body.
+	// BodyBytes limits the size of a body.
 	BodyBytes int64
-	// Memory bounds, in bytes, what all requests may take together. Each kind has a share;
-	// a request that may take more than that has the share alone, and one that may take
-	// more than all is refused.
+	// Memory limits, in bytes, the memory of all requests together. Each kind has a share. A
+	// request that may need more than the share runs alone in it. A request that may need more than
+	// Memory is rejected.
 	Memory int64
 }
 
-// busy says that there was no room in time.
+// busy responds that the request did not get its turn in time.
 func busy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, turns.ErrBusy.Error(), http.StatusTooManyRequests)
@@ -55,8 +55,8 @@ func onlyPost(w http.ResponseWriter) {
 	http.Error(w, "only POST is supported", http.StatusMethodNotAllowed)
 }
 
-// admitter lets requests of one kind in. Each kind has its own queue, so that requests that wait for a
-// slow identity provider do not delay decisions.
+// admitter admits requests of one kind. Each kind has its own queue, so that requests that wait for
+// a slow identity provider do not delay decisions.
 type admitter struct {
 	limits Limits
 	queue  *turns.Queue
@@ -65,7 +65,7 @@ type admitter struct {
 	flowOf  func(head []byte) turns.Flow
 }
 
-// limited returns a handler that answers the requests that the limits and the queue let in.
+// limited returns a handler that answers the requests that the limits and the queue admit.
 func limited(a *admitter, answer answerer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -75,7 +75,7 @@ func limited(a *admitter, answer answerer) http.Handler {
 		l := &a.limits
 		size := r.ContentLength
 		if size < 0 {
-			size = l.BodyBytes // kube-apiserver says how long it is
+			size = l.BodyBytes // kube-apiserver sends the length
 		}
 		if size > l.BodyBytes || r.ContentLength*expansion > l.Memory {
 			tooLarge(w)
@@ -113,11 +113,11 @@ func limited(a *admitter, answer answerer) http.Handler {
 // noTenant is the flow of users without a tenant. No tenant has this name.
 const noTenant = "(none)"
 
-// flowOf returns the flow of a review, by the part of its body that is present. It is the flow of the
-// user's tenant. An admission review whose user belongs to the system tenant is in the flow of the
-// tenant that owns the namespace, because a controller works for that tenant. All users
-// without a tenant are one flow, because a caller that impersonates can invent any number of names. The
-// flow decides only about turns.
+// flowOf returns the flow of a review, from the part of its body that was read. It is the flow of
+// the user's tenant. For a user of the system tenant, it is the flow of the tenant that owns the
+// namespace of an AdmissionReview. A controller works for that tenant. All users without a tenant
+// are one flow, because a caller that impersonates can invent any number of names. The flow only
+// determines turns.
 //
 // Security: an exempt flow is correct only if kube-apiserver wrote the body, see [forgeable].
 func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
@@ -144,8 +144,8 @@ func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	return turns.Flow{Name: name}
 }
 
-// isControlPlane reports whether kube-apiserver reserves a user name for the control plane. The name of
-// requests that are not authenticated is reserved too, and any client can send them.
+// isControlPlane reports whether kube-apiserver reserves a user name for the control plane. The
+// name of requests that are not authenticated is reserved too, and any client can send them.
 func isControlPlane(name string) bool {
 	return strings.HasPrefix(name, "system:") && !tenant.IsServiceAccountName(name) && name != user.Anonymous
 }
@@ -160,8 +160,8 @@ func forgeable(body []byte, ownerOf func(namespace string) string) turns.Flow {
 // reviewed is the user of a review, and the namespace of an admission review.
 type reviewed struct{ name, tenant, namespace string }
 
-// userOf returns the user of an AdmissionReview or a SubjectAccessReview. The end of the body may be
-// missing.
+// userOf returns the user of an AdmissionReview or a SubjectAccessReview. The end of the body may
+// be missing.
 func userOf(body []byte) (u reviewed) {
 	extra := "/extra/" + strings.ReplaceAll(tenant.ExtraKey, "/", "~1") + "/0"
 	d := jsontext.NewDecoder(bytes.NewReader(body))
@@ -173,7 +173,7 @@ func userOf(body []byte) (u reviewed) {
 		if token.Kind() != '"' {
 			continue
 		}
-		if kind, length := d.StackIndex(d.StackDepth()); kind == '{' && length%2 == 1 { // a name
+		if kind, length := d.StackIndex(d.StackDepth()); kind == '{' && length%2 == 1 { // the name of a member
 			if d.StackPointer() == "/request/object" {
 				return u
 			}

@@ -22,7 +22,7 @@ func ownerOf(namespace string) string {
 	return map[string]string{"acme--web": "acme", "kube-system": "system"}[namespace]
 }
 
-// TestFlow checks which flow a review belongs to, also if the end of its body is missing.
+// TestFlow checks the flow of a review, including reviews whose body is incomplete.
 func TestFlow(t *testing.T) {
 	system := func(user string) turns.Flow { return turns.FlowOf(tenant.System(), "user "+user) }
 	named := func(name string) turns.Flow { return turns.Flow{Name: name} }
@@ -40,7 +40,7 @@ func TestFlow(t *testing.T) {
 		`{"request":{"object":{"userInfo":{"username":"a"}},"userInfo":{"username":"b"}}}`: named(noTenant),
 		`{"request":{"username":`: named(noTenant),
 		`garbage`:                 named(noTenant),
-		// The system tenant's callers have a flow each.
+		// Each caller of the system tenant has its own flow.
 		`{"spec":{"user":"root",` + extra + `}}`: system("root"),
 		`{"spec":{"user":"system:node:n1"}}`:     system("system:node:n1"),
 		`{"spec":{"user":"` + account + `"}}`:    system(account),
@@ -51,13 +51,13 @@ func TestFlow(t *testing.T) {
 		`{"request":{"namespace":"acme--web","userInfo":{"username":"root",` + extra + `},"object":{`: named("acme"),
 		`{"request":{"namespace":"acme--web","userInfo":{"username":"system:serviceaccount:kube-system:a"},` +
 			`"object":{`: named("acme"),
-		// Any client can be anonymous, and a tenant's user remains in its own flow.
+		// Any client can be anonymous. A tenant's user remains in its own flow.
 		`{"spec":{"user":"system:anonymous"}}`: named(noTenant),
 		`{"request":{"namespace":"acme--web","userInfo":{"username":"system:anonymous"},` +
 			`"object":{`: named(noTenant),
 		`{"request":{"namespace":"acme--web","userInfo":{"username":"b",` +
 			`"extra":{"kubetenant.dev/tenant":["globex"]}},"object":{`: named("globex"),
-		// An object cannot name another namespace.
+		// An object cannot set the namespace of the review.
 		`{"request":{"userInfo":{"username":"root",` + extra +
 			`},"object":{"namespace":"acme--web"},"namespace":"acme--web"}}`: system("root"),
 	} {
@@ -70,17 +70,17 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// nothing is the answer of a test.
+// nothing is an empty response.
 type nothing struct{}
 
 func (nothing) encode() ([]byte, error) { return []byte("{}"), nil }
 
-// hall answers admission reviews that it holds until they are released.
+// hall answers admission reviews, but holds them until they are released.
 type hall struct {
 	t       *testing.T
 	handler http.Handler
 	mu      sync.Mutex
-	in      []string // the users of the requests that were let in
+	in      []string // the users of the admitted requests
 	release chan struct{}
 	codes   map[string]map[int]int
 }
@@ -116,7 +116,7 @@ func (h *hall) send(address, user, id string) {
 	synctest.Wait()
 }
 
-// next releases one request and returns the user of the request that is let in.
+// next releases one request and returns the user of the next admitted request.
 func (h *hall) next() string {
 	h.mu.Lock()
 	before := len(h.in)
@@ -138,9 +138,9 @@ func limitsOfTest() Limits {
 	}
 }
 
-// TestForgedSystem attacks a service that authenticates no client: a Pod sends reviews that name the
-// system tenant, and as many tenants as it likes. It gets neither the exemption nor the turns of the
-// tenants behind kube-apiserver, and it cannot fill the queue.
+// TestForgedSystem attacks a service that does not authenticate its clients. A Pod sends reviews
+// that name the system tenant and many other tenants. It gets neither the exemption nor the turns
+// of the tenants behind kube-apiserver, and it cannot fill the queue.
 func TestForgedSystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limitsOfTest()
@@ -177,8 +177,8 @@ func TestForgedSystem(t *testing.T) {
 	})
 }
 
-// TestSystemIsExempt checks that the control plane has its turn while tenants wait, and more than an
-// eighth of the places.
+// TestSystemIsExempt checks that requests of the control plane are admitted while tenants wait, and
+// that they can use more than an eighth of the places.
 func TestSystemIsExempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limitsOfTest()

@@ -21,16 +21,16 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// treeExpansion is how many times its text a tree of small maps takes of memory.
+// treeExpansion is the memory of a tree of small maps, as a multiple of its encoded size.
 const treeExpansion = 48
 
-// objects reads the objects of reviews for plugins: a kind of Kubernetes as its type, another one
-// as a [customObject], but for those whose content is looked at. It bounds the memory of the last,
-// which are trees of maps.
+// objects decodes the objects of reviews for plugins. An object of a built-in kind has its Go type.
+// Any other object is a [customObject], or a tree of maps if plugins read its content. The memory
+// of the trees is limited.
 type objects struct {
 	content func(schema.GroupKind) bool
-	share   int64 // of the memory, for trees
-	most    int64 // of a review, which may take more than the share alone
+	share   int64 // memory for trees, in bytes
+	most    int64 // limit of one review, which may use more than the share if it is alone
 	trees   *semaphore.Weighted
 }
 
@@ -38,8 +38,8 @@ func newObjects(content func(schema.GroupKind) bool, share, most int64) *objects
 	return &objects{content, share, most, semaphore.NewWeighted(share)}
 }
 
-// read returns the objects of a review, nil for one that is not there, and what is called when they
-// are not needed any more.
+// read returns the objects of a review, with nil for each missing object. The caller must call done
+// when it no longer needs the objects.
 func (o *objects) read(
 	ctx context.Context, kind schema.GroupVersionKind, raw ...[]byte,
 ) (out []runtime.Object, done func(), err error) {
@@ -48,7 +48,7 @@ func (o *objects) read(
 	if o.content(kind.GroupKind()) && !scheme.Scheme.Recognizes(kind) {
 		for i, text := range raw {
 			weight += int64(len(text)) * treeExpansion
-			if i == 0 { // of which plugins change a copy
+			if i == 0 { // plugins change a copy of it
 				weight += int64(len(text)) * treeExpansion
 			}
 		}
@@ -76,7 +76,7 @@ func (o *objects) read(
 	return out, done, nil
 }
 
-// readObject reads one object, nil where there is none.
+// readObject decodes one object. It returns nil if there is none.
 func readObject(raw []byte, read func([]byte) (runtime.Object, error)) (runtime.Object, error) {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		return nil, nil
@@ -87,7 +87,7 @@ func readObject(raw []byte, read func([]byte) (runtime.Object, error)) (runtime.
 	return read(raw)
 }
 
-// readTree reads an object as a tree of maps.
+// readTree decodes an object as a tree of maps.
 func readTree(raw []byte) (runtime.Object, error) {
 	out := &unstructured.Unstructured{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out.Object); err != nil || out.Object == nil {
@@ -96,7 +96,7 @@ func readTree(raw []byte) (runtime.Object, error) {
 	return out, nil
 }
 
-// readTyped reads an object as its type, a [customObject] where there is none.
+// readTyped decodes an object as its Go type, or as a [customObject] if there is none.
 func readTyped(kind schema.GroupVersionKind, raw []byte) (runtime.Object, error) {
 	out, err := scheme.Scheme.New(kind)
 	if err != nil {
@@ -108,19 +108,19 @@ func readTyped(kind schema.GroupVersionKind, raw []byte) (runtime.Object, error)
 	return out, nil
 }
 
-// errObject says that an object is not of the kind that its review names.
+// errObject reports that an object cannot be decoded as the kind in its review.
 var errObject = errors.New("cannot decode the object in the review")
 
-// customObject is an object of a kind that this program has no type for: its metadata, and the
-// rest as it came. Plugins may ask for that as they may of any unstructured object; most do not,
-// which saves a tree of maps.
+// customObject is an object of a kind without a Go type. It contains the decoded metadata and the
+// encoded rest. Plugins can read the rest as they do for any unstructured object. Most do not,
+// which avoids a tree of maps.
 type customObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	// Rest is everything else. That it is compared as it was written says of two objects that differ
-	// never that they are the same.
+	// Rest contains all other fields. Objects are compared by this text, so two objects that differ
+	// are never equal.
 	Rest jsontext.Value `json:",embed"`
-	// Content is what Rest says, once somebody has asked.
+	// Content is the decoded Rest. It is nil until it is first needed.
 	Content map[string]any `json:"-"`
 }
 
@@ -134,8 +134,8 @@ func (o *customObject) DeepCopyObject() runtime.Object {
 	return &customObject{o.TypeMeta, *o.DeepCopy(), o.Rest, runtime.DeepCopyJSON(o.Content)}
 }
 
-// UnstructuredContent implements [runtime.Unstructured]. It panics where the rest cannot be read,
-// which no plugin must take for an empty one.
+// UnstructuredContent implements [runtime.Unstructured]. It panics if the rest cannot be decoded,
+// so that no plugin treats it as empty.
 func (o *customObject) UnstructuredContent() map[string]any {
 	if o.Content == nil {
 		o.Content = map[string]any{}
@@ -153,7 +153,7 @@ func (o *customObject) UnstructuredContent() map[string]any {
 	return o.Content
 }
 
-// SetUnstructuredContent implements [runtime.Unstructured]. Nobody reads into such an object.
+// SetUnstructuredContent implements [runtime.Unstructured]. No code calls it.
 func (o *customObject) SetUnstructuredContent(map[string]any) { panic(errObject) }
 
 // NewEmptyInstance implements [runtime.Unstructured].

@@ -30,8 +30,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// TestEveryKind: what is read of an object of any of Kubernetes' kinds is what was written, as
-// kube-apiserver writes it, and no change of it is a patch of nothing.
+// TestEveryKind checks that objects of all built-in kinds decode to what kube-apiserver encoded,
+// and that no change to them results in an empty patch.
 func TestEveryKind(t *testing.T) {
 	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), serializer.NewCodecFactory(scheme.Scheme))
 	kinds := 0
@@ -77,8 +77,8 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// checkPatch changes what plugins change, and looks whether the patch makes of
-// the text what was changed.
+// checkPatch changes the fields that plugins change, and checks that the patch of the text results
+// in the changed object.
 func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object runtime.Object) {
 	t.Helper()
 	was := object.DeepCopyObject()
@@ -88,7 +88,7 @@ func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object 
 	}
 	labels := map[string]string{"kubetenant.dev/tenant": "acme"}
 	for key, value := range m.GetLabels() {
-		if len(labels) < 2 { // one goes
+		if len(labels) < 2 { // one label is removed
 			labels[key] = value + "/~"
 		}
 	}
@@ -124,7 +124,7 @@ func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object 
 	}
 }
 
-// TestPatch: a patch is as small as the change, and holds where what came lacks a parent.
+// TestPatch checks that a patch is as small as the change, and that it adds missing parents.
 func TestPatch(t *testing.T) {
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	for name, c := range map[string]struct {
@@ -182,8 +182,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestUnstructured: of other kinds the metadata is read, of those whose
-// content is looked at all of it.
+// TestUnstructured checks that only the metadata of other kinds is decoded, unless plugins read
+// their content.
 func TestUnstructured(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}
 	text := `{"apiVersion":"example.com/v1","kind":"Job","metadata":{"name":"j","labels":{"a":"b"}},` +
@@ -244,7 +244,7 @@ func TestUnstructured(t *testing.T) {
 		`"value":3}]`; err != nil || string(patch) != want {
 		t.Errorf("%s, %v; want %s", patch, err, want)
 	}
-	// Two that differ in something that nobody looked at are never the same.
+	// Objects that differ in a field that is not decoded are never equal.
 	fresh := func(text string) runtime.Object {
 		t.Helper()
 		object, err := readObject([]byte(text), typed(kind))
@@ -269,7 +269,7 @@ func TestUnstructured(t *testing.T) {
 	}
 }
 
-// typed reads objects of a kind.
+// typed returns a function that decodes objects of a kind.
 func typed(kind schema.GroupVersionKind) func([]byte) (runtime.Object, error) {
 	return func(raw []byte) (runtime.Object, error) { return readTyped(kind, raw) }
 }

@@ -18,38 +18,38 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// operation is one of a JSON patch (RFC 6902).
+// operation is an operation of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// differ finds how an object differs from what it was. It looks at the objects as Go has
-// them: what they do not hold, of a newer version of the kind perhaps, stays as it is, but in
-// a list whose length changes.
+// differ computes the changes of an object. It compares Go values. Fields that the Go type does not
+// have, such as those of a newer version, do not change. An exception is a list whose length
+// changes.
 type differ struct {
 	shapes *shapes
-	text   []byte // the object that came
+	text   []byte // the object before the changes, encoded
 	out    []operation
 }
 
-// shapes remembers how types are written as JSON. Safe for concurrent use.
-type shapes struct{ known sync.Map } // of reflect.Type to *shape
+// shapes caches how types are encoded as JSON. Safe for concurrent use.
+type shapes struct{ known sync.Map } // maps reflect.Type to *shape
 
-// shape is how a type is written.
+// shape describes how a struct type is encoded.
 type shape struct {
-	opaque bool // by a method of its own
+	opaque bool // it has its own MarshalJSON
 	fields []shapeField
 	err    error
 }
 
 type shapeField struct {
 	at   int
-	name string // empty for one whose fields stand in its place
+	name string // empty if the fields of the struct are inlined
 }
 
-// of returns the shape of a type of structs.
+// of returns how a struct type is encoded.
 func (s *shapes) of(t reflect.Type) *shape {
 	if known, ok := s.known.Load(t); ok {
 		return known.(*shape)
@@ -69,11 +69,12 @@ func (s *shapes) of(t reflect.Type) *shape {
 	return known.(*shape)
 }
 
-// errPatch says that a change cannot be told.
+// errPatch reports that a change cannot be expressed as a JSON patch.
 var errPatch = errors.New("cannot express the changes of the object as a JSON patch")
 
-// patchOf returns the patch from one object to another of its type, nil for none. text is the first
-// as it came: a patch may add to an object only what its parent is there for.
+// patchOf returns the patch between two objects of the same type, or nil if they are equal. text is
+// the encoded first object. It is needed because a patch can only add a field to a parent that
+// exists.
 func (s *shapes) patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
 	d := &differ{shapes: s, text: text}
 	if reflect.TypeOf(was) != reflect.TypeOf(is) {
@@ -102,7 +103,7 @@ func (s *shapes) patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
 	return json.Marshal(d.out)
 }
 
-// compare adds what makes is of was, at a path.
+// compare adds the operations that change was to is at a path.
 func (d *differ) compare(path []string, was, is reflect.Value) error {
 	switch was.Kind() {
 	case reflect.String:
@@ -119,7 +120,7 @@ func (d *differ) compare(path []string, was, is reflect.Value) error {
 			case reflect.Struct, reflect.Map, reflect.Slice, reflect.Pointer, reflect.Interface:
 				return d.compare(path, was.Elem(), is.Elem())
 			}
-			if !was.Elem().Equal(is.Elem()) { // false and 0 are written where they are pointed at
+			if !was.Elem().Equal(is.Elem()) { // a pointer to false or 0 is encoded too
 				d.add(path, is.Elem())
 			}
 			return nil
@@ -150,7 +151,7 @@ func (d *differ) compare(path []string, was, is reflect.Value) error {
 	return d.set(path, is)
 }
 
-// empty reports whether a value is one that JSON leaves out.
+// empty reports whether JSON omits a value.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice:
@@ -159,7 +160,8 @@ func empty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// compareFields compares the fields of a struct; an embedded one without a name has its place.
+// compareFields compares the fields of a struct. The fields of an inlined struct have the path of
+// the outer struct.
 func (d *differ) compareFields(path []string, shape *shape, was, is reflect.Value) error {
 	if shape.err != nil {
 		return shape.err
@@ -176,7 +178,7 @@ func (d *differ) compareFields(path []string, shape *shape, was, is reflect.Valu
 	return nil
 }
 
-// compareKeys compares maps with keys that are strings.
+// compareKeys compares maps with string keys.
 func (d *differ) compareKeys(path []string, was, is reflect.Value) error {
 	if reflect.DeepEqual(was.Interface(), is.Interface()) {
 		return nil
@@ -214,7 +216,7 @@ func (d *differ) compareKeys(path []string, was, is reflect.Value) error {
 	return nil
 }
 
-// compareStrings is compareKeys of the commonest maps: labels, annotations.
+// compareStrings is compareKeys for the most common maps, such as labels and annotations.
 func (d *differ) compareStrings(path []string, was, is map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if _, has := is[name]; !has {
@@ -228,7 +230,7 @@ func (d *differ) compareStrings(path []string, was, is map[string]string) {
 	}
 }
 
-// set puts a value at a path, or takes what is there away where there is none any more.
+// set sets the value at a path, or removes it if it is empty.
 func (d *differ) set(path []string, is reflect.Value) error {
 	if empty(is) && is.Kind() != reflect.String {
 		if d.has(path) {
@@ -240,7 +242,7 @@ func (d *differ) set(path []string, is reflect.Value) error {
 	return nil
 }
 
-// add puts a value at a path, and parents that did not come.
+// add adds a value at a path, and its missing parents.
 func (d *differ) add(path []string, is reflect.Value) {
 	for i := 1; i < len(path); i++ {
 		if parent := path[:i]; !d.has(parent) {
@@ -250,7 +252,7 @@ func (d *differ) add(path []string, is reflect.Value) {
 	d.out = append(d.out, operation{Op: "add", Path: pointer(path), Value: is.Interface()})
 }
 
-// has reports whether something is at a path of the object that came, or was put there.
+// has reports whether the original object has a value at a path, or whether the patch adds one.
 func (d *differ) has(path []string) bool {
 	at := pointer(path)
 	if slices.ContainsFunc(d.out, func(o operation) bool { return o.Path == at && o.Op == "add" }) {
@@ -259,17 +261,17 @@ func (d *differ) has(path []string) bool {
 	decoder := jsontext.NewDecoder(bytes.NewReader(d.text))
 	for {
 		token, err := decoder.ReadToken()
-		if err != nil { // the end
+		if err != nil { // the end of the text
 			return false
 		}
 		if string(decoder.StackPointer()) == at && token.Kind() != jsontext.Kind('}') {
-			// A null is as good as nothing.
+			// A null is treated as a missing value.
 			return decoder.PeekKind() != 'n'
 		}
 	}
 }
 
-// pointer writes a path as RFC 6901 does.
+// pointer encodes a path as in RFC 6901.
 func pointer(path []string) string {
 	var out strings.Builder
 	for _, name := range path {

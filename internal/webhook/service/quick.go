@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// quick reads the JSON that kube-apiserver writes of the two reviews that come with each request to
-// it: no member is unknown or stands twice, and texts are ASCII without escapes. It judges nothing:
-// whatever else there is, wrong or not, it does not recognise, and leaves to the decoder, which it
-// agrees with where it does (FuzzQuick).
+// quick decodes the JSON that kube-apiserver writes for TokenReviews and SubjectAccessReviews,
+// which it sends for each request. All members are known and unique, and strings are ASCII without
+// escapes. quick rejects any other input, valid or not, and the decoder then handles it. If quick
+// accepts an input, the decoder returns the same result (FuzzQuick).
 //
-// Its methods report whether they have recognised what they read.
+// Its methods report whether they accept the input.
 type quick struct{ rest []byte }
 
-// space passes over white space.
+// space skips white space.
 func (q *quick) space() {
 	for len(q.rest) > 0 && (q.rest[0] == ' ' || q.rest[0] == '\n' || q.rest[0] == '\r' || q.rest[0] == '\t') {
 		q.rest = q.rest[1:]
@@ -34,13 +34,13 @@ func (q *quick) take(c byte) bool {
 	return true
 }
 
-// end is behind the last value.
+// end reports whether the input ends here.
 func (q *quick) end() bool {
 	q.space()
 	return len(q.rest) == 0
 }
 
-// text reads a text, without a copy.
+// text reads a string without copying it.
 func (q *quick) text() ([]byte, bool) {
 	if !q.take('"') {
 		return nil, false
@@ -58,19 +58,19 @@ func (q *quick) text() ([]byte, bool) {
 	return nil, false
 }
 
-// string reads a text.
+// string reads a string.
 func (q *quick) string(into *string) bool {
 	text, is := q.text()
 	*into = string(text)
 	return is
 }
 
-// strings reads a list of texts.
+// strings reads a list of strings.
 func (q *quick) strings(into *[]string) bool {
 	if !q.take('[') {
 		return false
 	}
-	*into = make([]string, 0, 4) // as many groups as most have
+	*into = make([]string, 0, 4) // most callers have at most four groups
 	for !q.take(']') {
 		if len(*into) > 0 && !q.take(',') {
 			return false
@@ -84,10 +84,11 @@ func (q *quick) strings(into *[]string) bool {
 	return true
 }
 
-// maxMembers is how many members of an object are recognised.
+// maxMembers limits the members of an object.
 const maxMembers = 16
 
-// object reads an object of members with different names, each of which member recognises.
+// object reads an object whose members have different names. The function member reads the value of
+// each member.
 func (q *quick) object(member func(name []byte) bool) bool {
 	if !q.take('{') {
 		return false
@@ -109,7 +110,7 @@ func (q *quick) object(member func(name []byte) bool) bool {
 	return true
 }
 
-// exactly reads a value that is written in one way.
+// exactly reads a value that has exactly this encoding.
 func (q *quick) exactly(value string) bool {
 	q.space()
 	rest, is := bytes.CutPrefix(q.rest, []byte(value))

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// written are reviews as kube-apiserver writes them.
+// written returns reviews as kube-apiserver encodes them.
 func written(t testing.TB) (access, token []byte) {
 	t.Helper()
 	marshal := func(v any) []byte {
@@ -51,8 +51,8 @@ func written(t testing.TB) (access, token []byte) {
 		})
 }
 
-// TestQuick: what kube-apiserver writes is recognised, so that the benchmark does
-// not measure something else.
+// TestQuick checks that quick accepts the output of kube-apiserver. Otherwise, the benchmark would
+// measure the decoder.
 func TestQuick(t *testing.T) {
 	access, token := written(t)
 	if !accessForm().recognise(access, &review[accessSpec]{}) {
@@ -63,7 +63,7 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// FuzzQuick: whatever is recognised, the decoder reads too, as the same.
+// FuzzQuick checks that the decoder returns the same result for any input that quick accepts.
 func FuzzQuick(f *testing.F) {
 	access, token := written(f)
 	for _, good := range []string{string(access), string(token)} {
@@ -113,7 +113,7 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
-// FuzzAnswers: answers are what encoding/json writes of their types.
+// FuzzAnswers checks that responses are encoded as encoding/json encodes their types.
 func FuzzAnswers(f *testing.F) {
 	f.Add("alice", "u1", "dev", "kubetenant.dev/tenant", "a", "")
 	f.Add("", "", "", "", "", "")

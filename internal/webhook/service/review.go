@@ -19,22 +19,23 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// errReview says that a body is none of the reviews that a path answers. What it holds stays out of
-// errors: it may be a token.
+// errReview reports that a body is not a review that a path accepts. Errors never contain the body,
+// which may contain a token.
 var errReview = errors.New("the path does not accept this review")
 
 var errTooLarge = errors.New("the body is too large")
 
-// answer is what a review is answered with.
+// answer is the response to a review.
 type answer interface {
-	// encode returns it as JSON.
+	// encode returns the response as JSON.
 	encode() ([]byte, error)
 }
 
-// answerBytes is room for most answers.
+// answerBytes is the initial capacity for an encoded response.
 const answerBytes = 512
 
-// writeAnswer returns the answer to a review, whose status a function writes the members of.
+// writeAnswer returns the response to a review. The function status writes the fields of its
+// status.
 func writeAnswer(is *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
 	w := &quickjson.Writer{Text: make([]byte, 0, answerBytes)}
 	w.Begin()
@@ -48,16 +49,17 @@ func writeAnswer(is *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
 	return w.Text
 }
 
-// answerer decides about one review, given as it came, and returns what to answer with.
+// answerer decides one encoded review and returns the response.
 type answerer func(ctx context.Context, body []byte) (answer, error)
 
-// content is a body of which a head was read. A size that was not said is limit.
+// content is a body of which the head was read. size equals limit if the client did not send the
+// length.
 type content struct {
 	head        []byte
 	size, limit int64
 }
 
-// rest reads it to its end.
+// rest reads the rest of the body and returns the whole body.
 func (c *content) rest(r *http.Request) ([]byte, error) {
 	if r.ContentLength >= 0 {
 		if int64(len(c.head)) == c.size {
@@ -76,26 +78,25 @@ func (c *content) rest(r *http.Request) ([]byte, error) {
 }
 
 func tooLarge(w http.ResponseWriter) {
-	// What is left of the body is not read: the connection cannot be used again.
+	// The rest of the body is not read, so the connection cannot be reused.
 	w.Header().Set("Connection", "close")
 	http.Error(w, errTooLarge.Error(), http.StatusRequestEntityTooLarge)
 }
 
-// review is a TokenReview or SubjectAccessReview as it comes; v1 and v1beta1 look the same but
-// for what their specs say.
+// review is a TokenReview or a SubjectAccessReview. v1 and v1beta1 differ only in their specs.
 type review[S any] struct {
 	metav1.TypeMeta `json:",inline"`
 	Spec            S `json:"spec"`
 }
 
-// reviewForm is the form of reviews of a kind.
+// reviewForm describes how reviews of a kind are encoded.
 type reviewForm[S any] struct {
 	group, kind string
-	spec        func(*quick, *S) bool // recognises what a kube-apiserver writes
-	status      string                // of a review that nobody has answered
+	spec        func(*quick, *S) bool // recognizes the output of kube-apiserver
+	status      string                // the status of an unanswered review
 }
 
-// read reads a review of the form.
+// read decodes a review.
 func (f *reviewForm[S]) read(body []byte) (*review[S], error) {
 	in := &review[S]{}
 	if f.recognise(body, in) {
@@ -105,7 +106,8 @@ func (f *reviewForm[S]) read(body []byte) (*review[S], error) {
 	return in, decodeReview(body, in, &in.TypeMeta, f.group, f.kind)
 }
 
-// recognise reads a review that is written as a kube-apiserver writes it; false for any other.
+// recognise decodes a review that is encoded as kube-apiserver does. It returns false for any other
+// encoding.
 func (f *reviewForm[S]) recognise(body []byte, in *review[S]) bool {
 	q := &quick{body}
 	return q.object(func(name []byte) bool {
@@ -125,9 +127,9 @@ func (f *reviewForm[S]) recognise(body []byte, in *review[S]) bool {
 	}) && q.end()
 }
 
-// decodeReview decodes a review of a kind in group, v1 or v1beta1, of which is is the type. Names
-// are case-sensitive and stand once (the rules of encoding/json/v2, of which this is the module);
-// fields of a newer kube-apiserver are passed over.
+// decodeReview decodes a v1 or v1beta1 review of a kind in group. is is its type. Names are
+// case-sensitive and occur once, as in encoding/json/v2, which the JSON module implements. Fields
+// of newer versions of kube-apiserver are ignored.
 func decodeReview(body []byte, v any, is *metav1.TypeMeta, group, kind string) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return errReview
@@ -143,7 +145,7 @@ func checkType(is *metav1.TypeMeta, group, kind string) error {
 	return nil
 }
 
-// readRest reads a body to its end, or answers that it cannot be read.
+// readRest reads the whole body, or responds that it cannot be read.
 func readRest(w http.ResponseWriter, r *http.Request, c *content) (body []byte, ok bool) {
 	body, err := c.rest(r)
 	switch {
@@ -174,10 +176,10 @@ func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *
 		return
 	}
 	w.Header()["Content-Type"] = []string{"application/json"}
-	_, _ = w.Write(data) // the client is gone otherwise
+	_, _ = w.Write(data) // an error means that the client has disconnected
 }
 
-// answerError answers a request that failed.
+// answerError writes the response to a request that failed.
 func answerError(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, turns.ErrBusy):

@@ -32,37 +32,37 @@ const (
 type Options struct {
 	Stack  *stack.Stack
 	Limits Limits
-	// OwnerOf names the tenant of a namespace as far as that is known at once. It decides whose turn
-	// it is in a queue, and nothing else.
+	// OwnerOf returns the name of the tenant that owns a namespace, from a cache, or "". It only
+	// determines the order of requests in a queue.
 	OwnerOf func(namespace string) string
 	// Live and Ready are the checks of /livez and /readyz.
 	Live, Ready []healthz.HealthChecker
 	// Register registers the service's metrics.
 	Register func(metrics.Registerable) error
-	// Tracer records spans; nil for none.
+	// Tracer records spans. It may be nil.
 	Tracer oteltrace.TracerProvider
 	// CheckConfiguration returns the problems of the configuration in a Secret, by the keys of the
-	// Secret. The problems MUST NOT contain a credential. It is called for one Secret at a time. If nil,
-	// the service does not serve [ConfigurationPath]. It MUST be nil if clients that are not
+	// Secret. The problems MUST NOT contain a credential. It is called for one Secret at a time. If
+	// nil, the service does not serve [ConfigurationPath]. It MUST be nil if clients that are not
 	// kube-apiserver can send reviews.
 	CheckConfiguration func(ctx context.Context, data map[string][]byte) ([]string, error)
-	// Audit serves [AuditPath]. If nil, the path does not exist. Clients MUST be authenticated with a
-	// certificate. Any other client, and each client of an Anonymous service, gets 404.
+	// Audit serves [AuditPath]. If nil, the path does not exist. Clients MUST be authenticated with
+	// a certificate. Any other client, and each client of an Anonymous service, gets 404.
 	Audit *Audit
-	// Anonymous is of a service that authenticates nobody, which answers reviews of admission
-	// alone; nil of one that does.
+	// Anonymous configures a service that does not authenticate its clients. Such a service only
+	// answers AdmissionReviews. If nil, the service authenticates its clients.
 	Anonymous *Anonymous
 }
 
-// reviewKind is what answers the reviews of a path, and the memory for their bodies.
+// reviewKind contains the answerer of a path and the memory for its request bodies.
 type reviewKind struct {
 	answer answerer
 	memory int64
 }
 
-// New returns the handler. Whoever reaches it may ask who a token is and what anybody
-// may do, so its callers MUST be authenticated before, as [serving.Server] does, unless
-// they are to be Anonymous.
+// New returns the handler. A client of the handler can look up the user of any token and the
+// permissions of any user. Clients MUST therefore be authenticated first, as [serving.Server] does,
+// unless Anonymous is set.
 func New(o Options) (http.Handler, error) {
 	m := newServiceMetrics()
 	for _, r := range m.registerables() {
@@ -71,7 +71,7 @@ func New(o Options) (http.Handler, error) {
 		}
 	}
 	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
-	sixteenth := o.Limits.Memory / 16 // of which all have sixteen
+	sixteenth := o.Limits.Memory / 16 // the shares of all kinds add up to 16
 	ofObjects := 5 * sixteenth
 	if o.Audit != nil {
 		ofObjects -= sixteenth
@@ -91,8 +91,8 @@ func New(o Options) (http.Handler, error) {
 	var limit *senders // nil if each client is authenticated
 	if o.Anonymous != nil {
 		flow = forgeable
-		limit = newSenders(o.Limits.Concurrent, // half of the places of both kinds of admission
-			o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // which are not needed then
+		limit = newSenders(o.Limits.Concurrent, // half of the places of both admission kinds
+			o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // not needed by the other kinds
 		delete(kinds, AuthenticatePath)
 		delete(kinds, AuthorizePath)
 		protected = o.Anonymous.fromKnown
@@ -100,7 +100,7 @@ func New(o Options) (http.Handler, error) {
 	for path, kind := range kinds {
 		concurrent := o.Limits.Concurrent
 		if path == ConfigurationPath {
-			concurrent = 1 // it can use a processor for seconds
+			concurrent = 1 // it can use a processor for several seconds
 		}
 		reviews[path] = protected(limited(&admitter{
 			limits:  o.Limits,
@@ -115,11 +115,11 @@ func New(o Options) (http.Handler, error) {
 	}
 	for path, review := range reviews {
 		reviews[path] = m.measured(path, serving.Recovered(review))
-		mux.Handle(path, reviews[path]) // in another spelling, too
+		mux.Handle(path, reviews[path]) // for other spellings of the path
 	}
 	serving.InstallHealth(mux, o.Live, o.Ready)
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if review, is := reviews[r.URL.Path]; is { // most are, and are spared the search for a pattern
+		if review, is := reviews[r.URL.Path]; is { // most requests match and skip the search for a pattern
 			r.Pattern = r.URL.Path
 			review.ServeHTTP(w, r)
 			return
@@ -162,7 +162,7 @@ func (m *serviceMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.latency}
 }
 
-// measured counts the requests of a path, which is one of a fixed few.
+// measured records the requests of a path. There are only a few paths.
 func (m *serviceMetrics) measured(path string, next http.Handler) http.Handler {
 	latency, ok := m.latency.WithLabelValues(path), m.requests.WithLabelValues(path, strconv.Itoa(http.StatusOK))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -178,13 +178,13 @@ func (m *serviceMetrics) measured(path string, next http.Handler) http.Handler {
 	})
 }
 
-// statusWriter notes the status of an answer.
+// statusWriter records the status of a response.
 type statusWriter struct {
 	http.ResponseWriter
 	code int
 }
 
-// Unwrap is what [http.ResponseController] asks for.
+// Unwrap is called by [http.ResponseController].
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *statusWriter) WriteHeader(code int) {
@@ -192,7 +192,7 @@ func (w *statusWriter) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// withUID returns a context whose logger names a request.
+// withUID returns a context whose logger logs the UID of a request.
 func withUID(ctx context.Context, uid string) context.Context {
 	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "uid", uid))
 }

@@ -35,7 +35,7 @@ import (
 
 const token = "s3cret-token-of-alice"
 
-// world is what a service is made of.
+// world is a service with its options.
 type world struct {
 	service.Options
 	stale      atomic.Bool
@@ -48,7 +48,7 @@ func newWorld(t testing.TB) *world {
 	return newWorldWith(t, "\nadmission: {attribution: {creator: {enabled: false}}}")
 }
 
-// newWorldWith is newWorld with more of a configuration.
+// newWorldWith is newWorld with additional configuration.
 func newWorldWith(t testing.TB, more string) *world {
 	t.Helper()
 	dir := t.TempDir()
@@ -117,7 +117,7 @@ func (w *world) handler(t testing.TB) http.Handler {
 	return h
 }
 
-// post sends a body and returns the status and the answer.
+// post sends a body and returns the status and the body of the response.
 func post(h http.Handler, path, body string) (int, string) {
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer,
@@ -139,7 +139,7 @@ func TestAuthorize(t *testing.T) {
 	w := newWorld(t)
 	h := w.handler(t)
 	w.authorizer = func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if len(a.GetUser().GetGroups()) == 3 && a.GetName() == "p" { // those sent, and the tenant's
+		if len(a.GetUser().GetGroups()) == 3 && a.GetName() == "p" { // the groups of the review and the tenant's group
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionNoOpinion, "", nil
@@ -199,7 +199,8 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// TestStale: while the cluster is not known, tenants' callers are denied, for a reason of its own.
+// TestStale checks that tenants' callers are denied with a specific reason while the state of the
+// cluster is unknown.
 func TestStale(t *testing.T) {
 	w := newWorld(t)
 	h := w.handler(t)
@@ -309,8 +310,8 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestNoReview: what is no review of a path is answered with an error, which kube-apiserver takes
-// for a denial, and never with an allowance.
+// TestNoReview checks that an invalid review gets an error, which kube-apiserver treats as a
+// denial, and is never allowed.
 func TestNoReview(t *testing.T) {
 	h := newWorld(t).handler(t)
 	good := map[string]string{
@@ -372,7 +373,7 @@ func (c *counting) Read(b []byte) (int, error) {
 
 func (*counting) Close() error { return nil }
 
-// TestHugeBody: of a body of 1 GB no more is read than the limit.
+// TestHugeBody checks that no more than the limit is read of a body of 1 GB.
 func TestHugeBody(t *testing.T) {
 	h := newWorld(t).handler(t)
 	for _, length := range []int64{-1, 1 << 30} {
@@ -388,7 +389,8 @@ func TestHugeBody(t *testing.T) {
 	}
 }
 
-// TestLimits: what is beyond the limits is answered 429, in its kind alone.
+// TestLimits checks that requests above the limits of a kind get 429, and that other kinds are not
+// affected.
 func TestLimits(t *testing.T) {
 	w := newWorld(t)
 	w.Limits.Concurrent, w.Limits.Queued = 1, 2
@@ -409,7 +411,7 @@ func TestLimits(t *testing.T) {
 	for range 3 {
 		go send()
 	}
-	if code := <-codes; code != http.StatusTooManyRequests { // the one that found no room in the queue
+	if code := <-codes; code != http.StatusTooManyRequests { // the request that did not fit into the queue
 		t.Errorf("beyond the queue: %d", code)
 	}
 	if code, got := post(h, service.AuthenticatePath, tokenReview("v1", token)); code != http.StatusOK ||
@@ -424,8 +426,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestQueueTimeout: who waits longer than the timeout is turned away. TestMemoryLimit: what may
-// take more memory than there is is refused, by its size alone, or where its content is looked at.
+// TestMemoryLimit checks that a request that may need more than the available memory is rejected,
+// by its size or because plugins read its content.
 func TestMemoryLimit(t *testing.T) {
 	w := newWorldWith(t, "\nadmission: {binding: {kinds: [{group: argoproj.io, kind: Application}]}}")
 	w.Limits.Memory = 1 << 20
@@ -458,7 +460,7 @@ func TestMemoryLimit(t *testing.T) {
 
 func TestQueueTimeout(t *testing.T) {
 	w := newWorld(t)
-	w.Limits.Concurrent, w.Limits.Timeout = 1, time.Second // in which the first is let in, on a busy machine too
+	w.Limits.Concurrent, w.Limits.Timeout = 1, time.Second // sufficient to admit the first request on a busy machine
 	entered, leave := make(chan struct{}), make(chan struct{})
 	w.authorizer = func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		close(entered)
@@ -488,7 +490,7 @@ func TestPanic(t *testing.T) {
 		t.Errorf("%d %s", code, got)
 	}
 	w.authorizer = nil
-	for range w.Limits.Concurrent + 1 { // its room was given back
+	for range w.Limits.Concurrent + 1 { // its place was released
 		if code, _ := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); code != http.StatusOK {
 			t.Errorf("after a panic: %d", code)
 		}
@@ -525,9 +527,9 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// FuzzReview: whatever is sent, nothing panics, nobody is allowed anything and nobody is somebody
-// who does not know a token; and what is recognised quickly is answered as what is not, for a
-// member that nobody knows.
+// FuzzReview checks that no input causes a panic, an allowed request, or an authenticated user
+// without a valid token. A review with an unknown member gets the same response as the review
+// without it, which quick accepts.
 func FuzzReview(f *testing.F) {
 	w := newWorld(f)
 	h := w.handler(f)

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// TestTracesJoin: a span of the service belongs to the trace that kube-apiserver began.
+// TestTracesJoin checks that a span of the service belongs to the trace that kube-apiserver began.
 func TestTracesJoin(t *testing.T) {
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	recorder := tracetest.NewSpanRecorder()
