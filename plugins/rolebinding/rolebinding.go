@@ -144,7 +144,7 @@ func (p *plugin) checkOf(
 }
 
 func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	owner, err := p.Owner(ctx, a.GetNamespace()) // not the caller's tenant: a guest may not bind its own tenant's callers
+	owner, err := p.Owner(ctx, a.GetNamespace()) // the owner limits the subjects, not the caller's tenant
 	if err != nil {
 		return err
 	}
