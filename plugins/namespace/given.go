@@ -21,8 +21,8 @@ var errGivenLabels = errors.New("only the server may set the annotation " + tena
 // managedFields, because a tenant may write them. The entry levelKey is not a label.
 type Given map[string]*string
 
-// levelKey is the entry for the PodSecurity level that the Tenant gave last. It tells a stricter level
-// that the tenant chose from one that the Tenant gave. No label has a key with "=".
+// levelKey is the key of the PodSecurity level that the Tenant last set. With this entry, the
+// server can distinguish a stricter level that the tenant chose. No label has a key with "=".
 const levelKey = EnforceLabel + "="
 
 // SetLevel records the PodSecurity level that the Tenant sets.
@@ -67,7 +67,7 @@ func (g Given) String() string {
 	}
 	text, err := json.Marshal(map[string]*string(g))
 	if err != nil {
-		panic(err) // it has only strings
+		panic(err) // it contains only strings
 	}
 	return string(text)
 }

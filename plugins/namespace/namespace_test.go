@@ -108,8 +108,8 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 	}
 }
 
-// TestOnlyTheSystemGives checks that a tenant may not write an unlabeled namespace. The boundary
-// denies this too.
+// TestOnlyTheSystemGives checks that only the system tenant may assign an unlabeled namespace to a
+// tenant. The boundary denies this to tenants too.
 func TestOnlyTheSystemGives(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
