@@ -32,7 +32,7 @@ import (
 
 var errAway = errors.New("away")
 
-// world resolves the tenant of a caller from its extra, and has the existing objects.
+// world is a fake cluster. It resolves the tenant of a caller from its extra, and has some objects.
 type world struct {
 	objects map[string]runtime.Object
 	away    bool

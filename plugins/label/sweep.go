@@ -39,7 +39,7 @@ const (
 	restBetween = 500 * time.Millisecond
 	// askedAgain is the minimum interval at which calls of Done for one resource wake Run.
 	askedAgain = 2 * time.Second
-	// againAfter is the delay after which a namespace with a new owner is swept a second time.
+	// againAfter is the delay after which a namespace with a new owner is processed a second time.
 	// Until then, a write that was admitted earlier may be stored (--request-timeout of
 	// kube-apiserver, 60 s by default).
 	againAfter = 90 * time.Second
@@ -49,14 +49,14 @@ const (
 
 // Sweep is the backfill of the tenant label. It corrects objects that were stored without the
 // plugin. Objects in a tenant's namespace get their owner's label, and other objects lose the
-// label. A Sweep needs no stored state, because the labels are its progress. After an interruption,
-// another Sweep has fewer objects to write. Correct objects are only read.
+// label. The backfill needs no stored state, because the labels are its progress. After an
+// interruption, the next backfill has fewer objects to write. Correct objects are only read.
 //
 // If an object cannot be written, lists over all namespaces stay denied for its own tenant, and for
 // the tenant whose label the object has. Other tenants are not affected.
 //
-// Every server that writes objects MUST run the plugin while a Sweep runs. Otherwise, the Sweep
-// would miss objects that are stored without the label. A Sweep is safe for concurrent use.
+// Every server that writes objects MUST run the plugin during the backfill. Otherwise, the backfill
+// would miss objects that are stored without the label. It is safe for concurrent use.
 type Sweep struct {
 	objects   metadata.Interface
 	resources func() ([]schema.GroupVersionResource, error)
@@ -70,7 +70,7 @@ type Sweep struct {
 	epoch   int                              // the number of calls of Forget
 	asked   map[schema.GroupResource]time.Time
 	owners  *lru.Cache           // the last label of a namespace, by its name
-	changed map[string]time.Time // namespaces with a new owner, and when to sweep them
+	changed map[string]time.Time // namespaces with a new owner, and when to correct their objects
 }
 
 // errOwner reports that the owner of a namespace could not be looked up. The objects of all tenants
@@ -83,7 +83,7 @@ const maxProblems = 10
 // tenants is a set of tenants.
 type tenants map[tenant.ID]bool
 
-// NewSweep returns a Sweep. resources returns all namespaced resources that can be listed and
+// NewSweep returns a backfill. resources returns all namespaced resources that can be listed and
 // patched and whose writes pass the plugin. It may return some resources together with an error.
 func NewSweep(
 	objects metadata.Interface, resources func() ([]schema.GroupVersionResource, error), owner plugins.OwnerFunc,
@@ -101,8 +101,8 @@ func NewSweep(
 	}
 }
 
-// Done reports whether all objects of a tenant, and no other objects of a resource, have the label
-// of the tenant. If the resource was not swept yet, Run looks for it soon.
+// Done reports whether all objects of a tenant, and no other objects of the resource, have the
+// label of the tenant. If the resource was not backfilled yet, Run looks for it soon.
 func (s *Sweep) Done(resource schema.GroupResource, id tenant.ID) bool {
 	s.mu.RLock()
 	lacking, swept := s.swept[resource]
@@ -114,7 +114,7 @@ func (s *Sweep) Done(resource schema.GroupResource, id tenant.ID) bool {
 	return open
 }
 
-// Swept returns, for each resource that was swept, the tenants for which Done returns false.
+// Swept returns, for each resource that was backfilled, the tenants for which Done returns false.
 func (s *Sweep) Swept() map[schema.GroupResource][]tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -125,8 +125,8 @@ func (s *Sweep) Swept() map[schema.GroupResource][]tenant.ID {
 	return out
 }
 
-// Resume takes over the results of [Sweep.Swept] of another Sweep, until each resource is swept
-// again. Objects that were stored after these results MUST have passed the plugin.
+// Resume takes over the earlier results of [Sweep.Swept], until each resource is backfilled again.
+// Objects that were stored after these results MUST have passed the plugin.
 func (s *Sweep) Resume(before map[schema.GroupResource][]tenant.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *Sweep) Resume(before map[schema.GroupResource][]tenant.ID) {
 	}
 }
 
-// Forget sweeps every resource again. Call it after objects were stored without admission.
+// Forget causes a backfill of every resource. Call it after objects were stored without admission.
 func (s *Sweep) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *Sweep) now() (epoch int) {
 	return s.epoch
 }
 
-// note records the result of a sweep, unless Forget was called after the sweep began.
+// note records the result for a resource, unless Forget was called after its backfill began.
 func (s *Sweep) note(r schema.GroupResource, lacking tenants, epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *Sweep) Wake() {
 }
 
 // Follow returns the handler of a Namespace informer. If a namespace gets a new owner, its objects
-// are swept again. The owner changes if the label is added, or if the namespace is deleted and
+// are corrected. The owner changes if the label is added, or if the namespace is deleted and
 // created again.
 func (s *Sweep) Follow() cache.ResourceEventHandler {
 	note := func(obj any) {
@@ -224,7 +224,7 @@ func (s *Sweep) Follow() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, is any) { note(is) }}
 }
 
-// Run sweeps until ctx ends. Call it once for each Sweep.
+// Run runs the backfill until ctx ends. Call it only once.
 func (s *Sweep) Run(ctx context.Context) {
 	backoff := retryAfter
 	for ctx.Err() == nil {
@@ -260,7 +260,7 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// Round sweeps each resource that has objects that are not correct, and the namespaces with a new
+// Round corrects each resource that has objects that are not correct, and the namespaces with a new
 // owner. The error names what could not be corrected.
 func (s *Sweep) Round(ctx context.Context) error {
 	resources, err := s.resources()
@@ -310,8 +310,8 @@ func order(r schema.GroupResource) string {
 	return r.String()
 }
 
-// isDue reports whether a resource must be swept. It must be swept if it never was, if its result
-// comes from Resume, or if a retry is due.
+// isDue reports whether a resource must be backfilled. This is the case if it never was, if its
+// result comes from Resume, or if a retry is due.
 func (s *Sweep) isDue(r schema.GroupResource) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -331,7 +331,7 @@ func (s *Sweep) lacks() bool {
 	return false
 }
 
-// due returns the namespaces to sweep now. It returns each namespace twice.
+// due returns the namespaces whose objects must be corrected now. It returns each namespace twice.
 func (s *Sweep) due(now time.Time) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,7 +47,7 @@ func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namesp
 func (s *Sweep) mend(
 	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants,
 ) error {
-	owners := map[string]tenant.ID{} // each namespace is looked up once
+	owners := map[string]tenant.ID{} // one lookup for each namespace
 	for i := range objects {
 		namespace := objects[i].Namespace
 		if _, known := owners[namespace]; known {

@@ -113,7 +113,7 @@ func TestSweep(t *testing.T) {
 		s.Done(configMaps.GroupResource(), tenanttest.ID(t, "a")) {
 		t.Error("done is not what was swept")
 	}
-	// Another Sweep, as after a restart of the server, finds nothing to write.
+	// Another backfill, as after a restart of the server, finds nothing to write.
 	c.ClearActions()
 	if err := label.NewSweep(c, resources(secrets, services), owner).Round(t.Context()); err != nil ||
 		len(writes(c)) != 0 {
@@ -168,7 +168,8 @@ func TestSweepFailures(t *testing.T) {
 	}
 }
 
-// TestANamespaceThatChangesHands checks that only a namespace with a new owner is swept again.
+// TestANamespaceThatChangesHands checks that the objects of a namespace with a new owner are
+// corrected, and that other changes of a namespace cause no requests.
 func TestANamespaceThatChangesHands(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "x", "a"))
 	s := label.NewSweep(c, resources(secrets), owner)
@@ -208,7 +209,7 @@ func TestANamespaceThatChangesHands(t *testing.T) {
 	}
 }
 
-// TestRun checks that Run sweeps until it ends, and that Done for an unknown resource wakes it.
+// TestRun checks that Run ends with its context, and that Done for an unknown resource wakes it.
 func TestRun(t *testing.T) {
 	known := make(chan struct{})
 	of := func() ([]schema.GroupVersionResource, error) {
@@ -266,7 +267,7 @@ func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 	}
 }
 
-// TestResume checks that earlier results apply until each resource is swept again. That sweep
+// TestResume checks that earlier results apply until the next backfill of each resource, which
 // corrects wrong labels.
 func TestResume(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
@@ -297,8 +298,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestForget checks that everything is swept again, and that a sweep that began before Forget has
-// no effect.
+// TestForget checks that every resource is backfilled again. The result of a backfill that began
+// before Forget is ignored.
 func TestForget(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
 	s := label.NewSweep(c, resources(secrets), owner)

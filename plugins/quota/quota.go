@@ -6,9 +6,9 @@
 // they arrive.
 //
 // A write is charged to the quota before it is stored. The charge is one conditional update of the
-// quota, so concurrent charges cannot exceed the limits together. The controller that counts the
-// objects releases the usage of deleted objects, see [State.Recount]. The charged usage therefore
-// never exceeds the limits, even if a server stops at any point.
+// quota, so concurrent charges cannot exceed the limits together. The quota controller releases the
+// usage of deleted objects, see [State.Recount]. The charged usage therefore never exceeds the
+// limits, even if a server stops at any point.
 //
 // If a charged write is not stored, its usage is released when its reservation expires. A write
 // that was in progress when a quota or a limit was created is counted as soon as the controller

@@ -79,7 +79,7 @@ func (s *server) put(was, is *quota.State) error {
 	return nil
 }
 
-// recount counts like a controller with an outdated cache, which may not have the newest objects.
+// recount updates the usage like a controller whose cache may not have the newest objects.
 func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, now time.Time) {
 	s.mu.Lock()
 	was := s.state
@@ -93,8 +93,8 @@ func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, no
 }
 
 // TestNeverExceeded checks that there are never more objects than the limit. Several servers create
-// objects, charged writes fail, objects are deleted, and counts are outdated. At the end, the usage
-// equals the number of objects.
+// objects, charged writes fail, objects are deleted, and the controller's cache is outdated. At the
+// end, the usage equals the number of objects.
 func TestNeverExceeded(t *testing.T) {
 	for seed := range uint64(40) {
 		neverExceeded(t, rand.New(rand.NewPCG(seed, 1)))
@@ -323,8 +323,8 @@ func TestTriesOfOneName(t *testing.T) {
 	}
 }
 
-// TestUpdatesAndReservations checks that an object counts with its reserved usage until an update
-// is seen.
+// TestUpdatesAndReservations checks that the reserved usage of an object applies until an update is
+// seen.
 func TestUpdatesAndReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	reserved := []quota.Reservation{
