@@ -17,8 +17,8 @@ import (
 )
 
 // New returns an authenticator of the token in the Authorization header or in the websocket
-// subprotocol of a request. It abstains if there is no token, or if the error of next is abstains. It
-// returns the error malformed, which may be abstains too, if the token is malformed.
+// subprotocol of a request. It abstains if there is no token, or if the error of next is abstains.
+// It returns the error malformed, which may be abstains too, if the token is malformed.
 func New(next authenticator.Token, abstains, malformed error) authenticator.Request {
 	wellFormed := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if !IsWellFormed(token) {

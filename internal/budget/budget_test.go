@@ -66,8 +66,8 @@ func TestManyTakeFromOne(t *testing.T) {
 	}
 }
 
-// TestBytes checks that a name may write its burst and then its rate. More bytes use up the budget of
-// later writes. Names do not share a budget.
+// TestBytes checks that a name may write its burst and then its rate. More bytes use up the budget
+// of later writes. Names do not share a budget.
 func TestBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.NewBytes(100, 1000)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Bytes bound how many bytes each of many names writes. A caller checks a budget before it begins to
-// write, and charges it afterwards with what it wrote. Safe for concurrent use.
+// Bytes bound how many bytes each of many names writes. A caller checks a budget before it begins
+// to write, and charges it afterwards with what it wrote. Safe for concurrent use.
 type Bytes struct {
 	perSecond, burst float64
 

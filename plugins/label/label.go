@@ -50,8 +50,8 @@ var (
 // value is denied for every caller.
 //
 // An object that is not stored is not labeled. A Binding may not have keys that would be copied
-// onto its Pod. In a tenant's namespace, a TokenRequest may be bound only to a Pod or a Secret,
-// because a token that is bound to a Node has the permissions of the Node.
+// onto its Pod. In a tenant's namespace, a TokenRequest may be bound only to a Pod or a Secret. A
+// token that is bound to a Node would have the permissions of the Node.
 func New(owner plugins.OwnerFunc) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), owner}
 }

@@ -141,8 +141,7 @@ func (p *plugin) mayBeManaged(r schema.GroupResource) bool {
 }
 
 var (
-	// quotas is the resource of TenantQuotas. The component that counts the usage writes their
-	// status.
+	// quotas is the resource of TenantQuotas. The quota controller writes their status.
 	quotas    = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
 	templates = schema.GroupResource{Group: tenant.Domain, Resource: "namespacetemplates"}
 )

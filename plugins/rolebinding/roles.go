@@ -331,8 +331,8 @@ func lacks(namespace string, missing []question) error {
 	return refused.Err()
 }
 
-// missing returns the rights that the writer does not have in a namespace. If namespace is empty, it
-// returns the rights that the writer does not have in the whole cluster.
+// missing returns the rights that the writer does not have in a namespace. If namespace is empty,
+// it returns the rights that the writer does not have in the whole cluster.
 func (c *rightsCheck) missing(ctx context.Context, namespace string, asked []question) ([]question, error) {
 	allowed := make([]bool, len(asked))
 	group, ctx := errgroup.WithContext(ctx)
