@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bearer reads the bearer tokens of requests. A token that another reader could read as a
-// different one belongs to no caller.
+// Package bearer reads the bearer tokens of requests. It rejects a token that another parser could
+// read as a different token.
 package bearer
 
 import (
@@ -17,8 +17,8 @@ import (
 )
 
 // New returns an authenticator of the token in the Authorization header or in the websocket
-// subprotocol of a request. It abstains if there is no token, or if the error of next is abstains.
-// It returns the error malformed, which may be abstains too, if the token is malformed.
+// subprotocol of a request. It abstains if there is no token, or if next returns the error
+// abstains. If the token is malformed, it returns the error malformed, which may equal abstains.
 func New(next authenticator.Token, abstains, malformed error) authenticator.Request {
 	wellFormed := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if !IsWellFormed(token) {

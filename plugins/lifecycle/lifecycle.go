@@ -66,8 +66,8 @@ type Options struct {
 	ReadMembers func(runtime.Object) (id tenant.ID, spec any, err error)
 	// ReadRetired reads a RetiredTenant. If nil, RetiredTenants are not checked.
 	ReadRetired func(runtime.Object) (Record, error)
-	// Lineage tells who had a name before; false where that is not known now, which
-	// refuses. Nil knows of nobody.
+	// Lineage returns the current Tenant and the deleted Tenants of a tenant. If it returns false,
+	// they are not known now, and the write is denied. If nil, no Tenants are known.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)
 	// Owned returns the namespaces with the label of a tenant. If it is nil or fails, the name of a
 	// deleted tenant cannot be reused.

@@ -30,7 +30,8 @@ var (
 	namespaces = schema.GroupResource{Resource: "namespaces"}
 )
 
-// aliases are the older names of object counts (k8s.io/kubernetes pkg/quota/v1/evaluator/core,
+// aliases are the older names of the counted resources (k8s.io/kubernetes
+// pkg/quota/v1/evaluator/core, v1.37.1).
 // v1.37.1).
 var aliases = map[schema.GroupResource]corev1.ResourceName{
 	{Resource: "configmaps"}:             corev1.ResourceConfigMaps,

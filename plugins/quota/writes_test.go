@@ -36,7 +36,7 @@ type ledger struct {
 	takenErr  error
 	charge    func(try int) error // if nil, Charge succeeds
 	charged   int
-	forgotten bool // Of must not be called
+	forgotten bool // if true, Of fails
 }
 
 func (l *ledger) Of(context.Context, tenant.ID) ([]*quota.State, error) {
@@ -309,7 +309,7 @@ func TestWhatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks
 		hard amounts
-		want string // of the error, empty if there is none
+		want string // part of the error, or empty if there is none
 	}{
 		"fits exactly": {asks{}, amounts{"requests.cpu": "1"}, ""},
 		"too much": {

@@ -66,7 +66,7 @@ type Options struct {
 	Authorizer authorizer.Authorizer
 }
 
-// New returns the plugin. It checks all callers outside the system tenant. Of the callers of the
+// New returns the plugin. It checks all callers outside the system tenant. Among the callers of the
 // system tenant, it checks controllers that create claims from a tenant's templates, and the
 // authors of Tenants and TenantMembers. In an update, it checks only what the update adds. The
 // subject of a certificate request is immutable.

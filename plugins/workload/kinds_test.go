@@ -264,7 +264,7 @@ func TestScheduling(t *testing.T) {
 	for _, c := range []struct {
 		kind schema.GroupVersionKind
 		obj  runtime.Object
-		path string // of the configuration, empty if there is none
+		path string // path of the configuration, or empty if there is none
 	}{
 		{job, &batchv1.Job{Spec: configured}, "spec.scheduling"},
 		{job, &batchv1.Job{}, ""},
