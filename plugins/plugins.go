@@ -27,11 +27,11 @@ type SubjectFunc func(context.Context, user.Info) (tenant.ID, error)
 
 // OwnerFunc returns the tenant that owns a namespace. A namespace without a label belongs to the
 // system tenant. The result is the zero ID if the namespace is unowned or does not exist. If it
-// returns an error, the owner is unknown, and the request MUST be refused.
+// returns an error, the owner is unknown, and the request MUST be denied.
 type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 
 // ObjectFunc returns the stored object that a controller's ownerReference names, or nil if the
-// object does not exist. If it returns an error, the request MUST be refused.
+// object does not exist. If it returns an error, the request MUST be denied.
 //
 // The object has its versioned type or is unstructured. It is a [metav1.PartialObjectMetadata] if
 // the documentation of the function allows that. It MUST NOT be changed.

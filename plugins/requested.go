@@ -22,7 +22,7 @@ type requested struct {
 	mu     sync.Mutex
 	write  write
 	object runtime.Object
-	// unnamed is the number of creations whose name the server generates.
+	// unnamed is the number of creations with generated names.
 	unnamed int
 }
 

@@ -12,9 +12,9 @@ import (
 type Policy int
 
 const (
-	// Forbid refuses every value.
+	// Forbid denies every value.
 	Forbid Policy = iota
-	// AllowListed refuses values that are not on the list.
+	// AllowListed denies values that are not on the list.
 	AllowListed
 	// Ignore allows every value.
 	Ignore

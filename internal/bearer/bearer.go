@@ -48,8 +48,8 @@ func New(next authenticator.Token, abstains, malformed error) authenticator.Requ
 }
 
 // IsWellFormed reports whether a token consists of visible ASCII characters. Parsers of JSON Web
-// Tokens ignore white space, so that one such token has several texts. The grammar of RFC 6750
-// (token68) excludes further characters, which tokens of some products contain.
+// Tokens ignore white space, so one token could have several encodings. The grammar of RFC 6750
+// (token68) excludes further characters, but tokens of some products contain them.
 func IsWellFormed(token string) bool {
 	for i := range len(token) {
 		if token[i] <= ' ' || token[i] > '~' {
@@ -60,7 +60,7 @@ func IsWellFormed(token string) bool {
 }
 
 // isPlain reports whether the Authorization header of a request, if it has the scheme Bearer, has
-// exactly one token. Upstream's adapter ignores what follows the token
+// exactly one token. Upstream's adapter ignores everything after the token
 // (k8s.io/apiserver pkg/authentication/request/bearertoken, v0.37.1).
 func isPlain(r *http.Request) bool {
 	header := strings.Trim(r.Header.Get("Authorization"), " \t") // RFC 9110, section 5.5

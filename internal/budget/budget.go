@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// remembered is the maximum number of names with a budget. A name whose budget was dropped gets a
-// new one.
+// remembered is the maximum number of names with a budget. If the budget of a name was dropped, the
+// name gets a new budget.
 const remembered = 4096
 
 // Budgets are token buckets by name. The zero value is not valid, see [New]. They are safe for

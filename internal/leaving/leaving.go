@@ -20,8 +20,8 @@ import (
 // Finding is one object and one reason. Each text is one line without control characters.
 type Finding struct {
 	Object string `json:"object"` // kind, namespace and name
-	Reason string `json:"reason"` // what the object means on a server without kubetenant
-	Remedy string `json:"remedy"` // what to do
+	Reason string `json:"reason"` // the effect of the object on a server without kubetenant
+	Remedy string `json:"remedy"` // the recommended action
 }
 
 // String returns the finding as one line.

@@ -67,7 +67,7 @@ func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer 
 	}
 }
 
-// token answers a TokenReview (k8s.io/kubernetes pkg/registry/authentication/tokenreview, v1.37.1).
+// token handles a TokenReview (k8s.io/kubernetes pkg/registry/authentication/tokenreview, v1.37.1).
 func (d *Delegated) token(
 	r *http.Request, id tenant.ID, _ user.Info, object runtime.Object,
 ) (runtime.Object, *apierrors.StatusError) {
@@ -117,7 +117,7 @@ func (d *Delegated) token(
 	return review, nil
 }
 
-// access answers a SubjectAccessReview or a LocalSubjectAccessReview.
+// access handles a SubjectAccessReview or a LocalSubjectAccessReview.
 func (d *Delegated) access(
 	r *http.Request, id tenant.ID, caller user.Info, object runtime.Object,
 ) (runtime.Object, *apierrors.StatusError) {

@@ -231,7 +231,7 @@ func TestSubjects(t *testing.T) {
 	for what, c := range map[string]struct {
 		spec    spec
 		allowed bool
-		groups  string // of the subject, empty if there was no decision
+		groups  string // groups of the subject, empty if there was no decision
 	}{
 		"a user": {spec{User: "carol", ResourceAttributes: get}, true, "system:authenticated"},
 		"with groups": {

@@ -41,9 +41,9 @@ var (
 	errSpec = apierrors.NewBadRequest("exactly one of nonResourceAttributes or resourceAttributes must be specified")
 )
 
-// With returns a handler that calls a Reviewer before next. of returns the Reviewer for a request,
-// or nil if there is none. The request to next contains only the decoded review, so that another
-// parser cannot read a different one. Reviews are never logged.
+// With returns a handler that calls a Reviewer before next. The function of returns the Reviewer
+// for a request, or nil if there is none. The request to next contains only the decoded review, so
+// that another parser cannot read a different one. Reviews are never logged.
 func With(next http.Handler, of func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())

@@ -141,7 +141,7 @@ func TestMarksOfNewObjects(t *testing.T) {
 	}
 }
 
-// TestCopiedMarks: a controller that copies its owner's creator gets no warning.
+// TestCopiedMarks checks that a controller that copies its owner's creator gets no warning.
 func TestCopiedMarks(t *testing.T) {
 	const alices = `{"user":"alice","tenant":"a"}`
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{

@@ -44,7 +44,7 @@ var (
 
 // Request is the content of an AccessGrant.
 type Request struct {
-	// From is the tenant whose callers may use the grant.
+	// From is the tenant that gets access.
 	From tenant.ID
 	// Actions are all actions that the grant allows in its namespace, without a user.
 	Actions []authorizer.AttributesRecord
@@ -136,7 +136,7 @@ func (p *plugin) grantor(
 	return p.recorded(is, a.GetUserInfo(), caller, owner), nil
 }
 
-// recorded returns the record of the grantor, and of the Tenant whose callers may use the grant.
+// recorded returns the record of the grantor, and of the Tenant that gets access.
 func (p *plugin) recorded(is *unstructured.Unstructured, u user.Info, caller, owner tenant.ID) map[string]any {
 	grantor := map[string]any{"owner": owner.String(), "tenant": caller.String(), "user": u.GetName()}
 	if uid := u.GetUID(); uid != "" {
@@ -153,7 +153,7 @@ func (p *plugin) recorded(is *unstructured.Unstructured, u user.Info, caller, ow
 	return grantor
 }
 
-// grantee returns the UID of the Tenant whose callers may use a grant, or "" if there is none.
+// grantee returns the UID of the Tenant that gets access, or "" if there is none.
 func (p *plugin) grantee(is *unstructured.Unstructured) string {
 	name, _, _ := unstructured.NestedString(is.Object, "spec", "from", "tenant")
 	id, err := tenant.Parse(name)

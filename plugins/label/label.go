@@ -5,7 +5,7 @@
 // the label of the namespace's owner, and no other object has the label. A list over all namespaces
 // with this label as selector therefore returns exactly the tenant's own objects.
 //
-// The plugin checks every write. The backfill in [Sweep] corrects the objects that were stored
+// The plugin checks every write. The backfill of [NewSweep] corrects the objects that were stored
 // before.
 package label
 

@@ -83,7 +83,7 @@ func TestOldLabels(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string
 		was, is   []string
-		want      string // "-" for none, "!" for refused
+		want      string // "-" for none, "!" if denied
 	}{
 		"unlabelled before, in tenant space":       {"a--web", nil, nil, "a"},
 		"a lie, left alone":                        {"a--web", []string{"b"}, []string{"b"}, "a"},

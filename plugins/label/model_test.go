@@ -69,7 +69,7 @@ func (w *write) stored() (string, bool) {
 	return "", false
 }
 
-// isRewritten reports whether the write creates an object in a namespace whose owner is known.
+// isRewritten reports whether the write creates an object in a namespace with a known owner.
 func (w *write) isRewritten() bool {
 	return !w.update && (w.namespace == "a--web" || w.namespace == "b--web" || w.namespace == "kube-system")
 }

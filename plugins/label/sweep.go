@@ -43,7 +43,7 @@ const (
 	// Until then, a write that was admitted earlier may be stored (--request-timeout of
 	// kube-apiserver, 60 s by default).
 	againAfter = 90 * time.Second
-	// knownNamespaces is the maximum number of namespaces whose last owner is remembered.
+	// knownNamespaces is the maximum number of namespaces with a remembered owner.
 	knownNamespaces = 1 << 17
 )
 
@@ -53,7 +53,7 @@ const (
 // interruption, the next backfill has fewer objects to write. Correct objects are only read.
 //
 // If an object cannot be written, lists over all namespaces stay denied for its own tenant, and for
-// the tenant whose label the object has. Other tenants are not affected.
+// the tenant in the label of the object. Other tenants are not affected.
 //
 // Every server that writes objects MUST run the plugin during the backfill. Otherwise, the backfill
 // would miss objects that are stored without the label. It is safe for concurrent use.
@@ -65,7 +65,7 @@ type Sweep struct {
 
 	mu      sync.RWMutex
 	swept   map[schema.GroupResource]tenants // for each resource, the tenants with objects that are not correct
-	resumed map[schema.GroupResource]bool    // resources whose result comes from Resume and is checked again
+	resumed map[schema.GroupResource]bool    // resources with a result from Resume, which is checked again
 	retryAt time.Time                        // when failed writes are retried
 	epoch   int                              // the number of calls of Forget
 	asked   map[schema.GroupResource]time.Time
@@ -77,14 +77,15 @@ type Sweep struct {
 // are then not known to be correct.
 var errOwner = errors.New("look up the owner of namespace")
 
-// maxProblems is the maximum number of pages whose errors are reported for one resource.
+// maxProblems is the maximum number of reported pages with errors for one resource.
 const maxProblems = 10
 
 // tenants is a set of tenants.
 type tenants map[tenant.ID]bool
 
 // NewSweep returns a backfill. resources returns all namespaced resources that can be listed and
-// patched and whose writes pass the plugin. It may return some resources together with an error.
+// patched. Writes of these resources MUST pass the plugin. resources may return some resources
+// together with an error.
 func NewSweep(
 	objects metadata.Interface, resources func() ([]schema.GroupVersionResource, error), owner plugins.OwnerFunc,
 ) *Sweep {
@@ -331,7 +332,7 @@ func (s *Sweep) lacks() bool {
 	return false
 }
 
-// due returns the namespaces whose objects must be corrected now. It returns each namespace twice.
+// due returns the namespaces with objects to correct now. It returns each namespace twice.
 func (s *Sweep) due(now time.Time) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

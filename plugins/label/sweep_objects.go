@@ -42,8 +42,8 @@ func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namesp
 	}
 }
 
-// mend writes the label of objects whose label is wrong. It adds the tenants of objects that could
-// not be written to lacking.
+// mend corrects wrong labels of objects. It adds the tenants of objects that could not be written
+// to lacking.
 func (s *Sweep) mend(
 	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants,
 ) error {

@@ -37,8 +37,8 @@ func TestKeystone(t *testing.T) {
 	for name, c := range map[string]struct {
 		by              []*user.DefaultInfo
 		was, is         string // was is "" if the Namespace is created
-		want            string // after the mutation
-		refused, warned bool   // refused without the mutation
+		want            string // after Admit
+		refused, warned bool   // denied without Admit
 	}{
 		"created with it":        {callers, "", p1, none, true, true},
 		"created without it":     {callers, "", none, none, false, false},

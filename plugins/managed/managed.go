@@ -112,8 +112,8 @@ type plugin struct {
 	Options
 }
 
-// Governs reports whether the plugin may deny an operation on a resource. It does not know the
-// kinds whose publication only the configuration allows.
+// Governs reports whether the plugin may deny an operation on a resource. It does not know kinds
+// that are published only because of the configuration.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
 	return MayBeManaged(r) ||
 		(r == corev1.Resource("namespaces") || r == templates || r == publications) && operation != admission.Delete ||

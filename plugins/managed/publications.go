@@ -168,7 +168,7 @@ func changesLabel(was, is metav1.Object) bool {
 	return had != has || before != now
 }
 
-// checkPublication denies a Publication that is invalid, or whose author may not publish its
+// checkPublication denies a Publication that is invalid, or an author that may not publish its
 // source. It applies to every caller. For the manager, it checks the validity only. The manager
 // creates Publications for annotated objects, and the authors of these objects are checked instead.
 func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) error {

@@ -31,7 +31,7 @@ type publishing struct {
 	rights []string
 	// rbac decides instead of rights.
 	rbac authorizer.Authorizer
-	// hashed is the last object whose content was hashed.
+	// hashed is the last object that was hashed.
 	hashed *unstructured.Unstructured
 	// asked is the number of authorization requests.
 	asked int

@@ -37,7 +37,7 @@ func TestGivenOf(t *testing.T) {
 	}
 }
 
-// giving returns the plugin for a caller of a tenant whose Tenant specifies labels and a level.
+// giving returns the plugin for a caller of a tenant. Its Tenant specifies labels and a level.
 func giving(id, of tenant.ID) plugins.Interface {
 	return withSpaces(id, namespace.Spaces{Labels: map[string]string{"team": "x"}, PodSecurity: "restricted"}, of)
 }

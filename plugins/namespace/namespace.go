@@ -288,7 +288,7 @@ func (p *plugin) checkOwner(
 	old, had := was.GetLabels()[tenant.Label]
 	label, has := is.GetLabels()[tenant.Label]
 	switch {
-	case had == has && old == label: // including an invalid value that was stored without the plugin
+	case had == has && old == label: // includes an invalid value that was stored without the plugin
 		return nil
 	case !has && p.Subject.IsManager(ctx, a):
 		return nil

@@ -112,7 +112,7 @@ func TestRequested(t *testing.T) {
 	}
 }
 
-// TestRequestedIsNotEnough checks keys whose final value is checked.
+// TestRequestedIsNotEnough checks keys that are denied because of their final value.
 func TestRequestedIsNotEnough(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 		o.Spaces = func(tenant.ID) namespace.Spaces { return namespace.Spaces{Labels: map[string]string{"team": "x"}} }

@@ -14,13 +14,13 @@ import (
 // (sync-wave) and the protection of an object from deletion (resource-policy).
 type Tool struct {
 	Name string
-	// Source is the project and the release whose source code sets the keys.
+	// Source is the project and the release with the source code that sets the keys.
 	Source              string
 	Labels, Annotations []string
 }
 
-// Tools returns the tools whose keys tenants may write in every configuration. A label of a tool is
-// denied if a webhook or a policy uses it to select namespaces, see [Options.Selected].
+// Tools returns the tools with keys that tenants may write in every configuration. A label of a
+// tool is denied if a webhook or a policy uses it to select namespaces, see [Options.Selected].
 //
 // No tool has the labels app.kubernetes.io/name and app.kubernetes.io/instance, because
 // NetworkPolicies of other tenants select namespaces by them. Argo CD can track its objects with

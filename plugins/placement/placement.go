@@ -283,8 +283,8 @@ func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bo
 	return err == nil && owner == at.owner && !owner.IsZero()
 }
 
-// keyed are the fields whose lists may have an entry "domain/*". The lists of other fields contain
-// names.
+// keyed are the fields with lists that may have an entry "domain/*". The lists of other fields
+// contain names.
 var keyed = []string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}
 
 // check denies an item that is not on the list. The error contains the list, which belongs to the

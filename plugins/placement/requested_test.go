@@ -259,7 +259,7 @@ func TestRequestedIsNotEnough(t *testing.T) {
 	}
 }
 
-// TestRequestedIsPinned checks that the cluster cannot move a pod to nodes of other tenants.
+// TestRequestedIsPinned checks that the cluster cannot move a Pod to nodes of other tenants.
 func TestRequestedIsPinned(t *testing.T) {
 	p := knowing(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	ctx := plugins.WithRequested(t.Context())

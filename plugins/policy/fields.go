@@ -350,8 +350,8 @@ func usesDefault(object map[string]any, field string) bool {
 // allHosts is the value of an item that applies to the hosts of every route. No list allows it.
 const allHosts = "*"
 
-// listeners returns the hosts of a gateway's listeners. It ignores listeners whose protocol has no
-// hosts.
+// listeners returns the hosts of a gateway's listeners. It ignores listeners with a protocol that
+// has no hosts.
 func listeners(object map[string]any) ([]item, error) {
 	list, _, err := unstructured.NestedSlice(object, "spec", "listeners")
 	if err != nil {

@@ -345,8 +345,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestEntries checks which values an entry of each list allows, for tenant a and for a tenant whose
-// name is not a DNS label.
+// TestEntries checks which values an entry of each list allows. It checks tenant a and a tenant
+// with a name that is not a DNS label.
 func TestEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, value, entry string

@@ -217,7 +217,7 @@ func (p *plugin) isManaged(a admission.Attributes) bool {
 	return managed
 }
 
-// owner returns the tenant whose quota a write can use, or the zero ID if there is none.
+// owner returns the tenant that a write is charged to, or the zero ID if there is none.
 func (p *plugin) owner(ctx context.Context, a admission.Attributes) (tenant.ID, error) {
 	switch {
 	case a.GetResource().GroupResource() == namespaces:

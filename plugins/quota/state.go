@@ -26,11 +26,11 @@ type State struct {
 	// Used is at least the usage of the tenant's objects, including admitted writes that are not
 	// stored yet. If a name is missing, its objects have not been counted yet.
 	Used corev1.ResourceList
-	// Reserved are the admitted writes whose objects were not seen yet and that have not expired.
+	// Reserved are the admitted writes that have not expired and were not seen in an object yet.
 	Reserved []Reservation
 }
 
-// Reservation is the usage of an admitted write whose object may not be stored yet.
+// Reservation is the usage of an admitted write that may not be stored yet.
 type Reservation struct {
 	UID types.UID
 	// Key is the resource, the namespace and the name of a creation. A retry replaces the
@@ -39,8 +39,8 @@ type Reservation struct {
 	Key     string
 	Expires time.Time
 	Usage   corev1.ResourceList
-	// After is the version of the object before an update. An object whose version is not newer
-	// does not include the update. After is empty for a creation.
+	// After is the version of the object before an update. An object with the same or an older
+	// version does not include the update. After is empty for a creation.
 	After string
 }
 

@@ -79,7 +79,7 @@ func (s *server) put(was, is *quota.State) error {
 	return nil
 }
 
-// recount updates the usage like a controller whose cache may not have the newest objects.
+// recount updates the usage like a controller with an outdated cache.
 func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, now time.Time) {
 	s.mu.Lock()
 	was := s.state
@@ -223,7 +223,7 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
-// panicking is a store whose Charge panics.
+// panicking is a store. Its Charge panics.
 type panicking struct{ *replica }
 
 func (panicking) Charge(context.Context, *quota.State, *quota.State) error { panic("a defect") }

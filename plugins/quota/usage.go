@@ -40,7 +40,7 @@ var aliases = map[schema.GroupResource]corev1.ResourceName{
 	{Resource: "secrets"}:                corev1.ResourceSecrets,
 }
 
-// uncounted are resources whose objects are not stored, or are too many and too short-lived.
+// uncounted are resources with objects that are not stored, or are too many and too short-lived.
 var uncounted = map[string]bool{"bindings": true, "componentstatuses": true, "events": true}
 
 // NamespaceCount is the name of the limit for the number of a tenant's namespaces.
@@ -188,7 +188,7 @@ func wholeBytes(q resource.Quantity) resource.Quantity {
 	return rounded
 }
 
-// Resources returns the resources whose objects use a name of a quota. It returns none if no
+// Resources returns the resources with objects that use a name of a quota. It returns none if no
 // objects use the name. Pods and ResourceClaims both use devices.
 func Resources(name corev1.ResourceName) []schema.GroupResource {
 	if IsDevice(name) {
@@ -210,7 +210,7 @@ func isUsedBy(name corev1.ResourceName, of schema.GroupResource) bool {
 	return ok && r == of
 }
 
-// resourceOf returns the resource whose objects use a name that does not limit devices.
+// resourceOf returns the resource with objects that use a name. The name must not limit devices.
 func resourceOf(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	text := string(name)
 	if counted, is := strings.CutPrefix(text, "count/"); is {

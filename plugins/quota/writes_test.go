@@ -137,7 +137,7 @@ func space(of string) *corev1.Namespace {
 }
 
 // TestWhatIsCharged checks that creations in a tenant's namespace are charged, and updates that can
-// increase the usage. A write whose object is not stored is not charged.
+// increase the usage. A write that stores no object is not charged.
 func TestWhatIsCharged(t *testing.T) {
 	big, bigger := podOf(container(amounts{"cpu": "1"}, nil)), podOf(container(amounts{"cpu": "3"}, nil))
 	service := func(kind corev1.ServiceType) *corev1.Service {
@@ -290,7 +290,7 @@ func TestWhatIsManaged(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefused checks writes that exceed the quota or whose usage is not known.
+// TestWhatIsRefused checks writes that exceed the quota, and writes of unknown usage.
 func TestWhatIsRefused(t *testing.T) {
 	withInit := podOf(container(amounts{"cpu": "1"}, nil))
 	withInit.Spec.InitContainers = []corev1.Container{container(nil, nil)}
@@ -470,7 +470,7 @@ func TestWhatIsNotCountedYet(t *testing.T) {
 	}
 }
 
-// counting is a store whose quota is counted at the time at.
+// counting is a store. Its quota is counted at the time at.
 type counting struct {
 	ledger
 	at time.Time

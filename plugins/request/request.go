@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantRequest"
 
 // Options configure the plugin.

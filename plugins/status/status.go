@@ -28,9 +28,9 @@ const Name = "TenantStatus"
 
 var errStatus = errors.New("tenants may not write the status of this resource: only its controller may")
 
-// Resources returns the resources whose status belongs to controllers (k8s.io/kubernetes, v1.37.1),
-// in every version. A Job is included unless another controller manages it. Ingresses and custom
-// resources are not included, because a tenant's own controllers may write their status.
+// Resources returns the resources with a status that belongs to a controller (k8s.io/kubernetes,
+// v1.37.1), in every version. A Job is included unless another controller manages it. Ingresses and
+// custom resources are not included, because a tenant's own controllers may write their status.
 func Resources() []schema.GroupResource {
 	return []schema.GroupResource{
 		pods,
@@ -66,8 +66,8 @@ type Options struct {
 }
 
 // New returns the plugin. It denies writes of the status of [Resources] by callers outside the
-// system tenant. Conditions of a Pod whose types have a domain are allowed, because they belong to
-// its readiness gates.
+// system tenant. Conditions of a Pod with a domain in their types are allowed, because they belong
+// to its readiness gates.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Update), o, Resources()}
 }
@@ -107,8 +107,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// gatesOnly reports whether a write changes only conditions of a Pod's status whose types have a
-// domain.
+// gatesOnly reports whether a write changes only conditions of a Pod that have a domain in their
+// types.
 func gatesOnly(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
 	was, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)
