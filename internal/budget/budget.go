@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// remembered is the maximum number of names with a budget. If the budget of a name was dropped, the
-// name gets a new budget.
+// remembered is the maximum number of names with a budget. The budget of the name that was not used
+// for the longest time is dropped. That name later gets a new budget.
 const remembered = 4096
 
 // Budgets are token buckets by name. The zero value is not valid, see [New]. They are safe for

@@ -40,8 +40,8 @@ type WorkloadUser struct {
 	// SystemUsers match the names of controllers. Only callers of the system tenant can match. An
 	// object that a controller creates gets its owner's value.
 	SystemUsers []*regexp.Regexp
-	// Restamp replaces the value of a new object with the author's name if the author may not
-	// supply or keep that value. Otherwise, such an object is denied.
+	// Restamp replaces the user of a new object with the object's author, if the author may not
+	// supply or keep that user. If Restamp is false, such an object is denied.
 	Restamp bool
 	// ExternalUsers and ExternalGroups match callers that may supply values without reserved names.
 	ExternalUsers, ExternalGroups []*regexp.Regexp

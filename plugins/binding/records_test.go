@@ -27,7 +27,7 @@ import (
 type keys = map[string]string
 
 // recording returns the plugin for Farms, and for Applications of KubeVela. root belongs to the
-// system tenant, the caller nobody to no tenant, and any other caller to a.
+// system tenant, and any other known caller to a.
 func recording() plugins.Interface {
 	return binding.New(binding.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {

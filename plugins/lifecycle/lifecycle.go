@@ -234,7 +234,7 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 		return errNotKnown
 	case lineage.Ending:
 		return errUnfinished
-	case lineage.UID != "": // it exists, and the storage returns that error
+	case lineage.UID != "": // the Tenant exists, so the storage rejects the write
 		return nil
 	case !was && life.Replaces != "":
 		return errReplaces

@@ -55,7 +55,7 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
-	// Space returns the rules for a tenant. The result MUST NOT be changed.
+	// Space returns the rules for a tenant. The result MUST NOT be changed afterwards.
 	Space func(tenant.ID) *Space
 	// Named returns the owner of a namespace that an object of the tenant by names. The namespace
 	// may not exist. It is called only for names with the tenant's prefix, which can never belong

@@ -30,7 +30,7 @@ type Options struct {
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
 	// Rules returns the rules for a tenant, by the names of the fields, such as [Hosts]. If the
-	// result is nil, nothing is checked. The result MUST NOT be changed.
+	// result is nil, nothing is checked. The result MUST NOT be changed afterwards.
 	Rules func(tenant.ID) plugins.Rules
 }
 
