@@ -72,8 +72,8 @@ type Options struct {
 	// set a stricter level.
 	PodSecurity string
 	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set.
-	// Tenants may also set keys without a domain and the keys of [Tools]. They may not set a label
-	// that a webhook or a policy uses to select namespaces.
+	// Tenants may also set keys without a domain and the keys of [Tools]. A label that a webhook or
+	// a policy uses to select namespaces needs an entry with its exact key.
 	AllowedLabels, AllowedAnnotations []string
 	// ClusterLabels and ClusterAnnotations are keys that the cluster itself sets on namespaces, with
 	// their values. "{tenant}" in a value means the name of the tenant. Tenants may set these values,

@@ -19,7 +19,8 @@ func (d *Defaults) empty() bool {
 	return len(d.NodeSelector)+len(d.Tolerations) == 0 && d.SchedulerName == ""
 }
 
-// apply adds the defaults to a Pod. Values of the Pod take precedence, except the default scheduler.
+// apply adds the defaults to a Pod. Values of the Pod take precedence, except for the default
+// scheduler.
 func (d *Defaults) apply(s *corev1.PodSpec) {
 	if len(d.NodeSelector) > 0 {
 		selector := make(map[string]string, len(d.NodeSelector)+len(s.NodeSelector))
