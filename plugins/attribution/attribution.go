@@ -6,7 +6,7 @@
 //
 // Only the server sets the two annotations, except that configured callers may supply the user. An
 // object that a controller creates gets the values of its owner. A Pod that a Deployment created
-// through a ReplicaSet therefore shows the person who created the Deployment.
+// through a ReplicaSet therefore names the user that created the Deployment.
 package attribution
 
 import (

@@ -168,9 +168,9 @@ func changesLabel(was, is metav1.Object) bool {
 	return had != has || before != now
 }
 
-// checkPublication denies a Publication that is invalid, or an author that may not publish its
-// source. It applies to every caller. For the manager, it checks the validity only. The manager
-// creates Publications for annotated objects, and the authors of these objects are checked instead.
+// checkPublication denies an invalid Publication. It also denies a Publication if its author may
+// not publish the source. It applies to every caller, but checks only the validity for the manager.
+// The manager creates Publications for annotated objects. Their authors are checked instead.
 func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil {
