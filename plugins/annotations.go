@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// Stored returns the metadata of the object that a write stores, and on an update that of the
-// object before; is is nil where nothing is stored as it is sent.
+// Stored returns the metadata of the object that a write stores. For an update, was is the metadata
+// of the old object. is is nil if the server does not store the object as sent.
 func Stored(a admission.Attributes) (was, is metav1.Object, err error) {
 	if IsVirtual(a) || a.GetOperation() == admission.Create && a.GetSubresource() != "" {
 		return nil, nil, nil
@@ -30,8 +30,8 @@ func Stored(a admission.Attributes) (was, is metav1.Object, err error) {
 	return was, is, nil
 }
 
-// SetAnnotation sets an annotation, or takes it away where value is nil, in a copy of the object's
-// own map, which may be shared.
+// SetAnnotation sets an annotation, or removes it if value is nil. It replaces the map of
+// annotations with a copy, because the map may be shared.
 func SetAnnotation(object metav1.Object, key string, value *string) {
 	old, had := object.GetAnnotations()[key]
 	if value == nil && !had || value != nil && had && old == *value {
@@ -51,8 +51,8 @@ func SetAnnotation(object metav1.Object, key string, value *string) {
 	object.SetAnnotations(annotations)
 }
 
-// Keep restores annotations that an update changes. The caller is warned of each, see
-// [WarnRestored] for those that the update removes.
+// Keep restores annotations that an update changes, adds or removes. It warns the caller of each
+// one. For removed annotations, see [WarnRestored].
 func Keep(ctx context.Context, a admission.Attributes, was, is metav1.Object, keys ...string) {
 	for _, key := range keys {
 		old, had := was.GetAnnotations()[key]

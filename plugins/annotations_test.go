@@ -11,7 +11,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestKept checks that a refusal names every annotation that is not as it was.
+// TestKept checks that an error names every annotation that was added, changed or removed.
 func TestKept(t *testing.T) {
 	was := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
 	is := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}

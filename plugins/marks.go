@@ -21,29 +21,31 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxMarkGroups is the maximum number of groups of a person whose mark a caller may keep. It bounds
-// the number of authorization requests for one object.
+// maxMarkGroups is the maximum number of groups that a mark may name. It bounds the number of
+// authorization requests for one object.
 const maxMarkGroups = 64
 
-// Person is the caller that a mark of the server names. Tenant is empty if the mark names none.
+// Person is the caller that a mark names. Tenant is empty if the mark names no tenant.
 type Person struct {
 	User, UID, Tenant string
 	Groups            []string
 }
 
-// Marks decides whether the creator of an object may keep a mark that the object has, such as the
-// recorded creator of a restored object. The zero value keeps no mark.
+// Marks decides whether the creator of an object may keep a mark that the object has. An example is
+// the recorded creator of an object that a backup tool restores. The zero value keeps no mark.
 type Marks struct {
-	// Authorizer is the server's. It decides whether a caller may impersonate a person.
+	// Authorizer is the server's authorizer. It decides whether a caller may impersonate a person.
 	Authorizer authorizer.Authorizer
 	Subject    SubjectFunc
 	Owner      OwnerFunc
 }
 
-// MayKeep reports whether u may keep a mark that names person, on an object of tenant owner. The
-// person must be of that tenant, and u must be allowed to impersonate it with all its groups. The
-// requests are those of the impersonation filter of kube-apiserver (k8s.io/apiserver
-// pkg/endpoints/filters/impersonation, v0.37.1), with the verb impersonate only. Any error means no.
+// MayKeep reports whether u may keep a mark that names person on an object of the tenant owner. The
+// person must belong to that tenant, and u must be allowed to impersonate the person with all its
+// groups. MayKeep returns false on any error.
+//
+// The requests are those of the impersonation filter of kube-apiserver (k8s.io/apiserver
+// pkg/endpoints/filters/impersonation, v0.37.1). Only the verb impersonate is used.
 func (m *Marks) MayKeep(ctx context.Context, u user.Info, person Person, owner tenant.ID) bool {
 	if m.Authorizer == nil || owner.IsZero() || person.User == "" || len(person.Groups) > maxMarkGroups ||
 		person.Tenant != "" && person.Tenant != owner.String() {
@@ -80,8 +82,8 @@ func (m *Marks) MayKeep(ctx context.Context, u user.Info, person Person, owner t
 	return true
 }
 
-// requests returns the authorization requests for the impersonation of a person, without the caller.
-// It returns false if the person cannot be of tenant owner.
+// requests returns the authorization requests for the impersonation of a person, without the
+// caller. It returns false if the person cannot belong to the tenant owner.
 func (m *Marks) requests(
 	ctx context.Context, person Person, owner tenant.ID,
 ) ([]authorizer.AttributesRecord, bool) {
@@ -130,8 +132,8 @@ func (m *Marks) OwnerOf(ctx context.Context, a admission.Attributes, is metav1.O
 	return m.Owner(ctx, a.GetNamespace())
 }
 
-// WarnRewritten returns a warning to the client for each of the annotations of a new object that has
-// another value than was sent. It does not repeat a value.
+// WarnRewritten warns the client of each annotation of a new object that differs from the sent
+// annotation. It never repeats a value.
 func WarnRewritten(ctx context.Context, sent map[string]string, is metav1.Object, keys ...string) {
 	for _, key := range keys {
 		value, had := sent[key]

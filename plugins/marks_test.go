@@ -60,8 +60,8 @@ func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	return tenant.System(), nil
 }
 
-// TestMayKeep: each request of upstream's impersonation filter is needed, with the verb impersonate
-// only. A person of another tenant, a doubt or an error means no.
+// TestMayKeep checks that each request of upstream's impersonation filter must be allowed. Only the
+// verb impersonate is used. A person of another tenant, an unknown fact or an error means no.
 func TestMayKeep(t *testing.T) {
 	const (
 		alice = "impersonate users alice"

@@ -1,11 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins holds what the admission plugins have in common. Each plugin has a folder of its
-// own and knows the caller's tenant and the owner of a namespace through function values only.
+// Package plugins contains the code that the admission plugins share. Each plugin has its own
+// folder. It receives the caller's tenant and the owner of a namespace through function values.
 //
-// Aggregated API servers never pass through kube-apiserver's admission: what they store is not
-// governed by these plugins.
+// Requests to aggregated API servers do not pass the admission of kube-apiserver. These plugins do
+// not check the objects that aggregated API servers store.
 package plugins
 
 import (
@@ -21,41 +21,44 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// SubjectFunc returns the tenant of an admission request's user. An error, whatever it is, means
-// that the tenant is not known: such a caller MUST NOT be taken for the system tenant's.
+// SubjectFunc returns the tenant of the user of an admission request. If it returns an error, the
+// tenant is unknown, and the caller MUST NOT be treated as a caller of the system tenant.
 type SubjectFunc func(context.Context, user.Info) (tenant.ID, error)
 
-// OwnerFunc returns the tenant that owns a namespace: the system tenant where it has no label, the
-// zero ID where it is nobody's or does not exist. An error means that it is not known: the
-// request MUST be refused.
+// OwnerFunc returns the tenant that owns a namespace. A namespace without a label belongs to the
+// system tenant. The result is the zero ID if the namespace is unowned or does not exist. If it
+// returns an error, the owner is unknown, and the request MUST be denied.
 type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 
-// ObjectFunc returns an object that is stored, as a controller's ownerReference names it, nil where
-// there is none. An error means that it is not known: the request MUST be refused. The object may
-// be of its version, unstructured, or where the function says so a [metav1.PartialObjectMetadata],
-// and MUST NOT be changed.
+// ObjectFunc returns the stored object that a controller's ownerReference names, or nil if the
+// object does not exist. If it returns an error, the request MUST be denied.
+//
+// The object has its versioned type or is unstructured. It is a [metav1.PartialObjectMetadata] if
+// the documentation of the function allows that. It MUST NOT be changed.
 type ObjectFunc func(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
 
-// IsSystem reports whether u is known to be the system tenant's.
+// IsSystem reports whether u is known to belong to the system tenant.
 func (subject SubjectFunc) IsSystem(ctx context.Context, u user.Info) bool {
 	id, err := subject(ctx, u)
 	return err == nil && id.IsSystem()
 }
 
-// IsManager reports whether the server itself writes, as the one who keeps what comes of Tenants.
+// IsManager reports whether the server itself sends the request, as [tenant.ManagerUser].
 func (subject SubjectFunc) IsManager(ctx context.Context, a admission.Attributes) bool {
 	return a.GetUserInfo().GetName() == tenant.ManagerUser && subject.IsSystem(ctx, a.GetUserInfo())
 }
 
-// IsKubelet reports whether a node writes a Pod: which it may create, NodeRestriction says.
+// IsKubelet reports whether a node writes a Pod. NodeRestriction decides which Pods a node may
+// create.
 func (subject SubjectFunc) IsKubelet(ctx context.Context, a admission.Attributes) bool {
 	kind := a.GetKind()
 	return kind.Group == "" && kind.Kind == "Pod" && slices.Contains(a.GetUserInfo().GetGroups(), user.NodesGroup) &&
 		subject.IsSystem(ctx, a.GetUserInfo())
 }
 
-// MakesClaims reports whether u, the system tenant's, is a controller that makes claims of
-// templates (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1).
+// MakesClaims reports whether u is a controller that creates PersistentVolumeClaims from templates
+// (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1). u MUST belong to the
+// system tenant.
 func MakesClaims(u user.Info) bool {
 	return slices.Contains([]string{
 		"system:serviceaccount:kube-system:statefulset-controller",
@@ -63,9 +66,9 @@ func MakesClaims(u user.Info) bool {
 	}, u.GetName())
 }
 
-// EmptiesNamespaces reports whether u, the system tenant's, is a controller that deletes the content
-// of a namespace that is being deleted (k8s.io/kubernetes pkg/controller/{namespace,garbagecollector},
-// v1.37.1).
+// EmptiesNamespaces reports whether u is a controller that deletes the objects in a namespace that
+// is being deleted (k8s.io/kubernetes pkg/controller/{namespace,garbagecollector}, v1.37.1). u MUST
+// belong to the system tenant.
 func EmptiesNamespaces(u user.Info) bool {
 	return slices.Contains([]string{
 		"system:serviceaccount:kube-system:namespace-controller",
@@ -73,14 +76,14 @@ func EmptiesNamespaces(u user.Info) bool {
 	}, u.GetName())
 }
 
-// Interface is both halves of a plugin that mutates.
+// Interface combines the interfaces of a mutating and a validating plugin.
 type Interface interface {
 	admission.MutationInterface
 	admission.ValidationInterface
 }
 
-// IsVirtual reports whether the object of a write is not stored as it is sent: what is put into it
-// would go nowhere.
+// IsVirtual reports whether the server does not store the object of a write as sent. Changes to the
+// metadata of such an object have no effect.
 func IsVirtual(a admission.Attributes) bool {
 	switch kind := a.GetKind(); kind.Group {
 	case "":
@@ -95,11 +98,11 @@ func IsVirtual(a admission.Attributes) bool {
 	return false
 }
 
-// ErrObject says that a write's object is not of the kind that the write names.
+// ErrObject reports that the object of a write is not of the kind that the write names.
 var ErrObject = errors.New("the request has no object of the expected kind")
 
-// Versioned returns an object as T, the type of kind: a server's internal object is converted, an
-// unstructured one decoded. The result may be obj itself and MUST NOT be changed.
+// Versioned returns an object as T, the Go type of kind. It converts an internal object and decodes
+// an unstructured object. The result may be obj itself and MUST NOT be changed.
 func Versioned[T any](obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) (*T, error) {
 	switch obj := obj.(type) {
 	case nil:

@@ -9,17 +9,17 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// maxRefusals bounds what one answer says.
+// maxRefusals is the maximum number of errors in one response.
 const maxRefusals = 16
 
-// Refusals collects what is wrong with an object, so that its author is told all at once.
-// The zero value holds none.
+// Refusals collects the errors of an object, so that its author gets all of them at once. The zero
+// value has no errors.
 type Refusals struct {
 	all  []error
 	more int
 }
 
-// Add notes what is wrong; nil for nothing. Of very many, the number is kept.
+// Add adds an error. It ignores nil. After maxRefusals errors, it records only their number.
 func (r *Refusals) Add(err error) {
 	switch {
 	case err == nil:
@@ -30,7 +30,7 @@ func (r *Refusals) Add(err error) {
 	}
 }
 
-// Err returns all that was noted as one error, nil for nothing.
+// Err returns all errors as one error, or nil if there are none.
 func (r *Refusals) Err() error {
 	all := r.all
 	if r.more > 0 {

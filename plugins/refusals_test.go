@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestRefusals: all is told at once, and of very many the first and how many more there are.
+// TestRefusals checks that all errors are returned at once. If there are too many errors, the first
+// ones and the number of the others are returned.
 func TestRefusals(t *testing.T) {
 	var none plugins.Refusals
 	none.Add(nil)

@@ -17,12 +17,12 @@ import (
 // requestedKey is the context key of the record of a request.
 type requestedKey struct{}
 
-// requested records the object of a request before the cluster's own admission changes it.
+// requested records the object of a request before the cluster's admission changes it.
 type requested struct {
 	mu     sync.Mutex
 	write  write
 	object runtime.Object
-	// unnamed is the number of creations whose name the server generates.
+	// unnamed is the number of creations with generated names.
 	unnamed int
 }
 
@@ -34,7 +34,7 @@ type write struct {
 	subresource, namespace string
 	// name is empty if the server generates the name from the prefix generate.
 	name, generate string
-	// uid and version are those of the old object.
+	// uid and version are those of the old object of an update.
 	uid     types.UID
 	version string
 }
@@ -73,12 +73,12 @@ func WithRequested(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requestedKey{}, &requested{})
 }
 
-// RecordRequested records a copy of the object of a write. It MUST be called before any plugin, policy
-// or webhook of the cluster changes the object. The server reads a patched object again after a
-// conflict: a later write replaces the record.
+// RecordRequested records a copy of the object of a write. It MUST be called before any plugin,
+// policy or webhook of the cluster changes the object. After a conflict, the server reads a patched
+// object again. The later write then replaces the record.
 //
-// The result of copyOf may share memory with the object. A plugin that changes shared memory changes
-// the record too, and its changes are held against the client.
+// The result of copyOf may share memory with the object. A plugin that changes shared memory also
+// changes the record. Its changes are then attributed to the client.
 func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(runtime.Object) runtime.Object) {
 	r, ok := ctx.Value(requestedKey{}).(*requested)
 	if !ok {
@@ -92,7 +92,8 @@ func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(ru
 		return
 	}
 	if w.name == "" {
-		// A server admits such a creation once per request. Two of them look the same.
+		// A server admits such a creation once for each request. Two of them cannot be
+		// distinguished.
 		if r.unnamed++; r.unnamed > 1 {
 			return
 		}
@@ -100,8 +101,9 @@ func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(ru
 	r.write, r.object = w, copyOf(a.GetObject())
 }
 
-// Requested returns the object of a write as the client sent it, or nil if it is not known. With
-// nil, a plugin MUST take the whole object of a for the client's. The result MUST NOT be changed.
+// Requested returns the object of a write as the client sent it, or nil if it is not known. If it
+// is nil, a plugin MUST treat the whole object of a as sent by the client. The result MUST NOT be
+// changed.
 func Requested(ctx context.Context, a admission.Attributes) runtime.Object {
 	r, ok := ctx.Value(requestedKey{}).(*requested)
 	if !ok {
@@ -114,7 +116,7 @@ func Requested(ctx context.Context, a admission.Attributes) runtime.Object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.object != nil && r.write.name == "" && w.operation == admission.Create {
-		// The server has generated the name since.
+		// The server has generated the name in the meantime.
 		is, err := meta.Accessor(a.GetObject())
 		if err != nil {
 			return nil

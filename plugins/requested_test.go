@@ -40,7 +40,7 @@ func (s sent) attributes() admission.Attributes {
 		s.subresource, s.operation, nil, false, nil)
 }
 
-// createOf is the creation of a Pod.
+// createOf returns the creation of a Pod.
 func createOf(name string) sent {
 	return sent{
 		operation: admission.Create,
@@ -56,7 +56,7 @@ func record(ctx context.Context, a admission.Attributes) {
 	plugins.RecordRequested(ctx, a, runtime.Object.DeepCopyObject)
 }
 
-// TestRequested checks that a plugin gets the object of its own write, and of no other one.
+// TestRequested checks that a plugin gets the object of its own write only.
 func TestRequested(t *testing.T) {
 	create := createOf("x")
 	update := create
@@ -134,7 +134,7 @@ func TestRequestedIsACopy(t *testing.T) {
 	}
 }
 
-// TestRequestedIsOfOneRequest checks that no object is known outside the request that sent it.
+// TestRequestedIsOfOneRequest checks that the object is known only within the request that sent it.
 func TestRequestedIsOfOneRequest(t *testing.T) {
 	s := createOf("x")
 	record(t.Context(), s.attributes()) // without a request

@@ -8,37 +8,39 @@ import (
 	"strings"
 )
 
-// Policy says what becomes of a field of tenants' objects. The zero value forbids it.
+// Policy specifies how a field of a tenant's objects is checked. The zero value is [Forbid].
 type Policy int
 
 const (
-	// Forbid refuses every value.
+	// Forbid denies every value.
 	Forbid Policy = iota
-	// AllowListed refuses what is not on the list.
+	// AllowListed denies values that are not on the list.
 	AllowListed
-	// Ignore refuses nothing.
+	// Ignore allows every value.
 	Ignore
 )
 
 // Rule is the policy of one field.
 type Rule struct {
 	Policy Policy
-	// Allowed is the list; what an entry means is its field's.
+	// Allowed is the list. Each field defines the format of its entries.
 	Allowed []string
 }
 
-// Rules are the policies of a tenant, by the fields' names in a configuration. A field that
-// is not there is forbidden.
+// Rules are the policies of a tenant, by the names of the fields in the configuration. A missing
+// field is forbidden.
 type Rules map[string]Rule
 
-// IsInFamily reports whether an entry of a list is "domain/*" and a key has exactly that domain.
+// IsInFamily reports whether an entry of a list has the form "domain/*" and key has exactly that
+// domain.
 func IsInFamily(entry, key string) bool {
 	domain, is := strings.CutSuffix(entry, "/*")
 	of, _, hasDomain := strings.Cut(key, "/")
 	return is && hasDomain && domain != "" && domain == of
 }
 
-// Allows reports whether the rule lets pass what matches an entry of its list.
+// Allows reports whether the rule allows a value. matches reports whether the value matches an
+// entry of the list.
 func (r Rule) Allows(matches func(entry string) bool) bool {
 	return r.Policy == Ignore || r.Policy == AllowListed && slices.ContainsFunc(r.Allowed, matches)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestIsInFamily checks that an entry "domain/*" has the keys of exactly that domain.
+// TestIsInFamily checks that an entry "domain/*" matches the keys of exactly that domain.
 func TestIsInFamily(t *testing.T) {
 	for _, c := range []struct {
 		entry, key string

@@ -14,8 +14,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// IsUpkeep reports whether an update changes nothing but finalizers, and what the server writes by
-// itself: managedFields, resourceVersion, the deletion and the label that TenantLabel checks.
+// IsUpkeep reports whether an update changes only finalizers and fields that the server itself
+// writes. These are managedFields, resourceVersion, the deletion fields and the label that
+// TenantLabel checks.
 func IsUpkeep(a admission.Attributes) bool {
 	if a.GetOperation() != admission.Update {
 		return false
@@ -38,7 +39,7 @@ func withoutUpkeep(obj runtime.Object) (runtime.Object, error) {
 	labels := maps.Clone(m.GetLabels())
 	delete(labels, tenant.Label)
 	if len(labels) == 0 {
-		labels = nil // an unstructured object distinguishes no labels from an empty map
+		labels = nil // an unstructured object distinguishes a missing map from an empty map
 	}
 	m.SetLabels(labels)
 	m.SetManagedFields(nil)

@@ -13,12 +13,13 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// WarnRestored warns that an update removed keys and that the server restored them: one warning a
-// key, in order. kind is "label" or "annotation". A path is the field of a template, empty for the
-// object itself.
+// WarnRestored warns that an update removed keys and that the server restored them. It sends one
+// warning for each key, in sorted order. kind is "label" or "annotation". path is the field of a
+// template. It is empty for the object itself.
 //
-// Only users of kubectl are warned. A controller that sends whole objects never had the keys and
-// would be warned again and again. The same applies to a file that kubectl replace sends.
+// Only users of kubectl are warned. A controller that sends whole objects did not have the keys and
+// would get the same warning on every update. For the same reason, users of kubectl replace are not
+// warned.
 func WarnRestored(ctx context.Context, a admission.Attributes, path, kind string, keys ...string) {
 	if !isByKubectl(a) {
 		return
@@ -31,8 +32,8 @@ func WarnRestored(ctx context.Context, a admission.Attributes, path, kind string
 	}
 }
 
-// isByKubectl reports whether a user of kubectl sent an update, by the default field managers of
-// kubectl's commands.
+// isByKubectl reports whether a user of kubectl sent an update. It checks the default field
+// managers of kubectl's commands.
 func isByKubectl(a admission.Attributes) bool {
 	options, is := a.GetOperationOptions().(*metav1.UpdateOptions)
 	return is && strings.HasPrefix(options.FieldManager, "kubectl") && options.FieldManager != "kubectl-replace"

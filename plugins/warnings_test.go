@@ -32,7 +32,8 @@ func updateBy(options runtime.Object) admission.Attributes {
 		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Update, options, false, nil)
 }
 
-// TestWarnRestored checks that users of kubectl are warned of each key, and controllers are not.
+// TestWarnRestored checks that users of kubectl get one warning for each key, and controllers get
+// none.
 func TestWarnRestored(t *testing.T) {
 	const label, template = "the label a is managed by the server and was not removed",
 		"spec.template: the label a is managed by the server and was not removed"

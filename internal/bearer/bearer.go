@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bearer reads the bearer tokens of requests. A token that another reader could read as a
-// different one belongs to no caller.
+// Package bearer reads the bearer tokens of requests. It rejects a token that another parser could
+// read as a different token.
 package bearer
 
 import (
@@ -17,8 +17,8 @@ import (
 )
 
 // New returns an authenticator of the token in the Authorization header or in the websocket
-// subprotocol of a request. It abstains if there is no token, or if the error of next is abstains. It
-// returns the error malformed, which may be abstains too, if the token is malformed.
+// subprotocol of a request. It abstains if there is no token, or if next returns the error
+// abstains. If the token is malformed, it returns the error malformed, which may equal abstains.
 func New(next authenticator.Token, abstains, malformed error) authenticator.Request {
 	wellFormed := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if !IsWellFormed(token) {
@@ -48,8 +48,8 @@ func New(next authenticator.Token, abstains, malformed error) authenticator.Requ
 }
 
 // IsWellFormed reports whether a token consists of visible ASCII characters. Parsers of JSON Web
-// Tokens ignore white space, so that one such token has several texts. The grammar of RFC 6750
-// (token68) excludes further characters, which tokens of some products contain.
+// Tokens ignore white space, so one token could have several encodings. The grammar of RFC 6750
+// (token68) excludes further characters, but tokens of some products contain them.
 func IsWellFormed(token string) bool {
 	for i := range len(token) {
 		if token[i] <= ' ' || token[i] > '~' {
@@ -60,7 +60,7 @@ func IsWellFormed(token string) bool {
 }
 
 // isPlain reports whether the Authorization header of a request, if it has the scheme Bearer, has
-// exactly one token. Upstream's adapter ignores what follows the token
+// exactly one token. Upstream's adapter ignores everything after the token
 // (k8s.io/apiserver pkg/authentication/request/bearertoken, v0.37.1).
 func isPlain(r *http.Request) bool {
 	header := strings.Trim(r.Header.Get("Authorization"), " \t") // RFC 9110, section 5.5

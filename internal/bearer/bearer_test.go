@@ -80,7 +80,7 @@ func TestTokens(t *testing.T) {
 			}
 		}
 		if s == " " || s == "\t" {
-			continue // surrounds the value of a header
+			continue // white space around the value of a header
 		}
 		for _, header := range []string{"Bearer " + known + s, s + "Bearer " + known, "Bearer" + s + known} {
 			if ok, err := authenticate(header, ""); ok || err != nil && !errors.Is(err, errMalformed) {

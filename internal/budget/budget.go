@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget bounds how often something is done for each of many, so that none
-// uses up another's share.
+// Package budget limits the rate of an operation for each of many names. One name cannot use the
+// budget of another.
 package budget
 
 import (
@@ -12,20 +12,21 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// remembered bounds for how many names a budget is kept; the longest unused begins anew.
+// remembered is the maximum number of names with a budget. The budget of the name that was not used
+// for the longest time is dropped. That name later gets a new budget.
 const remembered = 4096
 
-// Budgets are token buckets by name. The zero value is not usable; see [New].
-// Safe for concurrent use.
+// Budgets are token buckets by name. The zero value is not valid, see [New]. They are safe for
+// concurrent use.
 type Budgets struct {
 	perSecond float32
 	burst     int
 
 	mu     sync.Mutex
-	byName *lru.Cache // of a string to flowcontrol.RateLimiter
+	byName *lru.Cache // from string to flowcontrol.RateLimiter
 }
 
-// New returns budgets of so many a second each, and of a burst.
+// New returns budgets with perSecond operations a second and a burst for each name.
 func New(perSecond float32, burst int) *Budgets {
 	return &Budgets{perSecond: perSecond, burst: burst, byName: lru.New(remembered)}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// taken is how much of a name's budget can be taken at once.
+// taken returns how often a name can use its budget at once.
 func taken(b *budget.Budgets, name string) (n int) {
 	for b.Of(name).TryAccept() {
 		n++
@@ -22,7 +22,7 @@ func taken(b *budget.Budgets, name string) (n int) {
 	return n
 }
 
-// TestBudgetsAreApart: who has used up its own takes nothing from another.
+// TestBudgetsAreApart checks that an exhausted budget does not affect other names.
 func TestBudgetsAreApart(t *testing.T) {
 	b := budget.New(0.0001, 5)
 	for _, name := range []string{"a", "b", ""} {
@@ -35,8 +35,8 @@ func TestBudgetsAreApart(t *testing.T) {
 	}
 }
 
-// TestTheLongestUnusedBeginsAnew: names that are made up need no memory, and one that is in use
-// is not forgotten for them.
+// TestTheLongestUnusedBeginsAnew checks that many new names do not exhaust memory, and that a
+// budget in use is not dropped.
 func TestTheLongestUnusedBeginsAnew(t *testing.T) {
 	b := budget.New(0.0001, 1)
 	taken(b, "busy")
@@ -52,7 +52,7 @@ func TestTheLongestUnusedBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestManyTakeFromOne: all of one name share one budget.
+// TestManyTakeFromOne checks that concurrent calls with one name share one budget.
 func TestManyTakeFromOne(t *testing.T) {
 	b := budget.New(0.0001, 50)
 	var sum atomic.Int64
@@ -66,8 +66,8 @@ func TestManyTakeFromOne(t *testing.T) {
 	}
 }
 
-// TestBytes checks that a name may write its burst and then its rate. More bytes use up the budget of
-// later writes. Names do not share a budget.
+// TestBytes checks that a name may write its burst and then its rate. Additional bytes are charged
+// to later writes. Each name has its own budget.
 func TestBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.NewBytes(100, 1000)

@@ -10,22 +10,22 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Bytes bound how many bytes each of many names writes. A caller checks a budget before it begins to
-// write, and charges it afterwards with what it wrote. Safe for concurrent use.
+// Bytes limits the number of bytes that each of many names writes. A caller checks a budget before
+// a write, and charges it afterwards with the written bytes. Bytes is safe for concurrent use.
 type Bytes struct {
 	perSecond, burst float64
 
 	mu     sync.Mutex
-	byName *lru.Cache // a string to *account
+	byName *lru.Cache // from string to *account
 }
 
-// account is the state of the budget of one name. It may be negative.
+// account is the state of one budget. Its number of bytes may be negative.
 type account struct {
 	left float64
 	at   time.Time
 }
 
-// NewBytes returns budgets of a number of bytes a second, and of a burst.
+// NewBytes returns budgets with perSecond bytes a second and a burst for each name.
 func NewBytes(perSecond, burst int64) *Bytes {
 	return &Bytes{
 		perSecond: float64(perSecond),
@@ -41,14 +41,14 @@ func (b *Bytes) Has(name string) bool {
 	return b.account(name).left > 0
 }
 
-// Charge charges a name with bytes, also if it has fewer left.
+// Charge charges a name with bytes, even if it has fewer bytes left.
 func (b *Bytes) Charge(name string, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.account(name).left -= float64(bytes)
 }
 
-// account returns the account of a name as it is now. b.mu is held.
+// account returns the current account of a name. The caller MUST hold b.mu.
 func (b *Bytes) account(name string) *account {
 	now := time.Now()
 	known, found := b.byName.Get(name)

@@ -42,7 +42,7 @@ func Cluster(
 			return nil
 		})
 		if err != nil {
-			// The cause is not wrapped, so that a caller does not treat Forbidden as an answer.
+			// The cause is not wrapped, so that a caller does not handle it as its own Forbidden error.
 			unchecked = append(unchecked, fmt.Errorf("%s could not be checked: %s", kind.name, err.Error()))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// collection is the findings about the objects of a cluster.
+// collection contains the findings about the objects of a cluster.
 type collection struct {
 	systemNamespaces []string
 	found            []Finding
@@ -46,9 +46,9 @@ func (c *collection) add(object runtime.Object) {
 	}
 }
 
-// findings returns all findings in the order of their objects, each once. Those about the
-// RoleBindings in a namespace of a tenant are summarized, since the tenant's callers
-// decide how many there are.
+// findings returns all findings, sorted by object and without duplicates. Findings about
+// RoleBindings in a tenant's namespace are summarized, because the tenant's callers determine their
+// number.
 func (c *collection) findings() []Finding {
 	for namespace, found := range c.bindings {
 		if c.owned[namespace] {
@@ -60,7 +60,7 @@ func (c *collection) findings() []Finding {
 	return slices.Compact(c.found)
 }
 
-// summarized returns one finding of each remedy, which says how many others there are.
+// summarized returns one finding for each remedy, with the number of the other findings.
 func summarized(found []Finding) []Finding {
 	slices.SortFunc(found, compare)
 	found = slices.Compact(found)

@@ -20,14 +20,15 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// bufferSize is the number of bytes that are read to tell JSON from YAML.
+// bufferSize is the number of bytes that are read to distinguish JSON from YAML.
 const bufferSize = 4096
 
-// errNothing means that a file holds no object of a kind that is checked.
+// errNothing reports that a file contains no object of a checked kind.
 var errNothing = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
 
-// IsExport reports whether a file holds objects that "kubectl get" wrote: a list, or a kind that is
-// checked. A file that also holds a configuration of kubetenant is not an export.
+// IsExport reports whether a file contains output of "kubectl get". Such a file has a list or an
+// object of a checked kind. A file that also contains a configuration of kubetenant is not an
+// export.
 func IsExport(data []byte) bool {
 	exported, configures := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
@@ -39,8 +40,8 @@ func IsExport(data []byte) bool {
 	return exported && !configures && err == nil
 }
 
-// Exported returns the findings about the objects of a file. Objects of other kinds are skipped. It
-// returns an error if the file cannot be read or holds no object to check.
+// Exported returns the findings about the objects of a file. It skips objects of other kinds. It
+// returns an error if the file cannot be read or contains no object to check.
 func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
 	all := newCollection(systemNamespaces)
 	checked := 0
@@ -64,7 +65,7 @@ func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
 
 func isList(meta metav1.TypeMeta) bool { return strings.HasSuffix(meta.Kind, "List") }
 
-// kindOf returns an empty object of a kind that is checked, or nil.
+// kindOf returns an empty object of a checked kind, or nil for other kinds.
 func kindOf(meta metav1.TypeMeta) runtime.Object {
 	group, _, _ := strings.Cut(meta.APIVersion, "/")
 	switch {
@@ -78,7 +79,7 @@ func kindOf(meta metav1.TypeMeta) runtime.Object {
 	return nil
 }
 
-// eachItem calls f with each object of a file, and with those of lists one by one.
+// eachItem calls f with each object of a file, and with each item of its lists.
 func eachItem(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error {
 	return each(data, func(meta metav1.TypeMeta, text json.RawMessage) error {
 		if !isList(meta) {
@@ -93,7 +94,7 @@ func eachItem(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error
 			if err := json.Unmarshal(item, &is); err != nil {
 				return fmt.Errorf("%s: %w", meta.Kind, err)
 			}
-			if is.Kind == "" { // as the API server writes a list of one kind
+			if is.Kind == "" { // the API server omits the kind in a list of one kind
 				is = metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: strings.TrimSuffix(meta.Kind, "List")}
 			}
 			if err := f(is, item); err != nil {

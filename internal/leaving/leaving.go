@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leaving finds the objects of a cluster that allow more on a server without kubetenant:
-// bindings that only kubetenant limits, and system namespaces with the label of a tenant. The same
-// functions check the objects of a live cluster and exported objects.
+// Package leaving finds the objects of a cluster that allow more on a server without kubetenant.
+// These are bindings that only kubetenant limits, and system namespaces with the label of a tenant.
+// The same functions check a live cluster and exported objects.
 package leaving
 
 import (
@@ -20,8 +20,8 @@ import (
 // Finding is one object and one reason. Each text is one line without control characters.
 type Finding struct {
 	Object string `json:"object"` // kind, namespace and name
-	Reason string `json:"reason"` // what the object means on a server without kubetenant
-	Remedy string `json:"remedy"` // what to do
+	Reason string `json:"reason"` // the effect of the object on a server without kubetenant
+	Remedy string `json:"remedy"` // the recommended action
 }
 
 // String returns the finding as one line.
@@ -59,7 +59,7 @@ func OfRoleBinding(b *rbacv1.RoleBinding) []Finding {
 	return limits(object, b.Annotations, fmt.Sprintf("%s %q in the namespace", b.RoleRef.Kind, b.RoleRef.Name))
 }
 
-// OfNamespace returns the findings about a Namespace, if it is one of systemNamespaces.
+// OfNamespace returns the findings about a Namespace if its name is in systemNamespaces.
 func OfNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
 	label, labeled := ns.Labels[tenant.Label]
 	if !labeled || label == tenant.System().String() || !slices.Contains(systemNamespaces, ns.Name) {
@@ -76,7 +76,7 @@ func OfNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
 	}}
 }
 
-// limits returns a finding for each annotation by which kubetenant limits a binding.
+// limits returns a finding for each annotation with which kubetenant limits a binding.
 func limits(object string, annotations map[string]string, grants string) []Finding {
 	var found []Finding
 	if _, limited := annotations[tenant.ScopeAnnotation]; limited {
@@ -109,7 +109,7 @@ func tenantGroups(subjects []rbacv1.Subject) []string {
 	return slices.Compact(groups)
 }
 
-// printable returns a name, quoted if no server would have stored it.
+// printable returns a name. It quotes a name that no server would store.
 func printable(name string) string {
 	if quoted := fmt.Sprintf("%+q", name); quoted != `"`+name+`"` || strings.Contains(name, " ") {
 		return quoted

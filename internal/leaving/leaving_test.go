@@ -56,7 +56,7 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 
 func label(value string) map[string]string { return map[string]string{"kubetenant.dev/tenant": value} }
 
-// cases are objects and the beginnings of the findings about each.
+// cases are objects, and the beginning of each finding about them.
 var cases = map[string]struct {
 	object runtime.Object
 	want   []string
@@ -164,7 +164,7 @@ func hold(t *testing.T, name string, found []leaving.Finding, want []string) {
 	}
 }
 
-// TestFindings: a live cluster and exported files have the same findings.
+// TestFindings checks that a live cluster and exported files have the same findings.
 func TestFindings(t *testing.T) {
 	for name, c := range cases {
 		live, unchecked := leaving.Cluster(t.Context(), fake.NewClientset(c.object), systemNamespaces)
@@ -189,7 +189,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestClusterIsReadInPages: findings on every page are found, in one order, and nothing is written.
+// TestClusterIsReadInPages checks that the findings of every page are returned in order, and that
+// nothing is written.
 func TestClusterIsReadInPages(t *testing.T) {
 	k := fake.NewClientset()
 	k.PrependReactor("list", "clusterrolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -221,8 +222,8 @@ func TestClusterIsReadInPages(t *testing.T) {
 	}
 }
 
-// TestForbidden: a kind that may not be read is reported, and the findings about other kinds
-// remain.
+// TestForbidden checks that a kind that may not be read is reported, and that findings about other
+// kinds are returned.
 func TestForbidden(t *testing.T) {
 	for resource, kind := range map[string]string{
 		"clusterrolebindings": "ClusterRoleBindings",
@@ -242,7 +243,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestExports tells exported objects from other files.
+// TestExports checks that exported objects are distinguished from other files.
 func TestExports(t *testing.T) {
 	binding := "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: { name: b }\n"
 	for name, c := range map[string]struct {
@@ -281,8 +282,8 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestManyInATenantsNamespace: a tenant creates as many RoleBindings with an end as it likes in its
-// own namespaces. They are one finding a namespace, and those of other namespaces stay one each.
+// TestManyInATenantsNamespace checks that expiring RoleBindings in a tenant's namespace are one
+// finding, because a tenant can create any number of them. In other namespaces, each is a finding.
 func TestManyInATenantsNamespace(t *testing.T) {
 	ends := map[string]string{"kubetenant.dev/expires": "x"}
 	objects := []runtime.Object{
@@ -292,7 +293,7 @@ func TestManyInATenantsNamespace(t *testing.T) {
 	for i := range 5 {
 		objects = append(objects, roleBinding(fmt.Sprintf("b%d", i), ends))
 	}
-	for _, in := range []string{"kube-system", "plain"} { // the system's, whatever its label, and no tenant's
+	for _, in := range []string{"kube-system", "plain"} { // a system namespace, and one without a tenant
 		for i := range 2 {
 			b := roleBinding(fmt.Sprintf("b%d", i), ends)
 			b.Namespace = in

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package listinformer makes informers that list before they watch.
+// Package listinformer creates informers that begin with a list.
 package listinformer
 
 import (
@@ -17,18 +17,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// New returns an informer of a resource in all namespaces, without resync, that begins with a list
-// at resourceVersion=0. One of client-go's begins with a streaming list (WatchList, KEP-3157)
-// where that is enabled: of a resource without writes the bookmark that ends it may come from a
-// timer, up to 1.25 s later (k8s.io/apiserver/pkg/storage/cacher/cacher.go, dispatchEvents,
-// v0.37.1). It is for resources that a server waits for before it is ready, and that are few: the
-// list is held as a whole.
+// New returns an informer of a resource in all namespaces, without resync. It begins with a list at
+// resourceVersion=0. If streaming lists are enabled (WatchList, KEP-3157), client-go's informers
+// begin with one. For a resource without writes, the bookmark at its end may come from a timer, up
+// to 1.25 s later (k8s.io/apiserver/pkg/storage/cacher/cacher.go, dispatchEvents, v0.37.1).
+//
+// New is for resources with few objects that a server needs before it is ready. The whole list is
+// in memory at once.
 func New(client dynamic.Interface, of schema.GroupVersionResource) cache.SharedIndexInformer {
 	return dynamicinformer.NewDynamicSharedInformerFactory(listing{client}, 0).ForResource(of).Informer()
 }
 
-// servedEvery is the interval at which a list of an unserved resource is retried. A reflector would
-// wait up to a minute (defaultBackoffMax and its jitter in
+// servedEvery is the retry interval for a list of a resource that is not served yet. A reflector
+// would wait up to a minute (defaultBackoffMax and its jitter in
 // k8s.io/client-go/tools/cache/reflector.go, v0.37.1).
 const servedEvery = 3 * time.Second
 
@@ -65,6 +66,6 @@ func (s served) List(ctx context.Context, o metav1.ListOptions) (*unstructured.U
 	}
 }
 
-// IsWatchListSemanticsUnSupported implements what reflectors ask of clients
+// IsWatchListSemanticsUnSupported implements the interface that reflectors check
 // (k8s.io/client-go/util/watchlist).
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }

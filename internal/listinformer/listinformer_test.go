@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 )
 
-// TestLists: what an informer begins with is a list, where client-go's would stream it.
+// TestLists checks that an informer begins with a list, even if client-go's would stream it.
 func TestLists(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, true)
 	asked := make(chan string, 100)
@@ -54,8 +54,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestServedLater: an informer of a resource that the server does not serve yet reads it within
-// seconds after it is served.
+// TestServedLater checks that an informer reads a resource within seconds after the server begins
+// to serve it.
 func TestServedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "kinds"}

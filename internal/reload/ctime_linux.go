@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// changeTime returns when the file's content or metadata last changed, which nobody can set.
+// changeTime returns when the content or the metadata of a file last changed. No user can set this
+// time.
 func changeTime(info os.FileInfo) time.Time {
 	if stat, is := info.Sys().(*syscall.Stat_t); is {
 		return time.Unix(stat.Ctim.Unix())

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reload keeps what was read from a file current while the file changes.
+// Package reload reads a file and reads it again when it changes.
 package reload
 
 import (
@@ -15,58 +15,59 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Interval is the time between two looks at a file. Looking (one stat) instead of waiting for
-// events works alike for renames, symbolic links of mounted ConfigMaps, and network file systems.
+// Interval is the time between two checks of a file. A check is one stat. Unlike events, it also
+// works for renames, symbolic links of mounted ConfigMaps, and network file systems.
 const Interval = 500 * time.Millisecond
 
-// retryAfter is how many looks after a refused version it is tried again: it may have named another
-// file that was not ready yet.
+// retryAfter is the number of checks after which a rejected version is tried again. It may depend
+// on another file that was not ready yet.
 const retryAfter = 10
 
 const (
-	// settle is the time to a second look at a version that was not seen before: what is being
-	// written, in place, is another one by then.
+	// settle is the time until the second check of a new version. If the file is being written in
+	// place, the second check finds another version.
 	settle = 100 * time.Millisecond
-	// old is how long ago a file was last written that counts at the first look, at the start.
+	// old is the minimum age of a file that is read after the first check, at the start.
 	old = time.Second
-	// unended is how long a version stays the same that counts although its last line does not end:
-	// it may have been cut off.
+	// unended is the time after which a version is read although it does not end with a newline.
+	// Until then, it may be incomplete.
 	unended = 5 * time.Second
 )
 
-// Report is told what became of each new version of a file: a nil error when it took effect, else
-// why the version before it stays. It MUST be safe for concurrent use.
+// Report is called for each new version of a file. err is nil if the version is in use. Otherwise,
+// err is the reason why the previous version stays in use. Report MUST be safe for concurrent use.
 type Report func(path string, err error)
 
-// File holds the last good content of one file. It is made by [Open] and safe for concurrent use.
+// File contains the last valid content of one file. [Open] creates it. It is safe for concurrent
+// use.
 type File[T any] struct {
 	path   string
 	parse  func([]byte) (T, error)
 	report Report
 
-	// By Run's goroutine only.
-	seen    version // the last that counted or was refused
-	refused error   // why seen was
-	looks   int     // since then
-	next    version // one that was seen and does not count yet
+	// Only the goroutine of Run uses these fields.
+	seen    version // the last version that was used or rejected
+	refused error   // why seen was rejected
+	looks   int     // the number of checks since then
+	next    version // a version that is not used yet
 	since   time.Time
-	awaited version // one whose end is awaited
+	awaited version // a version without a newline at its end
 
 	current atomic.Pointer[T]
 }
 
-// version tells one content of a file from the next without reading it. Size and times
-// alone would not: a file may be renamed into place with both of its predecessor's, and its
-// time of modification be set.
+// version distinguishes the contents of a file without reading them. Size and times are not
+// sufficient. A file that is renamed into place may have the size and the times of its predecessor,
+// and a modification time can be set.
 type version struct {
 	modified, changed time.Time
 	size              int64
-	info              os.FileInfo // its device and number
+	info              os.FileInfo // for the device and the inode
 }
 
-// Open reads path and parses it. Its error names the path. A nil report is allowed. It
-// waits a moment for a file that was written less than a second ago. Changes take effect
-// only while [File.Run] runs.
+// Open reads and parses a file. Its error contains the path. report may be nil. If the file was
+// written less than a second ago, Open waits for a short time. Changes take effect only while
+// [File.Run] runs.
 func Open[T any](path string, parse func([]byte) (T, error), report Report) (*File[T], error) {
 	if report == nil {
 		report = func(string, error) {}
@@ -84,17 +85,17 @@ func Open[T any](path string, parse func([]byte) (T, error), report Report) (*Fi
 	return f, f.take(data)
 }
 
-// Load returns the last good content. The caller must not change it.
+// Load returns the last valid content. The caller MUST NOT change it.
 func (f *File[T]) Load() *T { return f.current.Load() }
 
-// Whole says that a file is written to its end: [Open] need not look twice. It sets
-// its time of modification.
+// Whole marks a file as complete, so that [Open] does not wait. It sets the modification time of
+// the file.
 func Whole(path string) error {
 	at := time.Now().Add(-2 * old)
 	return os.Chtimes(path, at, at)
 }
 
-// lookUntilSettled looks at a file again while it is being written, a few times.
+// lookUntilSettled checks a file again while it is being written, a limited number of times.
 func lookUntilSettled(path string) (version, error) {
 	v, err := look(path)
 	for range unended / settle {
@@ -110,10 +111,10 @@ func lookUntilSettled(path string) (version, error) {
 	return v, err
 }
 
-// Run looks at the file every [Interval] until ctx ends. A new version counts when a second look
-// finds it unchanged, one whose last line does not end some seconds later. A version that cannot be
-// read or parsed leaves the old content in place; it is reported once, and tried again now and
-// then. At most one Run per File.
+// Run checks the file every [Interval] until ctx ends. It uses a new version if a second check
+// finds it unchanged. A version without a newline at its end must stay unchanged for some seconds.
+// If a version cannot be read or parsed, the old content stays in use. The error is reported once,
+// and the version is tried again at intervals. Call Run at most once for each File.
 func (f *File[T]) Run(ctx context.Context) {
 	for {
 		wait := Interval
@@ -128,7 +129,7 @@ func (f *File[T]) Run(ctx context.Context) {
 	}
 }
 
-// check looks at the file, and reports whether to look again soon.
+// check checks the file, and reports whether to check again soon.
 func (f *File[T]) check(ctx context.Context) (soon bool) {
 	found, err := look(f.path)
 	if err != nil {
@@ -154,7 +155,7 @@ func (f *File[T]) check(ctx context.Context) (soon bool) {
 	if after, lookErr := look(f.path); lookErr != nil || !after.same(found) {
 		return true
 	}
-	if !retry && !bytes.HasSuffix(data, []byte("\n")) { // an empty one too: that is how writing in place begins
+	if !retry && !bytes.HasSuffix(data, []byte("\n")) { // an empty file too, because a write in place begins with it
 		if !found.same(f.awaited) {
 			f.awaited = found
 			klog.FromContext(ctx).Info("Waiting for the end of a new version of a file, which does not end with a newline",

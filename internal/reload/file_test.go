@@ -48,7 +48,7 @@ func (r *reports) wait(t *testing.T, n int) error {
 	return report
 }
 
-// follow opens a file and follows it.
+// follow opens a file and runs it.
 func follow(t *testing.T, path string, parse func([]byte) (string, error)) (*reload.File[string], *reports) {
 	t.Helper()
 	r := &reports{}
@@ -128,7 +128,8 @@ func TestFileFollowsSymbolicLinks(t *testing.T) {
 	}
 }
 
-// TestARefusedVersionIsTriedAgain: what it depends on may become ready later.
+// TestARefusedVersionIsTriedAgain checks that a rejected version is tried again, because it may
+// depend on another file.
 func TestARefusedVersionIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -168,7 +169,7 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// writeInPlace writes as an editor or a shell does that does not rename.
+// writeInPlace writes to a file without a rename, like some editors and shells.
 func writeInPlace(t *testing.T, path string, flag int, text string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY|flag, 0o600)
@@ -183,8 +184,8 @@ func writeInPlace(t *testing.T, path string, flag int, text string) {
 	}
 }
 
-// TestAHalfWrittenFileDoesNotCount: neither while it grows, nor when what
-// wrote it stops within a line.
+// TestAHalfWrittenFileDoesNotCount checks that an incomplete file is not used while it grows, or if
+// the writer stops within a line.
 func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
@@ -199,7 +200,7 @@ func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
 	if got := *f.Load(); got != "one,,acme" {
 		t.Fatalf("an emptied file counts: %q", got)
 	}
-	for range 40 { // longer than several looks
+	for range 40 { // longer than several checks
 		writeInPlace(t, path, os.O_APPEND, "x")
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -221,8 +222,8 @@ func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
 	})
 }
 
-// TestALineWithoutAnEndCountsLate: whoever writes files without a newline at
-// their end waits a little.
+// TestALineWithoutAnEndCountsLate checks that a file without a newline at its end is used after a
+// delay.
 func TestALineWithoutAnEndCountsLate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
@@ -248,7 +249,8 @@ func TestALineWithoutAnEndCountsLate(t *testing.T) {
 	}
 }
 
-// TestTheSameSizeAndTime: a version that differs from the last in neither is seen all the same.
+// TestTheSameSizeAndTime checks that a version with the same size and modification time is
+// detected.
 func TestTheSameSizeAndTime(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
@@ -267,8 +269,8 @@ func TestTheSameSizeAndTime(t *testing.T) {
 	}
 }
 
-// TestAYoungFileIsLookedAtTwice: one that is being written while the server starts
-// is not read in its middle.
+// TestAYoungFileIsLookedAtTwice checks that a file that is being written at the start is not read
+// too early.
 func TestAYoungFileIsLookedAtTwice(t *testing.T) {
 	t.Parallel()
 	const writes, settle = 12, 100 * time.Millisecond
@@ -293,7 +295,7 @@ func TestAYoungFileIsLookedAtTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-stop
-	// On a busy machine the writer may stop for so long that the file counts before its end.
+	// On a busy machine, the writer may stop for so long that the file is read before its end.
 	n := len(*f.Load())
 	if n < writes && ended[n].Sub(begun[n-1]) < settle {
 		t.Errorf("read when it held %d of %d bytes, the next one came after %v", n, writes, ended[n].Sub(begun[n-1]))

@@ -24,25 +24,26 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Delegated lets tenants' callers review what is their own tenant's, as servers of theirs do that
-// leave authentication and authorization to the cluster: a token of another tenant is answered as
-// one that nobody knows, and a subject of another is allowed nothing. All are required.
+// Delegated lets tenants' callers review tokens and subjects of their own tenant. Servers of a
+// tenant need this if they delegate authentication and authorization to the cluster. A token of
+// another tenant gets the same response as an unknown token. A subject of another tenant is allowed
+// nothing. All fields are required.
 type Delegated struct {
 	// Subject returns the tenant of an authenticated user.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
-	// Authenticate is who a request bears the token of; it is none that is on its way.
+	// Authenticate returns the user of the token in a request. The request is synthetic.
 	Authenticate func(*http.Request) (*authenticator.Response, bool, error)
-	// Denies returns why the boundary denies something, "" where it does not.
+	// Denies returns why the boundary denies a request, or "" if it does not.
 	Denies func(context.Context, authorizer.Attributes) string
-	// Authorize decides for a subject that is bound to the caller's tenant.
+	// Authorize decides on the request of a subject that is bound to the caller's tenant.
 	Authorize func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error)
 }
 
-// Of returns who judges the reviews of a resource by a caller, nil for the API server: it judges
-// those of the system tenant's callers.
+// Of returns the Reviewer for reviews of a resource by a caller. It returns nil if the API server
+// handles them, as for callers of the system tenant.
 func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer {
 	u, _ := request.UserFrom(r.Context())
-	id, err := tenant.ID{}, tenant.ErrUnbound // of nobody
+	id, err := tenant.ID{}, tenant.ErrUnbound // if there is no user
 	if u != nil {
 		id, err = d.Subject(r.Context(), u)
 	}
@@ -66,7 +67,7 @@ func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer 
 	}
 }
 
-// token answers a TokenReview (k8s.io/kubernetes pkg/registry/authentication/tokenreview, v1.37.1).
+// token handles a TokenReview (k8s.io/kubernetes pkg/registry/authentication/tokenreview, v1.37.1).
 func (d *Delegated) token(
 	r *http.Request, id tenant.ID, _ user.Info, object runtime.Object,
 ) (runtime.Object, *apierrors.StatusError) {
@@ -78,9 +79,9 @@ func (d *Delegated) token(
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
 	token, asked := review.Spec.Token, authenticator.Audiences(review.Spec.Audiences)
-	review.Spec.Token = "" // nobody needs it again
+	review.Spec.Token = "" // the response must not contain the token
 	review.Status = authenticationv1.TokenReviewStatus{}
-	if !bearer.IsWellFormed(token) { // in the header, another token could begin it
+	if !bearer.IsWellFormed(token) { // another parser could read only a prefix of it
 		return review, nil
 	}
 	synthetic, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", http.NoBody)
@@ -116,7 +117,7 @@ func (d *Delegated) token(
 	return review, nil
 }
 
-// access answers a SubjectAccessReview or a LocalSubjectAccessReview.
+// access handles a SubjectAccessReview or a LocalSubjectAccessReview.
 func (d *Delegated) access(
 	r *http.Request, id tenant.ID, caller user.Info, object runtime.Object,
 ) (runtime.Object, *apierrors.StatusError) {
@@ -168,9 +169,9 @@ func (d *Delegated) access(
 	return object, nil
 }
 
-// bind returns the subject of a review as if the caller impersonated it; false where it may not.
-// Groups that every server adds, and what servers alone say of a credential, as a TokenReview told
-// them, are nobody's to give.
+// bind returns the subject of a review as if the caller impersonated it. It returns false if the
+// caller may not impersonate it. Two kinds of attributes need no permission: groups that every
+// server adds, and extra keys about a credential that only servers set. A TokenReview returns both.
 func (d *Delegated) bind(
 	ctx context.Context, id tenant.ID, caller user.Info, spec *authorizationv1.SubjectAccessReviewSpec,
 ) (user.Info, bool) {
@@ -210,8 +211,8 @@ func (d *Delegated) bind(
 	return tenant.Bind(out, id), true
 }
 
-// saysOfCredential reports whether servers alone set an extra key, of a
-// credential: it gives nothing.
+// saysOfCredential reports whether only servers set an extra key. Such a key describes a credential
+// and grants nothing.
 func saysOfCredential(key string) bool {
 	return strings.HasPrefix(key, "authentication.kubernetes.io/") || key == tenant.SourceKey
 }

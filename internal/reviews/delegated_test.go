@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// world knows three tokens, of two tenants and of the system's, and a boundary that lets a tenant's
-// callers impersonate whoever is in none of the words that it is given.
+// world knows tokens of two tenants and of the system tenant. Its boundary denies the impersonation
+// of some names.
 type world struct {
 	reviews.Delegated
 	decided []authorizer.Attributes
@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 			t.Errorf("the token is asked about with %v", r.Header)
 		}
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		token, _, _ = strings.Cut(strings.TrimSpace(token), " ") // as upstream's authenticators read it
+		token, _, _ = strings.Cut(strings.TrimSpace(token), " ") // upstream's authenticators read it like this
 		if token == "broken" {
 			return nil, false, errors.New("CANARY")
 		}
@@ -90,8 +90,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// post reviews something as a caller, nil for one that nobody knows. What an API server
-// would be asked answers 418.
+// post sends a review as a caller. If caller is nil, the caller is unknown. The fake API server
+// responds with 418.
 func (w *world) post(caller user.Info, group, resource, namespace string, review any) (int, string) {
 	body, ok := review.(string)
 	if !ok {
@@ -126,12 +126,12 @@ func (w *world) post(caller user.Info, group, resource, namespace string, review
 func tokenReview(token string, audiences ...string) *authenticationv1.TokenReview {
 	out := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
 	out.APIVersion, out.Kind = "authentication.k8s.io/v1", "TokenReview"
-	out.Status.Authenticated = true // says who asks
+	out.Status.Authenticated = true // a forged result
 	return out
 }
 
-// TestTokens: a tenant's caller is told whose its own tenant's tokens are, and of another's just
-// what of one that nobody knows.
+// TestTokens checks that a tenant's caller gets the users of its own tenant's tokens. The response
+// for a token of another tenant equals that for an unknown token.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	caller := of(t, "caller", "a")
@@ -167,8 +167,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestWhoIsAnswered: the system's callers are the API server's to answer, and nobody is told
-// anything who has no tenant.
+// TestWhoIsAnswered checks that the API server handles reviews by the system tenant's callers.
+// Callers without a tenant are denied.
 func TestWhoIsAnswered(t *testing.T) {
 	w := newWorld(t)
 	for resource, kind := range map[string]schema.GroupVersionKind{
@@ -220,7 +220,7 @@ func TestWhoIsAnswered(t *testing.T) {
 	}
 }
 
-// TestSubjects: a subject is decided about as the caller's tenant's, or is allowed nothing.
+// TestSubjects checks that a subject is bound to the caller's tenant, or is allowed nothing.
 func TestSubjects(t *testing.T) {
 	caller := of(t, "caller", "a")
 	type spec = authorizationv1.SubjectAccessReviewSpec
@@ -231,7 +231,7 @@ func TestSubjects(t *testing.T) {
 	for what, c := range map[string]struct {
 		spec    spec
 		allowed bool
-		groups  string // of who was decided about; empty where nobody was
+		groups  string // groups of the subject, empty if there was no decision
 	}{
 		"a user": {spec{User: "carol", ResourceAttributes: get}, true, "system:authenticated"},
 		"with groups": {
@@ -324,7 +324,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestLocalReviews: one in a namespace is about that.
+// TestLocalReviews checks that a local review applies to its own namespace only.
 func TestLocalReviews(t *testing.T) {
 	w := newWorld(t)
 	for namespace, want := range map[string]int{
@@ -341,7 +341,7 @@ func TestLocalReviews(t *testing.T) {
 			t.Errorf("about %q: %d: %s", namespace, code, text)
 		}
 	}
-	// Who may ask about one namespace asks about no other by the other kind, and the other way round.
+	// A caller with the right to one kind of review cannot send the other kind with it.
 	for resource, kind := range map[string]string{
 		"localsubjectaccessreviews": "SubjectAccessReview",
 		"subjectaccessreviews":      "LocalSubjectAccessReview",
@@ -367,7 +367,7 @@ func TestLocalReviews(t *testing.T) {
 	}
 }
 
-// TestOtherRequestsGoOn as they came.
+// TestOtherRequestsGoOn checks that other requests reach the API server unchanged.
 func TestOtherRequestsGoOn(t *testing.T) {
 	w := newWorld(t)
 	for _, resource := range []string{"selfsubjectreviews", "selfsubjectaccessreviews", "things"} {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reviews answers reviews of authentication.k8s.io and authorization.k8s.io on their way to
-// an API server, which would answer by what it knows alone.
+// Package reviews handles reviews of authentication.k8s.io and authorization.k8s.io before they
+// reach an API server. The API server alone does not have the facts to answer them.
 package reviews
 
 import (
@@ -27,23 +27,23 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// maxBytes bounds a review.
+// maxBytes is the maximum size of a review.
 const maxBytes = 64 << 10
 
-// Reviewer judges a review. It returns what the caller is answered, or an error, or neither where
-// the API server is to answer.
+// Reviewer handles a review. It returns the response for the caller or an error. If it returns
+// neither, the API server handles the review.
 type Reviewer func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError)
 
-// The answers to reviews that are none.
+// The responses to invalid reviews.
 var (
 	errKind = apierrors.NewBadRequest("the kind or version of the review does not match the request")
 	errRead = apierrors.NewBadRequest("the review could not be decoded")
 	errSpec = apierrors.NewBadRequest("exactly one of nonResourceAttributes or resourceAttributes must be specified")
 )
 
-// With is the step that judges reviews; of is asked for who judges those of a request, nil where
-// nobody does. What goes on is what was judged, and nothing that another reader might find in the
-// body besides. Of a review nothing is logged.
+// With returns a handler that calls a Reviewer before next. The function of returns the Reviewer
+// for a request, or nil if there is none. The request to next contains only the decoded review, so
+// that another parser cannot read a different one. Reviews are never logged.
 func With(next http.Handler, of func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
@@ -106,7 +106,7 @@ func Respond(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError)
 	responsewriters.ErrorNegotiated(err, codecs(), schema.GroupVersion{Version: "v1"}, w, r)
 }
 
-// codecs read reviews, and write answers in the form that a client asks for.
+// codecs decodes reviews, and encodes responses in the format that a client accepts.
 var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -115,12 +115,12 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 })
 
-// errSelector stands for a selector of a review: it might limit the request to what is allowed,
-// which is decided when that is asked.
+// errSelector replaces a selector of a review. A selector might limit the request to allowed
+// objects, and only the request itself shows that.
 var errSelector = errors.New("selectors of reviews are not evaluated")
 
-// Access answers a SelfSubjectAccessReview of who asks, if decide does not allow what it is about:
-// else the API server is to.
+// Access returns a Reviewer for SelfSubjectAccessReviews. It responds if decide does not allow the
+// request in the review. Otherwise, the API server handles the review.
 func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.Decision, string, error)) Reviewer {
 	return func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
 		review, is := object.(*authorizationv1.SelfSubjectAccessReview)
@@ -146,8 +146,8 @@ func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.
 	}
 }
 
-// attributesOf returns what a review is about, of nobody yet (as k8s.io/kubernetes
-// pkg/registry/authorization/util, v1.37.1).
+// attributesOf returns the attributes of the request in a review, without a user (as
+// k8s.io/kubernetes pkg/registry/authorization/util, v1.37.1).
 func attributesOf(
 	resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes,
 ) (authorizer.AttributesRecord, error) {

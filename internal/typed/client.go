@@ -48,8 +48,8 @@ func (c Client[T, P]) Get(ctx context.Context, name cache.ObjectName) (P, error)
 	return Decode[T, P](u)
 }
 
-// Each calls f for the objects of all namespaces that options select, page by page. It calls
-// invalid for those that do not decode.
+// Each calls f for each object that options select, in all namespaces and page by page. It calls
+// invalid for each object that does not decode.
 func (c Client[T, P]) Each(ctx context.Context, options metav1.ListOptions, f func(P), invalid func(*Invalid)) error {
 	for {
 		list, err := c.resource.List(ctx, options)
@@ -84,8 +84,8 @@ func (c Client[T, P]) Create(ctx context.Context, object P) (P, error) {
 }
 
 // UpdateStatus replaces the status of an object. It fails with a conflict if the object has changed
-// since it was read. It drops fields of the status that only a later release knows. The controller
-// of that release computes them again.
+// since it was read. It drops status fields that only a later release has. The controller of that
+// release computes them again.
 func (c Client[T, P]) UpdateStatus(ctx context.Context, object P) (P, error) {
 	u, err := encode(object)
 	if err != nil {

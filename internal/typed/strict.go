@@ -36,15 +36,15 @@ func Strict[T any, P Pointer[T]](u *unstructured.Unstructured) metav1.Object {
 	return out
 }
 
-// NewStrictInformer is [NewInformer] with the objects of [Strict].
+// NewStrictInformer returns an informer like [NewInformer] that decodes objects with [Strict].
 func NewStrictInformer[T any, P Pointer[T]](
 	client dynamic.Interface, resource schema.GroupVersionResource,
 ) (cache.SharedIndexInformer, error) {
 	return newInformer(client, resource, Strict[T, P])
 }
 
-// withoutValues returns an error of the decoder without values of the object. The errors of package
-// time quote the text that they do not parse. Nothing else is quoted before such a text.
+// withoutValues returns an error of the decoder without values of the object. Errors of package
+// time quote a text that cannot be parsed. They quote nothing else before that text.
 func withoutValues(err error) error {
 	text, _, found := strings.Cut(err.Error(), `"`)
 	if !found {

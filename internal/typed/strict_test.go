@@ -45,7 +45,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestStrictStatus checks that a field of the status that a later release added changes nothing.
+// TestStrictStatus checks that a status field of a later release does not make an object invalid.
 func TestStrictStatus(t *testing.T) {
 	u := grant("g", map[string]any{"from": map[string]any{"tenant": "globex"}})
 	u.Object["status"] = map[string]any{"usedBy": "later release"}
@@ -61,7 +61,7 @@ func TestStrictStatus(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNoValues checks the errors that reach logs.
+// TestErrorsHoldNoValues checks that the errors contain no values, because they are logged.
 func TestErrorsHoldNoValues(t *testing.T) {
 	for name, spec := range map[string]any{
 		"text for an object": "SECRET",
@@ -89,7 +89,7 @@ func TestErrorsHoldNoValues(t *testing.T) {
 	}
 }
 
-// TestInvalidTenant checks that an object that does not decode is still found by its tenant.
+// TestInvalidTenant checks that an object that does not decode has its tenant.
 func TestInvalidTenant(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec map[string]any

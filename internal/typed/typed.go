@@ -1,11 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package typed reads and writes the objects of one kind as a Go type over a dynamic client.
+// Package typed reads and writes the objects of one kind as a Go type through a dynamic client.
 //
-// The generated clients of tenant/client refuse a whole list if one object in it does not decode. A
-// tenant can write some kinds, so it could stop every controller with one object. Here such an
-// object is an [Invalid], and all others are read.
+// The generated clients in tenant/client reject a whole list if one object in it does not decode. A
+// tenant can write some kinds, so it could stop every controller with one object. In this package,
+// such an object becomes an [Invalid], and all other objects are read.
 package typed
 
 import (
@@ -34,9 +34,9 @@ type Pointer[T any] interface {
 type Invalid struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	// Tenant is spec.tenant or spec.id of the object, or "" if it has neither or it is no text.
+	// Tenant is spec.tenant or spec.id of the object. It is empty if neither is a string.
 	Tenant string
-	// Err is the reason. It never holds values of the object.
+	// Err is the reason. It never contains values of the object.
 	Err error
 }
 
@@ -73,9 +73,9 @@ func decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, *Invalid) {
 	return out, nil
 }
 
-// NewInformer returns an informer of a resource in all namespaces. Its objects are of the type or
-// [Invalid]. It calls trim before it stores an object of the type; if nil, nothing is trimmed. See
-// [listinformer.New] for the list that it begins with.
+// NewInformer returns an informer of a resource in all namespaces. Its objects have the type T or
+// are [Invalid]. It calls trim before it stores an object of type T. If trim is nil, objects are
+// stored unchanged. [listinformer.New] describes the first list.
 func NewInformer[T any, P Pointer[T]](
 	client dynamic.Interface, resource schema.GroupVersionResource, trim func(P),
 ) (cache.SharedIndexInformer, error) {
@@ -100,7 +100,7 @@ func newInformer(
 		if u, ok := obj.(*unstructured.Unstructured); ok {
 			return store(u), nil
 		}
-		return obj, nil // transformed already, or a tombstone
+		return obj, nil // already transformed, or a tombstone
 	})
 	return informer, err
 }
@@ -126,8 +126,8 @@ func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	return out
 }
 
-// From returns an object of an informer, or of the last state of a deleted one. The error is the
-// [Invalid] if the informer has one.
+// From returns an object of an informer, or the last state of a deleted object. If the informer has
+// an [Invalid], From returns it as the error.
 func From[T any, P Pointer[T]](obj any) (P, error) {
 	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = deleted.Obj

@@ -40,7 +40,7 @@ func client(objects ...runtime.Object) *fake.FakeDynamicClient {
 		map[schema.GroupVersionResource]string{grants(): "AccessGrantList"}, objects...)
 }
 
-// TestOneInvalidObject checks that an object that does not decode hides no other one.
+// TestOneInvalidObject checks that other objects are read if one object does not decode.
 func TestOneInvalidObject(t *testing.T) {
 	content := map[string]any{"from": map[string]any{"tenant": "globex"}}
 	for name, spec := range map[string]any{
@@ -82,7 +82,7 @@ func TestOneInvalidObject(t *testing.T) {
 	}
 }
 
-// TestClient checks that a client writes what it is given.
+// TestClient checks that a client writes the objects that it gets.
 func TestClient(t *testing.T) {
 	c := typed.NewClient[v1alpha1.AccessGrant](client(), grants())
 	g := &v1alpha1.AccessGrant{}
@@ -104,8 +104,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestClientReportsInvalid checks that an object that does not decode can be deleted by what Get
-// returns, and that Each reads the others.
+// TestClientReportsInvalid checks that the result of Get for an object that does not decode can be
+// used to delete the object. Each reads the other objects.
 func TestClientReportsInvalid(t *testing.T) {
 	content := map[string]any{"from": map[string]any{"tenant": "globex"}}
 	c := typed.NewClient[v1alpha1.AccessGrant](client(grant("bad", "x"), grant("good", content)), grants())

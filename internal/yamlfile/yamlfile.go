@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxBytes bounds a file. No seen file has a hundredth of it, and a wrong path (a disk, a log)
-// ends in an error instead of exhausted memory.
+// maxBytes is the maximum size of a file. Known files have less than a hundredth of it. With this
+// limit, a wrong path (a disk, a log) causes an error and does not exhaust the memory.
 const maxBytes = 16 << 20
 
 // Read returns the content of a regular file of at most 16 MiB.
@@ -39,7 +39,7 @@ func Read(path string) ([]byte, error) {
 	return os.ReadFile(path) // #nosec G304 -- the operator names the file
 }
 
-// Documents returns the YAML documents of a file, without the empty ones.
+// Documents returns the YAML documents of a file, without empty documents.
 func Documents(data []byte) ([][]byte, error) {
 	var all [][]byte
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -57,8 +57,8 @@ func Documents(data []byte) ([][]byte, error) {
 	}
 }
 
-// Unmarshal decodes a document of an API version and kind. The problems are unknown, duplicate and
-// wrongly cased fields. The other fields are decoded if there are any.
+// Unmarshal decodes a document with an API version and a kind. problems are fields that are
+// unknown, duplicate or in the wrong case. The other fields are decoded even if there are problems.
 func Unmarshal(data []byte, apiVersion, kind string, into any) (problems []error, err error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -74,7 +74,7 @@ func Unmarshal(data []byte, apiVersion, kind string, into any) (problems []error
 	return kjson.UnmarshalStrict(asJSON, into)
 }
 
-// Marshal returns objects as YAML documents, without the fields that only servers write.
+// Marshal returns objects as YAML documents, without fields that only servers write.
 func Marshal(all ...any) (string, error) {
 	var parts []string
 	for _, obj := range all {
@@ -91,7 +91,7 @@ func Marshal(all ...any) (string, error) {
 	return strings.Join(parts, "---\n"), nil
 }
 
-// Object returns the content of a Kubernetes object, without the fields that only servers write.
+// Object returns the content of a Kubernetes object, without fields that only servers write.
 func Object(obj any) (map[string]any, error) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

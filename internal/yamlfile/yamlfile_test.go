@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
-// TestMarshal leaves out the fields that only servers write.
+// TestMarshal checks that fields that only servers write are omitted.
 func TestMarshal(t *testing.T) {
 	ns := &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},

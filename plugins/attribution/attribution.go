@@ -1,12 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attribution records who asked for what: the creator on every object, and the user on pods
-// and their templates, for schedulers that account by user (Apache YuniKorn).
+// Package attribution records the creator of every object, and the user of Pods and Pod templates.
+// Schedulers such as Apache YuniKorn account by this user.
 //
-// Both are written by the plugin alone, whatever a client sends; what a controller makes
-// takes them from the object that it is made from, so that the chain Deployment,
-// ReplicaSet, Pod tells the human.
+// Only the server sets the two annotations, except that configured callers may supply the user. An
+// object that a controller creates gets the values of its owner. A Pod that a Deployment created
+// through a ReplicaSet therefore names the user that created the Deployment.
 package attribution
 
 import (
@@ -26,29 +26,29 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantAttribution"
 
 // Options configure the plugin. Subject, Owner, Kinds, Metadata and Objects are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Authorizer is the server's. It decides whether a caller may keep the marks of another user in a
-	// new object ([plugins.Marks]). If nil, no caller may.
+	// Authorizer is the server's authorizer. It decides whether a caller may keep the marks of
+	// another user in a new object, see [plugins.Marks]. If nil, no caller may.
 	Authorizer authorizer.Authorizer
 	Kinds      workload.Kinds
-	// Metadata returns the metadata at least of what ownerReferences name. It should not need the
-	// network.
+	// Metadata returns at least the metadata of an object that an ownerReference names. It should
+	// not need the network.
 	Metadata plugins.ObjectFunc
-	// Objects returns all of it.
+	// Objects returns whole objects.
 	Objects plugins.ObjectFunc
-	// Creator records the creator.
+	// Creator enables the record of the creator.
 	Creator bool
-	// WorkloadUser is the other face.
+	// WorkloadUser configures the record of the user.
 	WorkloadUser WorkloadUser
 }
 
-// New returns the plugin. It governs every write of what is stored, subresources included.
+// New returns the plugin. It checks every write of a stored object and of its subresources.
 func New(o Options) plugins.Interface {
 	return &plugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
@@ -79,7 +79,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return p.each(ctx, a, o, p.checkCreator, p.checkUser)
 }
 
-// each does one thing for the creator and one for the user.
+// each calls creator for the record of the creator, and workloadUser for the record of the user.
 func (p *plugin) each(
 	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces,
 	creator func(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error,
@@ -98,7 +98,7 @@ func (p *plugin) each(
 		return nil
 	}
 	var c *caller
-	if was == nil || describes || revision { // else it does not matter who it is
+	if was == nil || describes || revision { // otherwise, the caller is not needed
 		c = p.caller(ctx, a.GetUserInfo())
 	}
 	if p.Creator {
@@ -121,8 +121,9 @@ func (p *plugin) each(
 
 var errOwner = errors.New("cannot look up the owner of the object")
 
-// maker returns what a new object is made from: what its controller ownerReference names in its own
-// namespace, nil where that does not exist (any more) or is of a kind that describes no pods.
+// maker returns the object from which a new object was created. This is the object in the same
+// namespace that the controller ownerReference names. The result is nil if that object does not
+// exist or its kind has no Pod templates.
 func (p *plugin) maker(
 	ctx context.Context, find plugins.ObjectFunc, a admission.Attributes, is metav1.Object,
 ) (runtime.Object, schema.GroupVersionKind, error) {
@@ -134,7 +135,7 @@ func (p *plugin) maker(
 	if _, makes := p.Kinds[kind.GroupKind()]; !makes {
 		return nil, kind, nil
 	}
-	for _, look := range []plugins.ObjectFunc{find, p.Objects} { // a cache may know one of that name that is gone
+	for _, look := range []plugins.ObjectFunc{find, p.Objects} { // a cache may still have a deleted object
 		owner, err := look(ctx, kind, a.GetNamespace(), ref.Name)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to look up the owner of a new object", "kind", kind,

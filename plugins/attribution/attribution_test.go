@@ -32,7 +32,7 @@ import (
 
 var errAway = errors.New("away")
 
-// world knows who is whose by extra, and the objects that there are.
+// world is a fake cluster. It resolves the tenant of a caller from its extra, and has some objects.
 type world struct {
 	objects map[string]runtime.Object
 	away    bool
@@ -50,14 +50,14 @@ func (w *world) find(_ context.Context, kind schema.GroupVersionKind, namespace,
 	return object, nil
 }
 
-// admit mutates and validates.
+// admit calls Admit and Validate.
 func (w *world) admit(t *testing.T, a admission.Attributes) error {
 	t.Helper()
 	o := w.options
 	if o.SystemUsers == nil {
 		o.SystemUsers = []*regexp.Regexp{regexp.MustCompile(`\Asystem:.*-controller\z`)}
 	}
-	o.TrustControllers = !o.TrustControllers // on by default, as configured
+	o.TrustControllers = !o.TrustControllers // on by default in the configuration
 	owner := func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") }
 	subject := func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) }
 	p := attribution.New(attribution.Options{
@@ -131,7 +131,8 @@ func owned(kind, name string) metav1.ObjectMeta {
 	}
 }
 
-// replicaSet is what a Deployment of alice's became; userInfo is its template's, empty for none.
+// replicaSet returns a ReplicaSet that a Deployment of alice created. userInfo is the user of its
+// template.
 func replicaSet(userInfo string) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
 		Name:        "rs",
@@ -147,8 +148,8 @@ func replicaSet(userInfo string) *appsv1.ReplicaSet {
 
 const bobs = `{"user":"bob","groups":["dev"]}`
 
-// TestMadeByControllers: what a controller makes is its own on behalf of who made the owner, and
-// its user is the owner's.
+// TestMadeByControllers checks that a controller creates an object on behalf of the owner's
+// creator. The user of the object is the owner's user.
 func TestMadeByControllers(t *testing.T) {
 	other := replicaSet(bobs)
 	other.UID = "another"
@@ -280,8 +281,8 @@ func TestMadeByControllers(t *testing.T) {
 	}
 }
 
-// TestTemplatesOfControllers: a template that a controller makes is its owner's and nothing else,
-// or it would be made anew for ever.
+// TestTemplatesOfControllers checks that a template that a controller creates equals the template
+// of its owner. Otherwise, the controller would create the object again without end.
 func TestTemplatesOfControllers(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web", UID: "uid-of-owner"}}
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "a--web", UID: "uid-of-owner"}}
@@ -302,7 +303,7 @@ func TestTemplatesOfControllers(t *testing.T) {
 	}
 }
 
-// TestOwnerAway: who cannot be asked for is not guessed.
+// TestOwnerAway checks that a Pod of a controller is denied if its owner cannot be read.
 func TestOwnerAway(t *testing.T) {
 	w := &world{away: true}
 	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}, controller)); err == nil {
@@ -313,7 +314,7 @@ func TestOwnerAway(t *testing.T) {
 	}
 }
 
-// TestBypassAuth lets everybody supply a valid annotation.
+// TestBypassAuth checks that every caller may supply a valid annotation.
 func TestBypassAuth(t *testing.T) {
 	w := &world{options: attribution.WorkloadUser{BypassAuth: true}}
 	for value, valid := range map[string]bool{
@@ -332,7 +333,7 @@ func TestBypassAuth(t *testing.T) {
 	}
 }
 
-// TestLaterChanges: a webhook behind us may not change what was decided.
+// TestLaterChanges checks that Validate denies a change that a webhook makes after Admit.
 func TestLaterChanges(t *testing.T) {
 	w := &world{}
 	o := attribution.Options{
@@ -371,7 +372,7 @@ type heard []string
 
 func (h *heard) AddWarning(_, text string) { *h = append(*h, text) }
 
-// TestWarning: who tries to change the creator is told that it stays.
+// TestWarning checks that a caller that tries to change the creator gets a warning.
 func TestWarning(t *testing.T) {
 	for name, c := range map[string]struct {
 		is   map[string]string
@@ -402,7 +403,7 @@ func TestWarning(t *testing.T) {
 	}
 }
 
-// TestScheduling hands pods to another scheduler.
+// TestScheduling checks that Pods get the configured scheduler, application and queue.
 func TestScheduling(t *testing.T) {
 	w := &world{
 		options: attribution.WorkloadUser{
@@ -439,7 +440,7 @@ func TestScheduling(t *testing.T) {
 	}
 }
 
-// TestLongNames: a name that does not fit is nobody's.
+// TestLongNames checks the maximum size of the record of a creator.
 func TestLongNames(t *testing.T) {
 	id, _ := tenant.Parse("a")
 	if _, err := attribution.Record(caller(strings.Repeat("x", 5000), "a"), id); err == nil {
@@ -454,7 +455,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// FuzzUserInfo: what is accepted of an external caller is one object with a user and nothing else.
+// FuzzUserInfo checks that an accepted value has a user, and no fields except user and groups.
 func FuzzUserInfo(f *testing.F) {
 	for _, text := range []string{
 		bobs, "{}", "null", `{"user":"a","groups":null}`, `{"user":"a"}{}`, `{"User":"a"}`, "[]", ` {"user":"x"} `,
@@ -483,8 +484,8 @@ func FuzzUserInfo(f *testing.F) {
 	})
 }
 
-// TestUpdatesKeepTheUser: what an update leaves out of a template is put back, and what somebody
-// else says there is not taken over; of a Pod that is left to be refused.
+// TestUpdatesKeepTheUser checks that an update of a template does not remove or change the user. A
+// change of the user of a Pod is denied.
 func TestUpdatesKeepTheUser(t *testing.T) {
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -515,7 +516,7 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 		var told heard
 		ctx := warning.WithWarningRecorder(t.Context(), &told)
 		is := deployment(c.is)
-		for range 2 { // plugins are asked again where a webhook changed the object
+		for range 2 { // the server calls plugins again after a webhook has changed the object
 			a := update(is, deployment(c.was), alice)
 			if err := p.Admit(ctx, a, nil); err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -553,8 +554,8 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 	}
 }
 
-// TestListsOfTemplates: templates in a list are known by what they say, or by their places where
-// there are as many as before.
+// TestListsOfTemplates checks that templates in a list are matched by their values. If the number
+// of templates did not change, they are also matched by their positions.
 func TestListsOfTemplates(t *testing.T) {
 	group := schema.GroupKind{Group: "example.com", Kind: "Farm"}
 	p := attribution.New(attribution.Options{
@@ -609,7 +610,7 @@ func TestListsOfTemplates(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	copied := farm(bob, bob) // nobody that stood there vouches for the second
+	copied := farm(bob, bob) // only one of the two existed before
 	if err := p.Admit(t.Context(), admission.NewAttributesRecord(copied, farm(bob), group.WithVersion("v1"), "a--web", "f",
 		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil,
 		false, alice), nil); err == nil {
@@ -623,7 +624,7 @@ func TestListsOfTemplates(t *testing.T) {
 			false, alice), nil); err != nil || len(told) > 0 {
 		t.Errorf("a new template of one's own: %v, told %q", err, told)
 	}
-	is := farm(bob, eve, `{"user":"x"}`) // with one more it is nobody's that stood there
+	is := farm(bob, eve, `{"user":"x"}`) // the number of templates changed, and no old one has this user
 	a := admission.NewAttributesRecord(is, farm(bob, eve), group.WithVersion("v1"), "a--web", "f",
 		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
 		admission.Update, nil, false, alice)
@@ -632,8 +633,8 @@ func TestListsOfTemplates(t *testing.T) {
 	}
 }
 
-// TestRolledBack: kubectl rollout undo copies what stands on a ReplicaSet onto its Deployment,
-// which is nobody's attempt to say who that was.
+// TestRolledBack checks that an update by kubectl rollout undo gets no warning. It copies the
+// annotations of a ReplicaSet onto its Deployment.
 func TestRolledBack(t *testing.T) {
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },

@@ -19,16 +19,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// MaxCreatorBytes bounds the record of a creator: one more list of groups must not fill what an
-// object has for annotations, 256 KiB (k8s.io/apimachinery pkg/api/validation, v0.37.1).
+// MaxCreatorBytes is the maximum size of the record of a creator. A long list of groups must not
+// fill the 256 KiB that an object has for annotations (k8s.io/apimachinery pkg/api/validation,
+// v0.37.1).
 const MaxCreatorBytes = 4 << 10
 
-// Creator is what [tenant.CreatorAnnotation] holds.
+// Creator is the content of [tenant.CreatorAnnotation].
 type Creator struct {
 	User   string `json:"user"`
 	UID    string `json:"uid,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
-	// Groups, or how many they are where they would not fit.
+	// Groups are the caller's groups. If they do not fit, GroupCount is their number.
 	Groups     []string `json:"groups,omitempty"`
 	GroupCount int      `json:"groupCount,omitempty"`
 }
@@ -39,8 +40,8 @@ var (
 	errOnBehalfOf  = errors.New("only the server may set the annotation " + tenant.OnBehalfOfAnnotation)
 )
 
-// Record returns what is recorded of a caller. A caller of the system tenant is recorded by name
-// and tenant only: its groups are nobody else's business.
+// Record returns the record of a caller. For a caller of the system tenant, it contains only the
+// name and the tenant. Tenants do not need to know the groups of such a caller.
 func Record(u user.Info, id tenant.ID) (string, error) {
 	c := Creator{User: u.GetName(), Tenant: id.String()}
 	if !id.IsSystem() {
@@ -57,16 +58,17 @@ func Record(u user.Info, id tenant.ID) (string, error) {
 	return string(text), nil
 }
 
-// copies are the owners whose annotations a controller copies onto what it makes, again and again
-// until they are the same (k8s.io/kubernetes pkg/controller/deployment/util,
-// SetNewReplicaSetAnnotations, v1.37.1; meanwhile it does nothing else, like counting revisions).
-// So a Deployment's ReplicaSets have its creator.
+// copies contains the kinds of an owner and of the objects that its controller creates, if the
+// controller copies the owner's annotations onto these objects. The controller repeats the copy
+// until the annotations are equal, and does nothing else until then (k8s.io/kubernetes
+// pkg/controller/deployment/util, SetNewReplicaSetAnnotations, v1.37.1). Such an object therefore
+// has the creator of its owner.
 var copies = map[[2]schema.GroupKind]bool{
 	{{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "ReplicaSet"}}: true,
 }
 
-// creator returns the annotations that a new object must have: those that it has if the caller may
-// keep them, and otherwise those that the server records.
+// creator returns the annotations that a new object must have. It returns the annotations of the
+// object if the caller may keep them, and otherwise the annotations that the server records.
 func (p *plugin) creator(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {
@@ -84,8 +86,8 @@ func (p *plugin) creator(
 	return creator, onBehalfOf, nil
 }
 
-// mayKeepCreator reports whether the caller may keep a record of a creator in a new object. A record
-// that does not name all groups of the creator is not kept.
+// mayKeepCreator reports whether the caller may keep a record of a creator in a new object. The
+// caller may not keep a record that omits groups of the creator.
 func (p *plugin) mayKeepCreator(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, record string,
 ) bool {
@@ -103,14 +105,14 @@ func (p *plugin) mayKeepCreator(
 	}, owner)
 }
 
-// recorded returns what the server records on a new object.
+// recorded returns the annotations that the server records on a new object.
 func (p *plugin) recorded(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {
 	if creator, err = Record(c, c.id); err != nil || !c.id.IsSystem() {
 		return creator, nil, err
 	}
-	// What anybody else says of an owner may be a lie.
+	// Only callers of the system tenant are trusted to name an owner.
 	owner, kind, err := p.maker(ctx, p.Metadata, a, is)
 	if err != nil || owner == nil {
 		return creator, nil, err
@@ -131,12 +133,12 @@ func (p *plugin) recorded(
 	return creator, nil, nil
 }
 
-// record sets the creator of a new object, and keeps that of an old one.
+// record sets the creator of a new object. In an update, it restores the old creator.
 func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
 	if was != nil {
 		says := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]
 		if says != "" && says == was.GetAnnotations()[tenant.CreatorAnnotation] {
-			// kubectl rollout undo copies the annotations of what was made of the object onto it.
+			// kubectl rollout undo copies the annotations of a ReplicaSet onto its Deployment.
 			plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, nil)
 		}
 		plugins.Keep(ctx, a, was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
@@ -153,7 +155,7 @@ func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, 
 	return nil
 }
 
-// checkCreator holds it again.
+// checkCreator checks the annotations that record has set.
 func (p *plugin) checkCreator(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
 	if was != nil {
 		return plugins.Kept(was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// TestLeaving: the finalizers of an object that cannot be read may be removed while the object is
-// being deleted. Nothing is added to the object, and any other update is rejected.
+// TestLeaving checks that the finalizers of an object that cannot be read may be removed during its
+// deletion. The plugin adds nothing to the object and denies any other update.
 func TestLeaving(t *testing.T) {
 	broken := func(template string, finalizers ...string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}

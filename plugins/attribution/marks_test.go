@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// impersonators allows impersonation to velero only.
+// impersonators allows impersonation by velero only.
 func impersonators(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.GetVerb() == "impersonate" && a.GetUser().GetName() == "velero" {
 		return authorizer.DecisionAllow, "", nil
@@ -43,8 +43,8 @@ func marksPlugin(w *world, refuse bool) admission.Interface {
 	})
 }
 
-// TestMarksOfNewObjects: marks of another user are kept without a warning, or rewritten with one for
-// each annotation. A warning repeats no value.
+// TestMarksOfNewObjects checks that the marks of another user are either kept without a warning, or
+// rewritten with one warning for each annotation. A warning repeats no value.
 func TestMarksOfNewObjects(t *testing.T) {
 	const alices = `{"user":"alice","tenant":"a"}`
 	for name, c := range map[string]struct {
@@ -141,7 +141,7 @@ func TestMarksOfNewObjects(t *testing.T) {
 	}
 }
 
-// TestCopiedMarks: a controller that copies its owner's creator gets no warning.
+// TestCopiedMarks checks that a controller that copies its owner's creator gets no warning.
 func TestCopiedMarks(t *testing.T) {
 	const alices = `{"user":"alice","tenant":"a"}`
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{

@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestTemplatesOfOwners: a caller of the system tenant that is no known controller may copy the
-// template of the live owner, with and without Restamp. The copy never differs from the owner's
-// template by the user, so the controller does not create the object again without end.
+// TestTemplatesOfOwners checks that a caller of the system tenant may copy the template of the live
+// owner, even if the caller is not a known controller. Restamp makes no difference. The copy always
+// has the owner's user, so the controller does not create the object again without end.
 func TestTemplatesOfOwners(t *testing.T) {
 	const mine = `{"user":"system:platform:rollouts"}`
 	rollouts := caller("system:platform:rollouts", "system")
@@ -78,8 +78,8 @@ func TestTemplatesOfOwners(t *testing.T) {
 	}
 }
 
-// TestPodsOfOwners: a Pod keeps its owner's user if the caller is a known controller only. Being of
-// the system tenant is not enough.
+// TestPodsOfOwners checks that a Pod keeps its owner's user only if the caller is a known
+// controller. Other callers of the system tenant may not supply the user.
 func TestPodsOfOwners(t *testing.T) {
 	w := &world{objects: map[string]runtime.Object{"ReplicaSet/a--web/rs": replicaSet(bobs)}}
 	pod := &corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}

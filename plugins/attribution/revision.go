@@ -20,8 +20,9 @@ import (
 
 var revisionKind = appsv1.SchemeGroupVersion.WithKind("ControllerRevision")
 
-// checkRevision holds ControllerRevisions: the controllers of StatefulSets and DaemonSets make pods
-// from the template that one holds, and are trusted with what it says.
+// checkRevision checks the user in the data of a ControllerRevision. The controllers of
+// StatefulSets and DaemonSets create Pods from the template in the data, and they may supply a
+// user.
 func (p *plugin) checkRevision(
 	ctx context.Context, c *caller, a admission.Attributes, o admission.ObjectInterfaces,
 ) error {
@@ -59,8 +60,9 @@ func (p *plugin) checkRevision(
 
 var errRevision = errors.New("the data of the revision has a field twice or in the wrong case")
 
-// annotationsOf returns the annotations of the template in a revision's data. Another reader might
-// find others if a name on the way to them stands there twice, or in another case too.
+// annotationsOf returns the annotations of the template in the data of a revision. It returns an
+// error if a name on the path to them occurs twice or in another case. Another reader could find
+// other annotations in such data.
 func annotationsOf(raw []byte) (map[string]string, error) {
 	at := raw
 	for _, name := range []string{"spec", "template", "metadata", "annotations"} {

@@ -18,7 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// What YuniKorn reads of a Pod (yunikorn-k8shim pkg/common/constants, 1.7).
+// The labels and the annotation of a Pod that YuniKorn reads (yunikorn-k8shim pkg/common/constants,
+// 1.7).
 const (
 	applicationLabel      = "yunikorn.apache.org/app-id"
 	olderApplicationLabel = "applicationId"
@@ -26,14 +27,15 @@ const (
 	queueAnnotation       = "yunikorn.apache.org/queue"
 )
 
-// Scheduling hands the pods of tenants to a scheduler of YuniKorn's kind.
+// Scheduling assigns the Pods of tenants to a scheduler such as YuniKorn.
 type Scheduling struct {
 	SchedulerName string
-	// Queue of pods that name none; "{tenant}" and "{namespace}" are replaced. Empty names none.
+	// Queue is the queue of Pods that name none. "{tenant}" and "{namespace}" are replaced. If
+	// empty, the Pods get no queue.
 	Queue string
 }
 
-// schedule puts into a new Pod of a tenant what the scheduler expects.
+// schedule sets the scheduler name, the application and the queue of a tenant's new Pod.
 func (p *plugin) schedule(
 	ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
 ) error {
@@ -78,14 +80,15 @@ func (p *plugin) schedule(
 	return pod.Write()
 }
 
-// queueOf is the queue of a tenant's pods in a namespace, empty where none is configured.
+// queueOf returns the queue of a tenant's Pods in a namespace, or "" if none is configured.
 func (s *Scheduling) queueOf(owner tenant.ID, namespace string) string {
 	return strings.NewReplacer("{tenant}", owner.String(), "{namespace}", namespace).Replace(s.Queue)
 }
 
-// checkQueue holds the queues that a Pod of a tenant names, where an update changes them: the
-// configured one, or one below it; and its application, whose first pod fixes the queue: not that
-// of another namespace's pods.
+// checkQueue checks the queue and the application of a tenant's Pod if a write sets or changes
+// them. The queue must be the configured queue or a queue below it. The application must not be the
+// generated application of another namespace, because the first Pod of an application sets its
+// queue.
 func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
 	s := p.WorkloadUser.Scheduling
 	if s == nil {
@@ -139,14 +142,15 @@ func metaAnnotations(m metav1.Object) map[string]string {
 	return m.GetAnnotations()
 }
 
-// generatedPrefix and generatedSuffix are those of the applications of pods that name none.
+// generatedPrefix and generatedSuffix enclose the name of the application of Pods that name none.
 const generatedPrefix, generatedSuffix = "yunikorn-", "-autogen"
 
 func isGenerated(application string) bool {
 	return strings.HasPrefix(application, generatedPrefix) && strings.HasSuffix(application, generatedSuffix)
 }
 
-// generated is the application of pods that name none, cut to a label's 63 characters.
+// generated returns the application of Pods that name none, cut to the 63 characters of a label
+// value.
 func generated(namespace string) string {
 	const prefix, suffix = generatedPrefix, generatedSuffix
 	return prefix + namespace[:min(len(namespace), 63-len(prefix)-len(suffix))] + suffix

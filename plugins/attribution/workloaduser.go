@@ -27,28 +27,31 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// WorkloadUser configures [tenant.WorkloadUserAnnotation], with YuniKorn's words
-// (yunikorn-k8shim pkg/admission/conf, 1.7). The zero value lets nobody supply it.
+// WorkloadUser configures [tenant.WorkloadUserAnnotation]. The names of the fields follow YuniKorn
+// (yunikorn-k8shim pkg/admission/conf, 1.7). With the zero value, no caller may supply the
+// annotation.
 type WorkloadUser struct {
-	// Off neither stamps nor protects it.
+	// Off disables the annotation. The plugin then does not set or protect it.
 	Off bool
-	// BypassAuth lets everybody supply a valid one.
+	// BypassAuth allows every caller to supply a valid value.
 	BypassAuth bool
-	// TrustControllers lets the SystemUsers supply it.
+	// TrustControllers allows the SystemUsers to supply a value.
 	TrustControllers bool
-	// SystemUsers are the controllers: callers of the system tenant with such a name. What they make
-	// takes it from its owner.
+	// SystemUsers match the names of controllers. Only callers of the system tenant can match. An
+	// object that a controller creates gets its owner's value.
 	SystemUsers []*regexp.Regexp
-	// Restamp replaces a user that a new object names with the object's author, if the author may
-	// neither supply nor keep it. Otherwise the object is rejected.
+	// Restamp replaces the user of a new object with the object's author, if the author may not
+	// supply or keep that user. If Restamp is false, such an object is denied.
 	Restamp bool
-	// ExternalUsers and ExternalGroups may supply it, but no reserved names.
+	// ExternalUsers and ExternalGroups match callers that may supply values without reserved names.
 	ExternalUsers, ExternalGroups []*regexp.Regexp
-	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
+	// QualifiedNames reports whether the names of a tenant's callers begin with the tenant and a
+	// colon.
 	QualifiedNames bool
-	// Names are the reserved ones.
+	// Names are the reserved names.
 	Names *tenant.SystemNames
-	// Scheduling is put into the pods of tenants. Nil for none.
+	// Scheduling configures a scheduler for the Pods of tenants. If nil, their Pods are not
+	// changed.
 	Scheduling *Scheduling
 }
 
@@ -61,13 +64,13 @@ var (
 	errName    = errors.New("the user annotation may not contain a reserved name")
 )
 
-// What is remembered of valid values: some megabytes at most.
+// Limits of the cache of valid values. It uses a few megabytes at most.
 const (
 	remembered      = 1024
 	rememberedBytes = 2 << 10
 )
 
-// userInfo is what the annotation holds.
+// userInfo is the content of the annotation.
 type userInfo struct {
 	User   string   `json:"user"`
 	Groups []string `json:"groups,omitempty"`
@@ -91,18 +94,18 @@ func matches(patterns []*regexp.Regexp, name string) bool {
 	return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(name) })
 }
 
-// caller is who writes.
+// caller is the caller of a request.
 type caller struct {
 	user.Info
-	id tenant.ID // zero where it is not known
-	// controller says that it is a controller that is known by name.
+	id tenant.ID // zero if it is not known
+	// controller reports whether the caller matches SystemUsers.
 	controller bool
 }
 
 func (p *plugin) caller(ctx context.Context, u user.Info) *caller {
 	id, err := p.Subject(ctx, u)
 	if err != nil {
-		id = tenant.ID{} // whoever it is, has a name
+		id = tenant.ID{} // the name of the caller is recorded anyway
 	}
 	return &caller{u, id, id.IsSystem() && matches(p.WorkloadUser.SystemUsers, u.GetName())}
 }
@@ -127,8 +130,9 @@ func (p *plugin) maySupply(c *caller, value string) error {
 	return nil
 }
 
-// checkNames holds the names that an external user supplies: no reserved ones but the groups that
-// the server gives a caller itself, and with qualified names its own tenant's.
+// checkNames checks the names that an external user supplies. They may not be reserved, except for
+// the groups that the server itself adds to a caller. With qualified names, they must belong to the
+// caller's tenant.
 func (w *WorkloadUser) checkNames(c *caller, info *userInfo) error {
 	namespace, isAccount := tenant.ServiceAccountNamespace(info.User)
 	if w.Names.ReservedUser(info.User) || !w.isQualified(c, info.User) && !isAccount {
@@ -145,12 +149,12 @@ func (w *WorkloadUser) checkNames(c *caller, info *userInfo) error {
 	return nil
 }
 
-// isQualified reports whether a name can be one that a caller supplies.
+// isQualified reports whether a caller may supply a name.
 func (w *WorkloadUser) isQualified(c *caller, name string) bool {
 	return !w.QualifiedNames || c.id.IsSystem() || !c.id.IsZero() && strings.HasPrefix(name, c.id.String()+":")
 }
 
-// parse remembers what is valid: the pods of one template all say the same.
+// parse parses a value. It caches valid values, because all Pods of a template have the same value.
 func (p *plugin) parse(value string) (*userInfo, error) {
 	if known, has := p.valid.Get(value); has {
 		return known.(*userInfo), nil
@@ -162,14 +166,14 @@ func (p *plugin) parse(value string) (*userInfo, error) {
 	return info, err
 }
 
-// described is a Pod, or a template of pods in an object.
+// described is a Pod, or a Pod template of an object.
 type described struct {
 	path string
 	meta metav1.Object
 }
 
-// describe returns what an object describes, and a function that writes changes back. Of a Pod
-// nothing is converted: that is the way of every Pod.
+// describe returns the Pod or the Pod templates of an object, and a function that writes changes
+// back. For speed, it does not convert Pods.
 func (p *plugin) describe(
 	a admission.Attributes, obj runtime.Object, o admission.ObjectInterfaces,
 ) ([]described, func() error, error) {
@@ -191,7 +195,7 @@ func (p *plugin) describe(
 	return out, object.Write, nil
 }
 
-// supplied returns a value, nil for none.
+// supplied returns the value in an object's annotations, or nil if there is none.
 func supplied(m metav1.Object) *string {
 	if value, has := m.GetAnnotations()[tenant.WorkloadUserAnnotation]; has {
 		return &value
@@ -199,8 +203,8 @@ func supplied(m metav1.Object) *string {
 	return nil
 }
 
-// stamp puts the user into what is new, and back into what an update leaves it out of: a Pod's
-// subresources take its metadata too.
+// stamp sets the user of new Pods and templates. In an update that omits the user, it restores the
+// old value. It also does so for subresources of a Pod, because they can change its metadata.
 func (p *plugin) stamp(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
 ) error {
@@ -238,8 +242,8 @@ func (p *plugin) stamp(
 	return err
 }
 
-// stamped returns what must stand in a new Pod or template, with a warning where it is
-// not what the caller says.
+// stamped returns the value that a new Pod or template must have. It warns the caller if the caller
+// sent another value.
 func (p *plugin) stamped(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) (*string, error) {
@@ -255,9 +259,10 @@ func (p *plugin) stamped(
 	return want, err
 }
 
-// kept returns the value that an update leaves in a Pod or template that existed before. That is
-// the old value, except for the value in a template that the caller may supply. It is also another
-// value in a Pod, which validation refuses. The caller is warned if its value is not stored.
+// kept returns the value that an update stores in an existing Pod or template. This is the old
+// value, except in two cases. In a template, the caller may set a value that it may supply. In a
+// Pod, another value is left unchanged, and Validate denies it. The caller is warned if its value
+// is not stored.
 func (p *plugin) kept(ctx context.Context, c *caller, a admission.Attributes, d described, old *string) *string {
 	has := supplied(d.meta)
 	switch {
@@ -275,12 +280,13 @@ func (p *plugin) kept(ctx context.Context, c *caller, a admission.Attributes, d 
 	return old
 }
 
-// same reports whether two values are, nil for none.
+// same reports whether two values are equal. Nil means no value.
 func same(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// before returns what each template that an update leaves in its place had. Elements of lists move:
-// one is known by what it says, each old one for one new one at the most; or where there are as
-// many as before, and it does not say that it is the caller's own, by its place.
+// before returns the old value of each template that existed before an update. The elements of a
+// list can move. An element is matched by its value, and each old element is matched at most once.
+// If the number of templates did not change, an element without a match is matched by its position.
+// This does not apply to an element with the caller's own value.
 func (p *plugin) before(
 	c *caller, a admission.Attributes, now []described, o admission.ObjectInterfaces,
 ) (earlier, error) {
@@ -295,7 +301,7 @@ func (p *plugin) before(
 	if err != nil {
 		return nil, err
 	}
-	left := map[string]*string{} // that vouches for none yet, by path
+	left := map[string]*string{} // the values of old templates without a match, by path
 	for _, d := range old {
 		left[d.path] = supplied(d.meta)
 	}
@@ -320,11 +326,11 @@ func (p *plugin) before(
 	return out, nil
 }
 
-// inList finds the elements of lists in a path.
+// inList matches the index of a list element in a path.
 var inList = regexp.MustCompile(`\[[0-9]+\]`)
 
-// says returns the path of an element that said what this one does, the one
-// in its place if that did.
+// says returns the path of an old element without a match that has the same value. It prefers the
+// element in the same position.
 func says(d described, left map[string]*string) (string, bool) {
 	value := supplied(d.meta)
 	if value == nil || !inList.MatchString(d.path) {
@@ -343,7 +349,8 @@ func says(d described, left map[string]*string) (string, bool) {
 
 func isValue(is *string, value string) bool { return is != nil && *is == value }
 
-// checkUser holds the annotation again, and what updates do to it.
+// checkUser checks the user after other admission plugins have changed the object. It denies
+// changes of the user by an update.
 func (p *plugin) checkUser(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
 ) error {
@@ -372,8 +379,7 @@ func (p *plugin) checkUser(
 	return nil
 }
 
-// checkNew holds a new Pod or template: what stands there is the caller's
-// own, or what it may supply.
+// checkNew checks that a new Pod or template has the wanted value.
 func (p *plugin) checkNew(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) error {

@@ -12,16 +12,16 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// earlier holds the values of the templates in the old object, by their paths in the new object.
+// earlier contains the old value of each template, by the path of the template in the new object.
 type earlier map[string]*string
 
-// wanted returns the value that a new Pod or template must have. Nil means no value.
+// wanted returns the value that a new Pod or template must have, or nil if it must have none.
 func (p *plugin) wanted(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) (*string, error) {
 	value := supplied(d.meta)
 	if c.controller && value != nil && p.maySupply(c, *value) == nil {
-		return value, nil // the fast path of every Pod of a ReplicaSet: the caller is not encoded
+		return value, nil // the fast path of a ReplicaSet's Pods does not encode the caller
 	}
 	mine, err := own(c)
 	switch {
@@ -32,7 +32,7 @@ func (p *plugin) wanted(
 			return value, err
 		}
 		return &mine, nil
-	case *value == mine: // the server runs the plugins again after a webhook has changed the object
+	case *value == mine: // the server calls the plugins again after a webhook has changed the object
 		return value, nil
 	}
 	refusal := p.maySupply(c, *value)
@@ -51,8 +51,8 @@ func (p *plugin) wanted(
 	return nil, refusal
 }
 
-// mayKeepUser reports whether the caller may keep a user in a new object. The value names no tenant
-// but in its groups, so the user must be one of the owner's.
+// mayKeepUser reports whether the caller may keep a user in a new object. The value names a tenant
+// only in its groups, so the user must belong to the owner of the namespace.
 func (p *plugin) mayKeepUser(ctx context.Context, c *caller, a admission.Attributes, value string) bool {
 	info, err := p.parse(value)
 	if err != nil || a.GetNamespace() == "" {
@@ -62,10 +62,10 @@ func (p *plugin) mayKeepUser(ctx context.Context, c *caller, a admission.Attribu
 	return err == nil && p.marks.MayKeep(ctx, c, plugins.Person{User: info.User, Groups: info.Groups}, owner)
 }
 
-// isOwners reports whether a caller of the system tenant copies the value from the live owner of the
-// new object. A controller compares the template of the new object with the owner's. If the server
-// changed the value, the controller would create the object again without end. A tenant's caller
-// may not do so, because it could name any owner.
+// isOwners reports whether a caller of the system tenant copied the value from the live owner of
+// the new object. A controller compares the template of the new object with the owner's template.
+// If the server changed the value, the controller would create the object again without end. A
+// tenant's caller may not copy a value, because it could name any owner.
 func (p *plugin) isOwners(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) (bool, error) {
@@ -77,8 +77,8 @@ func (p *plugin) isOwners(
 }
 
 // inherits returns the value that a new Pod or template without a value gets from its owner, and
-// whether it does. A Pod gets its owner's value. A template stays without a value if its controller
-// compares it with the owner's.
+// reports whether the owner determines the value. A Pod gets its owner's value. A template stays
+// without a value if its controller compares it with the owner's template.
 func (p *plugin) inherits(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) (value *string, does bool, err error) {
@@ -98,7 +98,8 @@ func (p *plugin) inherits(
 	return nil, false, nil
 }
 
-// inherited is the value in the template of an object's owner, if the owner was found.
+// inherited is the value in the template of an object's owner. found reports whether the owner
+// exists.
 type inherited struct {
 	found bool
 	value *string

@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package binding records on application-like objects whose rights a controller may use for them:
-// the identity of whoever changed the object last, which package impersonate reads.
+// Package binding records an identity on application-like objects. It is the identity of the caller
+// that last changed the object. A controller may use the permissions of this identity for the
+// object, see package impersonate.
 package binding
 
 import (
@@ -25,17 +26,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantBinding"
 
-// The annotations from which KubeVela takes whom it impersonates (pkg/auth, 1.10).
+// The annotations in which KubeVela finds the user to impersonate (pkg/auth, 1.10).
 const (
 	KubeVelaUser  = "app.oam.dev/username"
 	KubeVelaGroup = "app.oam.dev/group"
 )
 
-// maxIdentityBytes bounds the record: an identity that does not fit is refused, since one with
-// fewer groups would be another.
+// maxIdentityBytes is the maximum size of the record. A larger identity is denied, because an
+// identity with fewer groups would be a different one.
 const maxIdentityBytes = 32 << 10
 
 var (
@@ -50,20 +51,24 @@ var (
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Authorizer is the server's. It decides whether a caller may keep the identity of another user in
-	// a new object ([plugins.Marks]). If nil, no caller may.
+	// Authorizer is the server's authorizer. It decides whether a caller may keep the identity of
+	// another user in a new object, see [plugins.Marks]. If nil, no caller may.
 	Authorizer authorizer.Authorizer
-	// Kinds that are governed, in every version; true also records for KubeVela.
+	// Kinds are the kinds that the plugin checks, in every version. If the value is true, the
+	// annotations of KubeVela are recorded too.
 	Kinds map[schema.GroupKind]bool
-	// Objects returns a governed object. Nil knows none: no tenant's caller may scale one.
+	// Objects returns an object of one of the Kinds. If nil, no tenant's caller may scale such an
+	// object.
 	Objects plugins.ObjectFunc
-	// KindOf returns the kind of a custom resource, empty where it is not known: it is guessed then.
+	// KindOf returns the kind of a custom resource, or "" if it is not known. An unknown kind is
+	// guessed.
 	KindOf func(schema.GroupResource) string
 }
 
-// New returns the plugin. A tenant's caller that creates or changes a governed object, outside its
-// status, becomes its identity. A change by the system tenant keeps the tenant's: an admin's touch
-// must not lend its rights, unless [tenant.TakeIdentityAnnotation] asks for that.
+// New returns the plugin. If a tenant's caller creates an object or changes more than its status,
+// the object gets the caller's identity. After a change by a caller of the system tenant, the
+// identity stays the same. An administrator must not give its own permissions to an object by
+// accident. To do so on purpose, it sets [tenant.TakeIdentityAnnotation].
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -76,7 +81,7 @@ type plugin struct {
 // withKubeVela are the protected annotations of a kind that KubeVela reads.
 var withKubeVela = []string{tenant.IdentityAnnotation, KubeVelaUser, KubeVelaGroup}
 
-// keys returns the protected annotations of a kind, none where it is not governed.
+// keys returns the protected annotations of a kind, or nil if the plugin does not check the kind.
 func (p *plugin) keys(kind schema.GroupKind) []string {
 	switch kubeVela, governed := p.Kinds[kind]; {
 	case !governed:
@@ -98,7 +103,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return forbidden(a, err)
 	}
 	if !takes(was, is) || !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
-		plugins.SetAnnotation(is, tenant.TakeIdentityAnnotation, nil) // it has been answered, or is not the caller's to ask
+		plugins.SetAnnotation(is, tenant.TakeIdentityAnnotation, nil) // already applied, or not allowed for this caller
 	}
 	records, err := p.records(ctx, a, was, is, keys)
 	switch {
@@ -125,7 +130,7 @@ func forbidden(a admission.Attributes, err error) error {
 	return admission.NewForbidden(a, err)
 }
 
-// records returns the annotations that a write must leave, nil where it leaves them as they were.
+// records returns the annotations that a write must have, or nil if they must not change.
 func (p *plugin) records(
 	ctx context.Context, a admission.Attributes, was, is metav1.Object, keys []string,
 ) (map[string]*string, error) {
@@ -162,8 +167,9 @@ func (p *plugin) records(
 	return annotations(identity, keys)
 }
 
-// kept returns the identity that a new object has, if the caller may keep it: the caller may
-// impersonate that identity, which is of the tenant that owns the namespace.
+// kept returns the identity that a new object has, and reports whether the caller may keep it. The
+// caller must be allowed to impersonate that identity, which must belong to the owner of the
+// namespace.
 func (p *plugin) kept(ctx context.Context, a admission.Attributes, is metav1.Object) (tenant.Identity, bool) {
 	text, carries := is.GetAnnotations()[tenant.IdentityAnnotation]
 	if !carries || a.GetNamespace() == "" || len(text) > maxIdentityBytes {
@@ -185,8 +191,8 @@ func (p *plugin) kept(ctx context.Context, a admission.Attributes, is metav1.Obj
 	return identity, marks.MayKeep(ctx, a.GetUserInfo(), plugins.Person(identity), owner)
 }
 
-// isRecorded reports whether an identity was. Where none was, the other annotations are not to be
-// kept: they were written before anybody looked.
+// isRecorded reports whether the old object has an identity. Without one, its other annotations are
+// not kept, because they were set without a check.
 func isRecorded(was metav1.Object) bool {
 	if was == nil {
 		return false
@@ -195,14 +201,14 @@ func isRecorded(was metav1.Object) bool {
 	return recorded
 }
 
-// takes reports whether a write asks for the identity of a system caller. What stood there before
-// asks for nothing: anybody may have written it.
+// takes reports whether a write requests the identity of a system caller. An annotation that the
+// object already had is not a request, because any caller may have set it.
 func takes(was, is metav1.Object) bool {
 	return is.GetAnnotations()[tenant.TakeIdentityAnnotation] == "true" &&
 		(was == nil || was.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true")
 }
 
-// annotations returns what the protected annotations of a kind say of an identity.
+// annotations returns the protected annotations of a kind for an identity.
 func annotations(identity tenant.Identity, keys []string) (map[string]*string, error) {
 	text := identity.String()
 	if len(text) > maxIdentityBytes {
@@ -224,8 +230,8 @@ func annotations(identity tenant.Identity, keys []string) (map[string]*string, e
 	return out, nil
 }
 
-// changes reports whether an update changes more than the status and what servers write. If the
-// client's own object is known, changes of the cluster's webhooks are not the client's.
+// changes reports whether an update changes more than the status and the fields that servers set.
+// If the client's object is known, changes by the cluster's webhooks are ignored.
 func changes(ctx context.Context, a admission.Attributes) bool {
 	if a.GetSubresource() == "status" {
 		return false
@@ -239,12 +245,13 @@ func changes(ctx context.Context, a admission.Attributes) bool {
 	return errWas != nil || errIs != nil || !equality.Semantic.DeepEqual(was, is)
 }
 
-// recorded are the annotations that servers write.
+// recorded are the annotations that servers set.
 var recorded = append(withKubeVela, tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation,
 	tenant.OnBehalfOfAnnotation)
 
-// substance is what of an object its identity answers for: all but the status and the metadata that
-// servers write, much of which is filled in between mutation and validation.
+// substance returns the part of an object for which its identity is responsible. This is everything
+// except the status and the metadata that servers set. Servers set much of this metadata between
+// mutation and validation.
 func substance(obj runtime.Object) (map[string]any, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -306,9 +313,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return forbidden(a, refused.Err())
 }
 
-// checkScale holds the subresource by which a governed object is changed too. A Scale has no
-// annotations of the object, so the caller's identity cannot be recorded with it: who is not the
-// object's identity changes the object itself. Scalers of the system tenant change no identity.
+// checkScale checks the subresource scale, which also changes an object. A Scale does not have the
+// annotations of the object, so the caller's identity cannot be recorded. Only a caller with the
+// object's identity may use scale. Other callers must change the object itself. Callers of the
+// system tenant may use scale and do not change the identity.
 func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
 	kind, governed := p.governedKind(a.GetResource())
 	if !governed {
@@ -338,13 +346,13 @@ func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// sorted writes an identity with its groups in one order.
+// sorted returns the text of an identity with sorted groups.
 func sorted(i tenant.Identity) string {
 	i.Groups = slices.Compact(slices.Sorted(slices.Values(i.Groups)))
 	return i.String()
 }
 
-// governedKind returns the governed kind of a resource.
+// governedKind returns the kind of a resource if the plugin checks that kind.
 func (p *plugin) governedKind(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
 	if p.KindOf != nil {
 		if kind := p.KindOf(resource.GroupResource()); kind != "" {

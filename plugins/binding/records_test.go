@@ -26,8 +26,8 @@ import (
 
 type keys = map[string]string
 
-// recording governs Farms, and Applications as KubeVela has them. Callers are of a but root, who is
-// the system's, and nobody.
+// recording returns the plugin for Farms, and for Applications of KubeVela. root belongs to the
+// system tenant, and any other known caller to a.
 func recording() plugins.Interface {
 	return binding.New(binding.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -67,9 +67,9 @@ func farm(annotations keys, change func(*unstructured.Unstructured)) *unstructur
 	return u
 }
 
-// recorded is a write by alice in a--web of a Farm.
+// recorded is a write of a Farm, by default by alice in a--web.
 type recorded struct {
-	was, is         *unstructured.Unstructured // no was: a create
+	was, is         *unstructured.Unstructured // without was, it is a creation
 	by              string
 	groups          []string
 	namespace, kind string
@@ -115,13 +115,14 @@ const (
 
 var takes = keys{tenant.TakeIdentityAnnotation: "true"}
 
-// TestRecords: who makes an object, or changes it, becomes its identity; the system only where it
-// asks for that, or is at home.
+// TestRecords checks that an object gets the identity of the tenant's caller that creates or
+// changes it. It gets the identity of a system caller only on request, or in a namespace of the
+// system tenant.
 func TestRecords(t *testing.T) {
 	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
 	for name, c := range map[string]struct {
 		recorded
-		want keys // nil: refused
+		want keys // nil if the write is denied
 	}{
 		"made":                      {recorded{is: farm(nil, nil)}, identity(mine)},
 		"made, forged":              {recorded{is: farm(identity(bobs), nil)}, identity(mine)},
@@ -187,8 +188,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// run admits and validates, and returns the annotations that would be stored: nil for none at all,
-// since the write is refused.
+// run calls Admit and Validate. It returns the annotations that would be stored, or nil if the
+// write is denied.
 func run(t *testing.T, r recorded) keys {
 	t.Helper()
 	p, a := recording(), r.attributes()
@@ -204,8 +205,8 @@ func run(t *testing.T, r recorded) keys {
 	return with(r.is.GetAnnotations())
 }
 
-// TestWhatIsAChange: an identity answers for all of an object but its
-// status and what servers write.
+// TestWhatIsAChange checks that every change sets the identity, except for changes of the status
+// and of fields that servers set.
 func TestWhatIsAChange(t *testing.T) {
 	set := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) {
@@ -250,8 +251,8 @@ func TestWhatIsAChange(t *testing.T) {
 	}
 }
 
-// TestKubeVela: for an application the same is written as KubeVela reads it, and what
-// it cannot read is refused.
+// TestKubeVela checks that the identity of an Application is also recorded for KubeVela. An
+// identity that KubeVela cannot read is denied.
 func TestKubeVela(t *testing.T) {
 	vela := func(user, groups string) keys { return keys{binding.KubeVelaUser: user, binding.KubeVelaGroup: groups} }
 	const grouped = `{"user":"alice","tenant":"a","groups":["dev","ops"]}`
@@ -300,7 +301,7 @@ func TestKubeVela(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherWebhookWrites: what Admit left is held at the end, since others mutate after it.
+// TestWhatAnotherWebhookWrites checks that Validate denies changes that are made after Admit.
 func TestWhatAnotherWebhookWrites(t *testing.T) {
 	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
 	vela := keys{binding.KubeVelaUser: "alice", binding.KubeVelaGroup: ""}
@@ -354,8 +355,8 @@ func TestWhatAnotherWebhookWrites(t *testing.T) {
 	}
 }
 
-// TestScaledKinds: where no definition tells a resource's kind, it is guessed; nothing is
-// guessed of another group.
+// TestScaledKinds checks that the kind of a resource without a definition is guessed, but not for
+// another group.
 func TestScaledKinds(t *testing.T) {
 	for resource, c := range map[schema.GroupVersionResource]struct {
 		kindOf func(schema.GroupResource) string

@@ -20,8 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestIrregularPlurals: a governed kind is known by its definition, where its
-// resource's name does not tell.
+// TestIrregularPlurals checks that KindOf determines the kind if the name of the resource does not.
 func TestIrregularPlurals(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for kind, allowed := range map[string]bool{"Farm": false, "Other": true} {
@@ -42,7 +41,7 @@ func TestIrregularPlurals(t *testing.T) {
 	}
 }
 
-// TestScale: by /scale an object is changed too, and its identity cannot be recorded with that.
+// TestScale checks that only a caller with the object's identity may use its subresource scale.
 func TestScale(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"dev", "ops"}}

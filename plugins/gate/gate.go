@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate asks the boundary about writes that have not met it: of callers who went
-// around the gateway of a cluster whose kube-apiserver nobody may configure, from within or
-// by the cloud's own identities.
+// Package gate checks writes that have not passed the boundary, in clusters whose kube-apiserver
+// cannot be configured. Such a write comes from a caller that bypasses the gateway. The caller runs
+// in the cluster, or has an identity of the cloud provider.
 package gate
 
 import (
@@ -19,26 +19,26 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantGate"
 
-// Options configure the plugin. All are required.
+// Options configure the plugin. All fields are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Off lets everything pass, Shadow too: what would be refused is told in the log, in
-	// warnings, and to Observe.
+	// Off admits every write. Shadow does so too, but reports each write that would be denied in
+	// the log, in a warning and to Observe.
 	Off, Shadow bool
-	// Denies returns why the boundary denies a request, "" where it does not. It MUST be
-	// safe for concurrent use.
+	// Denies returns why the boundary denies a request, or "" if it does not. It MUST be safe for
+	// concurrent use.
 	Denies func(context.Context, authorizer.Attributes) string
-	// Observe is told of each write that is, or would be, refused.
+	// Observe is called for each write that is denied, or would be denied in shadow mode.
 	Observe func()
 }
 
-// New returns the plugin. It judges what anybody writes, deletes or connects to in a tenant's
-// namespace, and what tenants' callers do elsewhere: what others do there is none of the boundary's
-// business. Reads it never sees.
+// New returns the plugin. It checks every write, delete and connect request in a tenant's
+// namespace, and all such requests of tenants' callers elsewhere. The boundary does not limit other
+// requests. Admission never sees reads.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect), o}
 }
@@ -55,7 +55,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	}
 	caller, err := p.Subject(ctx, a.GetUserInfo())
 	if err != nil && !p.isTenants(ctx, a.GetNamespace()) {
-		return nil // somebody without a tenant, in no tenant's space
+		return nil // a caller without a tenant, outside the tenants' namespaces
 	}
 	reason := p.Denies(ctx, attributesOf(a))
 	if reason == "" {
@@ -73,14 +73,14 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return admission.NewForbidden(a, errors.New(reason))
 }
 
-// isSelfReview reports whether somebody asks about himself, which stores nothing.
+// isSelfReview reports whether a caller reviews its own access, which stores nothing.
 func isSelfReview(a admission.Attributes) bool {
 	kind := a.GetKind()
 	return (kind.Group == "authorization.k8s.io" || kind.Group == "authentication.k8s.io") &&
 		strings.HasPrefix(kind.Kind, "Self")
 }
 
-// isTenants reports whether a namespace is a tenant's, or may be.
+// isTenants reports whether a namespace belongs to a tenant, or may belong to one.
 func (p *plugin) isTenants(ctx context.Context, namespace string) bool {
 	if namespace == "" {
 		return false
@@ -89,9 +89,9 @@ func (p *plugin) isTenants(ctx context.Context, namespace string) bool {
 	return err != nil || !owner.IsSystem()
 }
 
-// attributesOf returns those of the request that a write is of, as its path said them. Of
-// patches and of the deletion of a collection admission does not know; the boundary takes them
-// for what they do to each object.
+// attributesOf returns the authorization attributes of the request, as in its path. Admission
+// cannot recognize a patch or the deletion of a collection. The boundary checks their effect on
+// each object instead.
 func attributesOf(a admission.Attributes) authorizer.Attributes {
 	r := a.GetResource()
 	out := authorizer.AttributesRecord{
@@ -105,7 +105,7 @@ func attributesOf(a admission.Attributes) authorizer.Attributes {
 		Resource:        r.Resource,
 		Subresource:     a.GetSubresource(),
 	}
-	if a.GetOperation() == admission.Create && a.GetSubresource() == "" { // it stood in the body
+	if a.GetOperation() == admission.Create && a.GetSubresource() == "" { // the name was in the body
 		out.Name = ""
 		if r.Group == "" && r.Resource == "namespaces" {
 			out.Namespace = ""
@@ -121,5 +121,5 @@ func verbOf(a admission.Attributes) string {
 	case admission.Delete:
 		return "delete"
 	}
-	return "create" // to connect, too
+	return "create" // also for connect
 }

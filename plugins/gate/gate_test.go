@@ -21,7 +21,7 @@ import (
 
 var errAway = errors.New("away")
 
-// write is one of an operation to a resource.
+// write returns the attributes of an operation on a resource.
 func write(op admission.Operation, resource, subresource, namespace, name string) admission.Attributes {
 	return admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, namespace,
 		name,
@@ -29,8 +29,8 @@ func write(op admission.Operation, resource, subresource, namespace, name string
 		&user.DefaultInfo{Name: "u"})
 }
 
-// TestWhoIsJudged: whoever is not known to be the system's is judged in what may be a tenant's
-// space, tenants' callers everywhere.
+// TestWhoIsJudged checks that callers outside the system tenant are checked in namespaces that may
+// belong to a tenant. Tenants' callers are checked everywhere.
 func TestWhoIsJudged(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for what, c := range map[string]struct {
@@ -101,7 +101,7 @@ func TestWhoIsJudged(t *testing.T) {
 	}
 }
 
-// TestSelfReviewsPass: who asks about himself stores nothing, and is answered by who serves him.
+// TestSelfReviewsPass checks that a self review is admitted, because it stores nothing.
 func TestSelfReviewsPass(t *testing.T) {
 	p := gate.New(gate.Options{
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
@@ -124,7 +124,7 @@ func TestSelfReviewsPass(t *testing.T) {
 	}
 }
 
-// TestWhatIsAsked: the boundary is asked about the request as its path said it.
+// TestWhatIsAsked checks that the boundary gets the attributes of the request path.
 func TestWhatIsAsked(t *testing.T) {
 	for what, c := range map[string]struct {
 		a                                              admission.Attributes

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grant holds what may stand in an AccessGrant: nobody grants what it may not do itself,
-// and who granted is what the server saw.
+// Package grant checks AccessGrants. A grantor cannot grant actions that it may not do itself. Only
+// the server records the grantor.
 package grant
 
 import (
@@ -25,10 +25,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantGrant"
 
-// Resource is what the plugin governs.
+// accessGrants is the resource of AccessGrants.
 var accessGrants = schema.GroupResource{Group: tenant.Domain, Resource: "accessgrants"}
 
 var (
@@ -42,32 +42,35 @@ var (
 	errGrantor  = errors.New("spec.grantor may only be set by the server")
 )
 
-// Request is what a grant asks for.
+// Request is the content of an AccessGrant.
 type Request struct {
-	// From is the tenant whose callers may use it.
+	// From is the tenant that gets access.
 	From tenant.ID
-	// Actions are all that it names, in its namespace, without a user.
+	// Actions are all actions that the grant allows in its namespace, without a user.
 	Actions []authorizer.AttributesRecord
-	// Expires is when it ends, zero for never.
+	// Expires is the time at which the grant expires. If zero, it does not expire.
 	Expires time.Time
 }
 
-// Options configure the plugin. All but Lineage and Now are required.
+// Options configure the plugin. All fields except Lineage and Now are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Lineage tells which Tenant a tenant has. Nil knows of none.
+	// Lineage returns the current Tenant and the deleted Tenants of a tenant. If nil, no Tenant is
+	// known.
 	Lineage func(tenant.ID) tenant.Lineage
 	// Read reads and validates an AccessGrant. Its error names the field.
 	Read func(runtime.Object) (*Request, error)
-	// Authorizer is the server's: what the grantor may do itself.
+	// Authorizer is the server's authorizer. It decides whether the grantor may do the granted
+	// actions.
 	Authorizer authorizer.Authorizer
-	// Now is the clock; nil for [time.Now].
+	// Now returns the current time. Defaults to [time.Now].
 	Now func() time.Time
 }
 
-// New returns the plugin. Whoever writes the spec of a grant becomes its grantor, with the tenant
-// that owns the namespace then, and must be allowed all that it grants.
+// New returns the plugin. A caller that writes the spec of a grant becomes its grantor, and must be
+// allowed to do everything that it grants. The grant also records the current owner of the
+// namespace.
 func New(o Options) plugins.Interface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -82,7 +85,7 @@ type plugin struct {
 
 func governs(a admission.Attributes) bool { return a.GetResource().GroupResource() == accessGrants }
 
-// Admit implements [admission.MutationInterface]: it records the grantor.
+// Admit implements [admission.MutationInterface]. It records the grantor.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !governs(a) || a.GetSubresource() != "" {
 		return nil
@@ -109,8 +112,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// grantor returns what must stand in the grant: the one before while the spec is the same, else the
-// caller.
+// grantor returns the grantor that a grant must have. If the spec does not change, it is the old
+// grantor, and otherwise the caller.
 func (p *plugin) grantor(
 	ctx context.Context, a admission.Attributes, is *unstructured.Unstructured,
 ) (map[string]any, error) {
@@ -133,7 +136,7 @@ func (p *plugin) grantor(
 	return p.recorded(is, a.GetUserInfo(), caller, owner), nil
 }
 
-// recorded is what a grant says of who made it, and of the Tenant for whose callers.
+// recorded returns the record of the grantor, and of the Tenant that gets access.
 func (p *plugin) recorded(is *unstructured.Unstructured, u user.Info, caller, owner tenant.ID) map[string]any {
 	grantor := map[string]any{"owner": owner.String(), "tenant": caller.String(), "user": u.GetName()}
 	if uid := u.GetUID(); uid != "" {
@@ -146,11 +149,11 @@ func (p *plugin) recorded(is *unstructured.Unstructured, u user.Info, caller, ow
 		}
 		grantor["groups"] = groups
 	}
-	grantor["grantee"] = tenant.Seal(p.grantee(is)) // what it is nobody learns by the grant
+	grantor["grantee"] = tenant.Seal(p.grantee(is)) // the seal does not reveal the UID
 	return grantor
 }
 
-// grantee returns the UID of the Tenant for whose callers a grant is, empty where there is none.
+// grantee returns the UID of the Tenant that gets access, or "" if there is none.
 func (p *plugin) grantee(is *unstructured.Unstructured) string {
 	name, _, _ := unstructured.NestedString(is.Object, "spec", "from", "tenant")
 	id, err := tenant.Parse(name)
@@ -160,7 +163,7 @@ func (p *plugin) grantee(is *unstructured.Unstructured) string {
 	return p.Lineage(id).UID
 }
 
-// isRecorded reports whether a grant says what is recorded of it. Two seals of one UID differ.
+// isRecorded reports whether a grant has the required record. Two seals of one UID differ.
 func (p *plugin) isRecorded(is *unstructured.Unstructured, want map[string]any) bool {
 	have, _, _ := unstructured.NestedMap(is.Object, "spec", "grantor")
 	if equality.Semantic.DeepEqual(have, want) {
@@ -176,7 +179,7 @@ func (p *plugin) isRecorded(is *unstructured.Unstructured, want map[string]any) 
 	return equality.Semantic.DeepEqual(have, want)
 }
 
-// sameSpec compares what clients write.
+// sameSpec reports whether the fields of the spec that clients write are equal.
 func sameSpec(was, is *unstructured.Unstructured) bool {
 	spec := func(u *unstructured.Unstructured) map[string]any {
 		content, _, _ := unstructured.NestedMap(u.Object, "spec")
@@ -237,17 +240,17 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		return errOwnTenant
 	}
 	if !request.Expires.IsZero() && !request.Expires.After(p.Now()) {
-		// refused, it would stop whoever applies a directory
+		// A denial would stop a client that applies a directory.
 		warning.AddWarning(ctx, "", "spec.expires is in the past: the grant does not allow access")
 	}
 	return Check(ctx, p.Authorizer, a.GetUserInfo(), request)
 }
 
-// ErrUnsure says that it cannot be told now whether a grantor may do what it grants.
+// ErrUnsure reports that the grantor's permissions cannot be checked now.
 var ErrUnsure = errors.New("cannot check the grantor's rights now")
 
-// Check returns an error that names the first action of a grant that u may not do itself, or wraps
-// [ErrUnsure].
+// Check returns an error that names the first action of a grant that u may not do itself. If the
+// action cannot be checked, the error wraps [ErrUnsure].
 func Check(ctx context.Context, may authorizer.Authorizer, u user.Info, request *Request) error {
 	for i := range request.Actions {
 		action := request.Actions[i]

@@ -24,7 +24,7 @@ import (
 
 var errAway = errors.New("away")
 
-// subject takes the tenant from the first group.
+// subject returns the first group of a caller as its tenant.
 func subject(_ context.Context, u user.Info) (tenant.ID, error) {
 	if u.GetName() == "nobody" {
 		return tenant.System(), errAway
@@ -42,7 +42,7 @@ func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	return tenant.Parse(namespace)
 }
 
-// read takes the tenant from spec.from, and asks for one action.
+// read returns a request of the tenant in spec.from with one action.
 func read(obj runtime.Object) (*grant.Request, error) {
 	u := obj.(*unstructured.Unstructured)
 	from, _, _ := unstructured.NestedString(u.Object, "spec", "from")
@@ -79,7 +79,7 @@ func attributes(is, was *unstructured.Unstructured, sub string, u user.Info) adm
 		false, u)
 }
 
-// plugin is one whose authorizer allows those named, and fails for "away".
+// plugin returns the plugin. Its authorizer allows the callers in allowed, and fails for "away".
 func plugin(allowed ...string) plugins.Interface {
 	return grant.New(grant.Options{
 		Subject: subject,
@@ -103,8 +103,8 @@ func plugin(allowed ...string) plugins.Interface {
 
 func caller(name, id string) user.Info { return &user.DefaultInfo{Name: name, Groups: []string{id}} }
 
-// TestWhoMayGrant: only who may do it itself, and is the owner's or the system's: a grantee that
-// grants would justify its own grant.
+// TestWhoMayGrant checks that the grantor must be allowed to do the actions itself, and must belong
+// to the owner or to the system tenant. Otherwise, a grantee could justify its own grant.
 func TestWhoMayGrant(t *testing.T) {
 	for name, c := range map[string]struct {
 		user            user.Info
@@ -137,8 +137,8 @@ func TestWhoMayGrant(t *testing.T) {
 	}
 }
 
-// TestTheGrantorIsTheServers: whoever writes the spec is recorded, and nothing changes the record
-// after the server has made it.
+// TestTheGrantorIsTheServers checks that the caller that writes the spec is recorded, and that the
+// record cannot be changed afterwards.
 func TestTheGrantorIsTheServers(t *testing.T) {
 	p := plugin("admin")
 	was := object("b", "a", map[string]any{"owner": "b", "tenant": "b", "user": "somebody"})
@@ -149,7 +149,7 @@ func TestTheGrantorIsTheServers(t *testing.T) {
 	if got, _, _ := unstructured.NestedString(same.Object, "spec", "grantor", "user"); got != "somebody" {
 		t.Errorf("an update that leaves the spec makes %q the grantor", got)
 	}
-	// Who may not grant may still write metadata.
+	// A caller that may not grant may still change the metadata.
 	if err := p.Validate(t.Context(), attributes(same, was, "", caller("bob", "b")), nil); err != nil {
 		t.Errorf("an update that leaves the spec: %v", err)
 	}
@@ -160,7 +160,7 @@ func TestTheGrantorIsTheServers(t *testing.T) {
 	if err := p.Validate(t.Context(), attributes(forged, nil, "", caller("admin", "b")), nil); err == nil {
 		t.Error("a grantor that a later webhook forged was admitted on create")
 	}
-	// One that nobody recorded stays so until its spec is written again.
+	// A grant without a record stays so until its spec is changed.
 	bare, none := object("b", "a", nil), object("b", "a", map[string]any{"owner": "b", "tenant": "system", "user": "root"})
 	if err := p.Admit(t.Context(), attributes(none, bare, "", caller("admin", "b")), nil); err != nil {
 		t.Fatal(err)
@@ -170,8 +170,8 @@ func TestTheGrantorIsTheServers(t *testing.T) {
 	}
 }
 
-// TestStatus is the system tenant's. TestTheGranteeIsTheServers: which Tenant a grant was made for
-// the server says, and no later webhook.
+// TestTheGranteeIsTheServers checks that only the server records for which Tenant a grant was
+// created.
 func TestTheGranteeIsTheServers(t *testing.T) {
 	uid := "u1"
 	fromA := func(runtime.Object) (*grant.Request, error) {
@@ -239,7 +239,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestExpiredGrantsWarn: one that is over lets nobody in, which whoever writes it is told.
+// TestExpiredGrantsWarn checks that the author of an expired grant gets a warning.
 func TestExpiredGrantsWarn(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
@@ -278,12 +278,13 @@ func TestExpiredGrantsWarn(t *testing.T) {
 	}
 }
 
-// warnings keeps what is warned of.
+// warnings records the warnings of a request.
 type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
 
-// TestForgedGrantorWarns: a new grant with another grantor names the caller instead, with a warning.
+// TestForgedGrantorWarns checks that a new grant with another grantor gets the caller as its
+// grantor, with a warning.
 func TestForgedGrantorWarns(t *testing.T) {
 	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"acme"}}
 	for name, c := range map[string]struct {

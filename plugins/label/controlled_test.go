@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestLabelsOfControlledObjects: an object of a controller keeps its label and is refused. With a
-// rewritten label, it would not match the selector of its owner, and the controller would create
-// objects without end.
+// TestLabelsOfControlledObjects checks that the label of an object with a controller is not
+// rewritten, so the object is denied. With another label, it would not match the selector of its
+// owner, and the controller would create objects without end.
 func TestLabelsOfControlledObjects(t *testing.T) {
 	p := label.New(owner)
 	controller := metav1.OwnerReference{

@@ -1,11 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package label keeps the tenant label true: every object that is stored in tenant space carries
-// its owner's, and no other object carries one. Lists over all namespaces that are limited to that
-// label hold a tenant's own objects, all of them and nothing else.
+// Package label maintains the tenant label. Every object that is stored in a tenant's namespace has
+// the label of the namespace's owner, and no other object has the label. A list over all namespaces
+// with this label as selector therefore returns exactly the tenant's own objects.
 //
-// The plugin holds it with every write. [Sweep] brings what was stored before in line.
+// The plugin checks every write. The backfill of [NewSweep] corrects the objects that were stored
+// before.
 package label
 
 import (
@@ -28,7 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantLabel"
 
 var (
@@ -40,15 +41,17 @@ var (
 	errNoObject  = errors.New("the object has no metadata")
 )
 
-// New returns the plugin. It governs every create and update of what is stored, custom resources
-// and subresources that store the same object included; Namespaces are TenantNamespace's. A new
-// object in a namespace gets the label of the owner, whatever label it has. An update that removes
-// the label, or leaves a wrong one unchanged, gets the owner's label. An update to another value is
-// rejected for every caller. owner is required.
+// New returns the plugin. owner is required. The plugin checks every create and update of a stored
+// object, including custom resources and subresources that store the same object. TenantNamespace
+// checks Namespaces instead.
 //
-// What is not stored is not labelled. Of that, a Binding may not carry what would be copied onto
-// its Pod, and a TokenRequest in tenant space may be bound to a Pod or a Secret only: a token bound
-// to a Node takes on the Node's rights.
+// A new object in a namespace gets the label of the owner, whatever label it has. An update that
+// removes the label, or leaves a wrong one unchanged, gets the owner's label. An update to another
+// value is denied for every caller.
+//
+// An object that is not stored is not labeled. A Binding may not have keys that would be copied
+// onto its Pod. In a tenant's namespace, a TokenRequest may be bound only to a Pod or a Secret. A
+// token that is bound to a Node would have the permissions of the Node.
 func New(owner plugins.OwnerFunc) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), owner}
 }
@@ -62,7 +65,7 @@ func isNamespace(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == corev1.Resource("namespaces")
 }
 
-// want returns the label that the object must carry, empty for none.
+// want returns the label that the object must have, or "" if it must have none.
 func (p *plugin) want(ctx context.Context, a admission.Attributes) (string, error) {
 	if a.GetNamespace() == "" {
 		return "", nil
@@ -93,11 +96,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	if has && a.GetOperation() == admission.Create {
 		owner, err := p.owner(ctx, a.GetNamespace())
-		// With another label, the object would not match the selector of its controller, which would
-		// create objects without end.
+		// With another label, the object would not match the selector of its controller, and the
+		// controller would create objects without end.
 		isControlled := metav1.GetControllerOf(is) != nil
 		if a.GetNamespace() == "" || err != nil || owner.IsZero() || isControlled {
-			return nil // validation rejects the label
+			return nil // Validate denies the label
 		}
 		warning.AddWarning(ctx, "",
 			"the label "+tenant.Label+" was rewritten, because it must name the owner of the namespace")
@@ -107,7 +110,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if has {
 		was, err := oldLabels(a)
 		if old, had := was[tenant.Label]; err != nil || !had || old != label {
-			return nil // a new value: validation refuses it
+			return nil // a new value, which Validate denies
 		}
 	}
 	if was, err := oldLabels(a); err == nil && !has && want != "" && was[tenant.Label] == want {
@@ -117,7 +120,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// set puts the label in a copy of the object's own map, which may be shared.
+// set sets the label. It replaces the map of labels with a copy, because the map may be shared.
 func set(object metav1.Object, want string) {
 	labels := make(map[string]string, len(object.GetLabels())+1)
 	for key, value := range object.GetLabels() {
@@ -162,8 +165,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		err = p.checkTokenRequest(ctx, a, o)
 	case plugins.IsVirtual(a):
 	case a.GetSubresource() != "" && p.isUnchanged(a, label, has):
-		// Many subresources take the metadata from what is stored, after Admit: custom resources'
-		// and Deployments' status. What is wrong there the sweep mends.
+		// Many subresources use the stored metadata after Admit, such as the status of Deployments
+		// and of custom resources. The backfill corrects a wrong label.
 	case want == "" && has:
 		err = errOutside
 	case label != want:
@@ -175,14 +178,14 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// isUnchanged reports whether an update leaves the label as it is stored.
+// isUnchanged reports whether an update leaves the label unchanged.
 func (p *plugin) isUnchanged(a admission.Attributes, label string, has bool) bool {
 	was, err := oldLabels(a)
 	old, had := was[tenant.Label]
 	return a.GetOperation() == admission.Update && err == nil && had == has && old == label
 }
 
-// checkBinding refuses what pods/binding would copy onto the Pod without asking the Pod's admission
+// checkBinding denies keys that pods/binding would copy onto the Pod without the admission of Pods
 // (k8s.io/kubernetes pkg/registry/core/pod/storage, assignPod, v1.37.1).
 func checkBinding(binding metav1.Object) error {
 	var refused plugins.Refusals
@@ -197,7 +200,8 @@ func checkBinding(binding metav1.Object) error {
 	return refused.Err()
 }
 
-// checkTokenRequest holds what a service account's token in tenant space may be bound to.
+// checkTokenRequest checks to which object a service account token in a tenant's namespace is
+// bound.
 func (p *plugin) checkTokenRequest(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	owner, err := p.owner(ctx, a.GetNamespace())
 	if err != nil || owner.IsSystem() {

@@ -24,8 +24,8 @@ import (
 
 var errAway = errors.New("away")
 
-// owner knows the namespaces a--web (a's), bad (nobody's) and kube-system;
-// "away" cannot be looked up.
+// owner returns the owner of a namespace. a--web belongs to a, kube-system to the system tenant,
+// and bad to no tenant. The lookup of away fails.
 func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	switch namespace {
 	case "a--web":
@@ -59,7 +59,7 @@ func attributes(is, was runtime.Object, namespace, subresource string) admission
 		configMaps, subresource, op, nil, false, nil)
 }
 
-// run admits and validates. The label is that which would be stored.
+// run calls Admit and Validate. It returns the label that would be stored.
 func run(t *testing.T, a admission.Attributes) (string, bool, error) {
 	t.Helper()
 	p := label.New(owner)
@@ -77,13 +77,13 @@ func run(t *testing.T, a admission.Attributes) (string, bool, error) {
 	return value, has, nil
 }
 
-// TestOldLabels: what was wrong before the plugin is mended by the next write that leaves it alone,
-// and a write of a new value is refused. Scenarios hold what a server can be brought to.
+// TestOldLabels checks that a write that does not change a wrong label corrects it, and that a
+// write of a new value is denied. Scenarios test the cases that occur on a server.
 func TestOldLabels(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string
 		was, is   []string
-		want      string // "-" for none, "!" for refused
+		want      string // "-" for none, "!" if denied
 	}{
 		"unlabelled before, in tenant space":       {"a--web", nil, nil, "a"},
 		"a lie, left alone":                        {"a--web", []string{"b"}, []string{"b"}, "a"},
@@ -119,8 +119,8 @@ func TestOldLabels(t *testing.T) {
 	}
 }
 
-// TestStoredMetadata: a subresource that takes the metadata from what is stored, after Admit, is
-// let through where that has no label yet; one that changes the label is not.
+// TestStoredMetadata checks that a subresource that uses the stored metadata is allowed without the
+// label. A change of the label is denied.
 func TestStoredMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, c := range map[string]struct {
@@ -141,7 +141,7 @@ func TestStoredMetadata(t *testing.T) {
 	}
 }
 
-// TestTheObjectsMapIsItsOwn: labels may be shared with a cache.
+// TestTheObjectsMapIsItsOwn checks that labels, which may be shared with a cache, are copied.
 func TestTheObjectsMapIsItsOwn(t *testing.T) {
 	shared := map[string]string{"x": "y"}
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Labels: shared}}
@@ -151,7 +151,8 @@ func TestTheObjectsMapIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoMetadata is refused, and what is virtual is left alone.
+// TestWhatHasNoMetadata checks that an object without metadata is denied, and virtual objects are
+// ignored.
 func TestWhatHasNoMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, a := range map[string]admission.Attributes{
@@ -179,8 +180,8 @@ func TestWhatHasNoMetadata(t *testing.T) {
 	}
 }
 
-// TestTokenRequests: nothing but a Pod or a Secret may be bound to in
-// tenant space, in any spelling.
+// TestTokenRequests checks that a token in a tenant's namespace may be bound only to a Pod or a
+// Secret, in any spelling.
 func TestTokenRequests(t *testing.T) {
 	p := label.New(owner)
 	for ref, want := range map[authenticationv1.BoundObjectReference]bool{
@@ -212,7 +213,7 @@ func TestTokenRequests(t *testing.T) {
 	}
 }
 
-// TestBindingKeys checks that a refused Binding is told every key that it may not have, in order.
+// TestBindingKeys checks that the error for a Binding names every denied key, in order.
 func TestBindingKeys(t *testing.T) {
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{
 		Labels:      map[string]string{"kubetenant.dev/z": "", "kubetenant.dev/a": "", "other": ""},
@@ -240,9 +241,9 @@ type said []string
 
 func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
 
-// TestTakenAway: who takes the label away with kubectl is told that it stays. A controller that
-// sends its object without it is not: it would be told again and again. Nor is who replaces it by
-// a file that never had it.
+// TestTakenAway checks that a user of kubectl that removes the label gets a warning. A controller
+// that sends its object without the label gets none, because it would get one on every update. A
+// user that replaces the object with a file gets none either.
 func TestTakenAway(t *testing.T) {
 	kubectl := &metav1.UpdateOptions{FieldManager: "kubectl-label"}
 	for name, c := range map[string]struct {
@@ -270,8 +271,9 @@ func TestTakenAway(t *testing.T) {
 	}
 }
 
-// TestRewrittenLabelWarns: a new object in a namespace gets the owner's label, with a warning if it
-// had another one. Outside, and where the owner is unknown, a label is rejected.
+// TestRewrittenLabelWarns checks that a new object in a namespace gets the owner's label, with a
+// warning if it had another one. Outside a namespace, or if the owner is unknown, a label is
+// denied.
 func TestRewrittenLabelWarns(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string

@@ -20,15 +20,15 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/label"
 )
 
-const absent = "-" // a label that is not there
+const absent = "-" // the object has no label
 
 // write is one write, for TestLabelModel.
 type write struct {
 	namespace, kind, subresource string
-	update, fromStored           bool   // fromStored: the metadata is taken from what is stored, after Admit
+	update, fromStored           bool   // if fromStored is true, the stored metadata is used after Admit
 	was, is                      string // the label
 	keys                         []string
-	bound                        string // of a token: group/kind
+	bound                        string // the group and kind to which a token is bound
 }
 
 var owners = map[string]string{
@@ -40,12 +40,12 @@ var owners = map[string]string{
 	"":            absent,
 }
 
-// stored is the model: the label that is stored then, or false where the write is refused.
+// stored is the model. It returns the label that is stored, or false if the write is denied.
 func (w *write) stored() (string, bool) {
 	want, known := owners[w.namespace]
 	switch {
 	case w.kind == "Namespace":
-		return w.is, true // another plugin's
+		return w.is, true // TenantNamespace checks it
 	case w.kind == "Binding":
 		for _, key := range append(w.keys, labelKey(w.is)...) {
 			if strings.HasPrefix(strings.ToLower(key), "kubetenant.dev/") || key == "yunikorn.apache.org/user.info" {
@@ -54,7 +54,7 @@ func (w *write) stored() (string, bool) {
 		}
 		return w.is, known
 	case w.kind == "TokenRequest":
-		// not the system's
+		// In the system tenant's namespaces, a token may be bound to any kind.
 		owned := w.namespace == "a--web" || w.namespace == "b--web" || w.namespace == "bad" || w.namespace == "missing"
 		return w.is, known && (w.bound == "" || !owned || w.bound == "/Pod" || w.bound == "/Secret")
 	case w.kind == "Scale", w.kind == "Eviction":
@@ -69,7 +69,7 @@ func (w *write) stored() (string, bool) {
 	return "", false
 }
 
-// isRewritten reports whether the write creates an object in a namespace whose owner is known.
+// isRewritten reports whether the write creates an object in a namespace with a known owner.
 func (w *write) isRewritten() bool {
 	return !w.update && (w.namespace == "a--web" || w.namespace == "b--web" || w.namespace == "kube-system")
 }
@@ -129,7 +129,7 @@ func metadata(namespace, value string, keys []string) metav1.ObjectMeta {
 	return m
 }
 
-// object of the write, typed or unstructured as the server has custom resources.
+// object returns the object of the write, typed or unstructured like a custom resource.
 func (w *write) object(t *testing.T, value string, isUnstructured bool) runtime.Object {
 	t.Helper()
 	m := metadata(w.namespace, value, w.keys)
@@ -155,8 +155,8 @@ func (w *write) object(t *testing.T, value string, isUnstructured bool) runtime.
 	return o
 }
 
-// TestLabelModel: whatever is written, the label that is stored is the owner's,
-// or the write is refused.
+// TestLabelModel compares random writes with the model. The stored label is the owner's, or the
+// write is denied.
 func TestLabelModel(t *testing.T) {
 	t.Parallel()
 	groups := map[string]string{"Scale": "autoscaling", "Eviction": "policy", "TokenRequest": "authentication.k8s.io"}

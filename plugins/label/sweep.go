@@ -26,33 +26,37 @@ import (
 )
 
 const (
-	// pageSize is how many objects are asked for at a time; client-go's pager asks for as many
-	// (tools/pager, v0.37.1).
+	// pageSize is the maximum number of objects in one list request. client-go's pager has the same
+	// value (tools/pager, v0.37.1).
 	pageSize = 500
-	// writers bounds the writes that run at the same time, so that a sweep leaves room for others.
+	// writers is the maximum number of concurrent writes. It leaves capacity for other clients.
 	writers = 8
-	// retryAfter is the time until what failed is tried again; it doubles up to lookAfter, the time
-	// until resources that nobody told of are found. restBetween is the least time between two rounds.
+	// retryAfter is the delay before the first retry. It doubles up to lookAfter. lookAfter is also
+	// the interval at which Run looks for new resources. restBetween is the minimum delay between
+	// two rounds.
 	retryAfter  = time.Second
 	lookAfter   = 30 * time.Second
 	restBetween = 500 * time.Millisecond
-	// askedAgain is how often at most asking for one resource makes Run look.
+	// askedAgain is the minimum interval at which calls of Done for one resource wake Run.
 	askedAgain = 2 * time.Second
-	// againAfter is when a namespace that changed hands is swept once more: a write that was admitted
-	// before may be stored until then (--request-timeout of kube-apiserver, 60 s by default).
+	// againAfter is the delay after which a namespace with a new owner is processed a second time.
+	// Until then, a write that was admitted earlier may be stored (--request-timeout of
+	// kube-apiserver, 60 s by default).
 	againAfter = 90 * time.Second
-	// knownNamespaces bounds of how many names the last owner is remembered.
+	// knownNamespaces is the maximum number of namespaces with a remembered owner.
 	knownNamespaces = 1 << 17
 )
 
-// Sweep brings the objects that were stored without the plugin in line with it: those in tenant
-// space get their owner's label, others lose one that they should not have. It needs no memory of
-// its own: the labels are its progress, so a sweep that was cut off goes on by finding less to
-// write. What is in line already is only read. An object that cannot be written keeps the lists of
-// its own tenant closed, and of the one whose label it bears, and nobody else's.
+// Sweep is the backfill of the tenant label. It corrects objects that were stored without the
+// plugin. Objects in a tenant's namespace get their owner's label, and other objects lose the
+// label. The backfill needs no stored state, because the labels are its progress. After an
+// interruption, the next backfill has fewer objects to write. Correct objects are only read.
 //
-// It MUST run while every server that writes runs the plugin: what is stored behind it without the
-// label would never be seen. Safe for concurrent use.
+// If an object cannot be written, lists over all namespaces stay denied for its own tenant, and for
+// the tenant in the label of the object. Other tenants are not affected.
+//
+// Every server that writes objects MUST run the plugin during the backfill. Otherwise, the backfill
+// would miss objects that are stored without the label. It is safe for concurrent use.
 type Sweep struct {
 	objects   metadata.Interface
 	resources func() ([]schema.GroupVersionResource, error)
@@ -60,27 +64,28 @@ type Sweep struct {
 	wake      chan struct{}
 
 	mu      sync.RWMutex
-	swept   map[schema.GroupResource]tenants // those whose objects are not all in line
-	resumed map[schema.GroupResource]bool    // of which that is what somebody said before, and is looked at again
-	retryAt time.Time                        // when what is left is tried again
-	epoch   int                              // how often all was forgotten
+	swept   map[schema.GroupResource]tenants // for each resource, the tenants with objects that are not correct
+	resumed map[schema.GroupResource]bool    // resources with a result from Resume, which is checked again
+	retryAt time.Time                        // when failed writes are retried
+	epoch   int                              // the number of calls of Forget
 	asked   map[schema.GroupResource]time.Time
-	owners  *lru.Cache           // of a namespace's name to the label it had last
-	changed map[string]time.Time // namespaces that changed hands, and when they are due
+	owners  *lru.Cache           // the last label of a namespace, by its name
+	changed map[string]time.Time // namespaces with a new owner, and when to correct their objects
 }
 
-// errOwner says that whose a namespace is could not be looked up: nobody's objects
-// are known to be in line.
+// errOwner reports that the owner of a namespace could not be looked up. The objects of all tenants
+// are then not known to be correct.
 var errOwner = errors.New("look up the owner of namespace")
 
-// maxProblems bounds how many pages' errors are told of one resource.
+// maxProblems is the maximum number of reported pages with errors for one resource.
 const maxProblems = 10
 
-// tenants are a set of them.
+// tenants is a set of tenants.
 type tenants map[tenant.ID]bool
 
-// NewSweep returns a sweep of the resources, all the namespaced ones that can be listed and patched
-// here and whose writes pass the plugin. The error of resources may come with some of them.
+// NewSweep returns a backfill. resources returns all namespaced resources that can be listed and
+// patched. Writes of these resources MUST pass the plugin. resources may return some resources
+// together with an error.
 func NewSweep(
 	objects metadata.Interface, resources func() ([]schema.GroupVersionResource, error), owner plugins.OwnerFunc,
 ) *Sweep {
@@ -97,8 +102,8 @@ func NewSweep(
 	}
 }
 
-// Done reports whether of a resource all objects of a tenant, and no others, carry its label. Where
-// it says no, Run looks for the resource soon.
+// Done reports whether all objects of a tenant, and no other objects of the resource, have the
+// label of the tenant. If the resource was not backfilled yet, Run looks for it soon.
 func (s *Sweep) Done(resource schema.GroupResource, id tenant.ID) bool {
 	s.mu.RLock()
 	lacking, swept := s.swept[resource]
@@ -110,7 +115,7 @@ func (s *Sweep) Done(resource schema.GroupResource, id tenant.ID) bool {
 	return open
 }
 
-// Swept returns, of each resource that is swept, the tenants for which Done still says no.
+// Swept returns, for each resource that was backfilled, the tenants for which Done returns false.
 func (s *Sweep) Swept() map[schema.GroupResource][]tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -121,8 +126,8 @@ func (s *Sweep) Swept() map[schema.GroupResource][]tenant.ID {
 	return out
 }
 
-// Resume takes over what [Sweep.Swept] of another Sweep said, until each resource is swept anew.
-// What was stored since MUST have passed the plugin too.
+// Resume takes over the earlier results of [Sweep.Swept], until each resource is backfilled again.
+// Objects that were stored after these results MUST have passed the plugin.
 func (s *Sweep) Resume(before map[schema.GroupResource][]tenant.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +142,7 @@ func (s *Sweep) Resume(before map[schema.GroupResource][]tenant.ID) {
 	}
 }
 
-// Forget has every resource swept anew: something was stored that admission did not see.
+// Forget causes a backfill of every resource. Call it after objects were stored without admission.
 func (s *Sweep) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +158,7 @@ func (s *Sweep) now() (epoch int) {
 	return s.epoch
 }
 
-// note notes what is left of a resource, unless all was forgotten since its sweep began.
+// note records the result for a resource, unless Forget was called after its backfill began.
 func (s *Sweep) note(r schema.GroupResource, lacking tenants, epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +169,7 @@ func (s *Sweep) note(r schema.GroupResource, lacking tenants, epoch int) {
 	delete(s.resumed, r)
 }
 
-// forgetResumed takes back what somebody said before of a resource that cannot be looked at now.
+// forgetResumed drops the result from Resume for a resource that cannot be listed now.
 func (s *Sweep) forgetResumed(r schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,8 +179,8 @@ func (s *Sweep) forgetResumed(r schema.GroupResource) {
 	}
 }
 
-// mayWake reports whether asking for a resource makes Run look for it: now and then, since some can
-// never be listed.
+// mayWake reports whether Done for a resource wakes Run. It limits the rate, because some resources
+// can never be listed.
 func (s *Sweep) mayWake(resource schema.GroupResource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,13 +200,14 @@ func (s *Sweep) Wake() {
 	}
 }
 
-// Follow returns the handler of a Namespace informer: what is in a namespace that changes hands, by
-// a label given to it or by being made anew, is swept again.
+// Follow returns the handler of a Namespace informer. If a namespace gets a new owner, its objects
+// are corrected. The owner changes if the label is added, or if the namespace is deleted and
+// created again.
 func (s *Sweep) Follow() cache.ResourceEventHandler {
 	note := func(obj any) {
 		ns, ok := obj.(*corev1.Namespace)
 		if !ok {
-			return // of a deletion: its owner is remembered
+			return // a deletion, after which the last owner stays known
 		}
 		label := ns.Labels[tenant.Label]
 		s.mu.Lock()
@@ -219,7 +225,7 @@ func (s *Sweep) Follow() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, is any) { note(is) }}
 }
 
-// Run sweeps until ctx ends. Once per Sweep.
+// Run runs the backfill until ctx ends. Call it only once.
 func (s *Sweep) Run(ctx context.Context) {
 	backoff := retryAfter
 	for ctx.Err() == nil {
@@ -234,17 +240,17 @@ func (s *Sweep) Run(ctx context.Context) {
 			s.retryAt = time.Now().Add(backoff)
 			s.mu.Unlock()
 			after, backoff = backoff, min(2*backoff, lookAfter)
-		case s.lacks(): // somebody woke it before the time
+		case s.lacks(): // the retry is not due yet
 			after = min(backoff, lookAfter)
 		default:
 			backoff = retryAfter
 		}
-		pause(ctx, restBetween, nil) // whoever wakes it cannot make it spin
+		pause(ctx, restBetween, nil) // limits how often Wake can start a round
 		pause(ctx, after, s.wake)
 	}
 }
 
-// pause waits for a time, for somebody who wakes, or for the end.
+// pause waits for a duration, for a value from wake or for the end of ctx.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -255,12 +261,13 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// Round sweeps each resource of which something is not in line, and the namespaces that changed
-// hands. The error says what is left.
+// Round corrects each resource that has objects that are not correct, and the namespaces with a new
+// owner. The error names what could not be corrected.
 func (s *Sweep) Round(ctx context.Context) error {
 	resources, err := s.resources()
 	problems := []error{err}
-	// Services first: controllers copy their labels onto slices and would fight one that is missing.
+	// Services are first. Controllers copy the labels of a Service onto its EndpointSlices, and
+	// would remove a label that the Service does not have.
 	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int {
 		return strings.Compare(order(a.GroupResource()), order(b.GroupResource()))
 	})
@@ -304,8 +311,8 @@ func order(r schema.GroupResource) string {
 	return r.String()
 }
 
-// isDue reports whether a resource is to be swept: it never was, or something was left of it and it
-// is time to try that again.
+// isDue reports whether a resource must be backfilled. This is the case if it never was, if its
+// result comes from Resume, or if a retry is due.
 func (s *Sweep) isDue(r schema.GroupResource) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -313,7 +320,7 @@ func (s *Sweep) isDue(r schema.GroupResource) bool {
 	return !swept || s.resumed[r] || len(lacking) > 0 && !time.Now().Before(s.retryAt)
 }
 
-// lacks reports whether something is left of some resource.
+// lacks reports whether any resource has objects that are not correct.
 func (s *Sweep) lacks() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -325,7 +332,7 @@ func (s *Sweep) lacks() bool {
 	return false
 }
 
-// due returns the namespaces that are to be swept now. Each comes twice.
+// due returns the namespaces with objects to correct now. It returns each namespace twice.
 func (s *Sweep) due(now time.Time) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sweep brings the objects of a resource in line, page by page. It returns the tenants of whose
-// objects some could not be written, with the errors; nil where not all objects were looked at.
+// sweep corrects the objects of a resource, page by page. It returns the tenants with objects that
+// could not be written, and the errors. It returns nil tenants if not all objects were checked.
 func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namespace string) (tenants, error) {
 	lacking, problems := tenants{}, []error(nil)
 	options := metav1.ListOptions{Limit: pageSize}
@@ -42,12 +42,12 @@ func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namesp
 	}
 }
 
-// mend writes the label of those objects whose label is wrong, and notes
-// whose could not be written.
+// mend corrects wrong labels of objects. It adds the tenants of objects that could not be written
+// to lacking.
 func (s *Sweep) mend(
 	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants,
 ) error {
-	owners := map[string]tenant.ID{} // each looked up once
+	owners := map[string]tenant.ID{} // one lookup for each namespace
 	for i := range objects {
 		namespace := objects[i].Namespace
 		if _, known := owners[namespace]; known {
@@ -89,7 +89,7 @@ func (s *Sweep) mend(
 	return group.Wait()
 }
 
-// write patches the label alone, of this very object. The plugin has the last word on the value.
+// write patches only the label, and only of this object. The plugin decides on the stored value.
 func (s *Sweep) write(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta, want string) error {
 	var label any // null removes it
 	if want != "" {
@@ -110,7 +110,7 @@ func (s *Sweep) write(ctx context.Context, r schema.GroupVersionResource, m *met
 	return err
 }
 
-// isGone reports whether the object is not there any more, though another of its name may be.
+// isGone reports whether the object no longer exists. Another object may have its name.
 func (s *Sweep) isGone(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta) bool {
 	now, err := s.objects.Resource(r).Namespace(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err) || err == nil && now.UID != m.UID

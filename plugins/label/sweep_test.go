@@ -78,7 +78,8 @@ func labelOf(t *testing.T, c *fake.FakeMetadataClient, r schema.GroupVersionReso
 	return "-"
 }
 
-// TestSweep brings objects in line, services first, writes none that is, and opens lists only then.
+// TestSweep checks that wrong labels are corrected, Services first, and that correct objects are
+// not written.
 func TestSweep(t *testing.T) {
 	c := client(t, stored("Service", "a--web", "plain"), stored("Secret", "a--web", "plain"),
 		stored("Secret", "a--web", "lie", "b"),
@@ -112,7 +113,7 @@ func TestSweep(t *testing.T) {
 		s.Done(configMaps.GroupResource(), tenanttest.ID(t, "a")) {
 		t.Error("done is not what was swept")
 	}
-	// Another sweep, as of a server that starts again, finds nothing to write.
+	// Another backfill, as after a restart of the server, finds nothing to write.
 	c.ClearActions()
 	if err := label.NewSweep(c, resources(secrets, services), owner).Round(t.Context()); err != nil ||
 		len(writes(c)) != 0 {
@@ -120,8 +121,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepFailures: what cannot be written closes the lists of those whom it is about, not of
-// others, and what cannot be looked up closes all.
+// TestSweepFailures checks that a failed write denies lists only to the tenants of the object. If
+// an owner cannot be looked up, lists are denied to all tenants.
 func TestSweepFailures(t *testing.T) {
 	a, b, d := tenanttest.ID(t, "a"), tenanttest.ID(t, "b"), tenanttest.ID(t, "d")
 	c := client(t, stored("Secret", "a--web", "stuck", "b"), stored("Secret", "a--web", "later"),
@@ -145,7 +146,7 @@ func TestSweepFailures(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 
-	// Also where something else could not be written first.
+	// The same applies if a write failed before.
 	c = client(t, stored("Secret", "a--web", "stuck"), stored("Secret", "away", "x", "b"))
 	refuse = true
 	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -167,7 +168,8 @@ func TestSweepFailures(t *testing.T) {
 	}
 }
 
-// TestANamespaceThatChangesHands is swept again, and those that only change otherwise are not.
+// TestANamespaceThatChangesHands checks that the objects of a namespace with a new owner are
+// corrected, and that other changes of a namespace cause no requests.
 func TestANamespaceThatChangesHands(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "x", "a"))
 	s := label.NewSweep(c, resources(secrets), owner)
@@ -207,7 +209,7 @@ func TestANamespaceThatChangesHands(t *testing.T) {
 	}
 }
 
-// TestRun sweeps until it ends, and when somebody asks for a resource that it does not know.
+// TestRun checks that Run ends with its context, and that Done for an unknown resource wakes it.
 func TestRun(t *testing.T) {
 	known := make(chan struct{})
 	of := func() ([]schema.GroupVersionResource, error) {
@@ -233,8 +235,8 @@ func TestRun(t *testing.T) {
 	<-ended
 }
 
-// TestANamespaceThatChangesHandsInPart: what is left of it closes the lists
-// of those whom it is about.
+// TestANamespaceThatChangesHandsInPart checks that a failed write in a namespace with a new owner
+// denies lists to the affected tenants.
 func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 	c := client(t, stored("Secret", "b--web", "x", "b"))
 	s := label.NewSweep(c, resources(secrets), owner)
@@ -265,8 +267,8 @@ func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 	}
 }
 
-// TestResume: what was said before holds until it is looked at anew, which mends what
-// is not in line any more.
+// TestResume checks that earlier results apply until the next backfill of each resource, which
+// corrects wrong labels.
 func TestResume(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
 	s := label.NewSweep(c, resources(services, secrets), owner)
@@ -296,8 +298,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestForget: what was swept before is swept anew, and a sweep that had begun
-// before that says nothing.
+// TestForget checks that every resource is backfilled again. The result of a backfill that began
+// before Forget is ignored.
 func TestForget(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
 	s := label.NewSweep(c, resources(secrets), owner)

@@ -18,7 +18,7 @@ var errKeystone = errors.New("only the server may set the annotation " + tenant.
 	`: set it to "" so that the server records the Keystone domain again`)
 
 // keepKeystone restores the annotation of the Keystone domain, and removes it from a new Tenant. An
-// update may set it to "", which removes the rights that come from Keystone.
+// update may set it to "", which removes the permissions that come from Keystone.
 func keepKeystone(ctx context.Context, a admission.Attributes, was, is metav1.Object) {
 	if was == nil {
 		sent := is.GetAnnotations()
@@ -31,8 +31,8 @@ func keepKeystone(ctx context.Context, a admission.Attributes, was, is metav1.Ob
 	}
 }
 
-// checkKeystone returns an error for a value that [keepKeystone] would replace. A webhook that runs after
-// keepKeystone may have written such a value.
+// checkKeystone returns an error for a value that [keepKeystone] would replace. A webhook that runs
+// after keepKeystone may have written such a value.
 func checkKeystone(was, is metav1.Object) error {
 	value, has := is.GetAnnotations()[tenant.KeystoneAnnotation]
 	if value == "" && (has || was == nil) {

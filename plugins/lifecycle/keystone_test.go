@@ -43,8 +43,8 @@ func domainOf(u *unstructured.Unstructured) string {
 	return none
 }
 
-// TestKeystone checks that only the server's own identity writes the Keystone domain of a Tenant, and
-// that every caller may set it to "".
+// TestKeystone checks that only the server writes the Keystone domain of a Tenant, and that every
+// caller may set it to "".
 func TestKeystone(t *testing.T) {
 	const d1, d2 = `{"domain":"d1"}`, `{"domain":"d2"}`
 	callers := []string{"root", "mallory", "system:serviceaccount:kube-system:x"}
@@ -53,8 +53,8 @@ func TestKeystone(t *testing.T) {
 		by      []string
 		create  bool
 		was, is string
-		want    string // after the mutation
-		refused bool   // without the mutation
+		want    string // after Admit
+		refused bool   // without Admit
 		warned  bool
 	}{
 		"created with it":           {callers, true, "", d1, none, true, true},
@@ -106,8 +106,8 @@ func TestKeystone(t *testing.T) {
 	}
 }
 
-// TestKeystoneForgedManager checks that a tenant's caller with the name of the server's identity may not
-// write the annotation.
+// TestKeystoneForgedManager checks that a tenant's caller with the name of the server's identity
+// may not write the annotation.
 func TestKeystoneForgedManager(t *testing.T) {
 	o := (&world{}).options(t)
 	o.Subject = func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil }

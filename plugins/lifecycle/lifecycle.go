@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifecycle guards the creation and the deletion of Tenants. A protected Tenant cannot be
-// deleted. A deleted Tenant remains until the server has deleted the objects of its tenant. The name
-// of a deleted tenant can be reused only if no object of that tenant is left.
+// Package lifecycle checks the creation and the deletion of Tenants. A protected Tenant cannot be
+// deleted. A deleted Tenant remains until the server has deleted the objects of its tenant. The
+// name of a deleted tenant can be reused only if no object of that tenant is left.
 package lifecycle
 
 import (
@@ -25,11 +25,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantLifecycle"
 
-// rest is how long after the end of a tenant its name rests: longer than anybody remembers a token
-// or a decision (kube-apiserver keeps those of webhooks for five minutes at most by default).
+// rest is the time after the end of a tenant during which its name cannot be reused. It is longer
+// than any cache of a token or a decision (kube-apiserver caches those of webhooks for five minutes
+// at most by default).
 const rest = 10 * time.Minute
 
 var (
@@ -46,7 +47,7 @@ var (
 	errUnfinished = errors.New("spec.id: the deletion of the tenant that had this ID is not complete")
 )
 
-// Life describes the creation and the deletion of a Tenant.
+// Life contains the fields of a Tenant that control its creation and deletion.
 type Life struct {
 	ID tenant.ID
 	// Replaces is the UID of the deleted Tenant that had the ID before.
@@ -60,29 +61,30 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
 	Read func(runtime.Object) (*Life, error)
-	// ReadMembers reads the tenant and the spec of TenantMembers. If nil, the plugin does not record
-	// for which Tenant TenantMembers are written.
+	// ReadMembers reads the tenant and the spec of TenantMembers. If nil, the plugin does not
+	// record the Tenant to which TenantMembers belong.
 	ReadMembers func(runtime.Object) (id tenant.ID, spec any, err error)
 	// ReadRetired reads a RetiredTenant. If nil, RetiredTenants are not checked.
 	ReadRetired func(runtime.Object) (Record, error)
-	// Lineage tells who had a name before; false where that is not known now, which
-	// refuses. Nil knows of nobody.
+	// Lineage returns the current Tenant and the deleted Tenants of a tenant. If it returns false,
+	// they are not known now, and the write is denied. If nil, no Tenants are known.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)
-	// Owned returns the namespaces that bear the label of a tenant; References what in the system
-	// tenant's space names it, or service accounts of its namespaces. An error, or nil, refuses who
-	// would have the name again.
-	Owned      func(tenant.ID) ([]string, error)
+	// Owned returns the namespaces with the label of a tenant. If it is nil or fails, the name of a
+	// deleted tenant cannot be reused.
+	Owned func(tenant.ID) ([]string, error)
+	// References returns the objects of the system tenant that name the tenant, or service accounts
+	// of its namespaces. If it is nil or fails, the name of a deleted tenant cannot be reused.
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
-	// Rights returns the rights that the writer of a Tenant needs for its change. was is nil if the
+	// Rights returns the rights that the author of a Tenant needs for its change. was is nil if the
 	// Tenant is created.
 	Rights func(was, is runtime.Object) ([]Right, error)
-	// Authorizer is the server's. It decides about the rights of writers.
+	// Authorizer is the server's authorizer. It decides whether authors have these rights.
 	Authorizer authorizer.Authorizer
-	// Now is the clock; nil means time.Now.
+	// Now returns the current time. Defaults to time.Now.
 	Now func() time.Time
 }
 
-// New returns the plugin. It governs Tenants, TenantMembers and RetiredTenants.
+// New returns the plugin. It checks Tenants, TenantMembers and RetiredTenants.
 func New(o Options) plugins.Interface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -98,13 +100,13 @@ type plugin struct {
 // Governs reports whether the plugin checks a resource.
 func Governs(r schema.GroupResource) bool { return r == tenants || r == members || r == retired }
 
-// governs reports whether a request is for an object of a resource.
+// governs reports whether a request is for the resource r and not for a subresource.
 func governs(a admission.Attributes, r schema.GroupResource) bool {
 	return a.GetResource().GroupResource() == r && a.GetSubresource() == ""
 }
 
-// Admit implements [admission.MutationInterface]. It adds the finalizer to a Tenant that is not being
-// deleted, and restores it if an update omits it. It records the Tenant of TenantMembers.
+// Admit implements [admission.MutationInterface]. It adds the finalizer to a Tenant that is not
+// being deleted, and restores it if an update omits it. It records the Tenant of TenantMembers.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if governs(a, members) {
 		return p.admitMembers(ctx, a)
@@ -127,8 +129,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// needsFinalizer reports whether the finalizer is not on a Tenant and must be: one that is being
-// deleted keeps it, and gets none.
+// needsFinalizer reports whether a Tenant must get the finalizer. A Tenant that is being deleted
+// keeps its finalizer, but does not get one.
 func needsFinalizer(was, is metav1.Object) bool {
 	had := was != nil && slices.Contains(was.GetFinalizers(), tenant.Finalizer)
 	return !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && (had || is.GetDeletionTimestamp() == nil)
@@ -184,8 +186,8 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 	return p.checkRights(ctx, a)
 }
 
-// checkDelete holds whoever asks, the cluster's admins too. What goes since its
-// definition does is not asked.
+// checkDelete checks every caller, including the administrators of the cluster. Admission does not
+// check objects that are deleted together with their CRD.
 func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 	obj := a.GetOldObject()
 	if obj == nil {
@@ -210,7 +212,7 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// checkCreate holds the names of tenants that were deleted.
+// checkCreate checks whether a new Tenant may have the name of a deleted tenant.
 func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
 	life, err := p.Read(a.GetObject())
 	if err == nil && !p.Subject.IsManager(ctx, a) {
@@ -232,7 +234,7 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 		return errNotKnown
 	case lineage.Ending:
 		return errUnfinished
-	case lineage.UID != "": // there is one, which whoever stores it says
+	case lineage.UID != "": // the Tenant exists, so the storage rejects the write
 		return nil
 	case !was && life.Replaces != "":
 		return errReplaces
@@ -243,7 +245,7 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 			last.UID)
 	}
 	ended := last.At
-	if ended.IsZero() { // its Tenant went before all was done, as its definition's do
+	if ended.IsZero() { // the Tenant was deleted early, for example with its CRD
 		ended = last.Begun
 	}
 	if until := ended.Add(rest); p.Now().Before(until) {
@@ -253,12 +255,12 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 	return p.checkLeft(ctx, life.ID, &lineage)
 }
 
-// named is how much of what is left is named.
+// named is the maximum number of remaining objects in one error.
 const named = 5
 
 var errNotTold = errors.New("spec.id: cannot check what is left of the deleted tenant that had this ID")
 
-// checkLeft refuses a name that something is left of.
+// checkLeft denies a name if objects of the deleted tenant are left.
 func (p *plugin) checkLeft(ctx context.Context, id tenant.ID, lineage *tenant.Lineage) error {
 	if p.Owned == nil || p.References == nil {
 		return errNotTold

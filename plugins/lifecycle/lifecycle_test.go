@@ -26,7 +26,7 @@ import (
 
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// world is what the plugin is told.
+// world is a fake cluster.
 type world struct {
 	lineage           tenant.Lineage
 	owned, references []string
@@ -104,8 +104,8 @@ func attributes(by, sub string, op admission.Operation, is, was runtime.Object) 
 		&user.DefaultInfo{Name: by})
 }
 
-// TestNames: a name that was a tenant's is given to another once it is known that nothing is left,
-// to whoever names the one before.
+// TestNames checks that the name of a deleted tenant can be reused if nothing of that tenant is
+// left. The new Tenant must name the old one.
 func TestNames(t *testing.T) {
 	before := []tenant.Retired{{UID: "older", At: now.Add(-time.Hour)}, {UID: "old", At: now.Add(-10 * time.Minute)}}
 	replaces := func(uid string) map[string]any { return map[string]any{"replaces": uid} }
@@ -222,7 +222,7 @@ func rightsOf(was, is runtime.Object) ([]lifecycle.Right, error) {
 	}, nil
 }
 
-// TestRights checks that the writer of a Tenant has every right that the change needs.
+// TestRights checks that the author of a Tenant must have every right that the change needs.
 func TestRights(t *testing.T) {
 	deletes, orphans := map[string]any{"deletionPolicy": "Delete"}, map[string]any{"deletionPolicy": "Orphan"}
 	for name, c := range map[string]struct {
@@ -253,7 +253,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestProtected: who is protected is deleted by nobody.
+// TestProtected checks that no caller can delete a protected Tenant.
 func TestProtected(t *testing.T) {
 	deletes := map[string]any{"deletionPolicy": "Delete"}
 	for name, c := range map[string]struct {
@@ -276,15 +276,15 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// TestFinalizer: it is on every Tenant that does not end, is put back where an update leaves it
-// out, and goes by the manager alone.
+// TestFinalizer checks that every Tenant gets the finalizer unless it is being deleted, and that an
+// update does not remove it. Only the manager removes it.
 func TestFinalizer(t *testing.T) {
 	const f = tenant.Finalizer
 	for name, c := range map[string]struct {
 		by      string
 		was, is *unstructured.Unstructured
 		want    []string
-		unasked bool // the second half is asked of what the first was not
+		unasked bool // Validate runs without Admit
 		refused bool
 	}{
 		"created":         {by: "root", is: object(nil), want: []string{f}},

@@ -19,8 +19,8 @@ var (
 	errMembers   = errors.New("spec.id: cannot check yet which Tenant has this ID: try again")
 )
 
-// admitMembers records the UID of the Tenant for which the spec of TenantMembers is written. A later
-// tenant of the same name does not inherit TenantMembers with another UID.
+// admitMembers records the UID of the Tenant for which the spec of TenantMembers is written. A
+// later tenant of the same name does not inherit TenantMembers with another UID.
 func (p *plugin) admitMembers(ctx context.Context, a admission.Attributes) error {
 	if p.ReadMembers == nil || p.Lineage == nil || a.GetOperation() == admission.Delete {
 		return nil
@@ -43,8 +43,8 @@ func (p *plugin) admitMembers(ctx context.Context, a admission.Attributes) error
 	return nil
 }
 
-// validateMembers refuses TenantMembers with the UID of another Tenant. A missing UID is valid: for a
-// name that was used before, such TenantMembers have no effect.
+// validateMembers denies TenantMembers with the UID of another Tenant. A missing UID is valid. If
+// the name was used before, such TenantMembers have no effect.
 func (p *plugin) validateMembers(a admission.Attributes) error {
 	if p.ReadMembers == nil || p.Lineage == nil || a.GetOperation() == admission.Delete {
 		return nil

@@ -33,15 +33,15 @@ func membersWrite(by string, op admission.Operation, is, was runtime.Object) adm
 		false, &user.DefaultInfo{Name: by})
 }
 
-// TestMembersOfATenant checks that TenantMembers have the UID of the Tenant for which their spec was
-// written, and no other value.
+// TestMembersOfATenant checks that TenantMembers have the UID of the Tenant for which their spec
+// was written, and that no other value is allowed.
 func TestMembersOfATenant(t *testing.T) {
 	const live = "uid-of-acme"
 	for name, c := range map[string]struct {
 		was, is *unstructured.Unstructured
 		none    bool // the tenant has no Tenant
 		want    string
-		refused bool // without the mutation
+		refused bool // without Admit
 	}{
 		"created":                  {is: membersWith("", "a"), want: live},
 		"created with another UID": {is: membersWith("forged", "a"), want: live, refused: true},
@@ -113,8 +113,8 @@ func TestMembersOfATenant(t *testing.T) {
 	}
 }
 
-// TestMembersWhenUnknown checks that TenantMembers are refused while their Tenant is not known, and
-// that their deletion is not.
+// TestMembersWhenUnknown checks that TenantMembers are denied while their Tenant is not known.
+// Their deletion is allowed.
 func TestMembersWhenUnknown(t *testing.T) {
 	o := (&world{early: true}).options(t)
 	o.ReadMembers = readMembers(t)

@@ -21,18 +21,18 @@ var (
 	errTakenBack   = errors.New("spec.takenBack: only the server may record that a deletion was canceled")
 )
 
-// Record is a RetiredTenant.
+// Record is the content of a RetiredTenant.
 type Record struct {
 	ID  tenant.ID
 	UID string
-	// TakenBack reports that the deletion of the Tenant was canceled.
+	// TakenBack reports whether the deletion of the Tenant was canceled.
 	TakenBack bool
 	Spec      any
 }
 
-// checkRetired refuses a RetiredTenant that would revoke the credentials of a tenant: one for the ID
-// of a Tenant that is not being deleted, unless this Tenant replaces it. Only the server may change
-// the spec of a RetiredTenant.
+// checkRetired denies a RetiredTenant that would revoke the credentials of a tenant. Such an object
+// has the ID of a Tenant that is not being deleted, and this Tenant does not replace it. Only the
+// server may change the spec of a RetiredTenant.
 func (p *plugin) checkRetired(ctx context.Context, a admission.Attributes) error {
 	if p.ReadRetired == nil || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil

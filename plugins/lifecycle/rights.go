@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// Right is a right in the whole cluster that the writer of a field needs, because the server uses
-// this right to carry out the field.
+// Right is a permission in the whole cluster. The author of a field needs it, because the server
+// uses this permission to apply the field.
 type Right struct {
 	// Field is the path of the field.
 	Field string
@@ -24,7 +24,7 @@ type Right struct {
 	schema.GroupResource
 }
 
-// checkRights refuses a write of a Tenant if its writer lacks a right that the server would use for
+// checkRights denies a write of a Tenant if its author lacks a right that the server would use for
 // the change.
 func (p *plugin) checkRights(ctx context.Context, a admission.Attributes) error {
 	var was runtime.Object

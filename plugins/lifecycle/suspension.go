@@ -22,7 +22,7 @@ var (
 		" would cancel the deletion: remove it first")
 )
 
-// suspensionOf returns spec.suspension of a Tenant, and whether the object has the field.
+// suspensionOf returns spec.suspension of a Tenant, and reports whether the object has the field.
 func suspensionOf(obj runtime.Object) (value any, has bool) {
 	u, ok := obj.(runtime.Unstructured)
 	if !ok {
@@ -33,9 +33,9 @@ func suspensionOf(obj runtime.Object) (value any, has bool) {
 	return value, has
 }
 
-// omitsSuspension reports whether an update omits the suspension of a suspended tenant. The manifest
-// of a Tenant in Git does not have the field, so a tool that replaces the object would resume the
-// tenant.
+// omitsSuspension reports whether an update omits the suspension of a suspended tenant. The
+// manifest of a Tenant in Git does not have the field, so a tool that replaces the object would
+// resume the tenant.
 func omitsSuspension(was, is runtime.Object) bool {
 	before, _ := suspensionOf(was)
 	_, has := suspensionOf(is)
@@ -66,8 +66,8 @@ func hasTakeBack(m metav1.Object) bool {
 	return has
 }
 
-// dropTakeBack removes the annotation that cancels a deletion from a Tenant that is not being deleted.
-// Otherwise, a later deletion would be canceled at once.
+// dropTakeBack removes the annotation that cancels a deletion from a Tenant that is not being
+// deleted. Otherwise, a later deletion would be canceled at once.
 func dropTakeBack(ctx context.Context, is metav1.Object) {
 	if is.GetDeletionTimestamp() != nil || !hasTakeBack(is) {
 		return

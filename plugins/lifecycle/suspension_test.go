@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// suspended returns a Tenant; a nil suspension omits the field.
+// suspended returns a Tenant. If suspension is nil, the field is missing.
 func suspended(suspension any) *unstructured.Unstructured {
 	spec := map[string]any{"deletionPolicy": "Orphan"}
 	if suspension != nil {
@@ -29,7 +29,7 @@ func TestSuspension(t *testing.T) {
 		by      string
 		was, is any
 		want    any
-		refused bool // without the mutation
+		refused bool // without Admit
 	}{
 		"omitted":                  {"root", "Closed", nil, "Closed", true},
 		"omitted, read-only":       {"root", "ReadOnly", nil, "ReadOnly", true},
@@ -68,8 +68,8 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
-// TestTakeBack checks that the annotation that cancels a deletion is set only on a Tenant that is being
-// deleted, and that no deletion begins while the annotation is set.
+// TestTakeBack checks that the annotation that cancels a deletion is set only on a Tenant that is
+// being deleted, and that no deletion begins while the annotation is set.
 func TestTakeBack(t *testing.T) {
 	with := func(u *unstructured.Unstructured) *unstructured.Unstructured {
 		u.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: "true", "x": "y"})

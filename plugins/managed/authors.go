@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// maxRuleChecks is the maximum number of requests to the authorizer for the rules of one role.
+// maxRuleChecks is the maximum number of authorization requests for the rules of one role.
 const maxRuleChecks = 1000
 
 // errManyRules reports a role with too many rules.
@@ -26,7 +26,7 @@ var errManyRules = errors.New("has more rules than the server checks one by one"
 type author struct {
 	*plugin
 	user user.Info
-	// path is the field of the error messages.
+	// path is the path of the field in error messages.
 	path string
 }
 
@@ -69,7 +69,8 @@ func (w *author) mayWrite(ctx context.Context, of *Publication) error {
 	return nil
 }
 
-// nameOrEvery returns a name. If it is empty, it returns one that only a right to every name allows.
+// nameOrEvery returns name. If name is empty, it returns a random name that requires the permission
+// for every name.
 func nameOrEvery(name string) string {
 	if name == "" {
 		return plugins.UnguessedName()
@@ -77,8 +78,8 @@ func nameOrEvery(name string) string {
 	return name
 }
 
-// mayGive returns an error if the author may not give the rules of a Role or of a RoleBinding in all
-// namespaces. Upstream applies the same rule to the writers of these objects.
+// mayGive returns an error if the author may not grant the rules of a Role or of a RoleBinding in
+// all namespaces. Upstream applies the same rule to authors of these objects.
 func (w *author) mayGive(ctx context.Context, of *Content) error {
 	if of.Ref == nil && len(of.Rules) == 0 {
 		return nil
@@ -115,8 +116,8 @@ func (w *author) mayGive(ctx context.Context, of *Content) error {
 		w.path, special.Verb, special.Resource)
 }
 
-// has reports whether the author has all rules in the whole cluster. A wildcard of a rule is in the
-// request as it is: only a rule with a wildcard allows it.
+// has reports whether the author has all rules in the whole cluster. A wildcard in a rule is sent
+// as a wildcard in the request, so only a rule with a wildcard allows it.
 func (w *author) has(ctx context.Context, rules []rbacv1.PolicyRule) (bool, error) {
 	checks := 0
 	for i := range rules {
@@ -134,8 +135,9 @@ func (w *author) has(ctx context.Context, rules []rbacv1.PolicyRule) (bool, erro
 	return true, nil
 }
 
-// ruleChecks returns the number of requests that one rule needs, or more than the maximum if it is
-// larger. The product of the four lists of a large role does not fit into an int.
+// ruleChecks returns the number of authorization requests that one rule needs. If the number
+// exceeds maxRuleChecks, it returns a larger number than maxRuleChecks. The product for a large
+// role would overflow an int.
 func ruleChecks(r *rbacv1.PolicyRule) int {
 	product := func(counts ...int) int {
 		total := 1
@@ -184,7 +186,7 @@ func (w *author) hasRule(ctx context.Context, verb string, r *rbacv1.PolicyRule)
 	return true, nil
 }
 
-// may reports whether the author may make a request for a resource.
+// may reports whether the author may make a resource request.
 func (w *author) may(ctx context.Context, a *authorizer.AttributesRecord) (bool, error) {
 	a.User, a.ResourceRequest = w.user, true
 	decision, _, err := w.Authorizer.Authorize(ctx, a)

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// publishable returns the resources of copies: the built-in ones and one of the configuration.
+// publishable returns the resources of copies: the built-in ones and one from the configuration.
 func publishable() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{
@@ -36,15 +36,16 @@ func publishable() []schema.GroupVersionResource {
 	}
 }
 
-// copyOf returns a copy of a Publication, or an object without the labels of the server.
+// copyOf returns an object with labels and annotations. With the server's labels, it is a copy of a
+// Publication.
 func copyOf(labels, annotations map[string]string) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.Name, m.Namespace, m.Labels, m.Annotations = "x", "a--web", labels, annotations
 	return m
 }
 
-// TestCopies: of each kind, only the manager writes the copies of Publications. The error names the
-// Publication.
+// TestCopies checks that only the manager writes the copies of Publications, for each kind. The
+// error names the Publication.
 func TestCopies(t *testing.T) {
 	ours := map[string]string{tenant.ManagedLabel: managed.SourcePublication, tenant.PublicationLabel: "ca"}
 	half := map[string]string{tenant.PublicationLabel: "ca"}
@@ -148,7 +149,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestScaleOfCopies: a Scale has no labels. The name of the object decides.
+// TestScaleOfCopies checks that the name decides whether a Scale belongs to a copy, because a Scale
+// has no labels.
 func TestScaleOfCopies(t *testing.T) {
 	for name, want := range map[string]bool{"given": false, "x": true} {
 		for _, by := range []string{"alice", "root", tenant.ManagerUser} {
@@ -164,7 +166,8 @@ func TestScaleOfCopies(t *testing.T) {
 	}
 }
 
-// TestGeneratedNames: a name that the server generates is reserved too. The attributes do not have it.
+// TestGeneratedNames checks that a name that the server generates is reserved too. The admission
+// attributes do not contain a generated name.
 func TestGeneratedNames(t *testing.T) {
 	for name, ok := range map[string]bool{"given": false, "giv3n": true} {
 		is := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, GenerateName: "giv"}}

@@ -19,8 +19,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// evaluated decides as kube-apiserver's RBAC authorizer does about a caller with rules in the whole cluster
-// (pkg/apis/rbac/v1/evaluation_helpers.go, v1.37.1). The rules have no subresources.
+// evaluated returns an authorizer that decides like kube-apiserver's RBAC authorizer
+// (pkg/apis/rbac/v1/evaluation_helpers.go, v1.37.1). The caller has rules in the whole cluster. The
+// rules have no subresources.
 func evaluated(rules ...rbacv1.PolicyRule) authorizer.Authorizer {
 	has := func(values []string, value string) bool {
 		return slices.Contains(values, "*") || slices.Contains(values, value)
@@ -38,8 +39,8 @@ func evaluated(rules ...rbacv1.PolicyRule) authorizer.Authorizer {
 	})
 }
 
-// restricted returns the rules of an author, each of a verb and a resource. The rule at the index empty
-// is only for the name "".
+// restricted returns the rules of an author. Each rule has one verb and one resource. The rule at
+// the index empty lists only the name "".
 func restricted(group string, empty int, rights ...[2]string) (rules []rbacv1.PolicyRule) {
 	for i, right := range rights {
 		rule := rbacv1.PolicyRule{Verbs: []string{right[0]}, APIGroups: []string{group}, Resources: []string{right[1]}}
@@ -51,7 +52,8 @@ func restricted(group string, empty int, rights ...[2]string) (rules []rbacv1.Po
 	return rules
 }
 
-// TestRulesOfEmptyNames: a rule that is only for the name "" gives an author of a Publication no right.
+// TestRulesOfEmptyNames checks that a rule that lists only the name "" does not let an author write
+// a Publication.
 func TestRulesOfEmptyNames(t *testing.T) {
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
 	ref := func(kind, name string) *rbacv1.RoleRef { return &rbacv1.RoleRef{Kind: kind, Name: name} }
@@ -103,8 +105,8 @@ func TestRulesOfEmptyNames(t *testing.T) {
 	}
 }
 
-// TestTemplatesOfEmptyNames: a rule that is only for the name "" gives an author of a NamespaceTemplate no
-// right.
+// TestTemplatesOfEmptyNames checks that a rule that lists only the name "" does not let an author
+// write a NamespaceTemplate.
 func TestTemplatesOfEmptyNames(t *testing.T) {
 	rights := [][2]string{{"create", "configmaps"}, {"update", "configmaps"}, {"delete", "configmaps"}}
 	templates := schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "namespacetemplates"}

@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestKeystone checks that only the server's own identity writes the Keystone project of a Namespace.
+// TestKeystone checks that only the server itself writes the Keystone project of a Namespace.
 func TestKeystone(t *testing.T) {
 	const none, p1, p2 = "none", `{"domain":"d1","project":"p1"}`, `{"domain":"d1","project":"p2"}`
 	of := func(value string) *corev1.Namespace {
@@ -31,14 +31,14 @@ func TestKeystone(t *testing.T) {
 		{Name: "x", Groups: []string{"b"}},
 		{Name: "unknown"},
 		{Name: "system:serviceaccount:kube-system:x"},
-		{Name: tenant.ManagerUser, Groups: []string{"b"}}, // a tenant's caller with this name
+		{Name: tenant.ManagerUser, Groups: []string{"b"}}, // a tenant's caller with the manager's name
 	}
 	manager := []*user.DefaultInfo{{Name: tenant.ManagerUser}}
 	for name, c := range map[string]struct {
 		by              []*user.DefaultInfo
 		was, is         string // was is "" if the Namespace is created
-		want            string // after the mutation
-		refused, warned bool   // refused without the mutation
+		want            string // after Admit
+		refused, warned bool   // denied without Admit
 	}{
 		"created with it":        {callers, "", p1, none, true, true},
 		"created without it":     {callers, "", none, none, false, false},

@@ -1,11 +1,13 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package managed protects the objects that the server writes by itself: bindings and quotas of
-// Tenants, objects of NamespaceTemplates, and copies of Publications. No other caller may create,
-// change or delete them, including the administrators of the cluster: the server would restore them.
-// The package refuses Pods in namespaces that do not have these objects yet. It checks the authors of
-// NamespaceTemplates, of Publications and of published objects.
+// Package managed protects the objects that the server itself writes. These are the bindings and
+// quotas of Tenants, the objects of NamespaceTemplates and the copies of Publications. No other
+// caller may create, change or delete them, not even an administrator of the cluster, because the
+// server would restore them.
+//
+// The package denies Pods in namespaces that do not have these objects yet. It also checks the
+// authors of NamespaceTemplates, of Publications and of published objects.
 package managed
 
 import (
@@ -30,18 +32,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantManaged"
 
 const (
-	// NamePrefix begins the names of bindings that are managed. Nobody else makes a
-	// RoleBinding of such a name.
+	// NamePrefix is the prefix of the names of managed bindings. Other callers may not create a
+	// RoleBinding with this prefix.
 	NamePrefix = "kubetenant:"
-	// SourceTenant is the value of [tenant.ManagedLabel] on what a Tenant gives.
+	// SourceTenant is the value of [tenant.ManagedLabel] on the objects of a Tenant.
 	SourceTenant = "tenant"
-	// SourceTemplate is its value on what a NamespaceTemplate gives.
+	// SourceTemplate is the value of [tenant.ManagedLabel] on the objects of a NamespaceTemplate.
 	SourceTemplate = "template"
-	// SourcePublication is its value on the copies of a Publication.
+	// SourcePublication is the value of [tenant.ManagedLabel] on the copies of a Publication.
 	SourcePublication = "publication"
 )
 
@@ -60,40 +62,42 @@ var (
 // Options configure the plugin. Subject and Terminating are required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// Terminating reports whether a namespace is known to be deleted. The controllers that empty such
-	// a namespace may delete managed objects in it. Nobody else may: Pods may still run there.
+	// Terminating reports whether a namespace is known to be deleted. The controllers that empty
+	// such a namespace may delete managed objects in it. Other callers may not, because Pods may
+	// still run there.
 	Terminating func(namespace string) bool
-	// Holds reports whether Pods wait in a new namespace of a tenant until it has all that its Tenant
-	// says, and Held whether they do in a namespace. Held is required with Holds; nil Holds: nowhere.
+	// Holds reports whether Pods must wait in a new namespace of a tenant until the namespace has
+	// all objects that its Tenant specifies. If nil, Pods never wait.
 	Holds func(context.Context, tenant.ID) bool
-	Held  func(ctx context.Context, namespace string) (bool, error)
-	// Gives reports whether a template or a Publication provides an object of a name in a namespace. No
-	// other caller may create it. If nil, none does.
+	// Held reports whether Pods must wait in a namespace. Required with Holds.
+	Held func(ctx context.Context, namespace string) (bool, error)
+	// Gives reports whether a template or a Publication provides an object with this name in a
+	// namespace. Other callers may not create it. If nil, no names are reserved.
 	Gives func(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error)
-	// Template reads a NamespaceTemplate: the resources of its objects, and what is wrong with
-	// them. Nil: none is held.
+	// Template reads a NamespaceTemplate. It returns the resources of its objects, or an error if
+	// the template is invalid. If nil, NamespaceTemplates are not checked.
 	Template func(runtime.Object) ([]schema.GroupVersionResource, error)
 	// Dropped returns the resources of the objects that an update removes from a NamespaceTemplate.
 	// Required with Template.
 	Dropped func(was, is runtime.Object) []schema.GroupVersionResource
-	// Authorizer is the server's. It decides about the rights of the writers of NamespaceTemplates and
-	// Publications. Required with Template and Publishing.
+	// Authorizer is the server's authorizer. It decides whether authors of NamespaceTemplates and
+	// Publications have the required permissions. Required with Template and Publishing.
 	Authorizer authorizer.Authorizer
 	// Publishing reads Publications and the objects that they copy. If nil, no caller may write a
 	// Publication.
 	Publishing *Publishing
-	// Copied reports whether the configuration allows to publish objects of a resource, besides the
-	// built-in kinds. If nil, it allows none.
+	// Copied reports whether the configuration allows the publication of objects of a resource that
+	// is not built in. If nil, it allows none.
 	Copied func(schema.GroupResource) bool
 }
 
-// created are the annotations of a Namespace that a new Namespace never has from its creator.
+// created are the annotations that the creator of a Namespace may not set.
 var created = []string{
 	tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation, tenant.KeystoneAnnotation,
 }
 
-// annotations are the annotations of a Namespace that only the server's own identity may change.
-// TenantNamespace writes [tenant.GivenLabelsAnnotation] when a Namespace is created.
+// annotations are the annotations of a Namespace that only the server itself may change.
+// TenantNamespace sets [tenant.GivenLabelsAnnotation] when a Namespace is created.
 var annotations = append(created[:len(created):len(created)], tenant.GivenLabelsAnnotation)
 
 // New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own
@@ -108,8 +112,8 @@ type plugin struct {
 	Options
 }
 
-// Governs reports whether the plugin may refuse an operation on a resource. It does not know the
-// kinds that only the configuration allows to publish.
+// Governs reports whether the plugin may deny an operation on a resource. It does not know kinds
+// that are published only because of the configuration.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
 	return MayBeManaged(r) ||
 		(r == corev1.Resource("namespaces") || r == templates || r == publications) && operation != admission.Delete ||
@@ -131,13 +135,13 @@ func MayBeManaged(r schema.GroupResource) bool {
 	return r == quotas
 }
 
-// mayBeManaged is [MayBeManaged] with the kinds of the configuration.
+// mayBeManaged is [MayBeManaged] plus the resources that the configuration allows.
 func (p *plugin) mayBeManaged(r schema.GroupResource) bool {
 	return MayBeManaged(r) || p.Copied != nil && p.Copied(r)
 }
 
 var (
-	// quotas are one for each tenant, whose status is written by whoever counts.
+	// quotas is the resource of TenantQuotas. The quota controller writes their status.
 	quotas    = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
 	templates = schema.GroupResource{Group: tenant.Domain, Resource: "namespacetemplates"}
 )
@@ -158,7 +162,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 	return nil
 }
 
-// admitNamespace restores the annotations of a Namespace, and holds a new one.
+// admitNamespace restores the server's annotations. On a new Namespace that must wait, it sets the
+// annotation that denies Pods.
 func (p *plugin) admitNamespace(ctx context.Context, a admission.Attributes) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil {
@@ -168,14 +173,14 @@ func (p *plugin) admitNamespace(ctx context.Context, a admission.Attributes) err
 	switch {
 	case was == nil && !manager:
 		sent := is.GetAnnotations()
-		for _, key := range created { // they come from an export of another Namespace
+		for _, key := range created { // an export of another Namespace has them
 			plugins.SetAnnotation(is, key, nil)
 		}
 		plugins.WarnRewritten(ctx, sent, is, created...)
 	case !manager:
 		plugins.Keep(ctx, a, was, is, annotations...)
 	}
-	if was == nil && p.holds(ctx, is) { // the manager creates namespaces of Keystone projects
+	if was == nil && p.holds(ctx, is) { // also for the manager, which creates the namespaces of Keystone projects
 		plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
 	}
 	return nil
@@ -188,7 +193,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	switch isDelete := a.GetOperation() == admission.Delete; {
 	case p.mayBeManaged(resource):
 		if a.GetSubresource() != "" && resource == quotas {
-			return nil // its metadata stays as it is
+			return nil // a status update does not change the metadata
 		}
 		check = func(ctx context.Context, a admission.Attributes) error {
 			if err := p.check(ctx, a); err != nil || isDelete || a.GetNamespace() == "" {
@@ -242,13 +247,13 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	return nil
 }
 
-// check holds the writes of what is managed.
+// check denies writes of managed objects by other callers.
 func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	was, had := labelled(a.GetOldObject())
 	is, has := labelled(a.GetObject())
 	switch {
 	case plugins.IsVirtual(a):
-		// A Scale has no labels, so the name decides whether it is that of a copy.
+		// A Scale has no labels. The name shows whether it belongs to a copy.
 		if p.Subject.IsManager(ctx, a) {
 			return nil
 		}
@@ -260,7 +265,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	case a.GetOperation() == admission.Create && !has &&
 		(a.GetNamespace() == "" ||
 			!strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix)):
-		return p.checkName(ctx, a, is.GetName()) // the server has generated the name
+		return p.checkName(ctx, a, is.GetName()) // the object has its generated name
 	case a.GetOperation() != admission.Create && !had && !has, p.Subject.IsManager(ctx, a):
 		return nil
 	}
@@ -271,11 +276,11 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 			return nil
 		}
 	case admission.Update:
-		if a.GetSubresource() == "status" && sameMetadata(was, is) { // whose spec stays
+		if a.GetSubresource() == "status" && sameMetadata(was, is) { // such an update cannot change the spec
 			return nil
 		}
-		// A migration of stored objects changes nothing. A tenant may not change managedFields either: the
-		// server compares them to find objects that other callers have written.
+		// A migration of stored objects changes nothing. A tenant's caller may not change
+		// managedFields either. The server compares them to find objects that other callers wrote.
 		if sameObject(a.GetOldObject(), a.GetObject()) && (sameFields(was, is) ||
 			p.Subject.IsSystem(ctx, a.GetUserInfo())) {
 			return nil
@@ -292,7 +297,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	return managedError(was)
 }
 
-// labelError returns the error for a caller that sets a label of the server.
+// labelError returns the error for a caller that sets a label that only the server may set.
 func labelError(is metav1.Object) error {
 	if _, managed := is.GetLabels()[tenant.ManagedLabel]; !managed {
 		return errCopy
@@ -300,7 +305,7 @@ func labelError(is metav1.Object) error {
 	return errLabel
 }
 
-// managedError returns the error for a caller that writes an object of the server.
+// managedError returns the error for a caller that writes an object that the server manages.
 func managedError(was metav1.Object) error {
 	if name, is := was.GetLabels()[tenant.PublicationLabel]; is {
 		return fmt.Errorf("the object belongs to the Publication %s of the platform (label %s): "+
@@ -309,7 +314,8 @@ func managedError(was metav1.Object) error {
 	return errManaged
 }
 
-// labelled returns the metadata of an object, or nil if there is none, and whether it is managed.
+// labelled returns the metadata of an object, or nil if it has none, and reports whether the server
+// manages the object.
 func labelled(obj runtime.Object) (metav1.Object, bool) {
 	if obj == nil {
 		return nil, false
@@ -321,7 +327,7 @@ func labelled(obj runtime.Object) (metav1.Object, bool) {
 	return m, isOurs(m)
 }
 
-// sameObject reports whether a write changes nothing but who says to manage which fields.
+// sameObject reports whether a write changes only managedFields and resourceVersion.
 func sameObject(was, is runtime.Object) bool {
 	before, now := was.DeepCopyObject(), is.DeepCopyObject()
 	for _, obj := range []runtime.Object{before, now} {
@@ -335,7 +341,7 @@ func sameObject(was, is runtime.Object) bool {
 	return equality.Semantic.DeepEqual(before, now)
 }
 
-// sameFields reports whether a write leaves the owners of fields as they were.
+// sameFields reports whether a write leaves managedFields unchanged.
 func sameFields(was, is metav1.Object) bool {
 	return equality.Semantic.DeepEqual(was.GetManagedFields(), is.GetManagedFields())
 }

@@ -25,8 +25,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// holding returns the plugin: callers whose names begin system: or are root are the system's, b's
-// whose begins b, and of nobody it is known otherwise. The namespace going goes.
+// holding returns the plugin. The first group of a caller is its tenant. A caller without groups
+// belongs to the system tenant if its name is root or begins with "system:", and otherwise to no
+// known tenant. The namespace going is being deleted.
 func holding() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -62,7 +63,8 @@ var (
 	namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
 )
 
-// write is a request; of is is created, of was deleted, and both updated.
+// write is a request. Without was, it creates is. Without is, it deletes was. With both, it is an
+// update.
 type write struct {
 	by       user.Info
 	resource schema.GroupVersionResource
@@ -81,7 +83,7 @@ func (w write) attributes() admission.Attributes {
 		false, w.by)
 }
 
-// TestManaged: only the manager writes objects with the label.
+// TestManaged checks that only the manager writes objects with the label.
 func TestManaged(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	ours := map[string]string{tenant.ManagedLabel: "tenant"}
@@ -205,8 +207,8 @@ func TestManaged(t *testing.T) {
 	}
 }
 
-// TestDeletedWithItsNamespace: in a namespace that is being deleted, Pods may still run. Only the
-// controllers that empty the namespace may delete the managed objects in it.
+// TestDeletedWithItsNamespace checks that only the controllers that empty a namespace may delete
+// its managed objects. Pods may still run in a namespace that is being deleted.
 func TestDeletedWithItsNamespace(t *testing.T) {
 	const namespaceController = "system:serviceaccount:kube-system:namespace-controller"
 	for _, resource := range []schema.GroupVersionResource{
@@ -246,8 +248,8 @@ func TestDeletedWithItsNamespace(t *testing.T) {
 	}
 }
 
-// TestManagedInTheWholeCluster: ClusterRoleBindings are held the same, but for their names,
-// which others had before.
+// TestManagedInTheWholeCluster checks that ClusterRoleBindings with the label are protected too.
+// Their names are not reserved, because other callers may already use such names.
 func TestManagedInTheWholeCluster(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	made := func(labelled bool, role string) *rbacv1.ClusterRoleBinding {
@@ -289,8 +291,8 @@ func TestManagedInTheWholeCluster(t *testing.T) {
 	}
 }
 
-// TestPrepared: whoever else writes a Namespace, the annotation stays as it was; the
-// manager's stays as he writes it.
+// TestPrepared checks that only the manager changes the annotation of a Namespace. For other
+// callers, the old value is restored.
 func TestPrepared(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	for name, c := range map[string]struct {

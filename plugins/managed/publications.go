@@ -31,10 +31,11 @@ var (
 	errPublished = errors.New("only the server may set the annotation " + tenant.PublishedAnnotation)
 )
 
-// Publication is what the plugin needs to know of a Publication.
+// Publication is the part of a Publication that the plugin checks.
 type Publication struct {
 	Source
-	// Replace reports whether the server may delete older objects of the same name.
+	// Replace reports whether the server may delete existing objects that have the same name as a
+	// copy.
 	Replace bool
 }
 
@@ -51,8 +52,8 @@ type Content struct {
 	Hash string
 	// Ref is the role that a RoleBinding refers to. It is nil for other objects.
 	Ref *rbacv1.RoleRef
-	// Rules are the rules that the copies give: those of a Role, or of the role that a RoleBinding
-	// refers to.
+	// Rules are the rules that the copies grant. They are the rules of a Role, or of the role that
+	// a RoleBinding refers to.
 	Rules []rbacv1.PolicyRule
 	// UnknownRules reports whether the role of a RoleBinding does not exist.
 	UnknownRules bool
@@ -62,22 +63,22 @@ type Content struct {
 type Publishing struct {
 	// Owner returns the tenant that owns a namespace.
 	Owner plugins.OwnerFunc
-	// Read reads a Publication. The error has the path of the field. It refuses a kind that may not be
-	// published.
+	// Read reads a Publication. It returns an error if the kind of its source may not be published.
+	// The error contains the path of the field.
 	Read func(runtime.Object) (*Publication, error)
 	// Resource returns the resource of a kind, or an error if its objects may not be published.
 	Resource func(schema.GroupVersionKind) (schema.GroupVersionResource, error)
 	// Naming reports whether Publications name an object, and whether one of them has the conflict
-	// policy Replace. The last result is false if that is not known.
+	// policy Replace. known is false if the Publications are not known.
 	Naming func(of schema.GroupResource, namespace, name string) (named, replace, known bool)
 	// Object reads a source from the server. It returns nil if the source does not exist.
 	Object func(context.Context, *Source) (*unstructured.Unstructured, error)
-	// Content returns the content of a source. It reads the role of a RoleBinding from the server. It
-	// fails if the object may not be published.
+	// Content returns the content of a source. It reads the role of a RoleBinding from the server.
+	// It returns an error if the object may not be published.
 	Content func(context.Context, *unstructured.Unstructured) (*Content, error)
 }
 
-// admitPublication records the content for which the author of a Publication is checked. It restores
+// admitPublication records the content that the author of a Publication may publish. It restores
 // the finalizer if an update omits it.
 func (p *plugin) admitPublication(ctx context.Context, a admission.Attributes) error {
 	was, is, err := plugins.Stored(a)
@@ -105,7 +106,7 @@ func (p *plugin) admitPublication(ctx context.Context, a admission.Attributes) e
 	return nil
 }
 
-// sameSource reports whether an update leaves the source of a Publication as it was.
+// sameSource reports whether an update leaves the source of a Publication unchanged.
 func sameSource(was, is runtime.Object) bool {
 	source := func(of runtime.Object) any {
 		u, is := of.(runtime.Unstructured)
@@ -119,16 +120,17 @@ func sameSource(was, is runtime.Object) bool {
 	return before != nil && equality.Semantic.DeepEqual(before, now)
 }
 
-// asksForCheck reports whether an update adds or removes [tenant.PublishedAnnotation]. An author does
-// this to confirm content that another caller wrote. All other updates confirm only what they change:
-// a tool that writes an object again has not read its content.
+// asksForCheck reports whether an update adds or removes [tenant.PublishedAnnotation]. An author
+// does this to confirm content that another caller wrote. Any other update confirms only its own
+// changes, because a tool that rewrites an object has not read its content.
 func asksForCheck(was, is metav1.Object) bool {
 	_, had := was.GetAnnotations()[tenant.PublishedAnnotation]
 	_, has := is.GetAnnotations()[tenant.PublishedAnnotation]
 	return had != has
 }
 
-// keepPublished removes the annotation of a new object, and restores it in an update.
+// keepPublished removes [tenant.PublishedAnnotation] from a new object and restores it in an
+// update.
 func (p *plugin) keepPublished(ctx context.Context, a admission.Attributes, was, is metav1.Object) {
 	if was != nil {
 		plugins.Keep(ctx, a, was, is, tenant.PublishedAnnotation)
@@ -139,7 +141,7 @@ func (p *plugin) keepPublished(ctx context.Context, a admission.Attributes, was,
 	plugins.WarnRewritten(ctx, sent, is, tenant.PublishedAnnotation)
 }
 
-// setPublished sets the annotation, or removes it if the hash is empty.
+// setPublished sets [tenant.PublishedAnnotation], or removes it if the hash is empty.
 func setPublished(is metav1.Object, hash string) {
 	if hash == "" {
 		plugins.SetAnnotation(is, tenant.PublishedAnnotation, nil)
@@ -154,8 +156,9 @@ func losesFinalizer(was, is metav1.Object) bool {
 		!slices.Contains(is.GetFinalizers(), tenant.PublicationFinalizer)
 }
 
-// changesLabel reports whether a write adds, changes or removes the label of a Publication that the
-// server created for an annotated object. was is nil if the Publication is created.
+// changesLabel reports whether a write adds, changes or removes [tenant.ManagedLabel] on a
+// Publication. The server sets this label on the Publications that it creates for annotated
+// objects. was is nil if the Publication is created.
 func changesLabel(was, is metav1.Object) bool {
 	now, has := is.GetLabels()[tenant.ManagedLabel]
 	if was == nil {
@@ -165,9 +168,9 @@ func changesLabel(was, is metav1.Object) bool {
 	return had != has || before != now
 }
 
-// checkPublication refuses a Publication that is invalid, or whose author may not publish its source.
-// It applies to every caller. The manager creates Publications for annotated objects, whose authors
-// are checked instead.
+// checkPublication denies an invalid Publication. It also denies a Publication if its author may
+// not publish the source. It applies to every caller, but checks only the validity for the manager.
+// The manager creates Publications for annotated objects. Their authors are checked instead.
 func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil {
@@ -217,7 +220,8 @@ func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) e
 	return nil
 }
 
-// readPublication reads a Publication whose source is in a namespace of the system tenant.
+// readPublication reads a Publication. It returns an error if the source is not in a namespace of
+// the system tenant.
 func (p *plugin) readPublication(ctx context.Context, a admission.Attributes) (*Publication, error) {
 	if p.Publishing == nil {
 		return nil, errPublication

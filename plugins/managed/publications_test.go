@@ -14,7 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestPublications checks who may write a Publication and which content its annotation confirms.
+// TestPublications checks which callers may write a Publication and which content its annotation
+// confirms.
 func TestPublications(t *testing.T) {
 	const from = "ConfigMap platform/x"
 	sources := map[string]*managed.Content{"platform/x": {Hash: "h"}}
@@ -224,7 +225,7 @@ func TestPublications(t *testing.T) {
 	}
 }
 
-// TestPublishedByOtherPlugins: the value of another admission plugin is refused.
+// TestPublishedByOtherPlugins checks that a value that another admission plugin set is denied.
 func TestPublishedByOtherPlugins(t *testing.T) {
 	const from = "ConfigMap platform/x"
 	c := publishing{rights: []string{"*"}, sources: map[string]*managed.Content{"platform/x": {Hash: "h"}}}
@@ -272,7 +273,7 @@ func TestPublishedByOtherPlugins(t *testing.T) {
 	}
 }
 
-// TestPublicationFinalizer: only the manager removes the finalizer of the server.
+// TestPublicationFinalizer checks that only the manager removes the server's finalizer.
 func TestPublicationFinalizer(t *testing.T) {
 	const from, ours = "ConfigMap platform/x", tenant.PublicationFinalizer
 	of := func(finalizers ...string) *unstructured.Unstructured {
@@ -284,7 +285,7 @@ func TestPublicationFinalizer(t *testing.T) {
 		by      string
 		was, is *unstructured.Unstructured
 		after   []string
-		refused bool // without the first phase
+		refused bool // without Admit
 	}{
 		"omitted":  {"root", of(ours), of(), []string{ours}, true},
 		"replaced": {"root", of(ours), of("x/y"), []string{"x/y", ours}, true},
@@ -325,7 +326,8 @@ func TestPublicationFinalizer(t *testing.T) {
 	}
 }
 
-// TestPublicationLabel: only the manager marks a Publication as the one of an annotated object.
+// TestPublicationLabel checks that only the manager labels a Publication as created for an
+// annotated object.
 func TestPublicationLabel(t *testing.T) {
 	of := func(value string) *unstructured.Unstructured {
 		u := published("ConfigMap platform/x", "", nil)

@@ -23,14 +23,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// publishing is a fake of a cluster: the rights of its caller, the sources, and the Publications that
-// name them.
+// publishing is a fake cluster. It has the permissions of the caller, the sources, and the
+// Publications that name the sources.
 type publishing struct {
-	// rights are the requests that are allowed: "*", or verb, resource, namespace and name.
+	// rights are the requests that are allowed. A request is a verb, a resource, a namespace and a
+	// name, or "*" for every request.
 	rights []string
 	// rbac decides instead of rights.
 	rbac authorizer.Authorizer
-	// hashed is the last object whose content was hashed.
+	// hashed is the last object that was hashed.
 	hashed *unstructured.Unstructured
 	// asked is the number of authorization requests.
 	asked int
@@ -116,9 +117,9 @@ func (p *publishing) authorize(
 	}
 	switch {
 	case p.away:
-		return authorizer.DecisionAllow, "", errors.New("away") // an error is never a permission
+		return authorizer.DecisionAllow, "", errors.New("away") // the plugin must ignore a decision with an error
 	case slices.Contains(p.rights, "*"), slices.Contains(p.rights, request),
-		slices.Contains(p.rights, strings.TrimSpace(strings.TrimSuffix(request, a.GetName()))): // to every name
+		slices.Contains(p.rights, strings.TrimSpace(strings.TrimSuffix(request, a.GetName()))): // for every name
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
@@ -173,7 +174,7 @@ var publicationsResource = schema.GroupVersionResource{
 	Resource: "publications",
 }
 
-// published returns a Publication of an object "KIND NAMESPACE/NAME" with annotations.
+// published returns a Publication with annotations of the object "KIND NAMESPACE/NAME".
 func published(from, onConflict string, annotations map[string]string) *unstructured.Unstructured {
 	kind, path, _ := strings.Cut(from, " ")
 	namespace, name, _ := strings.Cut(path, "/")
@@ -203,8 +204,8 @@ func hash(value string) map[string]string {
 
 var configMapRights = []string{"get configmaps platform x", "create configmaps", "update configmaps"}
 
-// publicationCase is a write of a Publication. want is a part of the error, and hash the annotation
-// afterwards.
+// publicationCase is a write of a Publication. want is a part of the error. hash is the annotation
+// after the write.
 type publicationCase struct {
 	publishing
 	by         string
@@ -213,7 +214,7 @@ type publicationCase struct {
 	want, hash string
 }
 
-// run calls both phases and reports what is wrong.
+// run calls Admit and Validate and reports differences.
 func (c *publicationCase) run(t *testing.T, name string) {
 	t.Helper()
 	if c.by == "" {

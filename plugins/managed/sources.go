@@ -31,8 +31,8 @@ const (
 var errGenerated = errors.New(inPublish +
 	": an object with metadata.generateName cannot be published, set metadata.name")
 
-// admitSource records the content of a published object whose author may publish it. In all other
-// objects, the annotation [tenant.PublishedAnnotation] stays as it was.
+// admitSource records the hash of a published object if its author may publish the object. In all
+// other cases, it restores [tenant.PublishedAnnotation].
 func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil || isOurs(was) || isOurs(is) {
@@ -76,13 +76,13 @@ func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admi
 	switch hash, err := p.sourceContent(ctx, a, o, replace); {
 	case err == nil:
 		setPublished(is, hash)
-	case !publishes(was, is): // else Validate refuses the write
+	case !publishes(was, is): // otherwise Validate denies the write
 		warning.AddWarning(ctx, "", "the object is published, but the server does not copy this content: "+err.Error())
 	}
 	return nil
 }
 
-// warnNotPublished warns a caller that publishes an object that cannot be published.
+// warnNotPublished warns a caller that annotates an object that cannot be published.
 func warnNotPublished(ctx context.Context, a admission.Attributes) {
 	if a.GetSubresource() != "" || a.GetObject() == nil {
 		return
@@ -93,8 +93,8 @@ func warnNotPublished(ctx context.Context, a admission.Attributes) {
 	}
 }
 
-// checkSource refuses an author who publishes an object by its annotation and may not publish it. It
-// also refuses a value of [tenant.PublishedAnnotation] that another admission plugin set.
+// checkSource denies a write that publishes an object by annotation if the caller may not publish
+// it. It also denies a value of [tenant.PublishedAnnotation] that another admission plugin set.
 func (p *plugin) checkSource(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil {
@@ -129,8 +129,8 @@ func (p *plugin) checkSource(ctx context.Context, a admission.Attributes, o admi
 	return nil
 }
 
-// sourceContent returns the hash of an object in a namespace of the system tenant, if the caller may
-// publish it.
+// sourceContent returns the hash of an object in a namespace of the system tenant. It returns an
+// error if the caller may not publish the object.
 func (p *plugin) sourceContent(
 	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, replace bool,
 ) (string, error) {
@@ -161,7 +161,8 @@ func (p *plugin) sourceContent(
 	return content.Hash, author.mayGive(ctx, content)
 }
 
-// inAnnotation returns an error about the source of a Publication as one about the annotation.
+// inAnnotation rewrites an error about the source of a Publication as an error about the
+// annotation.
 func inAnnotation(err error) error {
 	text := strings.TrimPrefix(err.Error(), "spec.from")
 	for _, field := range []string{".name", ": "} {
@@ -184,7 +185,7 @@ func checkTenants(value string) error {
 	return nil
 }
 
-// naming is [Publishing.Naming] for the object of a write.
+// naming calls [Publishing.Naming] for the object of a write.
 func (p *plugin) naming(a admission.Attributes) (named, replace, known bool) {
 	if p.Publishing == nil || a.GetName() == "" {
 		return false, false, true
@@ -215,7 +216,8 @@ func isOurs(m metav1.Object) bool {
 	return managed || published
 }
 
-// isMarked reports whether an object has an annotation of Publications.
+// isMarked reports whether an object has [tenant.PublishAnnotation] or
+// [tenant.PublishedAnnotation].
 func isMarked(m metav1.Object) bool {
 	annotations := m.GetAnnotations()
 	if len(annotations) == 0 {
@@ -244,8 +246,8 @@ func begins(was, is metav1.Object) bool {
 	return has && !had
 }
 
-// sameContent reports whether an update changes nothing that is copied. Such an update confirms no
-// content: the caller may not have read what another caller wrote before.
+// sameContent reports whether an update leaves all copied fields unchanged. Such an update does not
+// confirm the content, because the caller may not have read it.
 func (p *plugin) sameContent(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) bool {
 	var hashes [2]string
 	for i, obj := range []runtime.Object{a.GetOldObject(), a.GetObject()} {
@@ -263,7 +265,7 @@ func (p *plugin) sameContent(ctx context.Context, a admission.Attributes, o admi
 	return hashes[0] == hashes[1]
 }
 
-// contentOf returns a copy of an object as the server returns it to clients. The server reads an
+// contentOf returns a copy of an object as the server returns it to clients. The server returns an
 // empty list of a built-in kind as null.
 func contentOf(
 	obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces,

@@ -22,20 +22,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// source returns an object of the system tenant or of a tenant with annotations.
+// source returns a ConfigMap with annotations.
 func source(namespace, name, data string, annotations map[string]string) *corev1.ConfigMap {
 	m := &corev1.ConfigMap{Data: map[string]string{"x": data}}
 	m.Namespace, m.Name, m.Annotations = namespace, name, annotations
 	return m
 }
 
-// withLabel returns an object with another label.
+// withLabel returns m with an additional label.
 func withLabel(m *corev1.ConfigMap) *corev1.ConfigMap {
 	m.Labels = map[string]string{"team": "x"}
 	return m
 }
 
-// marks returns annotations: the hash, and if not empty the tenants.
+// marks returns annotations with the hash and, if publish is not empty, the tenants.
 func marks(hash, publish string) map[string]string {
 	out := map[string]string{}
 	if hash != "" {
@@ -47,7 +47,7 @@ func marks(hash, publish string) map[string]string {
 	return out
 }
 
-// TestSources checks which writes of a published object get the hash of their content.
+// TestSources checks which writes of a published object record the hash of their content.
 func TestSources(t *testing.T) {
 	const old, now = "map[x:old]", "map[x:new]"
 	named := func(rights ...string) publishing {
@@ -342,8 +342,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestSourcesOfOtherPlugins: a hash that another admission plugin set is refused, except the hash of
-// the content if the caller is an author.
+// TestSourcesOfOtherPlugins checks that a hash that another admission plugin set is denied. The
+// hash of the content is allowed if the caller may publish the object.
 func TestSourcesOfOtherPlugins(t *testing.T) {
 	const now = "map[x:new]"
 	author := publishing{rights: []string{"*"}, named: []string{"configmaps platform/x", "configmaps a--web/x"}}
@@ -412,8 +412,8 @@ func TestSourcesOfOtherPlugins(t *testing.T) {
 	}
 }
 
-// TestNotPublished: the annotation on an object that cannot be published has no effect, and the caller
-// is warned once.
+// TestNotPublished checks that the annotation has no effect on an object that cannot be published,
+// and that the caller gets one warning.
 func TestNotPublished(t *testing.T) {
 	p := publishing{rights: []string{"*"}}
 	for name, c := range map[string]struct {
@@ -453,8 +453,8 @@ func TestNotPublished(t *testing.T) {
 	}
 }
 
-// TestContentAsServed: the plugin hashes an object as the server returns it to the controller. The
-// storage does not distinguish an empty list from none. The path of a request gives the namespace.
+// TestContentAsServed checks that the plugin hashes an object as the server returns it. An empty
+// list is hashed like a missing list. The namespace comes from the request path.
 func TestContentAsServed(t *testing.T) {
 	rule := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	for name, c := range map[string]struct {

@@ -22,11 +22,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// retrySeconds is the time until a client tries again. client-go does so by itself, ten times.
+// retrySeconds is the delay after which a client retries. client-go retries up to ten times.
 const retrySeconds = 1
 
-// tryAgain returns the response to a write that is likely to succeed soon. For controllers, it has no
-// time: their workers serve all tenants and must not wait, and controllers try again anyway.
+// tryAgain returns the response to a write that is likely to succeed soon. For controllers, it
+// contains no delay. Their workers serve all tenants and must not wait, and controllers retry
+// anyway.
 func tryAgain(a admission.Attributes, message string) error {
 	after := retrySeconds
 	if strings.HasPrefix(a.GetUserInfo().GetName(), "system:") {
@@ -35,14 +36,14 @@ func tryAgain(a admission.Attributes, message string) error {
 	return apierrors.NewTooManyRequests(message, after)
 }
 
-// holds reports whether Pods wait in a new namespace.
+// holds reports whether Pods must wait in a new namespace.
 func (p *plugin) holds(ctx context.Context, ns metav1.Object) bool {
 	id, err := tenant.Parse(ns.GetLabels()[tenant.Label])
 	return p.Holds != nil && err == nil && !id.IsSystem() && p.Holds(ctx, id)
 }
 
-// checkPod holds Pods, whoever creates them, where a namespace was not given yet what
-// its tenant's Tenant says.
+// checkPod denies every new Pod in a namespace that does not have all objects that its Tenant
+// specifies.
 func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 	if p.Holds == nil || a.GetSubresource() != "" || a.GetOperation() != admission.Create {
 		return nil
@@ -59,8 +60,8 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 		" does not have everything that its Tenant specifies yet: see the condition Prepared of the Tenant")
 }
 
-// checkName reserves the names of objects that a template or a Publication provides in a namespace,
-// even before they exist.
+// checkName reserves the names of the objects that a template or a Publication provides in a
+// namespace. A name is reserved even before the object exists.
 func (p *plugin) checkName(ctx context.Context, a admission.Attributes, name string) error {
 	if p.Gives == nil || a.GetNamespace() == "" || name == "" {
 		return nil
@@ -75,9 +76,9 @@ func (p *plugin) checkName(ctx context.Context, a admission.Attributes, name str
 	return nil
 }
 
-// checkTemplate refuses a NamespaceTemplate if its objects are invalid, or if its writer lacks a right
-// that the server uses for them: to create and update the objects of the template everywhere, and
-// to delete the objects that it no longer has. It applies to every caller.
+// checkTemplate denies a NamespaceTemplate if its objects are invalid or its author lacks a
+// required permission. The author must be allowed to create and update the template's objects in
+// all namespaces, and to delete the objects that an update removes. It applies to every caller.
 func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) error {
 	isUpdate := a.GetOperation() == admission.Update
 	if p.Template == nil || a.GetSubresource() != "" || isUpdate && sameSpec(a.GetOldObject(), a.GetObject()) {
@@ -125,7 +126,7 @@ func (p *plugin) checkRight(ctx context.Context, u user.Info, verb string, r sch
 	return nil
 }
 
-// sameSpec reports whether an update leaves what a template says as it was.
+// sameSpec reports whether an update leaves the spec unchanged.
 func sameSpec(was, is runtime.Object) bool {
 	before, hadContent := was.(runtime.Unstructured)
 	now, hasContent := is.(runtime.Unstructured)

@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// templated returns the plugin where Pods wait in new namespaces of a; who is called root may
-// create and update ConfigMaps, maker create them, and of lost it cannot be told.
+// templated returns the plugin. Pods wait in new namespaces of a. root may create and update
+// ConfigMaps, and maker may only create them. For lost, the authorizer fails.
 func templated() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -102,8 +102,8 @@ func template(name, spec string) *unstructured.Unstructured {
 	return u
 }
 
-// TestTemplates: whoever writes one may write the like of it everywhere; who leaves it
-// as it is may be anybody.
+// TestTemplates checks that the author of a NamespaceTemplate must be allowed to write its objects
+// in all namespaces. Any caller may make an update that does not change the spec.
 func TestTemplates(t *testing.T) {
 	resource := schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "namespacetemplates"}
 	for name, c := range map[string]struct {
@@ -146,8 +146,8 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestHeldPods: whoever creates one in a namespace that is held is told to try again; its
-// subresources and updates pass.
+// TestHeldPods checks that no caller can create a Pod in a namespace that is not prepared. The
+// caller must retry. Subresources and updates are allowed.
 func TestHeldPods(t *testing.T) {
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	pod := &corev1.Pod{}
@@ -179,7 +179,7 @@ func TestHeldPods(t *testing.T) {
 			c.by = &user.DefaultInfo{Name: by}
 			err := templated().Validate(t.Context(), c.attributes(), nil)
 			seconds, again := apierrors.SuggestsClientDelay(err)
-			people := !strings.HasPrefix(by, "system:") // whose client waits for them
+			people := !strings.HasPrefix(by, "system:") // human users wait for a retry
 			if apierrors.IsTooManyRequests(err) != c.held || again != (c.held && people) || again && seconds != 1 ||
 				apierrors.IsForbidden(err) != c.refused || !c.held && !c.refused && err != nil {
 				t.Errorf("%s by %s: %v", name, by, err)
@@ -188,8 +188,8 @@ func TestHeldPods(t *testing.T) {
 	}
 }
 
-// TestHeldNamespaces: one is held from the moment when it is made, whoever makes it, and until
-// the manager says otherwise.
+// TestHeldNamespaces checks that every new Namespace gets the annotation, whichever caller creates
+// it. Only the manager removes the annotation.
 func TestHeldNamespaces(t *testing.T) {
 	of := func(id string, annotations ...string) *corev1.Namespace {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: map[string]string{}}}
@@ -205,8 +205,8 @@ func TestHeldNamespaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		by      string
 		was, is *corev1.Namespace
-		held    bool // after admission
-		invalid bool // as it came
+		held    bool // after Admit
+		invalid bool // without Admit
 	}{
 		"made":                      {"alice", nil, of("a"), true, true},
 		"made by the system":        {"root", nil, of("a"), true, true},
@@ -253,7 +253,8 @@ func TestHeldNamespaces(t *testing.T) {
 	}
 }
 
-// TestGivenNames: nobody else makes what a template gives, there or not yet.
+// TestGivenNames checks that other callers cannot create an object with a name that a template
+// provides, even if the object does not exist yet.
 func TestGivenNames(t *testing.T) {
 	of := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -303,8 +304,8 @@ func TestGivenNames(t *testing.T) {
 	}
 }
 
-// TestGivenObjects: of each kind that templates give, what bears the label is the manager's; a
-// controller writes its status.
+// TestGivenObjects checks that only the manager writes objects with the label, for each kind of a
+// template. A controller may write their status.
 func TestGivenObjects(t *testing.T) {
 	given := func(obj metav1.Object, labelled bool) runtime.Object {
 		obj.SetName("x")

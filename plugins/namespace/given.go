@@ -16,19 +16,19 @@ import (
 
 var errGivenLabels = errors.New("only the server may set the annotation " + tenant.GivenLabelsAnnotation)
 
-// Given has the labels that a Tenant gave to a Namespace, and the values that the labels had without
-// the Tenant. A nil value means that the Namespace did not have the label. It never depends on
-// managedFields, which a tenant may write. The entry levelKey is not a label.
+// Given contains the labels that a Tenant added to a Namespace, and the values that the labels had
+// before. A nil value means that the Namespace did not have the label. Given never depends on
+// managedFields, because a tenant may write them. The entry levelKey is not a label.
 type Given map[string]*string
 
-// levelKey is the entry for the PodSecurity level that the Tenant gave last. It tells a stricter level
-// that the tenant chose from one that the Tenant gave. No label has a key with "=".
+// levelKey is the key of the PodSecurity level that the Tenant last set. With this entry, the
+// server can distinguish a stricter level that the tenant chose. No label has a key with "=".
 const levelKey = EnforceLabel + "="
 
-// SetLevel records the PodSecurity level that the Tenant gives.
+// SetLevel records the PodSecurity level that the Tenant sets.
 func (g Given) SetLevel(level string) { g[levelKey] = &level }
 
-// Level returns the PodSecurity level that the Tenant gave last, empty for none.
+// Level returns the PodSecurity level that the Tenant last set, or "" if it set none.
 func (g Given) Level() string {
 	if level := g[levelKey]; level != nil {
 		return *level
@@ -36,22 +36,22 @@ func (g Given) Level() string {
 	return ""
 }
 
-// IsTightened reports whether somebody has set a level that is stricter than level since the Tenant
-// gave a level. Such a level remains.
+// IsTightened reports whether a caller has set a stricter level than level after the Tenant set
+// one. Such a level remains.
 func (g Given) IsTightened(ns metav1.Object, level string) bool {
 	present := ns.GetLabels()[EnforceLabel]
 	return g.Level() != "" && present != g.Level() && IsStricter(present, level)
 }
 
-// Labels returns the labels and their former values.
+// Labels returns the labels and their values before the Tenant set them.
 func (g Given) Labels() map[string]*string {
 	labels := maps.Clone(map[string]*string(g))
 	delete(labels, levelKey)
 	return labels
 }
 
-// GivenOf returns the labels that a Namespace was given. The second result is false if
-// [tenant.GivenLabelsAnnotation] does not exist or is invalid.
+// GivenOf returns the labels that a Tenant added to a Namespace. It returns false if
+// [tenant.GivenLabelsAnnotation] is missing or invalid.
 func GivenOf(ns metav1.Object) (Given, bool) {
 	var out Given
 	if json.Unmarshal([]byte(ns.GetAnnotations()[tenant.GivenLabelsAnnotation]), &out) != nil || out == nil {
@@ -67,17 +67,18 @@ func (g Given) String() string {
 	}
 	text, err := json.Marshal(map[string]*string(g))
 	if err != nil {
-		panic(err) // it has only strings
+		panic(err) // it contains only strings
 	}
 	return string(text)
 }
 
-// givenAtCreation returns the labels that a new Namespace is given. sent are the labels that the
-// caller sent. The level of a tenant's own Namespace returns to the level of the configuration.
+// givenAtCreation returns the labels that the Tenant adds to a new Namespace. sent are the labels
+// that the caller sent. If a tenant creates the Namespace, the value before the Tenant's level is
+// the level in the configuration.
 func (p *plugin) givenAtCreation(caller tenant.ID, sent map[string]string) Given {
 	of := caller
 	if caller.IsSystem() {
-		of, _ = tenant.Parse(sent[tenant.Label]) // the zero ID is given nothing
+		of, _ = tenant.Parse(sent[tenant.Label]) // for the zero ID, there are no labels
 	}
 	out := Given{}
 	for key, value := range p.labelsOf(of) {
@@ -85,7 +86,7 @@ func (p *plugin) givenAtCreation(caller tenant.ID, sent map[string]string) Given
 			out.SetLevel(value)
 		}
 		switch before, has := sent[key]; {
-		case caller.IsSystem() && has && before != value: // an equal value may come from a backup of a given label
+		case caller.IsSystem() && has && before != value: // an equal value may come from a backup of the label
 			out[key] = &before
 		case key == EnforceLabel && p.PodSecurity != "" && (has || !caller.IsSystem()):
 			out[key] = &p.PodSecurity
@@ -94,8 +95,8 @@ func (p *plugin) givenAtCreation(caller tenant.ID, sent map[string]string) Given
 	return out
 }
 
-// recordGiven writes [tenant.GivenLabelsAnnotation] of a new Namespace. A value that the caller sent
-// comes from an export of another Namespace and is replaced.
+// recordGiven sets [tenant.GivenLabelsAnnotation] on a new Namespace. It replaces a value that the
+// caller sent, which comes from an export of another Namespace.
 func (p *plugin) recordGiven(caller tenant.ID, is metav1.Object) {
 	var record *string
 	if given := p.givenAtCreation(caller, is.GetLabels()); len(given) > 0 {
@@ -104,7 +105,7 @@ func (p *plugin) recordGiven(caller tenant.ID, is metav1.Object) {
 	plugins.SetAnnotation(is, tenant.GivenLabelsAnnotation, record)
 }
 
-// checkGiven checks [tenant.GivenLabelsAnnotation] of a Namespace that a tenant creates.
+// checkGiven checks [tenant.GivenLabelsAnnotation] on a Namespace that a tenant creates.
 func (p *plugin) checkGiven(caller tenant.ID, is metav1.Object) error {
 	want := p.givenAtCreation(caller, is.GetLabels())
 	text, has := is.GetAnnotations()[tenant.GivenLabelsAnnotation]
@@ -114,8 +115,9 @@ func (p *plugin) checkGiven(caller tenant.ID, is metav1.Object) error {
 	return nil
 }
 
-// heldLabels returns the labels that a tenant may not change: those that its Tenant specifies, and
-// those that the Namespace was given before. The level has rules of its own.
+// heldLabels returns the labels that a tenant may not change. These are the labels that its Tenant
+// specifies, and the labels that it added to the Namespace before. The PodSecurity level has its
+// own rules.
 func heldLabels(specified map[string]string, was metav1.Object) map[string]string {
 	given, _ := GivenOf(was)
 	if len(given) == 0 {

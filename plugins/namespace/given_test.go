@@ -37,7 +37,7 @@ func TestGivenOf(t *testing.T) {
 	}
 }
 
-// giving returns the plugin for a caller of a tenant whose Tenant specifies labels and a level.
+// giving returns the plugin for a caller of a tenant. Its Tenant specifies labels and a level.
 func giving(id, of tenant.ID) plugins.Interface {
 	return withSpaces(id, namespace.Spaces{Labels: map[string]string{"team": "x"}, PodSecurity: "restricted"}, of)
 }
@@ -53,8 +53,8 @@ func withSpaces(id tenant.ID, spaces namespace.Spaces, owner tenant.ID) plugins.
 	})
 }
 
-// TestRecordOfGivenLabels: the record of a new Namespace never depends on what its creator sent, and
-// a tenant's create without the right record is refused.
+// TestRecordOfGivenLabels checks that the record on a new Namespace never depends on the values
+// that its creator sent. A Namespace that a tenant creates without the correct record is denied.
 func TestRecordOfGivenLabels(t *testing.T) {
 	acme, system := tenanttest.ID(t, "acme"), tenant.System()
 	full := map[string]string{tenant.Label: "acme", "team": "x", namespace.EnforceLabel: "restricted"}
@@ -143,8 +143,8 @@ func TestRecordOfGivenLabels(t *testing.T) {
 	}
 }
 
-// TestFormerLabelsAreHeld: a tenant cannot change a label that its Namespace was given, even if its
-// Tenant no longer specifies the label.
+// TestFormerLabelsAreHeld checks that a tenant cannot change a label that its Tenant added to a
+// Namespace, even if the Tenant no longer specifies the label.
 func TestFormerLabelsAreHeld(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	record := map[string]string{tenant.GivenLabelsAnnotation: `{"team":null}`}

@@ -15,14 +15,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// injectionLabels enable or disable webhooks that may be installed later: Istio's injection, and
-// webhooks that exclude the control plane (Gatekeeper, OPA).
+// injectionLabels enable or disable webhooks that may be installed later. They are the label of
+// Istio's injection and the label that excludes the control plane from webhooks (Gatekeeper, OPA).
 var injectionLabels = []string{"istio-injection", "control-plane"}
 
-// maxKeys limits the keys that one refusal names.
+// maxKeys is the maximum number of keys in one error.
 const maxKeys = 16
 
-// The reasons why tenants may not write a key, as they continue a sentence.
+// The reasons why tenants may not write a key. Each continues a sentence.
 const (
 	// unlisted is the reason for a key that an administrator can add to a list.
 	unlisted = ": the key is not listed"
@@ -32,8 +32,8 @@ const (
 	inexact  = " without an exact entry in admission.namespace.allowedLabels or clusterLabels: "
 )
 
-// labelReason returns why tenants may not write a label, or "" if they may. No tenant may write the
-// labels that each of its namespaces is given.
+// labelReason returns why tenants may not write a label, or "" if they may. labels are the labels
+// that the Tenant sets on each of its namespaces. Tenants may not write these.
 func (p *plugin) labelReason(key string, labels map[string]string) string {
 	if _, is := labels[key]; is {
 		return given
@@ -66,8 +66,8 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 	return ""
 }
 
-// annotationReason returns why tenants may not write an annotation, or "" if they may. Annotations
-// that another plugin writes and protects are left to that plugin.
+// annotationReason returns why tenants may not write an annotation, or "" if they may. It allows
+// annotations that another plugin writes and protects.
 func (p *plugin) annotationReason(key string) string {
 	if _, is := p.ClusterAnnotations[key]; is {
 		return pinned
@@ -95,20 +95,20 @@ func isAllowed(key string, allowed []string) bool {
 // keys are the labels or annotations of a write, and the rules that apply to them.
 type keys struct {
 	kind string
-	// allowing and clusters are the settings that can allow a key.
+	// allowing and clusters are the names of the settings that can allow a key.
 	allowing, clusters string
 	was, is            map[string]string
-	// sent are the keys that the client sent. If isKnown is false, is are taken for them.
+	// sent are the keys that the client sent. If isKnown is false, the client sent is.
 	sent    map[string]string
 	isKnown bool
 	// reason returns why tenants may not write a key, or "" if they may.
 	reason func(key string) string
-	// exact are the values that a key may have even if tenants may not choose it.
+	// exact are the only values that a tenant may set for some keys.
 	exact map[string]string
 }
 
-// check refuses to add, change or remove keys that tenants may not write. The refusal names all of
-// them in order.
+// check denies a write that adds, changes or removes keys that tenants may not write. The error
+// names all these keys in order.
 func (k *keys) check(refused *plugins.Refusals) {
 	all := maps.Clone(k.was)
 	if all == nil {
@@ -141,21 +141,21 @@ func (k *keys) check(refused *plugins.Refusals) {
 	refused.Add(k.refusal(list))
 }
 
-// isClusters reports whether the cluster's own admission changed a key that the client left as it was.
-// It returns false for keys that kubetenant protects, and for the level of pod security.
+// isClusters reports whether the cluster's admission changed a key that the client did not change.
+// It returns false for keys that kubetenant protects, and for the PodSecurity level.
 func (k *keys) isClusters(key, reason string) bool {
 	if !k.isKnown || reason == reserved || reason == given || key == EnforceLabel || key == corev1.LabelMetadataName {
 		return false
 	}
 	value, sent := k.sent[key]
 	if _, stored := k.is[key]; !stored {
-		return sent // the cluster removed it
+		return sent // the cluster removed the key
 	}
 	old, had := k.was[key]
 	return !sent || had && value == old
 }
 
-// refusal returns an error for keys that no list has, nil for no key.
+// refusal returns an error for keys that are not on a list, or nil if there are none.
 func (k *keys) refusal(quoted []string) error {
 	switch {
 	case len(quoted) == 0:

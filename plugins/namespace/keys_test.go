@@ -50,7 +50,7 @@ func named(name string, labels, annotations map[string]string) *corev1.Namespace
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}}
 }
 
-// TestKeys: which labels and annotations a tenant may add, change and take away.
+// TestKeys checks which labels and annotations a tenant may add, change and remove.
 func TestKeys(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), nil)
 	type keys = map[string]string
@@ -64,9 +64,9 @@ func TestKeys(t *testing.T) {
 		{"example.com/other", false, false},
 		{"example.org/any", true, true},
 		{"example.org.evil.com/any", false, false},
-		{"selected", false, true},                 // somebody chooses namespaces by it
-		{"example.org/selected", false, true},     // allowed by its domain alone
-		{"app.example.com/selected", true, false}, // allowed by its name: whoever did so knows
+		{"selected", false, true},                 // a webhook selects namespaces by it
+		{"example.org/selected", false, true},     // only its domain is allowed
+		{"app.example.com/selected", true, false}, // its exact key is allowed
 		{"istio-injection", false, true},
 		{"control-plane", false, true},
 		{"app.kubernetes.io/managed-by", true, false},
@@ -74,7 +74,7 @@ func TestKeys(t *testing.T) {
 		{"app.kubernetes.io/name", false, false},
 		{"pod-security.kubernetes.io/enforce", false, false},
 		{"pod-security.kubernetes.io/enforce-version", false, false},
-		{"kubetenant.dev/creator", false, true}, // the server's own annotation, which comes back with every update
+		{"kubetenant.dev/creator", false, true}, // the server's own annotation, which is part of every update
 		{"kubetenant.dev/other", false, false},
 	} {
 		own := func(more keys) keys {
@@ -103,7 +103,7 @@ func TestKeys(t *testing.T) {
 			}
 			labels := attributes(named("a--web", own(write.is), nil), named("a--web", own(write.was), nil))
 			if c.key == namespace.EnforceLabel && what == "taken away" {
-				continue // own puts it back
+				continue // own adds it again
 			}
 			if err := p.Validate(t.Context(), labels, nil); (err == nil) != c.label {
 				t.Errorf("label %s %s: %v", c.key, what, err)
@@ -113,7 +113,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("annotation %s %s: %v", c.key, what, err)
 			}
 		}
-		// What is there already stays, whatever it is.
+		// An existing key is allowed if it does not change.
 		kept := admission.NewAttributesRecord(named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
 			named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
 			corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web",
@@ -124,8 +124,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestTools checks that tenants may write every key of every tool, also where a list is configured,
-// and no label of a tool by which a webhook selects namespaces.
+// TestTools checks that tenants may write every key of every tool, even if lists are configured.
+// They may not write a tool's label that a webhook uses to select namespaces.
 func TestTools(t *testing.T) {
 	lists := map[string]func(*namespace.Options){
 		"no lists": func(o *namespace.Options) { o.AllowedLabels, o.AllowedAnnotations, o.Selected = nil, nil, nil },
@@ -163,7 +163,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// TestRefusedKeys checks that a refusal names every key in order, with the setting that allows it.
+// TestRefusedKeys checks that an error names every key in order, and the setting that can allow it.
 func TestRefusedKeys(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), nil)
 	labels := func(more ...string) map[string]string {
@@ -251,8 +251,8 @@ type warned []string
 
 func (w *warned) AddWarning(_, text string) { *w = append(*w, text) }
 
-// TestRestoredIsSaid checks that a user of kubectl is warned of every key that an update removed and
-// that the server restored.
+// TestRestoredIsSaid checks that a user of kubectl gets a warning for every key that an update
+// omitted and the server restored.
 func TestRestoredIsSaid(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), nil)
 	was := named("a--web",
@@ -290,11 +290,11 @@ func TestRestoredIsSaid(t *testing.T) {
 	}
 }
 
-// TestNames: whose a name may be, by who makes it and where the prefix is required.
+// TestNames checks which names each caller may use, with and without a required prefix.
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		caller, name, generate, label string
-		free, ok                      bool // free: no prefix is required
+		free, ok                      bool // if true, no prefix is required
 	}{
 		{"a", "a--web", "", "a", false, true},
 		{"a", "web", "", "a", false, false},
@@ -312,7 +312,7 @@ func TestNames(t *testing.T) {
 		{"system", "a--web", "", "b", false, false},
 		{"system", "a--web", "", "b", true, true},
 		{"system", "a--web", "", "system", false, false},
-		{"system", "a--web", "", "-", false, true}, // to be given
+		{"system", "a--web", "", "-", false, true}, // to be assigned later
 		{"system", "", "a--", "b", false, false},
 		{"system", "a--web", "", "a b", false, false},
 	} {
@@ -325,7 +325,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	// One that stood there before its prefix was anybody's stays as it is.
+	// An existing namespace is not denied because its name has the prefix of another tenant.
 	p := of(tenant.System(), nil)
 	old := named("a--web", map[string]string{tenant.Label: "b"}, nil)
 	if err := p.Validate(t.Context(), write(admission.Update, old.DeepCopy(), old), nil); err != nil {
@@ -336,8 +336,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDefaults: what a tenant leaves out of a new namespace is put in, and
-// out of an update put back.
+// TestDefaults checks that missing labels are added to a tenant's new namespace, and restored in an
+// update.
 func TestDefaults(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), nil)
 	ns := named("a--web", nil, nil)
@@ -366,8 +366,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestPodSecuritySelected checks that a tenant may not set a label of PodSecurity by which a webhook
-// selects namespaces. The default level is set all the same.
+// TestPodSecuritySelected checks that a tenant may not set a PodSecurity label that a webhook uses
+// to select namespaces. The default level is set anyway.
 func TestPodSecuritySelected(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 		o.Selected = func(string) string { return "a webhook selects namespaces by it" }

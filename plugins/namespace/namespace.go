@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package namespace protects the Namespace objects of tenants. A tenant's caller may create
-// namespaces of its own tenant only, and may set only listed labels and annotations. No caller may
-// change or remove the tenant label, except the server's own identity for kubectl tenant release.
-// No caller may give a system namespace to a tenant.
+// namespaces for its own tenant only, and may set only listed labels and annotations. No caller may
+// change or remove the tenant label, except the server itself for kubectl tenant release. No caller
+// may assign a system namespace to a tenant.
 package namespace
 
 import (
@@ -25,21 +25,21 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantNamespace"
 
 const (
-	// EnforceLabel is the label by which PodSecurity admission is told its level
-	// (k8s.io/pod-security-admission api, v0.37.1).
+	// EnforceLabel specifies the level of PodSecurity admission (k8s.io/pod-security-admission api,
+	// v0.37.1).
 	EnforceLabel = "pod-security.kubernetes.io/enforce"
 
-	// generatedPrefixBytes is how much of a generateName is kept in the name
+	// generatedPrefixBytes is the number of bytes of generateName that the server uses in the name
 	// (k8s.io/apiserver pkg/storage/names, v0.37.1).
 	generatedPrefixBytes = 58
 )
 
-// BadLabel is the reason why a Namespace with a malformed or reserved tenant is refused. "kubectl
-// tenant" recognizes an admission webhook of kubetenant by it.
+// BadLabel is the reason for the denial of a Namespace with a malformed or reserved tenant.
+// "kubectl tenant" detects kubetenant's admission webhook by this text.
 const BadLabel = "the label " + tenant.Label + " must name a valid tenant"
 
 var (
@@ -64,51 +64,50 @@ var (
 // Options configure the plugin. Subject is required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// PrefixRequired demands that a tenant's namespaces are named "<tenant>--...", and keeps
-	// such names for it, whoever asks: what does not exist under the own prefix may be told
-	// to a tenant's caller then.
+	// PrefixRequired requires that the names of a tenant's namespaces begin with "<tenant>--", and
+	// reserves such names for that tenant. A tenant's caller may then learn which names with its
+	// own prefix do not exist.
 	PrefixRequired bool
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create. A tenant may
 	// set a stricter level.
 	PodSecurity string
-	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Tenants
-	// may also set keys without a domain and the keys of [Tools], except for labels by which a webhook
-	// or a policy selects namespaces.
+	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set.
+	// Tenants may also set keys without a domain and the keys of [Tools]. A label that a webhook or
+	// a policy uses to select namespaces needs an entry with its exact key.
 	AllowedLabels, AllowedAnnotations []string
 	// ClusterLabels and ClusterAnnotations are keys that the cluster itself sets on namespaces, with
 	// their values. "{tenant}" in a value means the name of the tenant. Tenants may set these values,
 	// and no others.
 	ClusterLabels, ClusterAnnotations map[string]string
-	// Selected returns why a label may affect a webhook or a policy, or "" if none selects namespaces
-	// by it. Tenants may set such a label only if AllowedLabels has its exact key. If nil, no label
-	// does.
+	// Selected returns why a label may affect a webhook or a policy, or "" if none uses it to
+	// select namespaces. Tenants may set such a label only if AllowedLabels has its exact key. If
+	// nil, no label is selected.
 	Selected func(key string) string
-	// Spaces returns what the namespaces of a tenant are like. It MUST be quick.
-	// Nil says nothing of any.
+	// Spaces returns the rules for the namespaces of a tenant. It MUST be fast. If nil, there are
+	// no such rules.
 	Spaces func(tenant.ID) Spaces
-	// Over reports whether a tenant is being deleted, or was: it gets no namespace any
-	// more. Nil knows of nobody.
+	// Over reports whether a tenant is deleted or being deleted. Such a tenant gets no further
+	// namespaces. If nil, no tenant is deleted.
 	Over func(tenant.ID) bool
-	// SystemNamespaces are the names of the namespaces that no caller may give to a tenant.
+	// SystemNamespaces are the names of the namespaces that no caller may assign to a tenant.
 	SystemNamespaces []string
 	// Recorded are annotations that another plugin writes and protects.
 	Recorded []string
 }
 
-// Spaces is what the namespaces of a tenant are like. The zero value says nothing.
+// Spaces contains the rules for the namespaces of a tenant. The zero value has no rules.
 type Spaces struct {
-	// Labels stand on each of them; the tenant cannot change them.
+	// Labels are set on each namespace. The tenant cannot change them.
 	Labels map[string]string
-	// PodSecurity is the value of EnforceLabel on the tenant's namespaces, whoever creates them. The
-	// tenant may set a stricter level. Defaults to [Options.PodSecurity] for the namespaces that the
-	// tenant creates.
+	// PodSecurity is the value of EnforceLabel on the tenant's namespaces, whichever caller creates
+	// them. The tenant may set a stricter level. Defaults to [Options.PodSecurity] for namespaces
+	// that the tenant creates.
 	PodSecurity string
-	// PrefixRequired demands their names and keeps them, as
-	// [Options.PrefixRequired] does for all tenants.
+	// PrefixRequired is [Options.PrefixRequired] for this tenant.
 	PrefixRequired bool
 }
 
-// spaces returns what the namespaces of a tenant are like.
+// spaces returns the rules for the namespaces of a tenant.
 func (p *plugin) spaces(id tenant.ID) Spaces {
 	if p.Spaces == nil || id.IsZero() || id.IsSystem() {
 		return Spaces{}
@@ -116,8 +115,8 @@ func (p *plugin) spaces(id tenant.ID) Spaces {
 	return p.Spaces(id)
 }
 
-// New returns the plugin. It governs every write of a Namespace, its subresources included: status
-// and finalize store labels too.
+// New returns the plugin. It checks every write of a Namespace, including the subresources status
+// and finalize, which can change labels too.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -127,7 +126,8 @@ type plugin struct {
 	Options
 }
 
-// objects returns the metadata of the Namespaces that a is about, or false if it is about none.
+// objects returns the metadata of the old and the new Namespace of a write. It returns false if the
+// write is not about a Namespace.
 func objects(a admission.Attributes) (was, is metav1.Object, ok bool) {
 	if a.GetResource().GroupResource() != corev1.Resource("namespaces") {
 		return nil, nil, false
@@ -145,10 +145,10 @@ func objects(a admission.Attributes) (was, is metav1.Object, ok bool) {
 	return was, is, true
 }
 
-// Admit implements [admission.MutationInterface]: it labels what a tenant creates, and puts
-// back what of labels and annotations is not the caller's to set where an update left it out.
-// It does not put back the tenant label: Validate refuses that update, so that no caller
-// believes the namespace was released.
+// Admit implements [admission.MutationInterface]. It labels the Namespaces that a tenant creates.
+// If an update omits labels or annotations that the caller may not set, it restores them. It does
+// not restore the tenant label. Validate denies an update without it, so that no caller believes
+// that the namespace was released.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	was, is, ok := objects(a)
 	if !ok {
@@ -182,8 +182,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		}
 		plugins.WarnRestored(ctx, a, "", "label", slices.Collect(maps.Keys(missing))...)
 		plugins.WarnRestored(ctx, a, "", "annotation", slices.Collect(maps.Keys(annotations))...)
-	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it has a tenant already
-	default: // somebody makes one for a tenant, or gives it one
+	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it already has a tenant
+	default: // a caller creates it for a tenant, or assigns it to a tenant
 		if id, err := tenant.Parse(is.GetLabels()[tenant.Label]); err == nil {
 			missing = p.labelsOf(id)
 		}
@@ -194,7 +194,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// labelsOf returns the labels that each namespace of a tenant gets.
+// labelsOf returns the labels that are set on each namespace of a tenant.
 func (p *plugin) labelsOf(id tenant.ID) map[string]string {
 	spaces := p.spaces(id)
 	out := map[string]string{}
@@ -206,7 +206,7 @@ func (p *plugin) labelsOf(id tenant.ID) map[string]string {
 }
 
 // removed returns the keys that an update omits and that a tenant may not set. The server restores
-// them, because a client that replaces the object may not know them.
+// them, because a client that replaces the object may not know these keys.
 func removed(was, is map[string]string, allowed func(string) bool) map[string]string {
 	out := map[string]string{}
 	for key, value := range was {
@@ -217,7 +217,7 @@ func removed(was, is map[string]string, allowed func(string) bool) map[string]st
 	return out
 }
 
-// with returns what is there with what is missing.
+// with returns is, with the missing keys added.
 func with(is, missing map[string]string) map[string]string {
 	out := maps.Clone(missing)
 	maps.Copy(out, is)
@@ -256,9 +256,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return nil
 }
 
-// checkReserved keeps the names that begin with a tenant's prefix for namespaces of that tenant.
-// One that stood there before stays as it is, and a system caller may make one without a label, as
-// kubectl create namespace does, to give it to that tenant.
+// checkReserved reserves the names that begin with a tenant's prefix for namespaces of that tenant.
+// It does not check existing namespaces. A system caller may create such a namespace without a
+// label, as kubectl create namespace does, and then assign it to the tenant.
 func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) error {
 	label, labelled := is.GetLabels()[tenant.Label]
 	if op == admission.Update && was.GetLabels()[tenant.Label] == label || !labelled {
@@ -271,24 +271,24 @@ func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) er
 	return nil
 }
 
-// nameOf returns the name of a Namespace, or what will begin one that the server makes up.
+// nameOf returns the name of a Namespace, or the beginning of a name that the server generates.
 func nameOf(is metav1.Object) string {
 	if name := is.GetName(); name != "" {
 		return name
 	}
-	// The server puts random letters behind this much of it, so a bare prefix will do.
+	// The server appends random letters to this part, so the prefix alone is a valid beginning.
 	generate := is.GetGenerateName()
 	return generate[:min(len(generate), generatedPrefixBytes)] + "x"
 }
 
-// checkOwner checks the tenant label, for every caller.
+// checkOwner checks the tenant label. It applies to every caller.
 func (p *plugin) checkOwner(
 	ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object,
 ) error {
 	old, had := was.GetLabels()[tenant.Label]
 	label, has := is.GetLabels()[tenant.Label]
 	switch {
-	case had == has && old == label: // including an invalid value that was stored without the plugin
+	case had == has && old == label: // includes an invalid value that was stored without the plugin
 		return nil
 	case !has && p.Subject.IsManager(ctx, a):
 		return nil
@@ -304,9 +304,9 @@ func (p *plugin) checkOwner(
 	return p.checkReleasing(ctx, a, was, is)
 }
 
-// checkReleasing refuses to give a Namespace to a tenant while its release is not complete,
-// since credentials of the former tenant may still be valid in it. The server's own identity may
-// give it back to that tenant.
+// checkReleasing denies the assignment of a Namespace to a tenant until its release is complete.
+// Until then, credentials of the former tenant may still be valid in the namespace. The server
+// itself may assign it to the former tenant again.
 func (p *plugin) checkReleasing(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
 	former, releasing := was.GetAnnotations()[tenant.ReleasingAnnotation]
 	_, still := is.GetAnnotations()[tenant.ReleasingAnnotation]
@@ -316,7 +316,7 @@ func (p *plugin) checkReleasing(ctx context.Context, a admission.Attributes, was
 	return errReleasing
 }
 
-// checkSystem refuses to give a system namespace to a tenant, for every caller.
+// checkSystem denies the assignment of a system namespace to a tenant. It applies to every caller.
 func (p *plugin) checkSystem(was, is metav1.Object) error {
 	label, labelled := is.GetLabels()[tenant.Label]
 	if !labelled || label == was.GetLabels()[tenant.Label] || label == tenant.System().String() {
@@ -328,7 +328,8 @@ func (p *plugin) checkSystem(was, is metav1.Object) error {
 	return nil
 }
 
-// checkOver gives nothing to a tenant that ends, whoever asks.
+// checkOver denies the assignment of a Namespace to a tenant that is being deleted. It applies to
+// every caller.
 func (p *plugin) checkOver(was, is metav1.Object) error {
 	label := is.GetLabels()[tenant.Label]
 	if p.Over == nil || label == was.GetLabels()[tenant.Label] {
@@ -340,7 +341,8 @@ func (p *plugin) checkOver(was, is metav1.Object) error {
 	return nil
 }
 
-// checkTenant checks the name and the keys that a tenant's caller writes. The error names all faults.
+// checkTenant checks the name and the keys that a tenant's caller writes. The error names all
+// problems.
 func (p *plugin) checkTenant(
 	ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object,
 ) error {
@@ -361,7 +363,7 @@ func (p *plugin) checkTenant(
 			if is.GetLabels()[key] != spaces.Labels[key] {
 				refused.Add(fmt.Errorf("the label %s must be %q", key, spaces.Labels[key]))
 			}
-			exact[key] = is.GetLabels()[key] // another value is refused above
+			exact[key] = is.GetLabels()[key] // another value is denied above
 		}
 	}
 	sent, isKnown := requested(ctx, a)
@@ -393,7 +395,7 @@ func (p *plugin) checkTenant(
 	return refused.Err()
 }
 
-// requested returns the metadata that the client sent, and whether it is known.
+// requested returns the metadata that the client sent, and reports whether it is known.
 func requested(ctx context.Context, a admission.Attributes) (metav1.Object, bool) {
 	sent, err := meta.Accessor(plugins.Requested(ctx, a))
 	if err != nil {
@@ -402,7 +404,7 @@ func requested(ctx context.Context, a admission.Attributes) (metav1.Object, bool
 	return sent, true
 }
 
-// valuesFor returns the values of the cluster's keys for a tenant.
+// valuesFor returns the values that the cluster sets on the namespaces of a tenant.
 func valuesFor(id tenant.ID, keys map[string]string) map[string]string {
 	out := make(map[string]string, len(keys)+2)
 	for key, value := range keys {

@@ -47,7 +47,7 @@ func TestAnUnknownCallerIsRefused(t *testing.T) {
 	}
 }
 
-// TestValidationDoesNotTrustMutation: what another plugin changed after ours mutated is refused.
+// TestValidationDoesNotTrustMutation checks that a change by another plugin after Admit is denied.
 func TestValidationDoesNotTrustMutation(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -108,8 +108,8 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 	}
 }
 
-// TestOnlyTheSystemGives: the boundary keeps tenants from unlabelled
-// namespaces, and so does the plugin.
+// TestOnlyTheSystemGives checks that only the system tenant may assign an unlabeled namespace to a
+// tenant. The boundary denies this to tenants too.
 func TestOnlyTheSystemGives(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -125,7 +125,8 @@ func TestOnlyTheSystemGives(t *testing.T) {
 	}
 }
 
-// TestTheSharedMapIsNotChanged: a label map that the old object shares with the new one stays.
+// TestTheSharedMapIsNotChanged checks that a map of labels in both the old and the new object is
+// not changed.
 func TestTheSharedMapIsNotChanged(t *testing.T) {
 	shared := map[string]string{"env": "x"}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: shared}}

@@ -14,7 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestPinnedPodSecurity: a tenant cannot choose the value of a PodSecurity label that the cluster sets.
+// TestPinnedPodSecurity checks that a tenant cannot choose the value of a PodSecurity label that
+// the cluster sets.
 func TestPinnedPodSecurity(t *testing.T) {
 	const domain = "pod-security.kubernetes.io/"
 	for key, c := range map[string]struct{ pinned, other string }{
@@ -50,8 +51,8 @@ func TestPinnedPodSecurity(t *testing.T) {
 	}
 }
 
-// TestGivenLabelsOfASecondRun: if the plugins run again, they do not record labels of the Tenant as the
-// values from before.
+// TestGivenLabelsOfASecondRun checks that a second run of the plugins does not record labels of the
+// Tenant as earlier values.
 func TestGivenLabelsOfASecondRun(t *testing.T) {
 	p := giving(tenant.System(), tenanttest.ID(t, "acme"))
 	ns := named("acme--web", map[string]string{tenant.Label: "acme"}, nil)

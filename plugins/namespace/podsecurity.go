@@ -16,8 +16,8 @@ import (
 )
 
 // The labels of PodSecurity admission (k8s.io/pod-security-admission api, v0.37.1). EnforceLabel
-// and enforceVersionLabel restrict Pods. The others only warn and annotate audit events, so a tenant
-// may set them to any level and version.
+// and enforceVersionLabel restrict Pods. The other labels only cause warnings and audit
+// annotations, so a tenant may set them to any level and version.
 const (
 	podSecurityDomain   = "pod-security.kubernetes.io"
 	enforceVersionLabel = EnforceLabel + "-version"
@@ -32,21 +32,21 @@ const (
 // reservedLevel is the reason why a tenant may not remove the labels that restrict Pods.
 const reservedLevel = ": a tenant can only set a stricter level"
 
-// levels are the levels of PodSecurity, the strictest last.
+// levels are the levels of PodSecurity, from the least to the most strict.
 var levels = []string{"privileged", "baseline", "restricted"}
 
 // podSecurityVersion matches the versions that PodSecurity accepts.
 var podSecurityVersion = regexp.MustCompile(`\A(latest|v1\.(0|[1-9][0-9]*))\z`)
 
-// IsStricter reports whether a level of PodSecurity is stricter than another. It is false if one of
-// them is not a level.
+// IsStricter reports whether a level of PodSecurity is stricter than another. It returns false if
+// one of them is not a level.
 func IsStricter(level, than string) bool {
 	i, k := slices.Index(levels, level), slices.Index(levels, than)
 	return k >= 0 && i > k
 }
 
-// stricterOf returns the level that a tenant may not go below. PodSecurity enforces its strictest
-// level if a label is not a level, so this function does the same.
+// stricterOf returns the minimum level for a tenant. If the old label is not a level, PodSecurity
+// enforces its strictest level, and so does this function.
 func stricterOf(floor string, was map[string]string) string {
 	old, had := was[EnforceLabel]
 	if had && !slices.Contains(levels, old) {
@@ -70,10 +70,10 @@ func podSecurityReason(key string) string {
 	return ": keys of the domain " + podSecurityDomain + " are reserved"
 }
 
-// checkPodSecurity checks the labels of PodSecurity that a tenant's caller sets. The level must be at
-// least floor, and at least as strict as before. The version of the level may only be latest, because
-// other versions can allow more. The checked labels are added to exact. Labels that the Tenant sets
-// and labels that an update removes are left to [keys.check].
+// checkPodSecurity checks the labels of PodSecurity that a tenant's caller sets. The level must be
+// at least as strict as floor and as the old level. The version of the level may only be latest,
+// because other versions can allow more. The checked labels are added to exact. [keys.check] checks
+// labels that the Tenant sets and labels that an update removes.
 func (p *plugin) checkPodSecurity(
 	operation admission.Operation, was, is map[string]string, spaces *Spaces, exact map[string]string,
 	refused *plugins.Refusals,
@@ -92,7 +92,7 @@ func (p *plugin) checkPodSecurity(
 		if isGiven || isPinned && key != EnforceLabel || !has || had && old == value {
 			continue
 		}
-		exact[key] = value // another value is refused here
+		exact[key] = value // another value is denied here
 		if err := checkPodSecurityLabel(key, value, was, floor); err != nil {
 			refused.Add(err)
 		} else if p.Selected != nil && (key != EnforceLabel || value != floor) {

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// writeOf is a write of a Namespace.
+// writeOf returns a write of a Namespace.
 func writeOf(op admission.Operation, is, was *corev1.Namespace, subresource string) admission.Attributes {
 	var old runtime.Object
 	if op == admission.Update {
@@ -30,8 +30,8 @@ func writeOf(op admission.Operation, is, was *corev1.Namespace, subresource stri
 		corev1.SchemeGroupVersion.WithResource("namespaces"), subresource, op, nil, false, &user.DefaultInfo{Name: "u"})
 }
 
-// judged records what the client sent, lets the plugin and then the cluster change it, and returns why
-// the result is refused, or "" if it is admitted.
+// judged records the object that the client sent, and calls Admit. It then changes the object as
+// the cluster does, and calls Validate. It returns the error, or "" if the write is admitted.
 func judged(
 	t *testing.T, p plugins.Interface, op admission.Operation, was, sent *corev1.Namespace, final func(*corev1.Namespace),
 	subresource string,
@@ -50,8 +50,8 @@ func judged(
 	return ""
 }
 
-// TestRequested checks a key that tenants may not set, for labels and annotations, by each
-// operation and subresource: only what the client did with it is refused.
+// TestRequested checks a key that tenants may not set, as a label and as an annotation, for each
+// operation and subresource. Only changes by the client are denied.
 func TestRequested(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
 	type keys = map[string]string
@@ -112,7 +112,7 @@ func TestRequested(t *testing.T) {
 	}
 }
 
-// TestRequestedIsNotEnough checks the keys whose final value is checked.
+// TestRequestedIsNotEnough checks keys that are denied because of their final value.
 func TestRequestedIsNotEnough(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 		o.Spaces = func(tenant.ID) namespace.Spaces { return namespace.Spaces{Labels: map[string]string{"team": "x"}} }
@@ -151,7 +151,7 @@ func TestRequestedIsNotEnough(t *testing.T) {
 	}
 }
 
-// TestClusterKeys checks keys that the cluster sets: tenants may set the value, and no other.
+// TestClusterKeys checks keys that the cluster sets. Tenants may set only the configured value.
 func TestClusterKeys(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
 	configured := map[string]string{

@@ -9,22 +9,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Tool is a tool with the keys on Namespaces that record what it did. Tenants may write these keys.
-// Keys that instruct a tool are not among them, except for an order (sync-wave) and the wish to keep
-// the object (resource-policy).
+// Tool is a tool with the keys in which it records its actions on Namespaces. Tenants may write
+// these keys. Keys that control a tool are not included. Exceptions are the order of objects
+// (sync-wave) and the protection of an object from deletion (resource-policy).
 type Tool struct {
 	Name string
-	// Source is the project and the release whose source code writes the keys.
+	// Source is the project and the release with the source code that sets the keys.
 	Source              string
 	Labels, Annotations []string
 }
 
-// Tools returns the tools whose keys tenants may write in every configuration. A label of a tool is
-// not allowed if a webhook or a policy selects namespaces by it, see [Options.Selected].
+// Tools returns the tools with keys that tenants may write in every configuration. A label of a
+// tool is denied if a webhook or a policy uses it to select namespaces, see [Options.Selected].
 //
-// NetworkPolicies of other tenants select namespaces by app.kubernetes.io/name and
-// app.kubernetes.io/instance, so no tool has these labels. Argo CD can track its objects by other
-// keys.
+// No tool has the labels app.kubernetes.io/name and app.kubernetes.io/instance, because
+// NetworkPolicies of other tenants select namespaces by them. Argo CD can track its objects with
+// other keys.
 func Tools() []Tool {
 	return []Tool{
 		{
@@ -72,12 +72,12 @@ func Tools() []Tool {
 	}
 }
 
-// isToolLabel reports whether a tool of [Tools] writes a label.
+// isToolLabel reports whether a tool in [Tools] sets a label.
 func isToolLabel(key string) bool {
 	return slices.ContainsFunc(Tools(), func(t Tool) bool { return slices.Contains(t.Labels, key) })
 }
 
-// isToolAnnotation reports whether a tool of [Tools] writes an annotation.
+// isToolAnnotation reports whether a tool in [Tools] sets an annotation.
 func isToolAnnotation(key string) bool {
 	return slices.ContainsFunc(Tools(), func(t Tool) bool { return slices.Contains(t.Annotations, key) })
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// isSelectedNode reports whether an annotation names the node of a volume: the scheduler writes it,
-// and a provisioner reads it (k8s.io/component-helpers storage/volume, v0.37.1). A caller that sets
-// the annotation chooses the node of the pods. Provisioners also read older spellings, such as
+// isSelectedNode reports whether an annotation names the node of a volume. The scheduler sets the
+// annotation, and a provisioner reads it (k8s.io/component-helpers storage/volume, v0.37.1). A
+// caller that sets it chooses the node of the Pods. Provisioners also read older keys, such as
 // volume.alpha.kubernetes.io/selected-node.
 func isSelectedNode(key string) bool {
 	domain, name, _ := strings.Cut(key, "/")
@@ -35,7 +35,7 @@ func isSelectedNode(key string) bool {
 
 var claimKind = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 
-// checkNodes refuses the nodes that annotations name, unless they named them before.
+// checkNodes denies the nodes that annotations name, unless an annotation did not change.
 func (s *Space) checkNodes(path string, was, is metav1.Object, refused *plugins.Refusals) {
 	var before map[string]string
 	if was != nil {
@@ -55,7 +55,8 @@ func (s *Space) checkNodes(path string, was, is metav1.Object, refused *plugins.
 	}
 }
 
-// checkClaim holds a claim that a tenant writes, or that a controller makes of a tenant's template.
+// checkClaim checks a claim that a tenant's caller writes, or that a controller creates from a
+// tenant's template.
 func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, space *Space) error {
 	isMade := a.GetOperation() == admission.Create && plugins.MakesClaims(a.GetUserInfo())
 	if !isMade && p.Subject.IsSystem(ctx, a.GetUserInfo()) {
@@ -78,8 +79,8 @@ func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, space *
 
 var capacityKind = storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity")
 
-// checkCapacity checks an object from which the scheduler learns on which nodes volumes fit. The
-// scheduler reads these objects in all namespaces, for the pods of every tenant.
+// checkCapacity checks an object with the nodes on which volumes fit. The scheduler reads these
+// objects in all namespaces, for the Pods of every tenant.
 func (p *plugin) checkCapacity(ctx context.Context, a admission.Attributes, space *Space) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) || plugins.IsUpkeep(a) {
 		return nil
@@ -110,7 +111,8 @@ func checkTemplates(was, is *workload.Object, space *Space) error {
 	return refused.Err()
 }
 
-// checkNominated holds the node that a Pod's status nominates: room on it is held for the Pod.
+// checkNominated checks the node that the status of a Pod nominates. The scheduler reserves room
+// for the Pod there.
 func (p *plugin) checkNominated(
 	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space,
 ) error {

@@ -19,7 +19,8 @@ func (d *Defaults) empty() bool {
 	return len(d.NodeSelector)+len(d.Tolerations) == 0 && d.SchedulerName == ""
 }
 
-// apply puts the defaults into a pod that does not say otherwise.
+// apply adds the defaults to a Pod. Values of the Pod take precedence, except for the default
+// scheduler.
 func (d *Defaults) apply(s *corev1.PodSpec) {
 	if len(d.NodeSelector) > 0 {
 		selector := make(map[string]string, len(d.NodeSelector)+len(s.NodeSelector))
@@ -40,7 +41,7 @@ func (d *Defaults) apply(s *corev1.PodSpec) {
 	}
 }
 
-// Cluster is what the plugins, policies and webhooks of the cluster add to pods.
+// Cluster contains the values that the plugins, policies and webhooks of the cluster add to Pods.
 type Cluster struct {
 	Defaults
 	RuntimeClassName, PriorityClassName string
@@ -68,7 +69,7 @@ func (c *Cluster) has(name string, i item) bool {
 	return c.Defaults.has(name, i)
 }
 
-// has reports whether the defaults say just that.
+// has reports whether the item is exactly a default.
 func (d *Defaults) has(name string, i item) bool {
 	switch name {
 	case "nodeSelector":
@@ -88,7 +89,7 @@ func (d *Defaults) has(name string, i item) bool {
 
 var errPinned = errors.New("must have the tenant's default value, because its pods run only on its own nodes")
 
-// check refuses a new pod that is not pinned to the tenant's nodes.
+// check denies a new Pod that does not have the tenant's node selector.
 func (d *Defaults) check(s *corev1.PodSpec) error {
 	if len(d.NodeSelector) == 0 {
 		return nil // most tenants have none, and sorting allocates

@@ -15,17 +15,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// item is one thing that a field says: a key, maybe with a value, or a name.
+// item is one value of a field. It is a key, a key with a value, or a name.
 type item struct {
 	path  string
 	key   string
-	value *string // nil where the key alone is meant: any value, or none
-	// element is the part of the pod that the item stands for. An update keeps an equal element. An
-	// item without an element is new in every update that changes its field.
+	value *string // nil if the item is the key alone, with any value or none
+	// element is the part of the Pod that contains the item. The item is allowed if an update does
+	// not change the element. An item without an element is new in every update that changes its
+	// field.
 	element any
 }
 
-// isKept reports whether old stands for the same element as i.
+// isKept reports whether old has the same element as i.
 func (i item) isKept(old item) bool {
 	return i.element != nil && equality.Semantic.DeepEqual(i.element, old.element)
 }
@@ -36,15 +37,15 @@ func isNodeName(f governed) bool { return f.name == "nodeName" }
 
 func isOther(f governed) bool { return !isNodeName(f) }
 
-// governed is a field of a PodSpec.
+// governed is a field of a PodSpec that the plugin checks.
 type governed struct {
 	name string
-	// value is compared on updates.
+	// value returns the value that is compared in an update.
 	value func(*corev1.PodSpec) any
 	items func(*corev1.PodSpec) []item
 }
 
-// says is what a field chooses.
+// says describes what each field selects.
 var says = map[string]string{
 	"nodeName":          "the node of a pod",
 	"nodeSelector":      "the nodes of a pod",
@@ -57,11 +58,12 @@ var says = map[string]string{
 	podAffinity:         "the pods of other namespaces",
 }
 
-// podAffinity is of the namespaces that affinity to other pods looks into. Anti-affinity there
-// keeps others' pods away, and affinity finds them.
+// podAffinity is the rule for the namespaces to which affinity to other Pods refers. With
+// anti-affinity, a tenant could keep Pods of other tenants away. With affinity, it could find them.
 const podAffinity = "podAffinity"
 
-// topologyKeys is the field of every topology key, in constraints, in affinity and in groups of pods.
+// topologyKeys is the rule for every topology key, in constraints, in affinity and in groups of
+// Pods.
 const topologyKeys = "topologySpread"
 
 var fields = []governed{
@@ -83,21 +85,22 @@ var fields = []governed{
 		return named("priorityClassName", s.PriorityClassName)
 	}},
 	{"schedulerName", func(s *corev1.PodSpec) any { return s.SchedulerName }, func(s *corev1.PodSpec) []item {
-		if s.SchedulerName == corev1.DefaultSchedulerName { // what a server writes where nothing is said
+		if s.SchedulerName == corev1.DefaultSchedulerName { // the server's default
 			return nil
 		}
 		return named("schedulerName", s.SchedulerName)
 	}},
 }
 
-// podTerm is a term of affinity or anti-affinity to other pods, with its path. Its fields are
-// exported because equality.Semantic compares no others.
+// podTerm is a term of affinity or anti-affinity to other Pods, with its path. Its fields are
+// exported, because equality.Semantic compares only exported fields.
 type podTerm struct {
 	Path string
 	corev1.PodAffinityTerm
 }
 
-// podTerms returns all terms of affinity and anti-affinity to other pods, in the order of the fields.
+// podTerms returns all terms of affinity and anti-affinity to other Pods, in the order of the
+// fields.
 func podTerms(s *corev1.PodSpec) []podTerm {
 	if s.Affinity == nil {
 		return nil
@@ -136,7 +139,7 @@ func podNamespaces(s *corev1.PodSpec) []item {
 	return items
 }
 
-// podTopology returns the topology keys of affinity and anti-affinity. A pod that matches its own
+// podTopology returns the topology keys of affinity and anti-affinity. A Pod that matches its own
 // term runs only on nodes that have the label (k8s.io/kubernetes
 // pkg/scheduler/framework/plugins/interpodaffinity, v1.37.1).
 func podTopology(s *corev1.PodSpec) []item {
@@ -155,7 +158,8 @@ func keysOf(items []item) []string {
 	return keys
 }
 
-// selected is a selector of namespaces: by the one tenant whose label it demands, else on no list.
+// selected returns the item for a selector of namespaces. If the selector requires the label of
+// exactly one tenant, the item has that label. Otherwise, no list allows the item.
 func selected(path string, s *metav1.LabelSelector) item {
 	if id, has := s.MatchLabels[tenant.Label]; has {
 		return item{path: path, key: tenant.Label, value: &id}
@@ -184,7 +188,7 @@ func named(path, value string) []item {
 
 func nodeSelector(s *corev1.PodSpec) []item {
 	if len(s.NodeSelector) == 0 {
-		return nil // most pods have none, and sorting allocates
+		return nil // most Pods have none, and sorting allocates
 	}
 	items := make([]item, 0, len(s.NodeSelector))
 	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
@@ -224,8 +228,8 @@ func nodeAffinity(s *corev1.PodSpec) []item {
 	return items
 }
 
-// requirements are keys with each of their values. Another operator than In chooses all nodes but
-// some: that takes the key.
+// requirements returns keys with each of their values. An operator other than In can select almost
+// all nodes, so its item has the key alone.
 func requirements(path string, all []corev1.NodeSelectorRequirement, element any) []item {
 	var items []item
 	for i, r := range all {
@@ -247,7 +251,7 @@ func tolerations(s *corev1.PodSpec) []item {
 		if isServers(t) {
 			continue
 		}
-		one := item{path: fmt.Sprintf("tolerations[%d]", i), key: t.Key, element: t} // no list has a toleration without a key
+		one := item{path: fmt.Sprintf("tolerations[%d]", i), key: t.Key, element: t} // no list allows an empty key
 		if t.Operator == corev1.TolerationOpEqual || t.Operator == "" {
 			one.value = &t.Value
 		}
@@ -256,8 +260,8 @@ func tolerations(s *corev1.PodSpec) []item {
 	return items
 }
 
-// isServers reports whether t is what DefaultTolerationSeconds writes into every pod: how long it
-// stays on a node that went away (k8s.io/kubernetes
+// isServers reports whether DefaultTolerationSeconds adds the toleration to every Pod. The
+// toleration limits how long the Pod stays on an unavailable node (k8s.io/kubernetes
 // plugin/pkg/admission/defaulttolerationseconds, v1.37.1).
 func isServers(t corev1.Toleration) bool {
 	return (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) &&

@@ -50,8 +50,8 @@ func spread(keys ...string) (s corev1.PodSpec) {
 	return s
 }
 
-// TestPodTopology: each topology key of affinity and anti-affinity is held to the same list as those
-// of topologySpreadConstraints. An update that leaves the keys as they were passes.
+// TestPodTopology checks that the topology keys of affinity and anti-affinity are checked like
+// those of topologySpreadConstraints. An update that does not change the keys is allowed.
 func TestPodTopology(t *testing.T) {
 	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution[0]",
 		"preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm"
@@ -114,8 +114,8 @@ func TestPodTopology(t *testing.T) {
 	}
 }
 
-// TestFields: what each field says, held to nothing and to a list. Paths say where, and a list
-// names keys, keys with a value, or names.
+// TestFields checks each field without a list and with a list. An error contains the path of the
+// field.
 func TestFields(t *testing.T) {
 	const in = corev1.NodeSelectorOpIn
 	const required, preferred = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution." +
@@ -123,8 +123,8 @@ func TestFields(t *testing.T) {
 	for _, c := range []struct {
 		field   string
 		spec    corev1.PodSpec
-		refused string // the path where nothing is allowed; empty for what is always allowed
-		by, not string // entries of a list that allow it, and that do not, with spaces between
+		refused string // the path in the error if nothing is allowed, or empty if the value is always allowed
+		by, not string // entries of a list that allow the value, and entries that do not, separated by spaces
 	}{
 		{"nodeName", corev1.PodSpec{NodeName: "n"}, "spec.nodeName", "n", "m"},
 		{
@@ -265,7 +265,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestOtherPods: affinity looks into the tenant's own namespaces, told by their name or by a
+// TestOtherPods checks that affinity refers only to the tenant's own namespaces, by name or by a
 // selector of the tenant's label.
 func TestOtherPods(t *testing.T) {
 	anyTopology := &placement.Space{Rules: plugins.Rules{"topologySpread": {Policy: plugins.Ignore}}}

@@ -18,22 +18,22 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// isGroup reports whether the objects of a kind in a namespace are groups of pods, or contain
-// templates of groups: PodGroup, CompositePodGroup and Workload, in every version.
+// isGroup reports whether namespaced objects of a kind are groups of Pods or contain templates of
+// groups. The kinds are PodGroup, CompositePodGroup and Workload, in every version.
 func isGroup(kind schema.GroupKind) bool { return kind.Group == schedulingv1.GroupName }
 
-// choice is what a group of pods chooses, with the rule that applies.
+// choice is a value that a group of Pods selects, with the rule that applies.
 type choice struct {
 	rule string
 	item
 }
 
-// checkGroup checks a group of pods.
+// checkGroup checks a group of Pods.
 func (p *plugin) checkGroup(
 	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, at *place,
 ) error {
 	if a.GetSubresource() == "status" {
-		return nil // nothing that is checked is stored
+		return nil // no checked field is stored
 	}
 	is, err := readGroup(a.GetObject(), a.GetKind(), o)
 	if err != nil && workload.IsLeaving(a) {
@@ -53,7 +53,7 @@ func (p *plugin) checkGroup(
 	return refused.Err()
 }
 
-// checkScheduling checks the groups of pods that the Job controller creates for a Job.
+// checkScheduling checks the groups of Pods that the Job controller creates for a Job.
 func (p *plugin) checkScheduling(
 	ctx context.Context, was, is *workload.Object, at *place, refused *plugins.Refusals,
 ) error {
@@ -71,7 +71,7 @@ func (p *plugin) checkScheduling(
 	return nil
 }
 
-// checkChoices refuses the choices that are neither allowed nor as before.
+// checkChoices denies choices that are not allowed, unless the old object had them.
 func (p *plugin) checkChoices(ctx context.Context, was, is []choice, at *place, refused *plugins.Refusals) {
 	type said struct{ rule, key, value string }
 	before := map[said]bool{}
@@ -85,7 +85,7 @@ func (p *plugin) checkChoices(ctx context.Context, was, is []choice, at *place, 
 	}
 }
 
-// readGroup returns what a group chooses. An error means that the object MUST be refused.
+// readGroup returns the choices of a group. If it returns an error, the object MUST be denied.
 func readGroup(obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) ([]choice, error) {
 	if obj == nil {
 		return nil, plugins.ErrObject
@@ -122,10 +122,11 @@ func scheduling(o *workload.Object) ([]choice, error) {
 	return r.choices, err
 }
 
-// choiceReader collects choices at any depth, because templates of groups contain further ones.
+// choiceReader collects choices at any depth, because templates of groups can contain other
+// templates.
 type choiceReader struct {
-	// isTemplate makes a priority a choice. The server's Priority plugin computes the priority of
-	// every other object from its class, and refuses another one.
+	// isTemplate reports whether a priority is a choice. In any other object, the server's Priority
+	// plugin computes the priority from the class, and denies another value.
 	isTemplate bool
 	choices    []choice
 }
@@ -153,7 +154,7 @@ func (r *choiceReader) readField(path, name string, value any, isConstraint bool
 	switch {
 	case value == nil:
 		return nil
-	case name == "priority" && r.isTemplate: // on no list
+	case name == "priority" && r.isTemplate: // no list allows it
 		number := fmt.Sprint(value)
 		r.choices = append(r.choices, choice{rule, item{path: path, value: &number}})
 		return nil

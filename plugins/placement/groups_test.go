@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 )
 
-// spec is the object of a kind with a spec.
+// spec returns an object of a kind with a spec.
 func spec(kind schema.GroupVersionKind, spec any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetGroupVersionKind(kind)
@@ -40,8 +40,8 @@ func keyed(keys ...any) object {
 	return object{"schedulingConstraints": object{"topology": topology}}
 }
 
-// TestGroups: which groups of pods a tenant's caller and a controller may write. The class high and
-// the key zone are on the lists, and pods without a class have the class standard.
+// TestGroups checks which groups of Pods a tenant's caller and a controller may write. The class
+// high and the key zone are on the lists. Pods without a class have the class standard.
 func TestGroups(t *testing.T) {
 	v1beta1 := schedulingv1beta1.SchemeGroupVersion
 	group, all := v1beta1.WithKind("PodGroup"), v1beta1.WithKind("Workload")
@@ -58,7 +58,7 @@ func TestGroups(t *testing.T) {
 	type nothing = struct{}
 	for name, c := range map[string]struct {
 		kind    schema.GroupVersionKind
-		is, was any // the spec; nothing for no object, nil for a create
+		is, was any // the spec, nothing if there is no object, or nil for a creation
 		refused string
 	}{
 		"a plain group":                   {group, object{"schedulingPolicy": object{"basic": object{}}}, nil, ""},
@@ -121,8 +121,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestGroupsElsewhere: a status stores nothing that is checked, and PriorityClasses and the system
-// tenant's groups are not checked.
+// TestGroupsElsewhere checks that a status update is allowed, because no checked field is stored.
+// PriorityClasses and the groups of the system tenant are not checked.
 func TestGroupsElsewhere(t *testing.T) {
 	p := knowing(&placement.Space{})
 	kind := schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup")
@@ -145,8 +145,8 @@ func TestGroupsElsewhere(t *testing.T) {
 	}
 }
 
-// TestCapacity: no caller of a tenant informs the scheduler on which nodes volumes fit, unless the policy
-// of nodeAffinity is Ignore.
+// TestCapacity checks that no tenant's caller can specify on which nodes volumes fit, unless the
+// policy of nodeAffinity is Ignore.
 func TestCapacity(t *testing.T) {
 	nodes := func(rule plugins.Rule) *placement.Space {
 		return &placement.Space{Rules: plugins.Rules{"nodeAffinity": rule}}

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// clusterScoped are the kinds whose objects are in no namespace: no tenant's caller may write them.
+// clusterScoped are the cluster-scoped kinds. No tenant's caller may write them.
 var clusterScoped = []string{
 	"CSIDriver.storage.k8s.io", "CSINode.storage.k8s.io", "ClusterRole.rbac.authorization.k8s.io",
 	"DeviceClass.resource.k8s.io", "DeviceTaintRule.resource.k8s.io", "FlowSchema.flowcontrol.apiserver.k8s.io",
@@ -36,9 +36,8 @@ var clusterScoped = []string{
 	"ValidatingWebhookConfiguration.admissionregistration.k8s.io", "VolumeAttachment.storage.k8s.io",
 }
 
-// kindLeaves are the leaves that schedules matches, in the built-in kinds whose objects are in
-// namespaces. A path that ends with a dot is of
-// all leaves below. Names in capitals are those of lookUp.
+// kindLeaves are the leaves that schedules matches, in the built-in namespaced kinds. A path that
+// ends with a dot includes all leaves below it. lookUp defines the names in capitals.
 var kindLeaves = map[string]map[string]known{
 	"CSIStorageCapacity.storage.k8s.io": {
 		"nodeTopology":     because("TestCapacity shows that no tenant writes it"),
@@ -153,10 +152,10 @@ var kindLeaves = map[string]map[string]known{
 	},
 }
 
-// unserved are versions that client-go has types for, but that no server of v1.37 serves.
+// unserved are versions that have types in client-go, but that no server of v1.37 serves.
 var unserved = []string{"apps/v1beta1", "apps/v1beta2", "batch/v1beta1", "extensions/v1beta1"}
 
-// lookUp returns what is known of a leaf, and the entry of kindLeaves.
+// lookUp returns the entry of kindLeaves for a leaf, and the path of that entry.
 func lookUp(kind, path string) (known, string) {
 	for _, templates := range []string{
 		"spec.compositePodGroupTemplates[].podGroupTemplates[]", "spec.compositePodGroupTemplates[]",
@@ -175,9 +174,9 @@ func lookUp(kind, path string) (known, string) {
 	return known{}, ""
 }
 
-// TestEveryKindIsKnown: TenantPlacement reads every built-in kind that contains Pods, and checks
-// each field that chooses where Pods run, or the table has a reason. A kind or a field that a later
-// version of Kubernetes adds fails.
+// TestEveryKindIsKnown checks that TenantPlacement reads every built-in kind that contains Pods.
+// Each field that selects where Pods run must have a rule, or a reason in the table. The test fails
+// if a later version of Kubernetes adds a kind or a field.
 func TestEveryKindIsKnown(t *testing.T) {
 	kinds, unseen := workload.New(nil), map[string]bool{}
 	for kind, leaves := range kindLeaves {
@@ -220,8 +219,8 @@ func TestEveryKindIsKnown(t *testing.T) {
 	}
 }
 
-// checkLeaf: the rule governs the leaf of a kind, in the object of a version and unstructured, if
-// the leaf is set or changed.
+// checkLeaf checks that the rule applies if the leaf of a kind is set or changed, in a typed and in
+// an unstructured object.
 func checkLeaf(t *testing.T, kind schema.GroupVersionKind, typ reflect.Type, l leaf, rule string) {
 	t.Helper()
 	made := reflect.New(typ)

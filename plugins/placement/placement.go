@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placement keeps a tenant's pods where they belong: what pods and the templates
-// of pods say about nodes, scheduling and priority is refused in tenant space, unless it
-// is on the tenant's list.
+// Package placement limits where a tenant's Pods run. In tenants' namespaces, it denies values in
+// Pods and Pod templates that control nodes, scheduling and priority, unless the tenant's rules
+// allow the values.
 package placement
 
 import (
@@ -22,52 +22,54 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantPlacement"
 
-// Defaults are put into the pods of a tenant, and are always allowed. The node selector is demanded
-// of every new Pod. Classes are not among them: the server has read a Pod's classes before.
+// Defaults are added to the Pods of a tenant, and are always allowed. Every new Pod must have the
+// node selector. Classes are not included, because the server has already read the classes of a
+// Pod.
 type Defaults struct {
 	NodeSelector  map[string]string
 	Tolerations   []corev1.Toleration
 	SchedulerName string
 }
 
-// Space is what holds for one tenant.
+// Space contains the rules for one tenant.
 type Space struct {
 	// Rules allow keys, "key=value", "domain/*", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
-	// Cluster is what the cluster itself adds to pods. Tenants may set it too.
+	// Cluster contains the values that the cluster itself adds to Pods. Tenants may set them too.
 	Cluster Cluster
 }
 
-// place is where an object stands that is written: what holds there, and for whom.
+// place contains the rules, the owner and the namespace of an object.
 type place struct {
 	*Space
 	owner     tenant.ID
 	namespace string
 }
 
-// Options configure the plugin. All but Named and DefaultPriority are required.
+// Options configure the plugin. All fields except Named and DefaultPriority are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
-	// Space returns what holds for a tenant. The result MUST NOT be changed afterwards.
+	// Space returns the rules for a tenant. The result MUST NOT be changed afterwards.
 	Space func(tenant.ID) *Space
-	// Named returns the owner of a namespace that an object of a tenant names: it may be made
-	// up. Only names with the tenant's prefix count, which never come to be another's. Nil: only
-	// the object's own counts.
+	// Named returns the owner of a namespace that an object of the tenant by names. The namespace
+	// may not exist. It is called only for names with the tenant's prefix, which can never belong
+	// to another tenant. If nil, only the object's own namespace is allowed.
 	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
-	// DefaultPriority reports whether a PriorityClass is the one of pods that name none: the server
-	// writes its name into them. Nil knows of none.
+	// DefaultPriority reports whether a PriorityClass is the default for Pods that name none. The
+	// server writes its name into such Pods. If nil, no class is the default.
 	DefaultPriority func(name string) bool
 }
 
-// New returns the plugin. In the namespaces of tenants, it checks pods, every kind of template,
-// groups of pods, bindings and claims, for every caller. There are two exceptions: the scheduler
-// binds pods, and the mirror pods of a kubelet name their node. An update may leave a field as it was.
+// New returns the plugin. In tenants' namespaces, it checks Pods, all kinds of templates, groups of
+// Pods, Bindings and claims, for every caller. There are two exceptions. The scheduler may bind
+// Pods, and the mirror Pods of a kubelet may name their node. An update may leave a field
+// unchanged.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -79,7 +81,7 @@ type plugin struct {
 
 var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 
-// place returns where a write is; held is false where nothing of this holds.
+// place returns the rules for a write. held is false if the plugin does not check the write.
 func (p *plugin) place(ctx context.Context, a admission.Attributes) (at place, held bool, err error) {
 	kind := a.GetKind().GroupKind()
 	_, describes := p.Kinds[kind]
@@ -94,7 +96,7 @@ func (p *plugin) place(ctx context.Context, a admission.Attributes) (at place, h
 	return place{p.Space(owner), owner, a.GetNamespace()}, true, nil
 }
 
-// Admit implements [admission.MutationInterface]: it puts the defaults into a new Pod.
+// Admit implements [admission.MutationInterface]. It adds the defaults to a new Pod.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if !isNewPod(a) {
 		return nil
@@ -141,7 +143,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	case isGroup(a.GetKind().GroupKind()):
 		err = p.checkGroup(ctx, a, o, &at)
 	case workload.IsPod(a.GetKind().GroupKind()) && a.GetSubresource() == "status":
-		err = p.checkNominated(ctx, a, o, at.Space) // nothing else of what is held is stored
+		err = p.checkNominated(ctx, a, o, at.Space) // no other checked field is stored
 	default:
 		err = p.check(ctx, a, o, &at)
 	}
@@ -151,7 +153,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// checkBinding holds a Binding, which names the node of a Pod.
+// checkBinding checks a Binding, which names the node of a Pod.
 func (p *plugin) checkBinding(
 	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space,
 ) error {
@@ -193,7 +195,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 	p.checkFields(ctx, is, was, at, isAny, refused)
 	if refused.Err() != nil {
 		if requested := p.requested(ctx, a, o); requested != nil {
-			// The cluster's additions are not held against the client. The name of a node is the exception.
+			// The client may leave additions by the cluster in the object, except for the name of a
+			// node.
 			refused = &plugins.Refusals{}
 			p.checkFields(ctx, is, was, at, isNodeName, refused)
 			p.checkFields(ctx, requested, was, at, isOther, refused)
@@ -207,8 +210,9 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 	return refused.Err()
 }
 
-// requested returns what the client sent, or nil if it is not known. It returns nil for a kind that
-// is not built in. A webhook of such a kind may fill in a template from other fields of the client.
+// requested returns the object that the client sent, or nil if it is not known. It returns nil for
+// a kind that is not built in, because a webhook may fill in a template from other fields that the
+// client sent.
 func (p *plugin) requested(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) *workload.Object {
 	if !workload.IsBuiltIn(a.GetKind().GroupKind()) {
 		return nil
@@ -258,7 +262,7 @@ func (p *plugin) checkField(
 	}
 }
 
-// isOpen reports whether an item is allowed whatever is on the list: a default, and pods of the
+// isOpen reports whether an item is allowed without a list. Examples are a default and Pods in the
 // tenant's own namespaces.
 func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bool {
 	switch {
@@ -268,7 +272,7 @@ func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bo
 		return p.DefaultPriority != nil && p.DefaultPriority(i.key)
 	case field != podAffinity || i.key == "":
 		return false
-	case i.key == tenant.Label: // of a selector, which no namespace's name is
+	case i.key == tenant.Label: // a selector, because no namespace has this name
 		return i.value != nil && *i.value == at.owner.String()
 	case i.key == at.namespace:
 		return true
@@ -279,10 +283,12 @@ func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bo
 	return err == nil && owner == at.owner && !owner.IsZero()
 }
 
-// keyed are the fields whose lists can have an entry "domain/*". The other fields contain names.
+// keyed are the fields with lists that may have an entry "domain/*". The lists of other fields
+// contain names.
 var keyed = []string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}
 
-// check refuses an item that is not on the list. The error contains the list, which is the tenant's.
+// check denies an item that is not on the list. The error contains the list, which belongs to the
+// tenant.
 func check(r plugins.Rule, name string, i item) error {
 	if r.Allows(func(entry string) bool {
 		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value ||

@@ -47,8 +47,8 @@ func creating(obj runtime.Object, namespace string, u user.Info) admission.Attri
 
 func on(node string) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
 
-// TestWhoIsHeld: nobody says where a tenant's pods run, but the kubelets of their mirror pods; a
-// group alone makes nobody a kubelet.
+// TestWhoIsHeld checks that only kubelets may set the node of a tenant's Pod. Membership in the
+// group of the nodes alone does not suffice.
 func TestWhoIsHeld(t *testing.T) {
 	p := plugin(&placement.Space{})
 	for name, c := range map[string]struct {
@@ -66,7 +66,8 @@ func TestWhoIsHeld(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotKnownIsRefused: an owner that cannot be looked up, and an object that is none.
+// TestWhatIsNotKnownIsRefused checks that a write with an unknown owner or an invalid object is
+// denied.
 func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	p := plugin(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	for name, a := range map[string]admission.Attributes{
@@ -84,7 +85,7 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreDemanded: a webhook behind us may not take the pool away.
+// TestDefaultsAreDemanded checks that a later webhook cannot remove the node selector.
 func TestDefaultsAreDemanded(t *testing.T) {
 	p := plugin(&placement.Space{Defaults: placement.Defaults{
 		NodeSelector: map[string]string{"pool": "a"},
@@ -92,7 +93,7 @@ func TestDefaultsAreDemanded(t *testing.T) {
 	}})
 	pod := on("")
 	a := creating(pod, "a--web", caller("a"))
-	for range 2 { // asked again, nothing is added
+	for range 2 { // the second call adds nothing
 		if err := p.Admit(t.Context(), a, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +118,7 @@ func TestDefaultsAreDemanded(t *testing.T) {
 	}
 }
 
-// TestAllFaultsAreNamed checks that a refusal names the same fields in the same order each time.
+// TestAllFaultsAreNamed checks that an error always names the same fields in the same order.
 func TestAllFaultsAreNamed(t *testing.T) {
 	term := []corev1.PodAffinityTerm{{Namespaces: []string{"b--web"}}}
 	affinity := &corev1.Affinity{
@@ -147,7 +148,7 @@ func TestAllFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayWhatIsAllowed checks that a refusal contains the list of the tenant.
+// TestRefusalsSayWhatIsAllowed checks that an error contains the tenant's list.
 func TestRefusalsSayWhatIsAllowed(t *testing.T) {
 	listed := plugins.Rule{Policy: plugins.AllowListed, Allowed: []string{"zone", "disk=ssd"}}
 	anywhere := []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}
@@ -198,7 +199,7 @@ func TestRefusalsSayWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// TestZeroRules: nothing is allowed where nothing is said.
+// TestZeroRules checks that nothing is allowed without rules.
 func TestZeroRules(t *testing.T) {
 	p := plugin(&placement.Space{})
 	if err := p.Validate(t.Context(), creating(on("n"), "a--web", caller("a")), nil); err == nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 )
 
-// choices set each governed field of a pod, except for the name of a node, to a value that no list has.
+// choices set each checked field of a Pod, except the name of a node, to a value that is on no
+// list.
 var choices = map[string]func(*corev1.PodSpec){
 	"nodeSelector": func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"pool": "b"} },
 	"affinity.nodeAffinity": func(s *corev1.PodSpec) {
@@ -56,15 +57,17 @@ var choices = map[string]func(*corev1.PodSpec){
 	},
 }
 
-// sent is a write: was is stored, is what the client sent, and final what the cluster makes of it.
+// sent is a write. was is the stored object, is the object that the client sent, and final the
+// object after the cluster's changes.
 type sent struct {
 	kind           string
 	was, is, final runtime.Object
-	// records is how often the server records what it has. The second time is after its own changes.
+	// records is how often the server records the object. The second time is after the server's own
+	// changes.
 	records int
 }
 
-// refusal returns why the plugin refuses a write, or "" if it admits it.
+// refusal returns the error of a write, or "" if it is admitted.
 func (s sent) refusal(t *testing.T) string {
 	t.Helper()
 	p := knowing(&placement.Space{Rules: plugins.Rules{
@@ -101,10 +104,10 @@ func deploymentOf(changes ...func(*corev1.PodSpec)) *appsv1.Deployment {
 	return d
 }
 
-// TestRequested checks each field: what the cluster added is admitted, and what the client sent is
-// refused, also if the cluster changed it afterwards.
+// TestRequested checks each field. A value that the cluster added is allowed. A value that the
+// client sent is denied, even if the cluster changed it afterwards.
 func TestRequested(t *testing.T) {
-	rewrite := func(s *corev1.PodSpec) { // another value that no list has in each field
+	rewrite := func(s *corev1.PodSpec) { // sets each field to another value that is on no list
 		for _, set := range choices {
 			set(s)
 		}
@@ -143,8 +146,8 @@ func TestRequested(t *testing.T) {
 	}
 }
 
-// TestRequestedKeeps checks updates that change a field in which the cluster's own values are stored:
-// an equal element stays, and no other one comes in by it.
+// TestRequestedKeeps checks updates of a field that has values of the cluster. An unchanged element
+// is allowed, and a new one is denied.
 func TestRequestedKeeps(t *testing.T) {
 	toleration := func(of ...corev1.Toleration) func(*corev1.PodSpec) {
 		return func(s *corev1.PodSpec) { s.Tolerations = of }
@@ -220,7 +223,7 @@ func TestRequestedKeeps(t *testing.T) {
 	}
 }
 
-// TestRequestedIsNotEnough checks what is refused although the client did not send it.
+// TestRequestedIsNotEnough checks values that are denied although the client did not send them.
 func TestRequestedIsNotEnough(t *testing.T) {
 	selected := choices["nodeSelector"]
 	node := func(s *corev1.PodSpec) { s.NodeName = "m" }
@@ -256,7 +259,7 @@ func TestRequestedIsNotEnough(t *testing.T) {
 	}
 }
 
-// TestRequestedIsPinned checks that the cluster cannot move a pod to nodes of other tenants.
+// TestRequestedIsPinned checks that the cluster cannot move a Pod to nodes of other tenants.
 func TestRequestedIsPinned(t *testing.T) {
 	p := knowing(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	ctx := plugins.WithRequested(t.Context())
@@ -269,8 +272,8 @@ func TestRequestedIsPinned(t *testing.T) {
 	}
 }
 
-// TestCluster checks what the cluster adds: exactly that is allowed, and nothing of it is added or
-// required.
+// TestCluster checks the values that the cluster adds. Exactly these values are allowed. The plugin
+// does not add or require them.
 func TestCluster(t *testing.T) {
 	gpu := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	p := knowing(&placement.Space{Cluster: placement.Cluster{

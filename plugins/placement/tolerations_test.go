@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 )
 
-// TestTolerationsOfTheCluster: a tenant may send the toleration that the cluster adds, but none that
-// tolerates more or for longer.
+// TestTolerationsOfTheCluster checks that a tenant may send the toleration that the cluster adds. A
+// toleration that tolerates more or longer is denied.
 func TestTolerationsOfTheCluster(t *testing.T) {
 	p := knowing(&placement.Space{Rules: plugins.Rules{}, Cluster: placement.Cluster{Defaults: placement.Defaults{
 		Tolerations: []corev1.Toleration{tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(60)))},

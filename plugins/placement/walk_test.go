@@ -21,20 +21,20 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 )
 
-// schedules matches the names of fields that may choose nodes, classes, priorities or topologies.
+// schedules matches the names of fields that may select nodes, classes, priorities or topologies.
 var schedules = regexp.MustCompile(
 	`(?i)node|topolog|class|priorit|preempt|schedul|tolerat|zone|selector|affinity|domain`)
 
-// leaf is a field without further fields. The steps lead to it from the type that is walked.
+// leaf is a field without further fields. steps lead to it from the type that is walked.
 type leaf struct {
 	path  string
-	steps []int // fields of structs; each for the element of a list or a map
+	steps []int // indexes of struct fields, or each for an element of a list or a map
 	of    reflect.Type
 }
 
 const element = -1
 
-// walk returns every leaf of a type. A type that ends is one leaf. A type within itself is walked once.
+// walk returns every leaf of a type. A type in ends is one leaf. A recursive type is walked once.
 func walk(of reflect.Type, ends ...reflect.Type) []leaf {
 	var leaves []leaf
 	var into func(l leaf, within []reflect.Type)
@@ -72,7 +72,7 @@ func walk(of reflect.Type, ends ...reflect.Type) []leaf {
 	return leaves
 }
 
-// ends are types whose fields choose nothing by themselves.
+// ends returns the types with fields that select nothing by themselves.
 func ends() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[metav1.LabelSelector](), reflect.TypeFor[metav1.ObjectMeta](), reflect.TypeFor[metav1.Time](),
@@ -80,7 +80,7 @@ func ends() []reflect.Type {
 	}
 }
 
-// set gives the leaf of a value something that is on no list.
+// set sets the leaf of a value to something that is on no list.
 func (l leaf) set(v reflect.Value) {
 	for _, step := range l.steps {
 		for v.Kind() == reflect.Pointer {
@@ -115,7 +115,7 @@ func (l leaf) set(v reflect.Value) {
 	}
 }
 
-// known is why a field needs no rule, or the rule of TenantPlacement that governs it.
+// known is the rule of TenantPlacement that applies to a field, or the reason why no rule applies.
 type known struct{ rule, reason string }
 
 func rule(name string) known { return known{rule: name} }
@@ -173,7 +173,8 @@ var podSpecFields = map[string]known{
 	"terminationGracePeriodSeconds": because("concerns the Pod itself"),
 }
 
-// podSpecLeaves are the leaves of a PodSpec that schedules matches. Names in capitals are those of short.
+// podSpecLeaves are the leaves of a PodSpec that schedules matches. short defines the names in
+// capitals.
 var podSpecLeaves = map[string]known{
 	"nodeName":          rule("nodeName"),
 	"nodeSelector{}":    rule("nodeSelector"),
@@ -227,7 +228,7 @@ var podSpecLeaves = map[string]known{
 	"volumes[].projected.sources[].clusterTrustBundle.labelSelector":         because("selects public certificates"),
 }
 
-// short abbreviates the names in a path that several fields share.
+// short abbreviates the names that the paths of several fields contain.
 func short(path string) string {
 	for _, r := range [][2]string{
 		{"requiredDuringSchedulingIgnoredDuringExecution", "REQUIRED"},
@@ -244,7 +245,7 @@ func short(path string) string {
 	return path
 }
 
-// ignoring is a Space that allows every value of every rule but one.
+// ignoring returns a Space that allows every value for all rules except one.
 func ignoring(but string) *placement.Space {
 	rules := plugins.Rules{}
 	for _, name := range []string{
@@ -258,8 +259,8 @@ func ignoring(but string) *placement.Space {
 	return &placement.Space{Rules: rules}
 }
 
-// TestPodSpecIsKnown: TenantPlacement checks each field of a PodSpec that chooses where a Pod runs,
-// or the tables have a reason. A field that a later version of Kubernetes adds fails.
+// TestPodSpecIsKnown checks that each field of a PodSpec that selects where a Pod runs has a rule,
+// or a reason in the tables. The test fails if a later version of Kubernetes adds a field.
 func TestPodSpecIsKnown(t *testing.T) {
 	spec := reflect.TypeFor[corev1.PodSpec]()
 	unseen := maps.Clone(podSpecFields)

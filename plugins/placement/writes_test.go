@@ -30,11 +30,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// knowing is the plugin where more is known: whose namespaces are, and the
-// class of pods that name none.
+// knowing returns the plugin with the owners of namespaces and the default priority class.
 func knowing(space *placement.Space) plugins.Interface { return knowingKinds(space, nil) }
 
-// knowingKinds is the plugin that also knows other kinds by the paths of their templates.
+// knowingKinds is knowing with other kinds, given by the paths of their templates.
 func knowingKinds(space *placement.Space, others map[schema.GroupKind][]string) plugins.Interface {
 	return placement.New(placement.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -61,7 +60,7 @@ func knowingKinds(space *placement.Space, others map[schema.GroupKind][]string) 
 	})
 }
 
-// write is a write of alice's in a--web; was makes it an update.
+// write is a write by alice in a--web. If was is set, it is an update.
 type write struct {
 	kind, subresource string
 	is, was           runtime.Object
@@ -118,7 +117,7 @@ func stateful(nodes map[string]string) *appsv1.StatefulSet {
 	return s
 }
 
-// claiming is a StatefulSet whose templates of claims are anything.
+// claiming returns a StatefulSet with any value as its templates of claims.
 func claiming(templates any) runtime.Object {
 	return &unstructured.Unstructured{
 		Object: map[string]any{
@@ -129,8 +128,8 @@ func claiming(templates any) runtime.Object {
 	}
 }
 
-// TestWrites: what is held of each kind and subresource, by whom; what was there before
-// stays. Node n is on the list.
+// TestWrites checks each kind and subresource by several callers. A value that does not change is
+// allowed. Node n is on the list.
 func TestWrites(t *testing.T) {
 	leaving := func(data string) runtime.Object {
 		return &corev1.ConfigMap{
@@ -289,8 +288,8 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestDefaults: what is put into a new pod, beside what it says; only a scheduler that nobody named
-// gives way, and the shared maps stay.
+// TestDefaults checks that the defaults are added to a new Pod. They replace only the default
+// scheduler. Shared maps are not changed.
 func TestDefaults(t *testing.T) {
 	toleration := corev1.Toleration{
 		Key:      "pool",
@@ -368,8 +367,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreOpen: what the defaults say passes whatever the list says, and
-// nothing beside them does.
+// TestDefaultsAreOpen checks that exactly the defaults are allowed without a list.
 func TestDefaultsAreOpen(t *testing.T) {
 	pool := placement.Defaults{
 		NodeSelector:  map[string]string{"pool": "a"},
@@ -416,8 +414,8 @@ func TestDefaultsAreOpen(t *testing.T) {
 	}
 }
 
-// TestWhoGetsDefaults: new Pods of tenants; not templates, updates, what kubelets
-// mirror, nor the system's own.
+// TestWhoGetsDefaults checks that only new Pods of tenants get the defaults. Templates, updates,
+// mirror Pods and Pods of the system tenant do not.
 func TestWhoGetsDefaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		write
@@ -448,8 +446,9 @@ func TestWhoGetsDefaults(t *testing.T) {
 	}
 }
 
-// TestSelectedNodes: an annotation names a node by every spelling that a provisioner may read, in a
-// claim and in each template of claims. All are refused, in order.
+// TestSelectedNodes checks that annotations that name a node are denied, in every form that a
+// provisioner may read. It checks claims and templates of claims. The error names all annotations
+// in order.
 func TestSelectedNodes(t *testing.T) {
 	spelled := map[string]bool{
 		"volume.kubernetes.io/selected-node":       true,

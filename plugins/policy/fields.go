@@ -22,66 +22,66 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// The fields that are governed, by the names of their lists.
+// The fields that the plugin checks, by the names of their lists.
 const (
-	// ImageRegistries are of the images of containers and volumes: registries, or
-	// repositories with all beneath them.
+	// ImageRegistries applies to the images of containers and volumes. An entry is a registry, or a
+	// repository with everything below it.
 	ImageRegistries = "imageRegistries"
-	// ImagePullPolicies are of those images too. One that is not said yet
-	// passes: the server writes it.
+	// ImagePullPolicies applies to the same images. A missing policy is allowed, because the server
+	// sets it.
 	ImagePullPolicies = "imagePullPolicies"
-	// IngressClasses are demanded of every Ingress, by spec.ingressClassName or the older annotation.
+	// IngressClasses applies to Ingresses. Each must have a class in spec.ingressClassName or in
+	// the older annotation.
 	IngressClasses = "ingressClasses"
-	// GatewayClasses are demanded of every Gateway.
+	// GatewayClasses applies to Gateways. Each must have a class.
 	GatewayClasses = "gatewayClasses"
-	// Hosts are of ingresses, gateways and their routes. What names none
-	// serves all, and is on no list.
+	// Hosts applies to ingresses, gateways and their routes. An object without hosts serves all
+	// hosts, and no list allows that.
 	Hosts = "hosts"
-	// StorageClasses are demanded of every PersistentVolumeClaim; the templates
-	// of claims may name none.
+	// StorageClasses applies to PersistentVolumeClaims. Each must have a class. A template of
+	// claims may omit it.
 	StorageClasses = "storageClasses"
-	// ServiceTypes are those of Services but ClusterIP, which every tenant may have.
+	// ServiceTypes applies to the types of Services. ClusterIP is always allowed.
 	ServiceTypes = "serviceTypes"
 )
 
-// item is one thing that an object asks for.
+// item is a value of an object that the plugin checks.
 type item struct {
 	field, path string
-	value       string // empty where the object leaves it to the cluster
+	value       string // empty if the object leaves the value to the cluster
 }
 
-// reader returns what an object asks for. An error means that it MUST be refused.
+// reader returns the items of an object. If it returns an error, the object MUST be denied.
 type reader func(runtime.Object, admission.ObjectInterfaces) ([]item, error)
 
-// serverAlias names hosts beside those of the spec, for ingress-nginx (v1.15).
+// serverAlias is an annotation with additional hosts, for ingress-nginx (v1.15).
 const serverAlias = "nginx.ingress.kubernetes.io/server-alias"
 
-// isExternalDNS reports whether external-dns (v0.23) reads hosts from an annotation, whatever
-// prefix it is configured with: external-dns.kubernetes.io by default,
-// external-dns.alpha.kubernetes.io before v0.22.
+// isExternalDNS reports whether external-dns (v0.23) reads hosts from an annotation, with any
+// configured prefix. The default is external-dns.kubernetes.io. Before v0.22, it was
+// external-dns.alpha.kubernetes.io.
 func isExternalDNS(key string) bool {
 	domain, name, _ := strings.Cut(key, "/")
 	return strings.HasPrefix(domain, "external-dns.") && (name == "hostname" || name == "internal-hostname")
 }
 
-// storageClassAnnotation is the older place of a claim's class, which takes precedence
+// storageClassAnnotation is the older form of the class of a claim. It takes precedence
 // (k8s.io/component-helpers storage/volume, v0.37.1).
 const storageClassAnnotation = corev1.BetaStorageClassAnnotation
 
-// ingressClassAnnotation is the older place of an Ingress's class (k8s.io/api
-// networking/v1, v0.37.1).
+// ingressClassAnnotation is the older form of the class of an Ingress (k8s.io/api networking/v1,
+// v0.37.1).
 const ingressClassAnnotation = "kubernetes.io/ingress.class"
 
-// gatewayAPI are the groups of the Gateway API, whose kinds are custom resources.
+// gatewayAPI are the groups of the Gateway API. Its kinds are custom resources.
 var gatewayAPI = map[string]bool{"gateway.networking.k8s.io": true, "gateway.networking.x-k8s.io": true}
 
-// Reads reports whether the plugin looks into the objects of a custom kind, whatever the
-// configuration says of workloads.
+// Reads reports whether the plugin reads the objects of a custom kind in every configuration.
 func Reads(kind schema.GroupKind) bool { return gatewayAPI[kind.Group] && gateway(kind.Kind) != nil }
 
-// reader returns what reads the object of a write, nil where nothing of it is governed. A
-// status is among what is read, since annotations may be changed with it; but nothing else of
-// pods and their templates is.
+// reader returns the reader for the object of a write, or nil if nothing is checked. A status
+// update can change annotations. For the status of a Pod, only the annotations are read. For the
+// status of other workloads, nothing is read.
 func (p *plugin) reader(a admission.Attributes) reader {
 	kind := a.GetKind()
 	switch kind.GroupKind() {
@@ -97,7 +97,7 @@ func (p *plugin) reader(a admission.Attributes) reader {
 	}
 	isPod := workload.IsPod(kind.GroupKind())
 	if kind.GroupKind() == (schema.GroupKind{Kind: "Binding"}) || isPod && a.GetSubresource() == "status" {
-		return annotated // which a pod takes over
+		return annotated // the Pod gets these annotations
 	}
 	if _, describes := p.Kinds[kind.GroupKind()]; describes && a.GetSubresource() != "status" {
 		return func(obj runtime.Object, o admission.ObjectInterfaces) ([]item, error) { return p.pods(obj, kind, o) }
@@ -115,8 +115,8 @@ func versioned[T any](kind schema.GroupVersionKind, read func(*T) []item) reader
 	}
 }
 
-// pods are the images in a Pod or the templates of pods in an object, and the classes of the
-// claims that are made of it.
+// pods returns the images in a Pod or in the Pod templates of an object, and the classes of the
+// claims that are created from it.
 func (p *plugin) pods(obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) ([]item, error) {
 	is, err := p.Kinds.Read(obj, kind, o)
 	if err != nil {
@@ -150,7 +150,7 @@ func (p *plugin) pods(obj runtime.Object, kind schema.GroupVersionKind, o admiss
 func images(s *corev1.PodSpec) []item {
 	var items []item
 	add := func(path, name, image string, policy corev1.PullPolicy) {
-		if image != "" { // what comes here with none gets it by an update
+		if image != "" { // an update sets a missing image later
 			items = append(items, item{ImageRegistries, path + "." + name, image})
 		}
 		if policy != "" {
@@ -175,7 +175,7 @@ func images(s *corev1.PodSpec) []item {
 	return items
 }
 
-// pullPolicy is the name of the policy beside an image's.
+// pullPolicy maps the name of an image field to the name of its policy field.
 var pullPolicy = map[string]string{"image": "imagePullPolicy", "reference": "pullPolicy"}
 
 func claim(c *corev1.PersistentVolumeClaim) []item {
@@ -201,7 +201,7 @@ func service(s *corev1.Service) []item {
 	return items
 }
 
-// annotated are the hosts in the annotations of any object.
+// annotated returns the hosts in the annotations of any object.
 func annotated(obj runtime.Object, _ admission.ObjectInterfaces) ([]item, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -214,7 +214,7 @@ func annotatedHosts(m metav1.Object) []item {
 	return hostsOf("metadata.annotations", m.GetAnnotations())
 }
 
-// hostsOf are the hosts in annotations, as each controller separates them.
+// hostsOf returns the hosts in annotations. Each controller has its own separators.
 func hostsOf(path string, annotations map[string]string) []item {
 	var items []item
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -257,7 +257,7 @@ func ingress(g *networkingv1.Ingress) []item {
 	return items
 }
 
-// hosts are those of a list; an empty one is all hosts.
+// hosts returns the hosts in a list. An empty list means all hosts.
 func hosts(path string, list []string) []item {
 	if len(list) == 0 {
 		return []item{{Hosts, path, ""}}
@@ -269,8 +269,7 @@ func hosts(path string, list []string) []item {
 	return items
 }
 
-// gateway returns what reads objects of a kind of the Gateway API (v1.4), nil where
-// nothing of it is governed.
+// gateway returns the reader for a kind of the Gateway API (v1.4), or nil if nothing is checked.
 func gateway(kind string) reader {
 	var read func(map[string]any) ([]item, error)
 	switch kind {
@@ -284,7 +283,7 @@ func gateway(kind string) reader {
 			if err != nil {
 				return nil, err
 			}
-			// of what the controller makes
+			// The controller sets these annotations on the objects that it creates.
 			made, _, err := unstructured.NestedStringMap(object, "spec", "infrastructure", "annotations")
 			if err != nil {
 				return nil, plugins.ErrObject
@@ -308,7 +307,7 @@ func gateway(kind string) reader {
 			}
 			return hosts("spec.hostnames", list), nil
 		}
-	case "TCPRoute", "UDPRoute": // which have annotations
+	case "TCPRoute", "UDPRoute": // only their annotations are checked
 		read = func(map[string]any) ([]item, error) { return nil, nil }
 	default:
 		return nil
@@ -327,8 +326,8 @@ func gateway(kind string) reader {
 	}
 }
 
-// isMesh reports whether a route is attached to Services alone, not to a Gateway: it serves requests
-// within the cluster (GEP-1294).
+// isMesh reports whether a route is attached only to Services and to no Gateway. Such a route
+// serves requests within the cluster (GEP-1294).
 func isMesh(object map[string]any) bool {
 	if usesDefault(object, "useDefaultGateways") {
 		return false
@@ -336,23 +335,23 @@ func isMesh(object map[string]any) bool {
 	parents, _, err := unstructured.NestedSlice(object, "spec", "parentRefs")
 	return err == nil && len(parents) > 0 && !slices.ContainsFunc(parents, func(p any) bool {
 		parent, _ := p.(map[string]any)
-		return parent["group"] != "" || parent["kind"] != "Service" // a group that is left out is the Gateway API's
+		return parent["group"] != "" || parent["kind"] != "Service" // a missing group is the group of the Gateway API
 	})
 }
 
-// usesDefault reports whether a field of the spec has another value than None. The fields are
-// useDefaultGateways of a route, which attaches it to every default Gateway, and defaultScope of a
-// Gateway, which makes it a default one (GEP-3793).
+// usesDefault reports whether a field of the spec has a value other than None. The field
+// useDefaultGateways attaches a route to every default Gateway. The field defaultScope makes a
+// Gateway a default Gateway (GEP-3793).
 func usesDefault(object map[string]any, field string) bool {
 	value, has, err := unstructured.NestedFieldNoCopy(object, "spec", field)
 	return err != nil || has && value != nil && value != "" && value != "None"
 }
 
-// allHosts is the value of an item that takes the hosts of every route. It is on no list.
+// allHosts is the value of an item that applies to the hosts of every route. No list allows it.
 const allHosts = "*"
 
-// listeners are the hosts of a gateway's listeners; those of protocols that
-// know no hosts have none.
+// listeners returns the hosts of a gateway's listeners. It ignores listeners with a protocol that
+// has no hosts.
 func listeners(object map[string]any) ([]item, error) {
 	list, _, err := unstructured.NestedSlice(object, "spec", "listeners")
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// read returns an object of a text without its kind.
+// read parses an object from a text without its kind.
 func read(t *testing.T, apiVersion, kind, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -37,7 +37,8 @@ func read(t *testing.T, apiVersion, kind, text string) *unstructured.Unstructure
 	return u
 }
 
-// says fails the test where an error does not refuse just these, each "field path=value".
+// says fails the test unless an error denies exactly the fields in want, each as "field
+// path=value".
 func says(t *testing.T, name string, err error, want ...string) {
 	t.Helper()
 	got := fmt.Sprint(err)
@@ -57,7 +58,7 @@ func says(t *testing.T, name string, err error, want ...string) {
 	}
 }
 
-// TestFields: what of each kind is held, where nothing is allowed.
+// TestFields checks the fields of each kind if nothing is allowed.
 func TestFields(t *testing.T) {
 	const gateways, experimental = "gateway.networking.k8s.io/v1", "gateway.networking.x-k8s.io/v1alpha1"
 	p := plugin(acme(t), nil, plugins.Rules{})
@@ -221,7 +222,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeRead is refused, whatever it would say.
+// TestWhatCannotBeRead checks that an object that cannot be read is denied.
 func TestWhatCannotBeRead(t *testing.T) {
 	const gateways = "gateway.networking.k8s.io/v1"
 	open := plugins.Rules{}
@@ -258,8 +259,8 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestUpdates: what an object asked for before it may ask for again, wherever it stands; and
-// nothing of the other fields.
+// TestUpdates checks that an update may have a value that the same field of the old object had, in
+// any element of a list.
 func TestUpdates(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	service := func(kind corev1.ServiceType) *corev1.Service {
@@ -281,8 +282,8 @@ func TestUpdates(t *testing.T) {
 		"imageRegistries spec.containers[0].image=Always")
 }
 
-// TestSubresources: of a pod's status only what its annotations say is held, and of
-// other workloads' nothing.
+// TestSubresources checks that only the annotations are checked in the status of a Pod, and nothing
+// in the status of other workloads.
 func TestSubresources(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	annotated := pod("x")
@@ -328,7 +329,7 @@ func TestSubresources(t *testing.T) {
 	}
 }
 
-// TestReads: the kinds of the Gateway API that are looked into.
+// TestReads checks which kinds of the Gateway API are read.
 func TestReads(t *testing.T) {
 	for kind, want := range map[schema.GroupKind]bool{
 		{Group: "gateway.networking.k8s.io", Kind: "Gateway"}:        true,
@@ -344,8 +345,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestEntries: what an entry of each list is about, for tenant a and for one whose
-// name is no label of DNS.
+// TestEntries checks which values an entry of each list allows. It checks tenant a and a tenant
+// with a name that is not a DNS label.
 func TestEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, value, entry string
@@ -395,7 +396,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// listing holds a tenant of any name to its rules.
+// listing returns the plugin for a tenant with any name.
 func listing(name string, rules plugins.Rules) admission.ValidationInterface {
 	return policy.New(policy.Options{
 		Kinds:   workload.New(nil),
@@ -405,8 +406,8 @@ func listing(name string, rules plugins.Rules) admission.ValidationInterface {
 	})
 }
 
-// TestDefaultGateways: a route is of a mesh only if it uses no default Gateway, and no tenant with a
-// list of hosts has a default Gateway. A value that cannot be read is not None.
+// TestDefaultGateways checks that a route with a default Gateway is not a mesh route, and that a
+// tenant with a list of hosts has no default Gateway. A value that cannot be read is not None.
 func TestDefaultGateways(t *testing.T) {
 	services := []any{map[string]any{"group": "", "kind": "Service", "name": "web"}}
 	for _, c := range []struct {

@@ -12,12 +12,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Placeholder stands in an entry of a list for the name of the tenant. Only a name that is a DNS
-// label takes its place: another may have dots, by which one tenant's hosts and paths would lie
-// under another's, or differ by case alone.
+// Placeholder in an entry of a list is replaced with the name of the tenant. The entry applies only
+// if the name is a DNS label. Other names may contain dots, so that hosts and paths of one tenant
+// would be below those of another. Other names may also differ only in case.
 const Placeholder = "{tenant}"
 
-// expand returns an entry as it is for a tenant, false where it is none for it.
+// expand returns an entry for a tenant, or false if the entry does not apply to the tenant.
 func expand(entry string, owner tenant.ID) (string, bool) {
 	if !strings.Contains(entry, Placeholder) {
 		return entry, true
@@ -28,8 +28,8 @@ func expand(entry string, owner tenant.ID) (string, bool) {
 	return strings.ReplaceAll(entry, Placeholder, owner.String()), true
 }
 
-// matches reports whether an entry of the list of its field is about an item. What
-// says nothing is on no list.
+// matches reports whether an entry in the list of its field allows an item. No list allows an empty
+// value.
 func (i item) matches(entry string, owner tenant.ID) bool {
 	entry, is := expand(entry, owner)
 	if !is || i.value == "" {
@@ -44,8 +44,8 @@ func (i item) matches(entry string, owner tenant.ID) bool {
 	return i.value == entry
 }
 
-// isUnder reports whether an image is of a registry, or of a repository there or beneath it. A
-// name without a registry is Docker Hub's, as kubelets read it (k8s.io/kubernetes
+// isUnder reports whether an image belongs to a registry, to a repository or to a repository below
+// it. An image without a registry belongs to Docker Hub, as in kubelets (k8s.io/kubernetes
 // pkg/util/parsers, v1.37.1).
 func isUnder(image, entry string) bool {
 	named, err := reference.ParseNormalizedNamed(image)
@@ -56,8 +56,8 @@ func isUnder(image, entry string) bool {
 	return repository == entry || strings.HasPrefix(repository, entry+"/")
 }
 
-// isID reports whether what looks like a repository of Docker Hub's is the ID of an image that a
-// node has, of whatever registry: runtimes try that first.
+// isID reports whether a name that looks like a repository of Docker Hub is the ID of an image on
+// the node. Runtimes look for an ID first, and the image may come from any registry.
 func isID(named reference.Named) bool {
 	switch reference.Path(named) {
 	case "library/sha256", "library/sha384", "library/sha512":
@@ -66,8 +66,8 @@ func isID(named reference.Named) bool {
 	return false
 }
 
-// isHost reports whether a host, maybe a wildcard, is what an entry says, or beneath it
-// where that is a wildcard.
+// isHost reports whether a host or a wildcard equals an entry. If the entry is a wildcard, the host
+// may also be below it.
 func isHost(host, entry string) bool {
 	host = strings.ToLower(host)
 	if len(validation.IsDNS1123Subdomain(strings.TrimPrefix(host, "*."))) > 0 {

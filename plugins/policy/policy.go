@@ -1,12 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy holds what a tenant's objects may ask of the cluster to what the operator offers
-// that tenant: the registries of images and how they are pulled, the classes of ingresses, gateways
-// and storage, the hosts that are served, and the types of Services.
+// Package policy limits the values that a tenant's objects may have to those that the operator
+// configures for the tenant. It checks image registries and pull policies, the classes of
+// ingresses, gateways and storage, hosts, and the types of Services.
 //
-// Priority and runtime classes are among what says where pods run, which is
-// the placement package's.
+// Priority classes and runtime classes affect where Pods run, so package placement checks them.
 package policy
 
 import (
@@ -22,22 +21,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantPolicy"
 
-// Options configure the plugin. All are required.
+// Options configure the plugin. All fields are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
-	// Rules returns what holds for a tenant, by the names of [Fields], nil where nothing does. The
-	// result MUST NOT be changed afterwards.
+	// Rules returns the rules for a tenant, by the names of the fields, such as [Hosts]. If the
+	// result is nil, nothing is checked. The result MUST NOT be changed afterwards.
 	Rules func(tenant.ID) plugins.Rules
 }
 
-// New returns the plugin. It governs what is created and updated in tenant space, whoever
-// writes; but kubelets' mirror pods pass. An update that asks for nothing else than the
-// object did before passes.
+// New returns the plugin. It checks all objects that are created or updated in a tenant's
+// namespace, for every caller, except the mirror Pods of kubelets. An update is allowed if it only
+// has values that the object had before.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -47,7 +46,7 @@ type plugin struct {
 	Options
 }
 
-// Validate implements [admission.ValidationInterface]. The error names all fields that are refused.
+// Validate implements [admission.ValidationInterface]. The error names all denied fields.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	read := p.reader(a)
 	if read == nil || a.GetNamespace() == "" {
@@ -102,7 +101,8 @@ func check(
 	return refused.Err()
 }
 
-// refusal says what of an item is not allowed, and what is. The list is the tenant's own.
+// refusal returns an error with the denied value and the allowed values. The list belongs to the
+// tenant.
 func refusal(i item, rule plugins.Rule, owner tenant.ID) *field.Error {
 	var offered []string
 	for _, entry := range rule.Allowed {

@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// acme returns a tenant.
+// acme returns the tenant a.
 func acme(t testing.TB) tenant.ID {
 	t.Helper()
 	id, err := tenant.Parse("a")
@@ -68,8 +68,8 @@ func pod(image string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
 }
 
-// TestWhoIsHeld: everybody is in a tenant's namespace but kubelets, and
-// where the owner is not known.
+// TestWhoIsHeld checks that every caller except a kubelet is checked in a tenant's namespace. If
+// the owner is not known, the write is denied.
 func TestWhoIsHeld(t *testing.T) {
 	a := acme(t)
 	zero := plugins.Rules{}
@@ -97,7 +97,7 @@ func TestWhoIsHeld(t *testing.T) {
 	}
 }
 
-// TestZeroRules: nothing is allowed where nothing is said.
+// TestZeroRules checks that nothing is allowed without rules.
 func TestZeroRules(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	object := func(apiVersion, kind string, spec map[string]any) runtime.Object {
@@ -127,7 +127,7 @@ func TestZeroRules(t *testing.T) {
 	}
 }
 
-// TestAllIsToldAtOnce: an error names all that is refused.
+// TestAllIsToldAtOnce checks that an error names all denied fields.
 func TestAllIsToldAtOnce(t *testing.T) {
 	p := plugin(acme(t), nil,
 		plugins.Rules{policy.ImageRegistries: {Policy: plugins.AllowListed, Allowed: []string{"docker.io/{tenant}"}}})
@@ -144,8 +144,8 @@ func TestAllIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeaving: the finalizers of an object that cannot be read may be removed while the object is
-// being deleted. Any other update of the object is rejected.
+// TestLeaving checks that the finalizers of an object that cannot be read may be removed during its
+// deletion. Any other update of the object is denied.
 func TestLeaving(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	now := metav1.Now()
@@ -188,7 +188,8 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// FuzzImages: an image that is admitted by a repository's entry is pulled from there.
+// FuzzImages checks that an image that the entry of a repository allows is pulled from that
+// repository.
 func FuzzImages(f *testing.F) {
 	for _, image := range []string{
 		"nginx", "r.example.com/a/x:1", "r.example.com/a", "R.example.com/a/x", "r.example.com/ab", "r.example.com:5000/a",
@@ -210,8 +211,8 @@ func FuzzImages(f *testing.F) {
 	})
 }
 
-// FuzzHosts: a host that is admitted by an entry is the entry's own or beneath it,
-// and nothing but one host.
+// FuzzHosts checks that a host that an entry allows equals the entry or is below it, and is exactly
+// one host.
 func FuzzHosts(f *testing.F) {
 	for _, host := range []string{
 		"a.example.com", "x.a.example.com", "*.a.example.com", "x.A.example.com", "xa.example.com", "x.a.example.com.",

@@ -29,9 +29,9 @@ var (
 )
 
 const (
-	// classSuffix ends the name of the devices of a class.
+	// classSuffix is the suffix of the name for the devices of a class.
 	classSuffix = corev1.ResourceClaimsPerClass
-	// implicitPrefix begins the name by which a Pod requests devices of a class.
+	// implicitPrefix is the prefix of the name with which a Pod requests devices of a class.
 	implicitPrefix = corev1.ResourceImplicitExtendedClaimsPerClass
 )
 
@@ -43,11 +43,11 @@ type Class struct {
 }
 
 // Classes are the DeviceClasses of a cluster. If several have the same extended resource, Pods get
-// devices of the first.
+// devices of the first class.
 type Classes []Class
 
-// IsDevice reports whether a name of a quota limits devices. The names that devices have depend on
-// the DeviceClasses, see [Classes.Extend].
+// IsDevice reports whether a limit with this name applies to devices. The DeviceClasses determine
+// the names of devices, see [Classes.Extend].
 func IsDevice(name corev1.ResourceName) bool {
 	if class, is := strings.CutSuffix(string(name), classSuffix); is {
 		return class != ""
@@ -56,8 +56,9 @@ func IsDevice(name corev1.ResourceName) bool {
 	return is && isExtended(corev1.ResourceName(requested))
 }
 
-// Extend returns a usage of [Usage] with all names of its devices. A quota of each name then limits
-// the devices, whether a Pod or a ResourceClaim requests them. It does not change its argument.
+// Extend returns a usage from [Usage] with all names of its devices. A limit with any of these
+// names then applies to the devices, whether a Pod or a ResourceClaim requests them. It does not
+// change its argument.
 func (c Classes) Extend(usage corev1.ResourceList) corev1.ResourceList {
 	if !slices.ContainsFunc(resourceNames(usage), IsDevice) {
 		return usage
@@ -114,9 +115,9 @@ func resourceNames(l corev1.ResourceList) []corev1.ResourceName {
 	return names
 }
 
-// deviceRequest is a request of a ResourceClaim, in every version of the kind.
+// deviceRequest is a request of a ResourceClaim in any version of the kind.
 type deviceRequest struct {
-	exactRequest   `json:",inline"` // until v1beta1
+	exactRequest   `json:",inline"` // versions before v1beta2
 	Exactly        *exactRequest    `json:"exactly,omitempty"`
 	FirstAvailable []exactRequest   `json:"firstAvailable,omitempty"`
 }
@@ -127,7 +128,8 @@ type exactRequest struct {
 	Count           int64  `json:"count,omitempty"`
 }
 
-// devices returns how many devices a request may get. Upstream returns 0 for an unknown mode.
+// devices returns the maximum number of devices for a request. For an unknown mode, upstream
+// returns 0.
 func (r *exactRequest) devices() int64 {
 	switch resourcev1.DeviceAllocationMode(r.AllocationMode) {
 	case resourcev1.DeviceAllocationModeExactCount, "":
@@ -136,7 +138,7 @@ func (r *exactRequest) devices() int64 {
 	return resourcev1.AllocationResultsMaxSize
 }
 
-// claimDevices is what the quota reads of a ResourceClaim.
+// claimDevices contains the fields of a ResourceClaim that the quota uses.
 type claimDevices struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -155,7 +157,7 @@ func readDevices(obj runtime.Object, o admission.ObjectInterfaces) (*claimDevice
 	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(content, out)
 }
 
-// contentOf returns the unstructured content of an object. T is the type of kind.
+// contentOf returns the unstructured content of an object. T is the Go type of kind.
 func contentOf[T any](
 	obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces,
 ) (map[string]any, error) {
@@ -169,9 +171,9 @@ func contentOf[T any](
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(versioned)
 }
 
-// addDevices adds the devices of a claim by their classes: of alternatives, the highest number of
-// each class. The claim that the scheduler creates for the extended resources of a Pod adds none,
-// because the Pod uses them.
+// addDevices adds the devices of a claim by class. For alternatives, it adds the highest number of
+// each class. It ignores a claim that the scheduler creates for the extended resources of a Pod,
+// because the Pod already uses these devices.
 func addDevices(out corev1.ResourceList, claim *claimDevices) {
 	if isOfPod(&claim.Metadata) {
 		return
@@ -211,8 +213,8 @@ var claimControllers = []string{
 	"system:serviceaccount:kube-system:resource-claim-controller", user.KubeControllerManager,
 }
 
-// checkClaim refuses a claim, or a template of claims, that pretends to be the one of a Pod: its
-// devices would not be counted.
+// checkClaim denies a claim, or a template of claims, that a caller falsely marks as the claim of a
+// Pod. Its devices would not be counted.
 func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := pretends(a.GetObject(), a, o)
 	if err != nil || !is {

@@ -44,7 +44,7 @@ func claimOf(requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
 	}
 }
 
-// ofPod is the claim that the scheduler creates for the extended resources of a Pod.
+// ofPod returns the claim that the scheduler creates for the extended resources of a Pod.
 func ofPod(
 	claim *resourcev1.ResourceClaim, annotation string, owners ...metav1.OwnerReference,
 ) *resourcev1.ResourceClaim {
@@ -71,8 +71,8 @@ func said(usage corev1.ResourceList) string {
 	return strings.Join(out, " ")
 }
 
-// TestDevices: the devices that a ResourceClaim may get, by their classes, in each version of the
-// kind.
+// TestDevices checks the number of devices that a ResourceClaim may get by class, in each version
+// of the kind.
 func TestDevices(t *testing.T) {
 	const exact, all = resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll
 	controller := func(version, kind string) metav1.OwnerReference {
@@ -143,7 +143,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestExtend: devices have the same names whether a Pod or a claim requests them.
+// TestExtend checks that devices have the same names whether a Pod or a claim requests them.
 func TestExtend(t *testing.T) {
 	classes := quota.Classes{
 		{Name: "gpu", Extended: "example.com/gpu"}, {Name: "other", Extended: "example.com/gpu"}, {Name: "nic"},
@@ -189,8 +189,8 @@ func TestExtend(t *testing.T) {
 	}
 }
 
-// TestDevicesAreLimited: whichever name a quota has, it limits the devices that a Pod and a claim
-// request, by whichever name. If the classes are not known, nothing is allowed.
+// TestDevicesAreLimited checks that a limit with any name of a device applies to Pods and claims,
+// whichever name they request. If the classes are not known, every request for devices is denied.
 func TestDevicesAreLimited(t *testing.T) {
 	claiming := func(class string, mode resourcev1.DeviceAllocationMode, count int64) asks {
 		kind := resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
@@ -237,8 +237,8 @@ func TestDevicesAreLimited(t *testing.T) {
 	}
 }
 
-// TestClaimsOfPods: only the scheduler marks a claim as one of a Pod. A tenant cannot do so in a
-// claim, or in a template from which a controller creates claims.
+// TestClaimsOfPods checks that only the scheduler marks a claim as the claim of a Pod. A tenant
+// cannot do so in a claim, or in a template from which a controller creates claims.
 func TestClaimsOfPods(t *testing.T) {
 	by := func(name, id string) user.Info {
 		return &user.DefaultInfo{Name: name, Extra: map[string][]string{tenant.ExtraKey: {id}}}

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWhatAGuestLearns: a caller of another tenant learns that a quota does not allow the write, and
-// nothing else about the quota. Callers of the owner and of the system tenant get the details.
+// TestWhatAGuestLearns checks that a caller of another tenant learns only that a quota does not
+// allow the write. Callers of the owner and of the system tenant get the details.
 func TestWhatAGuestLearns(t *testing.T) {
 	subject := func(_ context.Context, u user.Info) (tenant.ID, error) {
 		if u.GetName() == "away" {
@@ -36,7 +36,7 @@ func TestWhatAGuestLearns(t *testing.T) {
 	for name, c := range map[string]struct {
 		ledger *ledger
 		is     asks
-		detail string // which the owner's callers get
+		detail string // part of the error for callers of the owner
 		later  bool
 	}{
 		"exceeded": {&ledger{states: []*quota.State{limited("secret", one, full)}}, asks{}, "exceeded quota: secret", false},

@@ -18,15 +18,17 @@ import (
 )
 
 const (
-	// attempts bounds how often a batch is tried against other servers' charges.
+	// attempts is the maximum number of attempts to charge a batch. Charges by other servers
+	// conflict.
 	attempts = 20
-	// chargeWithin bounds a batch: with the patience for a new quota less than a webhook's time.
+	// chargeWithin is the timeout for a batch. The sum with patience is less than the timeout of a
+	// webhook.
 	chargeWithin = 2500 * time.Millisecond
-	// chargePause bounds the pause after the first attempt; it doubles.
+	// chargePause is the maximum pause after the first attempt. It doubles with the next attempts.
 	chargePause = 5 * time.Millisecond
 )
 
-// ledger charges the writes of a tenant in batches: whoever comes first writes for all who wait.
+// ledger charges the writes of a tenant in batches. One goroutine charges all writes that wait.
 type ledger struct {
 	store Store
 
@@ -41,14 +43,14 @@ type batch struct {
 // entry is one write of a batch.
 type entry struct {
 	*request
-	ctx  context.Context // of the request
+	ctx  context.Context // the context of the request
 	done chan struct{}
 	err  error
 }
 
 func newLedger(store Store) *ledger { return &ledger{store: store, batches: map[tenant.ID]*batch{}} }
 
-// charge returns when the write is paid for, or why it is not.
+// charge returns when the write is charged. It returns an error if the write cannot be charged.
 func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
 	e := &entry{request: r, ctx: ctx, done: make(chan struct{})}
 	l.mu.Lock()
@@ -60,7 +62,7 @@ func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
 	b.waiting = append(b.waiting, e)
 	l.mu.Unlock()
 	if !running {
-		go l.run(context.WithoutCancel(ctx), id, b) // for others too, whose requests go on
+		go l.run(context.WithoutCancel(ctx), id, b) // the batch includes other requests, which have not ended
 	}
 	select {
 	case <-e.done:
@@ -70,10 +72,10 @@ func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
 	}
 }
 
-// abandoned is the answer to a request that ended before it was charged.
+// abandoned returns the error for a request that ended before it was charged.
 func abandoned(ctx context.Context) error { return fmt.Errorf("%w: %w", errStore, context.Cause(ctx)) }
 
-// run charges until nobody waits any more.
+// run charges batches until no write waits.
 func (l *ledger) run(ctx context.Context, id tenant.ID, b *batch) {
 	for {
 		l.mu.Lock()
@@ -92,11 +94,11 @@ func (l *ledger) run(ctx context.Context, id tenant.ID, b *batch) {
 	}
 }
 
-// pay gives each entry its answer.
+// pay sets the result of each entry.
 func (l *ledger) pay(ctx context.Context, id tenant.ID, entries []*entry) {
 	ctx, cancel := context.WithTimeout(ctx, chargeWithin)
 	defer cancel()
-	defer func() { // in a goroutine of its own, where no filter of the server recovers
+	defer func() { // no filter of the server recovers a panic in this goroutine
 		if panicked := recover(); panicked != nil {
 			klog.FromContext(ctx).Error(errStore,
 				"Recovered from a panic while charging a quota", "tenant", id, "panic", panicked,
@@ -131,9 +133,9 @@ func fail(entries []*entry, err error) {
 	}
 }
 
-// try charges all entries that fit, in their order, with one write for each quota. Several quotas
-// of one tenant are a mistake: each is held, and one that was charged when another cannot be gets
-// it back with the next count after the reservation.
+// try charges all entries that fit, in order, with one write for each quota. If a tenant has
+// several quotas by mistake, all of them apply. If one quota is charged and the next cannot be, the
+// first charge is released by a count after its reservation expires.
 func (l *ledger) try(ctx context.Context, id tenant.ID, entries []*entry) error {
 	were, err := l.store.Of(ctx, id)
 	if err != nil {
@@ -143,7 +145,7 @@ func (l *ledger) try(ctx context.Context, id tenant.ID, entries []*entry) error 
 	for _, e := range entries {
 		if e.err = nil; e.ctx.Err() != nil {
 			e.err = abandoned(e.ctx)
-			continue // nobody waits for it any more
+			continue // the request has ended
 		}
 		next := make([]*State, len(are))
 		for i := range are {

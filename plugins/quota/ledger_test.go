@@ -16,8 +16,8 @@ type unlimited struct{ Store }
 
 func (unlimited) Of(context.Context, tenant.ID) ([]*State, error) { return nil, nil }
 
-// TestAbandonedRequests: a batch lets nobody through whose request ended before it was
-// charged, and everybody else.
+// TestAbandonedRequests checks that a batch does not charge a request that has ended, and charges
+// all others.
 func TestAbandonedRequests(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()

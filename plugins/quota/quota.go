@@ -1,14 +1,18 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota holds a tenant to its limits over all its namespaces: compute, counts of objects
-// and extended resources, first come, first served.
+// Package quota limits the resources of a tenant over all its namespaces. It limits compute
+// resources, numbers of objects and extended resources. Writes are admitted in the order in which
+// they arrive.
 //
-// What a write uses is added to the quota before it is stored, in one update that another one
-// cannot pass by; what is deleted is given back by whoever counts the objects, see [State.Recount].
-// What is charged therefore never passes the limits, whatever is interrupted, and what was reserved
-// by a write that was not stored is free again when the reservation expires. Writes that were under
-// way when a quota, or a name in it, was new are counted as soon as they are seen.
+// A write is charged to the quota before it is stored. The charge is one conditional update of the
+// quota, so concurrent charges cannot exceed the limits together. The quota controller releases the
+// usage of deleted objects, see [State.Recount]. The charged usage therefore never exceeds the
+// limits, even if a server stops at any point.
+//
+// If a charged write is not stored, its usage is released when its reservation expires. A write
+// that was in progress when a quota or a limit was created is counted as soon as the controller
+// sees its object.
 package quota
 
 import (
@@ -36,10 +40,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantQuota"
 
-// ErrUnknown says that a quota, or what is used of it, is not known yet.
+// ErrUnknown reports that a quota or its usage is not known yet.
 var ErrUnknown = errors.New("the usage of the quota is not known yet")
 
 var errTaken = errors.New("the tenant already has a quota")
@@ -49,57 +53,59 @@ var (
 	errStore = errors.New("the quota could not be charged")
 )
 
-// A quota that was just made is counted in a moment: a write waits for that.
+// A write waits for the first count of a new quota.
 const (
-	patience = 2 * time.Second // and less than a webhook's time
+	patience = 2 * time.Second // less than the timeout of a webhook
 	pause    = 100 * time.Millisecond
 )
 
-// Store holds the quotas. It MUST be safe for concurrent use.
+// Store reads and charges quotas. It MUST be safe for concurrent use.
 type Store interface {
-	// Of returns the quotas of a tenant, as far as they are known here: one, or none where the tenant
-	// is not limited. The result MUST NOT be changed.
+	// Of returns the known quotas of a tenant. A tenant has one, or none if it is not limited. The
+	// result MUST NOT be changed.
 	Of(ctx context.Context, id tenant.ID) ([]*State, error)
-	// Taken reports whether a tenant has a quota that is not just a default.
+	// Taken reports whether a tenant has a quota other than a default quota.
 	Taken(ctx context.Context, id tenant.ID) (bool, error)
-	// Charge writes a state in place of the one that Of returned, or returns [ErrConflict] where that
-	// is not the newest: the next Of then returns a newer one.
+	// Charge replaces was, a state that Of returned, with is. If was is not the newest state, it
+	// returns [ErrConflict]. The next Of then returns a newer state.
 	Charge(ctx context.Context, was, is *State) error
 }
 
-// ErrConflict says that a quota was changed by another.
+// ErrConflict reports that another request changed the quota.
 var ErrConflict = errors.New("the quota was changed by another request")
 
 // Options configure the plugin. Owner and Store are required.
 type Options struct {
-	// Managed reports whether of a resource [tenant.ManagedLabel] is kept from everybody but the
-	// server: what it gives itself is counted and never refused. Nil: of none.
+	// Managed reports whether only the server may set [tenant.ManagedLabel] on objects of a
+	// resource. The server's objects are counted but never denied. If nil, there are no such
+	// resources.
 	Managed func(schema.GroupResource) bool
 	Owner   plugins.OwnerFunc
 	Store   Store
-	// Reservation is how long a write that was let through may take to be stored and seen: more than a
-	// request may take and the counter's caches may be behind.
+	// Reservation is the time during which an admitted write stays reserved. It must be longer than
+	// the timeout of a request plus the delay of the controller's caches.
 	Reservation time.Duration
-	// ClusterScoped reports whether a resource is: its objects are nobody's in particular, so no quota
-	// limits them, but for Namespaces, which are their tenant's. Nil knows of none.
+	// ClusterScoped reports whether a resource is cluster-scoped. Cluster-scoped objects belong to
+	// no tenant, so no quota limits them. Namespaces are the exception. If nil, no resource is
+	// known to be cluster-scoped.
 	ClusterScoped func(schema.GroupResource) bool
-	// Subject returns the tenant of a caller. If nil, no caller is known, and none gets the details of
-	// a quota.
+	// Subject returns the tenant of a caller. If nil, no caller gets the details of a quota.
 	Subject plugins.SubjectFunc
-	// Classes returns the DeviceClasses of the cluster, as far as they are known here. If nil, there
-	// are none. An error means that they are not known: a write that may use devices is refused.
+	// Classes returns the known DeviceClasses of the cluster. If nil, there are none. If it returns
+	// an error, writes that may use devices are denied.
 	Classes func() (Classes, error)
-	// Now is the clock; nil means time.Now.
+	// Now returns the current time. Defaults to time.Now.
 	Now func() time.Time
 }
 
-// New returns the plugin. It governs what is created in tenant space, and the updates that can use
-// more. It MUST be the last to validate: what it lets through is charged. Behind a webhook, where
-// others may refuse what was charged, that is reserved until it expires.
+// New returns the plugin. It checks creations in tenants' namespaces, and updates that can increase
+// the usage. It MUST be the last validating plugin, because it charges the writes that it admits.
+// In the webhook service, another plugin may deny a charged write. Its usage then stays reserved
+// until the reservation expires.
 //
-// What exceeds a quota is a 403 (Forbidden); what cannot be charged, or of which the quota
-// cannot be read or is not known yet, a 429 (TooManyRequests) without Retry-After, which says
-// nothing of the store's errors.
+// If a write exceeds a quota, the response is 403 (Forbidden). If the quota cannot be charged or
+// read, or is not known yet, the response is 429 (TooManyRequests) without Retry-After. The
+// response does not contain the error of the store.
 func New(o Options) admission.ValidationInterface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -154,8 +160,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return p.refuse(ctx, owner, a, err)
 }
 
-// refuse returns the refusal of a write, see [refuse]. A caller of another tenant, which an
-// AccessGrant or a binding admits to the namespace, gets no limits, usage or names of the quota.
+// refuse returns the response to a write, see [refuse]. A caller of another tenant may have access
+// to the namespace through an AccessGrant or a binding. Its response does not contain the limits,
+// the usage or the name of the quota.
 func (p *plugin) refuse(ctx context.Context, owner tenant.ID, a admission.Attributes, err error) error {
 	if err == nil {
 		return nil
@@ -170,21 +177,21 @@ func (p *plugin) refuse(ctx context.Context, owner tenant.ID, a admission.Attrib
 	return admission.NewForbidden(a, errGuest)
 }
 
-// A caller of another tenant gets no other errors.
+// The only errors for callers of another tenant.
 var (
 	errGuest      = errors.New("the quota of the tenant that owns the namespace does not allow this request")
 	errGuestLater = errors.New("the quota of the tenant that owns the namespace cannot be charged: try again")
 )
 
-// isTemporary reports whether the same write may succeed in a moment.
+// isTemporary reports whether the same write may succeed soon.
 func isTemporary(err error) bool {
 	return errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown)
 }
 
-// refuse returns the refusal of a write for what is wrong, nil for nothing. What does not hang on
-// the write may be mended in a moment: that is a 429. It does not say when, or clients would send
-// the write again by themselves: a ResourceQuota of the server was charged for it before, and each
-// time anew until that is counted.
+// refuse returns the response to a write, or nil if err is nil. If the write may succeed soon, the
+// response is a 429. It has no Retry-After, because clients would then retry by themselves. The
+// ResourceQuotas of kube-apiserver were charged before this plugin ran, and each retry would charge
+// them again until they are counted.
 func refuse(a admission.Attributes, err error) error {
 	switch {
 	case err == nil:
@@ -196,7 +203,7 @@ func refuse(a admission.Attributes, err error) error {
 	return admission.NewForbidden(a, err)
 }
 
-// isManaged reports whether the server makes what it gives.
+// isManaged reports whether a write creates an object that the server manages.
 func (p *plugin) isManaged(a admission.Attributes) bool {
 	if p.Managed == nil || a.GetOperation() != admission.Create || a.GetNamespace() == "" ||
 		!p.Managed(a.GetResource().GroupResource()) {
@@ -210,7 +217,7 @@ func (p *plugin) isManaged(a admission.Attributes) bool {
 	return managed
 }
 
-// owner returns whose quota a write can use more of; the zero ID for nobody's.
+// owner returns the tenant that a write is charged to, or the zero ID if there is none.
 func (p *plugin) owner(ctx context.Context, a admission.Attributes) (tenant.ID, error) {
 	switch {
 	case a.GetResource().GroupResource() == namespaces:
@@ -221,7 +228,8 @@ func (p *plugin) owner(ctx context.Context, a admission.Attributes) (tenant.ID, 
 	return p.Owner(ctx, a.GetNamespace())
 }
 
-// newOwner returns to whom a write of a Namespace gives one that he has not had.
+// newOwner returns the tenant to which a write assigns a Namespace, or the zero ID if the owner
+// does not change.
 func newOwner(a admission.Attributes) (tenant.ID, error) {
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil {
@@ -260,7 +268,7 @@ func (p *plugin) charge(
 	return p.ledger.charge(ctx, owner, r)
 }
 
-// unread logs why a quota could not be read, and returns what is told of it.
+// unread logs why a quota could not be read, and returns the error for the response.
 func unread(ctx context.Context, id tenant.ID, err error) error {
 	if errors.Is(err, ErrUnknown) {
 		return ErrUnknown
@@ -269,21 +277,21 @@ func unread(ctx context.Context, id tenant.ID, err error) error {
 	return errRead
 }
 
-// own is the resource of the quotas themselves.
+// own is the resource of quotas.
 var own = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
 
-// tenants become quotas by a field of theirs.
+// tenants is the resource of Tenants. The field spec.quota of a Tenant becomes a quota.
 var tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
 
-// ParseLimit returns an error if a limit of a quota, as JSON decodes it, is not a quantity. The
-// pattern of the schema allows more.
+// ParseLimit returns an error if a limit, as decoded from JSON, is not a quantity. The pattern in
+// the schema allows more values.
 func ParseLimit(value any) error {
 	_, err := resource.ParseQuantity(fmt.Sprint(value))
 	return err
 }
 
-// checkLimits refuses limits that no object uses and limits that are not quantities, in a field of
-// an object.
+// checkLimits denies limits that are not quantities and limits that apply to no objects. field is
+// the path of the limits in the object.
 func (p *plugin) checkLimits(a admission.Attributes, field ...string) error {
 	if a.GetSubresource() != "" {
 		return nil
@@ -309,7 +317,8 @@ func (p *plugin) checkLimits(a admission.Attributes, field ...string) error {
 	return refuse(a, refused.Err())
 }
 
-// checkOwn holds the quotas: what nothing uses limits nothing, and one tenant has one.
+// checkOwn checks a quota. Each limit must apply to some objects, and a tenant has at most one
+// quota.
 func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	if a.GetSubresource() != "" {
 		return nil
@@ -324,7 +333,7 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	name, _, _ := unstructured.NestedString(u.UnstructuredContent(), "spec", "tenant")
 	id, err := tenant.Parse(name)
 	if err != nil || a.GetOperation() != admission.Create {
-		return nil // the definition's schema holds the name
+		return nil // the schema validates the name
 	}
 	taken, err := p.Store.Taken(ctx, id)
 	switch {
@@ -336,7 +345,7 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// governedNames returns the names of quotas that objects of a resource use.
+// governedNames returns the names of the limits that apply to objects of a resource.
 func governedNames(states []*State, of schema.GroupResource) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for _, s := range states {
@@ -371,7 +380,7 @@ func (p *plugin) request(
 		return nil, err
 	}
 	if r.uid = m.GetUID(); r.uid == "" {
-		r.uid = uuid.NewUUID() // never seen: it expires
+		r.uid = uuid.NewUUID() // never seen, so the reservation expires
 	}
 	if name := m.GetName(); name != "" && a.GetOperation() == admission.Create {
 		r.key = of.String() + "/" + a.GetNamespace() + "/" + name
@@ -383,7 +392,7 @@ func (p *plugin) request(
 		}
 		r.after = old.GetResourceVersion()
 		if of == namespaces {
-			return r, nil // it was somebody else's
+			return r, nil // the Namespace belonged to another tenant or to none
 		}
 		r.was, err = Usage(of, a.GetOldObject(), o, now)
 		r.was = classes.Extend(r.was)

@@ -17,33 +17,34 @@ import (
 	upstream "k8s.io/apiserver/pkg/quota/v1"
 )
 
-// State is a quota as it stands.
+// State is the current state of a quota.
 type State struct {
-	// Name of the object, and which version of it this is.
+	// Name is the name of the quota. Version is its resource version.
 	Name, Version string
 	// Hard are the limits.
 	Hard corev1.ResourceList
-	// Used is at least what the tenant's objects use, with those that are about to be stored. A name
-	// that is missing has not been counted yet.
+	// Used is at least the usage of the tenant's objects, including admitted writes that are not
+	// stored yet. If a name is missing, its objects have not been counted yet.
 	Used corev1.ResourceList
-	// Reserved are the writes that were let through, until they are seen or expire.
+	// Reserved are the admitted writes that have not expired and were not seen in an object yet.
 	Reserved []Reservation
 }
 
-// Reservation is what an object uses that was let through and may not be seen yet.
+// Reservation is the usage of an admitted write that may not be stored yet.
 type Reservation struct {
 	UID types.UID
-	// Key is the resource, namespace and name that a create asks for. Another try of it takes the
-	// place of the one before: at most one of them is stored. Empty for an update.
+	// Key is the resource, the namespace and the name of a creation. A retry replaces the
+	// reservation of the earlier attempt, because at most one of them is stored. Key is empty for
+	// an update.
 	Key     string
 	Expires time.Time
 	Usage   corev1.ResourceList
-	// After is the version of the object that an update changed: one that is not newer says nothing of
-	// the update. Empty for a create.
+	// After is the version of the object before an update. An object with the same or an older
+	// version does not include the update. After is empty for a creation.
 	After string
 }
 
-// seen reports whether an object shows what was let through.
+// seen reports whether a stored object includes the admitted write.
 func (r *Reservation) seen(o *Counted, usage corev1.ResourceList) bool {
 	if r.After != "" {
 		if newer, err := resourceversion.CompareResourceVersion(o.Version, r.After); err != nil || newer <= 0 {
@@ -63,11 +64,11 @@ type request struct {
 	was, is  corev1.ResourceList
 	required func(hard []corev1.ResourceName) error
 	names    func(hard corev1.ResourceList) []corev1.ResourceName
-	dryRun   bool // nothing is written
+	dryRun   bool // the state is not stored
 }
 
-// charge returns the state with what a write uses. It is s itself where that is nothing; an error
-// says that it is too much, or that what is used is not known.
+// charge returns a state that includes the usage of a write. It returns s itself if the usage does
+// not change. It returns an error if the usage exceeds a limit or is not known.
 func (s *State) charge(r *request) (*State, error) {
 	governed := r.names(s.Hard)
 	if len(governed) == 0 {
@@ -121,13 +122,13 @@ func (s *State) charge(r *request) (*State, error) {
 	return &out, nil
 }
 
-// maxReserved bounds the writes that were let through and are not seen yet: each charge writes them
-// all again. Only writes that fail afterwards come near it.
+// maxReserved is the maximum number of reservations. Each charge stores all of them. A tenant
+// reaches the maximum only if many admitted writes fail afterwards.
 const maxReserved = 500
 
 var errBusy = errors.New("too many admitted writes of this tenant are not stored yet")
 
-// reserved returns the reservation of an earlier try, or of an earlier update of the object.
+// reserved returns the reservation of an earlier attempt, or of an earlier update of the object.
 func (s *State) reserved(r *request) *Reservation {
 	for i := range s.Reserved {
 		if s.Reserved[i].UID == r.uid || r.key != "" && s.Reserved[i].Key == r.key {
@@ -137,7 +138,7 @@ func (s *State) reserved(r *request) *Reservation {
 	return nil
 }
 
-// Counted is an object that is stored.
+// Counted is a stored object.
 type Counted struct {
 	UID       types.UID
 	Namespace string
@@ -145,11 +146,12 @@ type Counted struct {
 	Usage     corev1.ResourceList
 }
 
-// Recount returns the state after a look at all the tenant's objects, with what the objects of
-// each namespace use. counted are the names that were looked at, others stay as they are; gone
-// are objects that were seen and are not there any more. What is reserved stays so until the
-// object is seen with that much, is gone, or its time is over: it may have been let through
-// and be stored any moment.
+// Recount returns the state after a count of all objects of the tenant, and the usage of each
+// namespace. counted are the names that were counted. The usage of other names does not change.
+// gone reports whether an object was seen and has been deleted.
+//
+// A reservation remains until the object is seen with the reserved usage, the object is gone, or
+// the reservation expires. Until then, the admitted write may still be stored.
 func (s *State) Recount(
 	objects []Counted, gone func(types.UID) bool, counted []corev1.ResourceName, now time.Time,
 ) (*State, map[string]corev1.ResourceList) {
@@ -169,7 +171,7 @@ func (s *State) Recount(
 				delete(reserved, o.UID)
 			} else {
 				usage = upstream.Max(usage, upstream.Mask(r.Usage, counted))
-				r.Usage = nil // counted here
+				r.Usage = nil // already added to used
 				reserved[o.UID] = r
 			}
 		}
@@ -184,7 +186,7 @@ func (s *State) Recount(
 	}
 	for name, quantity := range s.Used {
 		if !slices.Contains(counted, name) {
-			used[name] = quantity // of objects that cannot be counted at the moment
+			used[name] = quantity // these objects cannot be counted at the moment
 		}
 	}
 	out.Used = upstream.Mask(used, upstream.ResourceNames(s.Hard))

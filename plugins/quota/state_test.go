@@ -28,8 +28,8 @@ func hard(n int64) corev1.ResourceList {
 	return corev1.ResourceList{counted: *resource.NewQuantity(n, resource.DecimalSI)}
 }
 
-// server is a quota object and the objects that are stored, with optimistic updates as etcd has
-// them. Replicas see the quota by caches that may be behind.
+// server has a quota and the stored objects. Updates are optimistic, as in etcd. Replicas read the
+// quota from caches that may be outdated.
 type server struct {
 	mu      sync.Mutex
 	state   *quota.State
@@ -37,7 +37,7 @@ type server struct {
 	objects map[types.UID]bool
 }
 
-// replica is one of several servers in front of it.
+// replica is one of several API servers.
 type replica struct {
 	*server
 	mu    sync.Mutex
@@ -79,7 +79,7 @@ func (s *server) put(was, is *quota.State) error {
 	return nil
 }
 
-// recount counts as a controller does whose cache of objects is behind: it may not know the newest.
+// recount updates the usage like a controller with an outdated cache.
 func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, now time.Time) {
 	s.mu.Lock()
 	was := s.state
@@ -89,12 +89,12 @@ func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, no
 		all = append(all, quota.Counted{UID: uid, Namespace: "a--web", Usage: hard(1)})
 	}
 	is, _ := was.Recount(all, gone, []corev1.ResourceName{counted}, now)
-	_ = s.put(was, is) // or another was faster
+	_ = s.put(was, is) // it may conflict with another update
 }
 
-// TestNeverExceeded: whatever the interleaving of creates by several servers, failures after the
-// charge, deletes and counts that are behind, there are never more objects than the limit; and once
-// all is quiet, what is used is what there is.
+// TestNeverExceeded checks that there are never more objects than the limit. Several servers create
+// objects, charged writes fail, objects are deleted, and the controller's cache is outdated. At the
+// end, the usage equals the number of objects.
 func TestNeverExceeded(t *testing.T) {
 	for seed := range uint64(40) {
 		neverExceeded(t, rand.New(rand.NewPCG(seed, 1)))
@@ -128,7 +128,7 @@ func neverExceeded(t *testing.T, random *rand.Rand) {
 	}
 	seen, gone := map[types.UID]bool{}, map[types.UID]bool{}
 	isGone := func(uid types.UID) bool { return gone[uid] }
-	var pending []types.UID // let through, and not stored yet
+	var pending []types.UID // admitted, but not stored yet
 	for step := range 300 {
 		switch random.IntN(6) {
 		case 0, 1:
@@ -136,7 +136,7 @@ func neverExceeded(t *testing.T, random *rand.Rand) {
 			if plugins[random.IntN(2)].Validate(t.Context(), creating(uid), nil) == nil {
 				pending = append(pending, uid)
 			}
-		case 2: // stored, or lost
+		case 2: // an admitted write is stored or lost
 			if len(pending) > 0 {
 				if random.IntN(4) > 0 {
 					s.objects[pending[0]] = true
@@ -152,7 +152,7 @@ func neverExceeded(t *testing.T, random *rand.Rand) {
 				}
 				break
 			}
-		case 4: // the count learns of some
+		case 4: // the counting controller sees some objects
 			for uid := range s.objects {
 				if random.IntN(2) == 0 {
 					seen[uid] = true
@@ -166,7 +166,7 @@ func neverExceeded(t *testing.T, random *rand.Rand) {
 			t.Fatalf("%d objects and %d on their way, limit %d", len(s.objects), len(pending), limit)
 		}
 	}
-	now = now.Add(2 * time.Minute) // all that was reserved is over
+	now = now.Add(2 * time.Minute) // all reservations have expired
 	s.recount(s.objects, isGone, now)
 	used := s.state.Used[counted]
 	if used.Value() != int64(len(s.objects)) || len(s.state.Reserved) > 0 {
@@ -181,9 +181,9 @@ func creating(uid types.UID) admission.Attributes {
 		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false, nil)
 }
 
-// TestAtOnce: of many at once through two servers, as many succeed as fit.
+// TestAtOnce checks that of many concurrent writes through two servers, as many succeed as fit.
 func TestAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // whose clock a busy machine does not delay
+	synctest.Test(t, func(t *testing.T) { // its clock does not depend on the load of the machine
 		const limit, tries = 50, 200
 		s := &server{
 			state: &quota.State{
@@ -223,12 +223,12 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
-// panicking is a store with a defect.
+// panicking is a store. Its Charge panics.
 type panicking struct{ *replica }
 
 func (panicking) Charge(context.Context, *quota.State, *quota.State) error { panic("a defect") }
 
-// TestAPanic of what is charged at once by one for all refuses the writes, and ends no server.
+// TestAPanic checks that a panic during a charge denies the writes and does not end the server.
 func TestAPanic(t *testing.T) {
 	id, _ := tenant.Parse("a")
 	s := &server{state: &quota.State{
@@ -242,15 +242,15 @@ func TestAPanic(t *testing.T) {
 		Reservation: time.Minute,
 		Store:       panicking{&replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}},
 	})
-	for range 2 { // the next is not left waiting either
+	for range 2 { // the next write does not wait forever
 		if err := p.Validate(t.Context(), creating("x"), nil); err == nil {
 			t.Error("a write was let through")
 		}
 	}
 }
 
-// TestOlderVersions: an object that is seen as it was before an update says nothing of the update;
-// and what cannot be counted now stays as it was.
+// TestOlderVersions checks that an older version of an object does not release the reservation of
+// an update. The usage of a name that was not counted does not change.
 func TestOlderVersions(t *testing.T) {
 	now := time.Unix(1000, 0)
 	other := corev1.ResourceName("count/secrets")
@@ -284,8 +284,8 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// TestTriesOfOneName: at most one of them is stored, so they are charged once; and what fails again
-// and again under other names fills no quota object.
+// TestTriesOfOneName checks that retries with one name are charged once, because at most one of
+// them is stored. Writes with other names that fail repeatedly cannot fill the quota object.
 func TestTriesOfOneName(t *testing.T) {
 	s := &server{
 		state: &quota.State{
@@ -323,8 +323,8 @@ func TestTriesOfOneName(t *testing.T) {
 	}
 }
 
-// TestUpdatesAndReservations: an object that grew and is not seen so is counted
-// by what was let through.
+// TestUpdatesAndReservations checks that the reserved usage of an object applies until an update is
+// seen.
 func TestUpdatesAndReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	reserved := []quota.Reservation{

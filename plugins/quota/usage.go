@@ -30,7 +30,9 @@ var (
 	namespaces = schema.GroupResource{Resource: "namespaces"}
 )
 
-// aliases are the older names of counts (k8s.io/kubernetes pkg/quota/v1/evaluator/core, v1.37.1).
+// aliases are the older names of the counted resources (k8s.io/kubernetes
+// pkg/quota/v1/evaluator/core, v1.37.1).
+// v1.37.1).
 var aliases = map[schema.GroupResource]corev1.ResourceName{
 	{Resource: "configmaps"}:             corev1.ResourceConfigMaps,
 	{Resource: "resourcequotas"}:         corev1.ResourceQuotas,
@@ -38,16 +40,16 @@ var aliases = map[schema.GroupResource]corev1.ResourceName{
 	{Resource: "secrets"}:                corev1.ResourceSecrets,
 }
 
-// uncounted are resources whose objects are not stored, or too many and gone too soon.
+// uncounted are resources with objects that are not stored, or are too many and too short-lived.
 var uncounted = map[string]bool{"bindings": true, "componentstatuses": true, "events": true}
 
-// NamespaceCount is what limits how many namespaces a tenant has.
+// NamespaceCount is the name of the limit for the number of a tenant's namespaces.
 const NamespaceCount corev1.ResourceName = "count/namespaces"
 
 var one = resource.MustParse("1")
 
-// Usage returns what an object uses of a quota, as upstream's evaluators do (k8s.io/kubernetes
-// pkg/quota/v1, v1.37.1). A pod that has ended by now uses nothing. [Classes.Extend] adds the other
+// Usage returns the usage of an object, like upstream's evaluators (k8s.io/kubernetes pkg/quota/v1,
+// v1.37.1). A Pod that has ended is counted as an object only. [Classes.Extend] adds the other
 // names of devices.
 func Usage(
 	of schema.GroupResource, obj runtime.Object, o admission.ObjectInterfaces, now time.Time,
@@ -91,7 +93,7 @@ func isOver(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return true
 	}
-	// The kubelet that should have stopped it may be away.
+	// The kubelet that should have stopped the Pod may be unavailable.
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil &&
 		now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds)*time.Second))
 }
@@ -175,7 +177,7 @@ func addClaim(out corev1.ResourceList, claim *corev1.PersistentVolumeClaim) {
 	}
 	storage = wholeBytes(storage)
 	if allocated, has := claim.Status.AllocatedResources[corev1.ResourceStorage]; has && allocated.Cmp(storage) > 0 {
-		storage = wholeBytes(allocated) // an expansion that failed half-way
+		storage = wholeBytes(allocated) // a failed expansion
 	}
 	add(corev1.ResourceRequestsStorage, storage)
 }
@@ -186,8 +188,8 @@ func wholeBytes(q resource.Quantity) resource.Quantity {
 	return rounded
 }
 
-// Resources returns the resources whose objects use a name of a quota: none if no object uses it.
-// Pods and ResourceClaims both use devices.
+// Resources returns the resources with objects that use a name of a quota. It returns none if no
+// objects use the name. Pods and ResourceClaims both use devices.
 func Resources(name corev1.ResourceName) []schema.GroupResource {
 	if IsDevice(name) {
 		return []schema.GroupResource{pods, deviceClaims}
@@ -208,7 +210,7 @@ func isUsedBy(name corev1.ResourceName, of schema.GroupResource) bool {
 	return ok && r == of
 }
 
-// resourceOf returns the resource whose objects use a name that does not limit devices.
+// resourceOf returns the resource with objects that use a name. The name must not limit devices.
 func resourceOf(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	text := string(name)
 	if counted, is := strings.CutPrefix(text, "count/"); is {
@@ -249,7 +251,7 @@ func resourceOf(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	return of, false
 }
 
-// handles reports whether a write can use more of a quota than what was there.
+// handles reports whether a write can increase the usage of a quota.
 func handles(a admission.Attributes) bool {
 	of := a.GetResource().GroupResource()
 	if plugins.IsVirtual(a) || uncounted[of.Resource] {
@@ -271,9 +273,9 @@ func handles(a admission.Attributes) bool {
 	return false
 }
 
-// checkRequired refuses a Pod that does not say how much it asks for of what is limited, as
-// upstream does (k8s.io/kubernetes pkg/quota/v1/evaluator/core/pods.go, Constraints, v1.37.1):
-// it would use none of it.
+// checkRequired denies a Pod that does not specify requests or limits for a limited resource,
+// because its usage would be zero. Upstream does the same (k8s.io/kubernetes
+// pkg/quota/v1/evaluator/core/pods.go, Constraints, v1.37.1).
 func checkRequired(pod *corev1.Pod, hard []corev1.ResourceName) error {
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return nil
@@ -307,7 +309,7 @@ func checkRequired(pod *corev1.Pod, hard []corev1.ResourceName) error {
 	return fmt.Errorf("must specify %s", strings.Join(missing, "; "))
 }
 
-// names returns the names of a quota that objects of a resource use, sorted.
+// names returns the sorted names of the limits that apply to objects of a resource.
 func names(hard corev1.ResourceList, of schema.GroupResource) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for _, name := range upstream.ResourceNames(hard) {

@@ -64,8 +64,8 @@ func used(t *testing.T, of schema.GroupResource, obj runtime.Object, now time.Ti
 	return textOf(usage)
 }
 
-// TestUsageOfPods: a pod uses what its containers ask for, under the short name and the long one;
-// what is extended, and huge pages, has no limit of its own.
+// TestUsageOfPods checks that a Pod uses what its containers request, under the short name and the
+// long name. Extended resources and huge pages have no separate limits.
 func TestUsageOfPods(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
@@ -126,8 +126,8 @@ func TestUsageOfPods(t *testing.T) {
 	}
 }
 
-// TestPodsThatAreOver: a pod that has ended uses nothing but its place, and so does one that its
-// kubelet should have stopped.
+// TestPodsThatAreOver checks that a Pod that has ended is counted as an object only. The same
+// applies to a Pod that its kubelet should have stopped.
 func TestPodsThatAreOver(t *testing.T) {
 	now := time.Unix(1000, 0)
 	at := func(seconds int64) *metav1.Time { return new(metav1.Unix(seconds, 0)) }
@@ -163,7 +163,7 @@ func TestPodsThatAreOver(t *testing.T) {
 	}
 }
 
-// TestUsageOfServices: what takes ports of all nodes, and what asks for a load balancer.
+// TestUsageOfServices checks the node ports and the load balancers of Services.
 func TestUsageOfServices(t *testing.T) {
 	ports := []corev1.ServicePort{{Port: 1, NodePort: 30001}, {Port: 2}, {Port: 3}}
 	for name, c := range map[string]struct {
@@ -198,8 +198,8 @@ func TestUsageOfServices(t *testing.T) {
 	}
 }
 
-// TestUsageOfClaims: a claim counts in all and by its class, whose older place takes precedence; of
-// an expansion the larger size.
+// TestUsageOfClaims checks that a claim is counted in total and by class. The annotation of the
+// class takes precedence. During an expansion, the larger size applies.
 func TestUsageOfClaims(t *testing.T) {
 	classes := func(class, storage string) amounts {
 		out := amounts{"count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1"}
@@ -246,8 +246,8 @@ func TestUsageOfClaims(t *testing.T) {
 	}
 }
 
-// TestUsageOfOthers: any other object counts as one, under its older name too; and what
-// cannot be read is an error.
+// TestUsageOfOthers checks that any other object is counted as one, under its older name too. An
+// object that cannot be read is an error.
 func TestUsageOfOthers(t *testing.T) {
 	for of, want := range map[schema.GroupResource]amounts{
 		plain("secrets"):                            {"count/secrets": "1", "secrets": "1"},
@@ -266,7 +266,7 @@ func TestUsageOfOthers(t *testing.T) {
 	}
 }
 
-// TestResources: the resources whose objects use a name. A name without any limits nothing.
+// TestResources checks which resources use a name. A name without such resources limits nothing.
 func TestResources(t *testing.T) {
 	none, devices := schema.GroupResource{}, schema.GroupResource{Resource: "devices"}
 	for name, want := range map[corev1.ResourceName]schema.GroupResource{

@@ -28,15 +28,15 @@ import (
 
 var errAway = errors.New("away")
 
-// ledger is a store of quotas without caches; what it has no quota of is not limited.
+// ledger is a store of quotas without a cache.
 type ledger struct {
 	states    []*quota.State
 	of        error
 	taken     bool
 	takenErr  error
-	charge    func(try int) error // nil: it succeeds
+	charge    func(try int) error // if nil, Charge succeeds
 	charged   int
-	forgotten bool // Of is not to be asked
+	forgotten bool // if true, Of fails
 }
 
 func (l *ledger) Of(context.Context, tenant.ID) ([]*quota.State, error) {
@@ -67,8 +67,8 @@ func limited(name string, hard, used amounts) *quota.State {
 	return &quota.State{Name: name, Hard: listOf(hard), Used: listOf(used)}
 }
 
-// holding returns the plugin: a--web is a's, kube-system the system's, orphan nobody's, and the
-// owner of away is not known.
+// holding returns the plugin. a--web belongs to a, and kube-system to the system tenant. orphan has
+// no owner, and the owner of away is not known.
 func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterface {
 	o := quota.Options{
 		Subject:     func(context.Context, user.Info) (tenant.ID, error) { return tenant.Parse("a") },
@@ -93,14 +93,14 @@ func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterfa
 	return quota.New(o)
 }
 
-// asks is a write; what is left out is that of a pod in a--web that is created.
+// asks is a write. It defaults to the creation of a Pod in a--web.
 type asks struct {
 	of               string // "resource" or "resource.group"
 	kind             schema.GroupVersionKind
 	namespace        string
 	subresource      string
-	is, was          runtime.Object // was makes it an update
-	dryRun, isNobody bool           // isNobody: is stays nil
+	is, was          runtime.Object // if was is set, the write is an update
+	dryRun, isNobody bool           // if isNobody is set, is stays nil
 }
 
 func (w asks) attributes() admission.Attributes {
@@ -127,7 +127,7 @@ func (w asks) attributes() admission.Attributes {
 		schema.ParseGroupResource(w.of).WithVersion("v1"), w.subresource, op, nil, w.dryRun, nil)
 }
 
-// space is a Namespace of a tenant.
+// space returns a Namespace of a tenant.
 func space(of string) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", ResourceVersion: "1"}}
 	if of != "" {
@@ -136,8 +136,8 @@ func space(of string) *corev1.Namespace {
 	return ns
 }
 
-// TestWhatIsCharged: creates in tenant space, and the updates by which an object can come to use
-// more; of what is not stored nothing is.
+// TestWhatIsCharged checks that creations in a tenant's namespace are charged, and updates that can
+// increase the usage. A write that stores no object is not charged.
 func TestWhatIsCharged(t *testing.T) {
 	big, bigger := podOf(container(amounts{"cpu": "1"}, nil)), podOf(container(amounts{"cpu": "3"}, nil))
 	service := func(kind corev1.ServiceType) *corev1.Service {
@@ -156,7 +156,7 @@ func TestWhatIsCharged(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks
 		limit corev1.ResourceName
-		want  string // what is used then, "0" for nothing
+		want  string // the usage after the write, "0" for none
 	}{
 		"a pod":                 {asks{}, "requests.cpu", "1"},
 		"a pod of the system's": {asks{namespace: "kube-system"}, "requests.cpu", "0"},
@@ -261,8 +261,8 @@ func TestWhatIsCharged(t *testing.T) {
 	}
 }
 
-// TestWhatIsManaged: what the server gives is charged to nobody, and with its
-// label nothing else is free.
+// TestWhatIsManaged checks that objects that the server manages are not charged. The label has no
+// effect on other kinds.
 func TestWhatIsManaged(t *testing.T) {
 	managed := func(obj metav1.Object) runtime.Object {
 		obj.SetLabels(map[string]string{tenant.ManagedLabel: "template"})
@@ -290,7 +290,7 @@ func TestWhatIsManaged(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefused: what does not fit, what does not say what it uses, and what is not known.
+// TestWhatIsRefused checks writes that exceed the quota, and writes of unknown usage.
 func TestWhatIsRefused(t *testing.T) {
 	withInit := podOf(container(amounts{"cpu": "1"}, nil))
 	withInit.Spec.InitContainers = []corev1.Container{container(nil, nil)}
@@ -309,7 +309,7 @@ func TestWhatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks
 		hard amounts
-		want string // of the error, empty for none
+		want string // part of the error, or empty if there is none
 	}{
 		"fits exactly": {asks{}, amounts{"requests.cpu": "1"}, ""},
 		"too much": {
@@ -344,7 +344,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestReservations: a write is reserved under what its object is known by, until it expires.
+// TestReservations checks the UID and the key of a reservation, and when it expires.
 func TestReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	created, nameless, grown := podOf(), podOf(), podOf(container(amounts{"cpu": "3"}, nil))
@@ -381,7 +381,7 @@ func TestReservations(t *testing.T) {
 	}
 }
 
-// TestSeveralQuotas: a write is held to each, and to none of them in part.
+// TestSeveralQuotas checks that a write must fit all quotas, and otherwise is not charged.
 func TestSeveralQuotas(t *testing.T) {
 	roomy, full, other := limited("roomy", amounts{"pods": "9"}, amounts{"pods": "0"}), limited("full",
 		amounts{"pods": "1"}, amounts{"pods": "1"}), limited("other", amounts{"secrets": "1"}, amounts{"secrets": "1"})
@@ -397,8 +397,8 @@ func TestSeveralQuotas(t *testing.T) {
 	}
 }
 
-// TestStoresThatFail: a conflict is tried again, to an end; another error refuses at once, and
-// says nothing of the store.
+// TestStoresThatFail checks that a conflict is retried a limited number of times. Any other error
+// denies the write at once. The response does not contain the error of the store.
 func TestStoresThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		of     error
@@ -434,8 +434,8 @@ func TestStoresThatFail(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotCountedYet: a write waits a moment for the count of a new quota, and no
-// longer than its request.
+// TestWhatIsNotCountedYet checks that a write waits a short time for the count of a new quota. It
+// does not wait longer than its request.
 func TestWhatIsNotCountedYet(t *testing.T) {
 	for name, c := range map[string]struct {
 		counted, cancelled time.Duration
@@ -470,7 +470,7 @@ func TestWhatIsNotCountedYet(t *testing.T) {
 	}
 }
 
-// counting is a store whose quota has been counted at some time.
+// counting is a store. Its quota is counted at the time at.
 type counting struct {
 	ledger
 	at time.Time
@@ -483,7 +483,8 @@ func (c *counting) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error)
 	return c.ledger.Of(ctx, id)
 }
 
-// TestQuotasThemselves: a quota limits what some object uses, and a tenant has one.
+// TestQuotasThemselves checks that each limit of a quota must apply to some object, and that a
+// tenant has at most one quota.
 func TestQuotasThemselves(t *testing.T) {
 	of := func(spec any) runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "q"}, "spec": spec}}
@@ -543,8 +544,7 @@ func TestQuotasThemselves(t *testing.T) {
 	}
 }
 
-// TestAnEarlierUpdate: two updates of an object are charged once, with the larger
-// of what they let through.
+// TestAnEarlierUpdate checks that two updates of an object are charged once, with the larger usage.
 func TestAnEarlierUpdate(t *testing.T) {
 	version := func(n int, cpu string) *corev1.Pod {
 		pod := podOf(container(amounts{"cpu": cpu}, nil))

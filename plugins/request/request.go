@@ -21,16 +21,16 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantRequest"
 
 // Options configure the plugin.
 type Options struct {
-	// Kinds are recorded in addition to Namespaces and the built-in kinds that describe pods.
+	// Kinds are recorded in addition to Namespaces and the built-in kinds with Pod templates.
 	Kinds map[schema.GroupKind]bool
 }
 
-// New returns the plugin. It changes nothing and refuses nothing. It MUST run before every other
+// New returns the plugin. It does not change or deny any object. It MUST run before every other
 // plugin that changes objects.
 func New(o Options) admission.MutationInterface {
 	return &plugin{
@@ -44,12 +44,12 @@ type plugin struct {
 	*admission.Handler
 	Options
 	builtIn workload.Kinds
-	// indexes has the result of indexesOf by type.
+	// indexes caches the results of indexesOf by type.
 	indexes sync.Map
 }
 
 // Admit implements [admission.MutationInterface]. A server calls it again after a webhook changed
-// the object. The first record of the write stays then.
+// the object. The first record of the write is then kept.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if again := a.GetReinvocationContext(); again != nil && again.IsReinvoke() {
 		return nil
@@ -60,13 +60,13 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// placed are the fields of a PodSpec that select where a pod runs and that refer to other values. The
-// server's plugin RuntimeClass changes such a value in place.
+// placed are the fields of a PodSpec that select where a Pod runs and that contain references. The
+// server's plugin RuntimeClass changes the referenced values in place.
 var placed = []string{"NodeSelector", "Affinity", "Tolerations", "TopologySpreadConstraints", "RuntimeClassName"}
 
-// copyOf returns the function that copies objects of a kind. A whole copy of a pod takes longer than
-// most plugins, and few clients select where their pods run. Without the fields of placed, the function
-// copies only the object's own fields.
+// copyOf returns the function that copies objects of a kind. A deep copy of a Pod takes longer than
+// most plugins, and few clients select where their Pods run. The function therefore makes a shallow
+// copy of an object without the fields in placed.
 func (p *plugin) copyOf(kind schema.GroupKind) func(runtime.Object) runtime.Object {
 	paths, describes := p.builtIn[kind]
 	return func(object runtime.Object) runtime.Object {
@@ -81,8 +81,8 @@ func (p *plugin) copyOf(kind schema.GroupKind) func(runtime.Object) runtime.Obje
 	}
 }
 
-// isPlaced reports whether an object has a field of placed. It also reports true if the object does not
-// have the template itself, but refers to it.
+// isPlaced reports whether an object has a field in placed. It also returns true if the type refers
+// to its template by a pointer.
 func (p *plugin) isPlaced(object reflect.Value, path []string) bool {
 	found, known := p.indexes.Load(object.Type())
 	if !known {
@@ -97,7 +97,8 @@ func (p *plugin) isPlaced(object reflect.Value, path []string) bool {
 	return len(found.([][]int)) == 0
 }
 
-// indexesOf returns where the fields of placed are in a type, or nothing if one is not there.
+// indexesOf returns the indexes of the fields in placed, or nil if the type does not contain all of
+// them.
 func indexesOf(object reflect.Type, path []string) [][]int {
 	var prefix []int
 	for _, name := range append(slices.Clone(path), "spec") {
@@ -124,7 +125,7 @@ func indexesOf(object reflect.Type, path []string) [][]int {
 // governs reports whether a plugin may need the object of a write.
 func (p *plugin) governs(a admission.Attributes) bool {
 	if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
-		return true // every subresource stores labels and annotations
+		return true // every subresource can change labels and annotations
 	}
 	if a.GetSubresource() == "status" {
 		return false

@@ -29,8 +29,9 @@ func write(kind schema.GroupKind, resource, subresource string, op admission.Ope
 		schema.GroupVersionResource{Group: kind.Group, Version: "v1", Resource: resource}, subresource, op, nil, false, nil)
 }
 
-// TestGoverned checks what is recorded: Namespaces by every subresource, since each stores labels, and
-// kinds that describe pods or have an identity, except for their status.
+// TestGoverned checks which objects are recorded. Namespaces are recorded for every subresource,
+// because each can change labels. Kinds with Pod templates or an identity are recorded, except for
+// their status.
 func TestGoverned(t *testing.T) {
 	p := request.New(request.Options{Kinds: map[schema.GroupKind]bool{governed: false}})
 	type recorded struct{ main, status, other bool }
@@ -75,8 +76,8 @@ func TestGoverned(t *testing.T) {
 	}
 }
 
-// TestReinvocation checks that what a webhook made of an object is not taken for the client's. A write
-// that the server tries again is.
+// TestReinvocation checks that the changes of a webhook are not recorded as the client's. A write
+// that the server retries is recorded again.
 func TestReinvocation(t *testing.T) {
 	p := request.New(request.Options{})
 	pod := func(value string) admission.Attributes {
@@ -108,8 +109,8 @@ func TestReinvocation(t *testing.T) {
 	expect("another attempt", "tried again")
 }
 
-// TestCopies checks for each kind that describes pods, typed and untyped, that what other plugins set
-// afterwards is not in the record, and neither is what they change in place.
+// TestCopies checks that later changes by other plugins are not in the record, even if they are
+// made in place. It checks typed and unstructured objects of each kind with Pod templates.
 func TestCopies(t *testing.T) {
 	for name, spec := range map[string]corev1.PodSpec{
 		"nothing":     {},
@@ -137,7 +138,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// objectOf is an object of a kind with a template of pods.
+// objectOf returns an object of a kind with a Pod template.
 func objectOf(kind string, template corev1.PodTemplateSpec) runtime.Object {
 	meta := metav1.ObjectMeta{Name: "x"}
 	switch kind {
@@ -171,7 +172,8 @@ func objectOf(kind string, template corev1.PodTemplateSpec) runtime.Object {
 	return nil
 }
 
-// recordedSpec returns what is recorded of an object, after another plugin changed the object.
+// recordedSpec returns the PodSpec that is recorded of an object after another plugin changed the
+// object.
 func recordedSpec(t *testing.T, kind schema.GroupKind, object runtime.Object) *corev1.PodSpec {
 	t.Helper()
 	kinds, gvk := workload.New(nil), kind.WithVersion("v1")

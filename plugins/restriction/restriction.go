@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restriction keeps resources that govern machines out of tenant space: by default nodes
-// and DaemonSets, in every API version.
+// Package restriction denies resources that control machines in tenants' namespaces. By default,
+// these are nodes and DaemonSets, in every API version.
 package restriction
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantRestriction"
 
 var (
@@ -27,17 +27,19 @@ var (
 
 // Options configure the plugin. Subject and Owner are required.
 type Options struct {
-	// Resources that are kept out, in every version, their subresources included.
+	// Resources are the denied resources, in every version and with their subresources.
 	Resources []schema.GroupResource
-	// ExemptSystem lets callers of the system tenant create and update them in a tenant's namespace.
+	// ExemptSystem allows callers of the system tenant to create and update the resources in a
+	// tenant's namespace.
 	ExemptSystem bool
 	Subject      plugins.SubjectFunc
 	Owner        plugins.OwnerFunc
 }
 
-// New returns the plugin. It refuses to create or update the resources by a tenant's caller, or one
-// whose tenant is not known, anywhere; and by anybody in a tenant's namespace, but for the status
-// and the finalizers of what is there already, and what Tenants give. Deleting is never refused.
+// New returns the plugin. Callers outside the system tenant may not create or update the resources
+// anywhere. In a tenant's namespace, no caller may do so. The exceptions are updates of the status
+// and the finalizers, and the objects of Tenants that the server creates. Deletion is always
+// allowed.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -68,7 +70,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return nil
 }
 
-// isUpkeep reports whether an update writes the status, or leaves alone what the object requests.
+// isUpkeep reports whether an update writes the status, or does not change the content of the
+// object.
 func isUpkeep(a admission.Attributes) bool {
 	return a.GetOperation() == admission.Update && a.GetSubresource() == "status" || plugins.IsUpkeep(a)
 }

@@ -36,8 +36,8 @@ func write(version, subresource string, op admission.Operation, obj, old runtime
 		&user.DefaultInfo{Name: "u"})
 }
 
-// TestWhatIsNotKnownIsRefused: an unresolved caller is not the system's, an unresolved namespace is
-// not the system's.
+// TestWhatIsNotKnownIsRefused checks that a caller or a namespace with an unknown tenant is not
+// treated as part of the system tenant.
 func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -68,8 +68,8 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsGiven: what Tenants give is made in their namespaces by the server, and by
-// nobody who has its name.
+// TestWhatIsGiven checks that only the server creates the objects of Tenants. A tenant's caller
+// with the server's name may not.
 func TestWhatIsGiven(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -92,8 +92,8 @@ func TestWhatIsGiven(t *testing.T) {
 	}
 }
 
-// TestUpkeep: in tenant space the system tenant may write the status and the finalizers, whatever
-// kind of object it is, and nothing besides.
+// TestUpkeep checks that the system tenant may write only the status and the finalizers in a
+// tenant's namespace, for any kind of object.
 func TestUpkeep(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -142,8 +142,9 @@ func TestUpkeep(t *testing.T) {
 	}
 }
 
-// TestUpkeepOfUnstructured: behind a webhook objects tell no labels from empty ones; the label that
-// TenantLabel puts on an older object is no change, and one of the spec is.
+// TestUpkeepOfUnstructured checks unstructured objects, as in the webhook service. A missing map of
+// labels equals an empty one. The label that TenantLabel adds is not a change, and a change of the
+// spec is one.
 func TestUpkeepOfUnstructured(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -168,8 +169,8 @@ func TestUpkeepOfUnstructured(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotListed is nobody's business here, whoever asks; what is listed is told by group and
-// resource, and deleting is not looked at.
+// TestWhatIsNotListed checks that other resources are allowed for every caller. A listed resource
+// is identified by group and name, and its deletion is allowed.
 func TestWhatIsNotListed(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -193,8 +194,8 @@ func TestWhatIsNotListed(t *testing.T) {
 	}
 }
 
-// TestNoUpkeep: a create that says what is there already, and an update of which one side is
-// missing or is no object.
+// TestNoUpkeep checks that a creation is not upkeep, and neither is an update with a missing or
+// invalid object.
 func TestNoUpkeep(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {

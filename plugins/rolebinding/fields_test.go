@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// holding returns the plugin for callers named after their tenants: x--y is x's, kube-system the
-// system's, and away is not known.
+// holding returns the plugin. The name of a caller is its tenant. The namespace x--y belongs to x,
+// and kube-system to the system tenant. The owner of away is not known.
 func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
 	owner := func(namespace string) (tenant.ID, error) {
 		name, _, of := strings.Cut(namespace, "--")
@@ -56,7 +56,7 @@ func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
 	return rolebinding.New(o)
 }
 
-// held is a write by a in a--web; was makes it an update.
+// held is a write, by default by a in a--web. If was is set, it is an update.
 type held struct {
 	by, namespace, subresource string
 	is, was                    runtime.Object
@@ -81,7 +81,8 @@ func (h held) says(t *testing.T, p admission.ValidationInterface, kind schema.Gr
 	return fmt.Sprint(err)
 }
 
-// differs fails the test where a write is not refused by a text, or is, and has none.
+// differs fails the test unless got is an error that contains want. If want is empty, got must be
+// no error.
 func differs(t *testing.T, name, got, want string) {
 	t.Helper()
 	if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
@@ -89,13 +90,14 @@ func differs(t *testing.T, name, got, want string) {
 	}
 }
 
-// TestSubjects: whom a binding in a tenant's namespace may name, with qualified names and without.
+// TestSubjects checks which subjects a binding in a tenant's namespace may have, with and without
+// qualified names.
 func TestSubjects(t *testing.T) {
 	const foreign, reserved, account = "names callers of another tenant", "is a reserved name",
 		"names a service account in a namespace"
 	for _, c := range []struct {
 		kind, namespace, name string
-		plain, qualified      string // the refusals
+		plain, qualified      string // the expected errors
 	}{
 		{"User", "", "bob", "", ""},
 		{"User", "", "a:bob", "", ""},
@@ -138,7 +140,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestAllFaultsAreNamed checks that a refusal names every subject and every field that is wrong.
+// TestAllFaultsAreNamed checks that an error names every invalid subject and every invalid field.
 func TestAllFaultsAreNamed(t *testing.T) {
 	p := holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = true })
 	binding := &rbacv1.RoleBinding{
@@ -165,8 +167,8 @@ func TestAllFaultsAreNamed(t *testing.T) {
 			path+"selector may not be set by a tenant]", 0, 0, 0, 1))
 }
 
-// TestBindingsThatChange: a subject that was there passes while the role is the same; whose names
-// they are the namespace tells.
+// TestBindingsThatChange checks that existing subjects are not checked again if the role is the
+// same. The owner of the namespace determines which subjects are allowed.
 func TestBindingsThatChange(t *testing.T) {
 	of := func(role string, groups ...string) *rbacv1.RoleBinding {
 		b := &rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{Kind: "Role", Name: role}}
@@ -204,7 +206,7 @@ func TestBindingsThatChange(t *testing.T) {
 	}
 }
 
-// TestExternalIPs: where they are forbidden, a Service gets none that it had not.
+// TestExternalIPs checks that no external IP addresses can be added if they are forbidden.
 func TestExternalIPs(t *testing.T) {
 	of := func(all ...string) *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{ExternalIPs: all}}
@@ -243,8 +245,8 @@ func selecting(label string) claimSpec {
 	return claimSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"l": label}}}
 }
 
-// TestClaims: a claim's source is the tenant's, and its volume nobody's choice where that is
-// forbidden; in templates of claims too.
+// TestClaims checks that the source of a claim must belong to the tenant. If ForbidVolumeNames is
+// set, a claim may not select its volume. Both rules apply to templates of claims too.
 func TestClaims(t *testing.T) {
 	const controller = "system:serviceaccount:kube-system:ephemeral-volume-controller"
 	named := func(volume string) claimSpec { return claimSpec{VolumeName: volume} }
@@ -252,7 +254,7 @@ func TestClaims(t *testing.T) {
 		by, namespace string
 		is            claimSpec
 		was           *claimSpec
-		open, closed  string // the refusals where the choice is not forbidden, and where it is
+		open, closed  string // the expected errors without and with ForbidVolumeNames
 	}{
 		"plain":                {"", "", claimSpec{}, nil, "", ""},
 		"a volume":             {"", "", named("v"), nil, "", "spec.volumeName may not be set"},
@@ -299,7 +301,7 @@ func TestClaims(t *testing.T) {
 			differs(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
 				claim.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), want)
 			if c.by == controller || want == "away" && c.is.DataSourceRef == nil {
-				continue // who makes claims writes no templates
+				continue // the controller that creates claims does not write templates
 			}
 			if strings.HasPrefix(want, "spec.") {
 				want = "spec.volumeClaimTemplates[0]." + want
@@ -325,8 +327,9 @@ func stateful(templates ...corev1.PersistentVolumeClaim) *appsv1.StatefulSet {
 	return &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{VolumeClaimTemplates: templates}}
 }
 
-// TestOtherTemplates: a Pod's ephemeral volumes are held where their choice of a volume is
-// forbidden; a status is not, nor what is leaving and unreadable.
+// TestOtherTemplates checks that a Pod's ephemeral volumes may not select a volume if
+// ForbidVolumeNames is set. Status updates and unreadable objects that are being deleted are not
+// checked.
 func TestOtherTemplates(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
 		Name: "v",

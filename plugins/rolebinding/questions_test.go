@@ -12,7 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// manyRights returns TenantMembers that add a number of rights in Roles of 1000 rules.
+// manyRights returns TenantMembers that add n rights, in Roles of 1000 rules each.
 func manyRights(n int) *defined {
 	d := &defined{given(), nil}
 	for i := range n {
@@ -21,7 +21,7 @@ func manyRights(n int) *defined {
 	return d
 }
 
-// spaces returns a number of namespaces in which the caller has rules.
+// spaces returns n namespaces in which the caller has rules.
 func spaces(n int, rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
 	in := map[string][]rbacv1.PolicyRule{}
 	for i := range n {
@@ -30,7 +30,7 @@ func spaces(n int, rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
 	return in
 }
 
-// TestManyRules checks that a write has a bounded number of checks.
+// TestManyRules checks that the number of checks for one write is limited.
 func TestManyRules(t *testing.T) {
 	const most, mostOfTenant = 2000, 500
 	reads := ruleOf("get", "", "*", "")
@@ -106,7 +106,7 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// TestQuestions checks the number of calls of the authorizer of one write.
+// TestQuestions checks how often one write calls the authorizer.
 func TestQuestions(t *testing.T) {
 	reads := ruleOf("get", "", "*", "")
 	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
@@ -119,7 +119,7 @@ func TestQuestions(t *testing.T) {
 		is   *defined
 		most int64
 	}{
-		// The first questions are about the whole cluster: 4 rights at the same time, and one escalation.
+		// The first checks are for the whole cluster: 4 rights in parallel, and one escalation.
 		"rights in each namespace":        {writers{in: spaces(5, reads)}, manyRights(100), 4 + 1 + 5*100},
 		"no rights":                       {writers{in: spaces(5)}, manyRights(100), 4 + 1 + 5*(100+1)},
 		"no rights in many namespaces":    {writers{in: spaces(50)}, manyRights(10), 4 + 1 + 5*(10+1)},

@@ -47,8 +47,8 @@ var (
 	errBlocks      = errors.New("may not be set for a cluster-scoped owner")
 )
 
-// checkRequest refuses a certificate that would make somebody a tenant's, in the new format or the
-// old: see package x509.
+// checkRequest denies a certificate that would give its holder the identity of a tenant's caller,
+// in the new or the old format. Package x509 describes the formats.
 func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := plugins.Versioned[certificatesv1.CertificateSigningRequest](a.GetObject(), requestKind, o)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admis
 	return nil
 }
 
-// checkService is off by default.
+// checkService denies new external IP addresses. It is off by default.
 func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := plugins.Versioned[corev1.Service](a.GetObject(), serviceKind, o)
 	if err != nil || len(is.Spec.ExternalIPs) == 0 {
@@ -91,7 +91,7 @@ func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admis
 	return errExternalIPs
 }
 
-// checkClaim holds a claim, which is off by default but for a source in another's namespace.
+// checkClaim checks a claim. By default, it checks only the namespace of the data source.
 func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := plugins.Versioned[corev1.PersistentVolumeClaim](a.GetObject(), claimKind, o)
 	if err != nil {
@@ -106,7 +106,8 @@ func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admis
 	return p.checkVolume(ctx, a, "spec", &was.Spec, &is.Spec)
 }
 
-// checkTemplates holds the templates of claims, which a controller makes with rights of its own.
+// checkTemplates checks the templates of claims. A controller creates the claims with its own
+// permissions.
 func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
 	if err != nil && workload.IsLeaving(a) || err == nil && is == nil {
@@ -145,7 +146,7 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 	return refused.Err()
 }
 
-// checkVolume holds what of a claim chooses a volume, where it differs from what was there.
+// checkVolume checks the fields that select the volume of a claim, if they changed.
 func (p *plugin) checkVolume(
 	ctx context.Context, a admission.Attributes, path string, was, is *corev1.PersistentVolumeClaimSpec,
 ) error {
@@ -173,8 +174,8 @@ func (p *plugin) checkVolume(
 	return refused.Err()
 }
 
-// isFromTemplate reports whether a controller creates a claim in tenant space,
-// from what a tenant wrote.
+// isFromTemplate reports whether a controller creates a claim in a tenant's namespace. It does so
+// from a tenant's template.
 func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bool, error) {
 	if a.GetOperation() != admission.Create || !plugins.MakesClaims(a.GetUserInfo()) {
 		return false, nil
@@ -183,15 +184,16 @@ func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bo
 	return !owner.IsSystem(), err
 }
 
-// refers reports whether a write names owners.
+// refers reports whether an object has ownerReferences.
 func refers(a admission.Attributes) bool {
 	m, err := meta.Accessor(a.GetObject())
 	return err == nil && len(m.GetOwnerReferences()) > 0
 }
 
-// checkOwners holds the owners that a tenant's object gets: one that blocks the deletion of an
-// object that all share hangs it. Operators name cluster-scoped owners, which is harmless without
-// that; the object's own Namespace goes with it.
+// checkOwners checks the ownerReferences that a write adds to a tenant's object. A reference that
+// blocks the deletion of a shared object is denied. Operators use references to cluster-scoped
+// owners that do not block the deletion. These are harmless. A reference to the object's own
+// Namespace is allowed, because the object is deleted with it.
 func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil || len(is.GetOwnerReferences()) == 0 {
@@ -204,7 +206,7 @@ func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error 
 	return p.checkReferences(ctx, a, "metadata", before, is.GetOwnerReferences())
 }
 
-// checkReferences holds references that are new, or changed.
+// checkReferences checks references that are new or changed.
 func (p *plugin) checkReferences(
 	ctx context.Context, a admission.Attributes, path string, was, is []metav1.OwnerReference,
 ) error {
@@ -226,10 +228,10 @@ func (p *plugin) checkReferences(
 	return refused.Err()
 }
 
-// checkUID holds the UID that a reference names: the garbage collector finds the owner by it alone,
-// whatever kind and name say (k8s.io/kubernetes pkg/controller/garbagecollector, v1.37.1), so that
-// it might be another's. Where the server may not read the owner, the webhook service's custom
-// resources, nothing is known of it.
+// checkUID checks the UID of a reference. The garbage collector finds the owner by the UID alone
+// and ignores kind and name (k8s.io/kubernetes pkg/controller/garbagecollector, v1.37.1). The UID
+// could therefore belong to an object of another tenant. If the server may not read the owner, the
+// UID is not checked. An example is a custom resource in the webhook service.
 func (p *plugin) checkUID(
 	ctx context.Context, namespace string, kind schema.GroupVersionKind, ref metav1.OwnerReference,
 ) error {
@@ -253,8 +255,8 @@ func (p *plugin) checkUID(
 	return nil
 }
 
-// checkSecret holds Secrets by which the token of a service account is read: only the namespace's
-// own tenant makes them, whatever a grant allows others to write.
+// checkSecret denies Secrets that receive the token of a service account, unless the caller belongs
+// to the owner of the namespace. A grant to write Secrets does not suffice.
 func (p *plugin) checkSecret(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := plugins.Versioned[corev1.Secret](a.GetObject(), secretKind, o)
 	if err != nil || is.Type != corev1.SecretTypeServiceAccountToken {

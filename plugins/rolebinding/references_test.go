@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// referring returns the plugin for callers named after their tenants, in
-// the namespaces of tenant a.
+// referring returns the plugin. The name of a caller is its tenant. All namespaces belong to tenant
+// a.
 func referring(t *testing.T, find func() (types.UID, error)) admission.ValidationInterface {
 	t.Helper()
 	return rolebinding.New(rolebinding.Options{
@@ -61,7 +61,8 @@ func write(
 		&user.DefaultInfo{Name: caller}), nil)
 }
 
-// TestOwnersAreWhatTheySay: the garbage collector goes by the UID alone.
+// TestOwnersAreWhatTheySay checks that a reference must have the UID of its owner. The garbage
+// collector uses only the UID.
 func TestOwnersAreWhatTheySay(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("rights"))
 	blocks := true
@@ -108,7 +109,8 @@ func TestOwnersAreWhatTheySay(t *testing.T) {
 	}
 }
 
-// TestTokensOfGuests: a grant to write Secrets gives no service account's token.
+// TestTokensOfGuests checks that a caller with a grant to write Secrets cannot get a service
+// account token.
 func TestTokensOfGuests(t *testing.T) {
 	p := referring(t, nil)
 	for _, c := range []struct {

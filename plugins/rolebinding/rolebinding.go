@@ -1,9 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rolebinding keeps what a tenant writes from naming what is not the tenant's: subjects of
-// RoleBindings, subjects of certificates, owners of objects that block the deletion of what all
-// share, sources of volumes, and, where that is switched on, addresses and volumes.
+// Package rolebinding denies references from a tenant's objects to anything that the tenant does
+// not own. It checks the subjects of RoleBindings and certificate requests, owner references that
+// block the deletion of shared objects, and the sources of volumes. If configured, it also checks
+// external IP addresses and volume names.
 package rolebinding
 
 import (
@@ -22,50 +23,53 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantRoleBinding"
 
 // Options configure the plugin. Subject, Owner and Names are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Named returns the owner of a namespace that an object of a tenant names: it
-	// may be made up. Required.
+	// Named returns the owner of a namespace that an object of the tenant by names. The namespace
+	// may not exist. Required.
 	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
-	// Names are the reserved ones.
+	// Names are the reserved names.
 	Names *tenant.SystemNames
-	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
+	// QualifiedNames reports whether the names of a tenant's callers begin with the tenant and a
+	// colon.
 	QualifiedNames bool
-	// ForbidExternalIPs refuses externalIPs in a tenant's Services, by which another's traffic
-	// is taken (CVE-2020-8554).
+	// ForbidExternalIPs denies externalIPs in a tenant's Services. With them, a tenant could
+	// intercept the traffic of other tenants (CVE-2020-8554).
 	ForbidExternalIPs bool
-	// ForbidVolumeNames refuses to claim a volume by its name or labels, in templates of claims too.
+	// ForbidVolumeNames denies claims, and templates of claims, that select a volume by name or
+	// labels.
 	ForbidVolumeNames bool
-	// Kinds hold templates of claims.
+	// Kinds are the kinds of objects that can contain templates of claims.
 	Kinds workload.Kinds
-	// Objects returns the metadata at least of what ownerReferences name, an apierrors.IsForbidden
-	// error where it may not be read. Nil: UIDs are believed.
+	// Objects returns at least the metadata of an object that an ownerReference names. If the
+	// server may not read the object, it returns an error for which apierrors.IsForbidden is true.
+	// If nil, UIDs are not checked.
 	Objects plugins.ObjectFunc
-	// Namespaced reports whether a kind is known to be of objects in namespaces. Nil knows of none.
+	// Namespaced reports whether a kind is known to be namespaced. If nil, no kind is.
 	Namespaced func(schema.GroupKind) bool
-	// Spread reads what a Tenant gives in the tenant's namespaces. Nil:
-	// nothing, and no Tenant is held.
+	// Spread reads a Tenant. If nil, Tenants are not checked.
 	Spread func(runtime.Object) (*Spread, error)
-	// Members reads TenantMembers, and MemberRoles returns the ClusterRoles that a tenant itself may
-	// give; it is required with Members. Nil Members: none are held.
-	Members     func(runtime.Object) (*Spread, error)
+	// Members reads TenantMembers. If nil, TenantMembers are not checked.
+	Members func(runtime.Object) (*Spread, error)
+	// MemberRoles returns the ClusterRoles that a tenant itself may bind. Required with Members.
 	MemberRoles func(tenant.ID) []string
-	// Namespaces returns the namespaces of a tenant, without those that are being deleted. If nil, only
-	// rights in the whole cluster let a caller define Roles in TenantMembers.
+	// Namespaces returns the namespaces of a tenant, without those that are being deleted. If nil,
+	// a caller needs permissions in the whole cluster to define Roles in TenantMembers.
 	Namespaces func(tenant.ID) ([]string, error)
-	// Authorizer is the server's. It decides about the rights of the writer of a Tenant or of the Roles
-	// of TenantMembers. Required with Spread and Members.
+	// Authorizer is the server's authorizer. It decides whether the author of a Tenant or of
+	// TenantMembers has the required permissions. Required with Spread and Members.
 	Authorizer authorizer.Authorizer
 }
 
-// New returns the plugin. It holds everybody but the system tenant's callers; of these, controllers
-// that make claims from what a tenant wrote, and who writes a Tenant or TenantMembers. An update is
-// held to what it adds; a certificate request's subject never changes.
+// New returns the plugin. It checks all callers outside the system tenant. Among the callers of the
+// system tenant, it checks controllers that create claims from a tenant's templates, and the
+// authors of Tenants and TenantMembers. In an update, it checks only what the update adds. The
+// subject of a certificate request is immutable.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{
 		admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.Named, o.Names, o.QualifiedNames},
@@ -79,7 +83,7 @@ type plugin struct {
 }
 
 // Validate implements [admission.ValidationInterface]. It checks the owners of an object before the
-// rules of its kind, so that the rules of no kind replace that check.
+// rules of its kind, so that no kind skips the check of the owners.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	resource, check, refers := a.GetResource().GroupResource(), p.checkOf(a), refers(a)
 	if check == nil && !refers && resource != tenants && resource != members {
@@ -91,7 +95,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		refused.Add(p.checkOwners(ctx, a))
 	}
 	switch {
-	case refused.Err() != nil: // this refusal names the owner, whatever else is wrong
+	case refused.Err() != nil: // the refusal names only the owners
 	case resource == tenants:
 		return p.checkTenant(ctx, a)
 	case resource == members:
@@ -111,7 +115,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// checkOf returns what holds objects of the kind of a write, nil for nothing.
+// checkOf returns the check for objects of the kind of a write, or nil if there is none.
 func (p *plugin) checkOf(
 	a admission.Attributes,
 ) func(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
@@ -129,8 +133,8 @@ func (p *plugin) checkOf(
 	case secretKind.GroupKind():
 		return p.checkSecret
 	default:
-		// What a Pod's ephemeral volumes claim is held, all but its choice of a
-		// volume, when the claim is made.
+		// The claim of a Pod's ephemeral volume is also checked when a controller creates it. For
+		// Pods, that check suffices unless ForbidVolumeNames is set.
 		_, describes := p.Kinds[kind]
 		if describes && a.GetSubresource() != "status" && (p.ForbidVolumeNames || kind == statefulSetKind.GroupKind()) {
 			return p.checkTemplates
@@ -140,7 +144,7 @@ func (p *plugin) checkOf(
 }
 
 func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	owner, err := p.Owner(ctx, a.GetNamespace()) // whoever writes it: a guest's names are not the owner's
+	owner, err := p.Owner(ctx, a.GetNamespace()) // the owner limits the subjects, not the caller's tenant
 	if err != nil {
 		return err
 	}
@@ -155,7 +159,7 @@ func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o
 		if err != nil {
 			return err
 		}
-		if was.RoleRef == is.RoleRef { // with another role an old subject is a new one
+		if was.RoleRef == is.RoleRef { // if the role changes, all subjects are new
 			before = was.Subjects
 		}
 	}

@@ -67,8 +67,8 @@ func requestOf(text []byte, by user.Info) admission.Attributes {
 		"", admission.Create, nil, false, by)
 }
 
-// TestCertificateRequests: only the system tenant's callers ask for certificates
-// that would be a tenant's.
+// TestCertificateRequests checks that only callers of the system tenant may request certificates of
+// a tenant.
 func TestCertificateRequests(t *testing.T) {
 	nobody := &user.DefaultInfo{Name: "nobody"}
 	for name, c := range map[string]struct {
@@ -112,7 +112,7 @@ func TestCertificateRequests(t *testing.T) {
 	}
 }
 
-// TestLookupsThatFail deny.
+// TestLookupsThatFail checks that a write is denied if a lookup fails.
 func TestLookupsThatFail(t *testing.T) {
 	binding := &rbacv1.RoleBinding{
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "a--web", Name: "x"}},

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// mostQuestions is the maximum number of rights that one write of TenantMembers adds, and of rights
-	// that the server checks in all namespaces together. A check is a call of the authorizer, which the
-	// webhook service sends to kube-apiserver.
+	// mostQuestions is the maximum number of rights that one write of TenantMembers may add. It is
+	// also the maximum number of checks in all namespaces together. A check calls the authorizer,
+	// and the webhook service sends it to kube-apiserver.
 	mostQuestions = 2000
-	// mostOfTenant is mostQuestions for a caller of a tenant, which may repeat its writes in a loop. It is
-	// enough to add 5 verbs for 5 resources at once in 20 namespaces.
+	// mostOfTenant is mostQuestions for a tenant's caller, which could repeat its writes in a loop.
+	// It suffices to add 5 verbs for 5 resources in 20 namespaces.
 	mostOfTenant = 500
-	// parallelQuestions is the number of namespaces that are checked at the same time, and of
-	// questions about one of them.
+	// parallelQuestions is the number of namespaces that are checked in parallel, and the number of
+	// parallel checks in one of them.
 	parallelQuestions = 4
-	// reservedRoles begins names of Roles that a tenant may not define.
+	// reservedRoles is the prefix of the names of Roles that a tenant may not define.
 	reservedRoles = "kubetenant:"
 )
 
@@ -44,13 +44,14 @@ var (
 	errSpaces = errors.New("spec.roles: the namespaces of the tenant are not known")
 )
 
-// errManyRights refuses a write that adds too many rights.
+// errManyRights returns the error for a write that adds too many rights.
 func errManyRights(most int) error {
 	return fmt.Errorf("spec.roles: adds more than %d combinations of verb, API group, resource and name: "+
 		"add the rules in several updates", most)
 }
 
-// errManyChecks refuses a write whose rights are too many for the number of namespaces.
+// errManyChecks returns the error for a write that adds too many rights for the number of
+// namespaces.
 func errManyChecks(namespaces, most int) error {
 	if namespaces > most {
 		return fmt.Errorf("spec.roles: the tenant has more than %d namespaces: let a caller with these rights in "+
@@ -61,14 +62,14 @@ func errManyChecks(namespaces, most int) error {
 		"in the whole cluster write the rules", most, namespaces, most/namespaces)
 }
 
-// DefinedRole is a Role that TenantMembers define. Path is its field.
+// DefinedRole is a Role that TenantMembers define. Path is the path of its field.
 type DefinedRole struct {
 	Path, Name string
 	Rules      []rbacv1.PolicyRule
 }
 
-// CheckRole returns what is wrong with a Role, or nil if a tenant may define one of this form. A Role
-// without rules has no rights.
+// CheckRole returns an error if a tenant may not define a Role of this form. A Role without rules
+// is valid.
 func CheckRole(role *DefinedRole) error {
 	var refused plugins.Refusals
 	if strings.HasPrefix(role.Name, reservedRoles) {
@@ -83,27 +84,27 @@ func CheckRole(role *DefinedRole) error {
 	return refused.Err()
 }
 
-// question is a right, and the rules that give it.
+// question is a right, and the rules that grant it.
 type question struct {
 	right
 	at []place
 }
 
-// place is a rule of a Role. path is its field.
+// place is a rule of a Role. path is the path of its field.
 type place struct {
 	role, path string
 }
 
-// right is the smallest part of a rule. Each part is literal: only a rule with "*" gives a right with
-// "*". If anyName is set, the right applies to every name.
+// right is the smallest part of a rule. Its fields are literal, so only a rule with "*" grants a
+// right with "*". If anyName is set, the right applies to every name.
 type right struct {
 	verb, group, resource, subresource, name string
 	anyName                                  bool
 }
 
-// checkDefined requires that the writer has each rule that it adds to a Role. kube-apiserver requires
-// the same for a Role. The writer has the rule in the whole cluster, or in every namespace of the
-// tenant. The right to escalate the Role there suffices.
+// checkDefined returns an error unless the writer has each rule that it adds to a Role.
+// kube-apiserver requires the same for a Role. The writer must have the rule in the whole cluster
+// or in every namespace of the tenant. The permission to escalate the Role there suffices.
 func (p *plugin) checkDefined(ctx context.Context, writer user.Info, was, is *Spread) error {
 	var refused plugins.Refusals
 	for i := range is.Defined {
@@ -142,8 +143,8 @@ func (p *plugin) checkDefined(ctx context.Context, writer user.Info, was, is *Sp
 	return c.inEach(ctx, namespaces, missing)
 }
 
-// added returns the rights of the rules that an update adds, each once. A rule that a Role of the same
-// name had is not added.
+// added returns the rights of the rules that an update adds, without duplicates. A rule is not
+// added if a Role with the same name already had it.
 func added(was, is *Spread, most int) ([]question, error) {
 	var all []question
 	known := map[right]int{} // the index in all
@@ -175,7 +176,7 @@ func added(was, is *Spread, most int) ([]question, error) {
 	return all, nil
 }
 
-// rightsOf yields the rights that a rule gives, each once.
+// rightsOf yields the rights that a rule grants, without duplicates.
 func rightsOf(rule *rbacv1.PolicyRule) func(yield func(right) bool) {
 	verbs, groups, resources := distinct(rule.Verbs), distinct(rule.APIGroups), distinct(rule.Resources)
 	names := distinct(rule.ResourceNames)
@@ -206,7 +207,7 @@ func rightsOf(rule *rbacv1.PolicyRule) func(yield func(right) bool) {
 	}
 }
 
-// distinct returns the values of a list in order, each once.
+// distinct returns the values of a list in order, without duplicates.
 func distinct(all []string) (out []string) {
 	known := map[string]bool{}
 	for _, value := range all {
@@ -224,12 +225,12 @@ type rightsCheck struct {
 	writer user.Info
 	// most is the maximum number of checks in all namespaces.
 	most int
-	// unguessed is a random name that no rule has.
+	// unguessed is a random name that no rule lists.
 	unguessed string
 }
 
-// notInCluster returns the rights that the server must check in each namespace. It stops at the first
-// right that the writer does not have in the whole cluster.
+// notInCluster returns the rights that the server must check in each namespace. It stops when the
+// writer lacks a right in the whole cluster, and returns the remaining rights unchecked.
 func (c *rightsCheck) notInCluster(ctx context.Context, asked []question) ([]question, error) {
 	escalates := map[string]bool{}
 	for from := 0; from < len(asked); from += parallelQuestions {
@@ -248,8 +249,8 @@ func (c *rightsCheck) notInCluster(ctx context.Context, asked []question) ([]que
 	return nil, nil
 }
 
-// inEach returns an error unless the writer has the rights in each namespace, or may escalate the
-// Roles there. It starts no namespace after one in which the writer does not.
+// inEach returns an error unless the writer has the rights, or may escalate the Roles, in each
+// namespace. After the first failure, it starts no check of another namespace.
 func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []question) error {
 	if len(rolesIn(asked))*len(namespaces) > c.most {
 		return errManyChecks(len(namespaces), c.most)
@@ -275,7 +276,7 @@ func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []q
 			return nil
 		})
 	}
-	_ = group.Wait() // no function fails
+	_ = group.Wait() // the functions return nil
 	for _, err := range failed {
 		if err != nil {
 			return err
@@ -284,7 +285,7 @@ func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []q
 	return nil
 }
 
-// in is [rightsCheck.inEach] for one namespace.
+// in does the check of [rightsCheck.inEach] in one namespace.
 func (c *rightsCheck) in(ctx context.Context, namespace string, asked []question) error {
 	missing, err := c.missing(ctx, namespace, asked)
 	if err != nil {
@@ -297,8 +298,8 @@ func (c *rightsCheck) in(ctx context.Context, namespace string, asked []question
 	return lacks(namespace, refused)
 }
 
-// inByEscalation is [rightsCheck.in] for rights that are too many to check. It checks only the right to
-// escalate the Roles.
+// inByEscalation replaces [rightsCheck.in] if there are too many rights to check. It checks only
+// whether the writer may escalate the Roles.
 func (c *rightsCheck) inByEscalation(ctx context.Context, namespace string, asked []question, namespaces int) error {
 	refused, err := c.notEscalated(ctx, namespace, asked, map[string]bool{})
 	if err != nil {
@@ -310,7 +311,7 @@ func (c *rightsCheck) inByEscalation(ctx context.Context, namespace string, aske
 	return nil
 }
 
-// lacks returns an error that names the rights that the writer lacks in a namespace. It returns nil if
+// lacks returns an error that names the rights that the writer lacks in a namespace, or nil if
 // there are none.
 func lacks(namespace string, missing []question) error {
 	var refused plugins.Refusals
@@ -330,8 +331,8 @@ func lacks(namespace string, missing []question) error {
 	return refused.Err()
 }
 
-// missing returns the rights that the writer does not have in a namespace, or in the whole cluster if
-// namespace is empty.
+// missing returns the rights that the writer does not have in a namespace. If namespace is empty,
+// it returns the rights that the writer does not have in the whole cluster.
 func (c *rightsCheck) missing(ctx context.Context, namespace string, asked []question) ([]question, error) {
 	allowed := make([]bool, len(asked))
 	group, ctx := errgroup.WithContext(ctx)
@@ -354,14 +355,15 @@ func (c *rightsCheck) missing(ctx context.Context, namespace string, asked []que
 	return missing, nil
 }
 
-// has reports whether the writer has a right. For a right to every name, it checks a name that no rule
-// can have. A rule for some names does not allow that request, not even one for the name "".
+// has reports whether the writer has a right. For a right to every name, it sends a name that no
+// rule lists. A rule with names does not allow that request, and neither does a rule for the name
+// "".
 func (c *rightsCheck) has(ctx context.Context, namespace string, of *right) (bool, error) {
 	name := of.name
 	switch {
 	case !of.anyName:
 	case namespace != "" && of.group == "" && of.resource == "namespaces":
-		name = namespace // a Role gives rights to no other Namespace
+		name = namespace // a Role grants rights to its own Namespace only
 	default:
 		name = c.unguessed
 	}
@@ -378,8 +380,9 @@ func (c *rightsCheck) has(ctx context.Context, namespace string, of *right) (boo
 	})
 }
 
-// notEscalated returns the rights of Roles that the writer may not escalate in a namespace, or in the
-// whole cluster if namespace is empty. Each has one such Role. escalates has the answers by Role.
+// notEscalated returns the rights of Roles that the writer may not escalate in a namespace, or in
+// the whole cluster if namespace is empty. Each result has one such Role. escalates caches the
+// decisions by Role.
 func (c *rightsCheck) notEscalated(
 	ctx context.Context, namespace string, of []question, escalates map[string]bool,
 ) (refused []question, err error) {
@@ -415,7 +418,7 @@ func (c *rightsCheck) escalates(ctx context.Context, namespace, role string) (bo
 	})
 }
 
-// rolesIn returns the names of the Roles of rights.
+// rolesIn returns the names of the Roles of rights, sorted and without duplicates.
 func rolesIn(of []question) (names []string) {
 	for _, q := range of {
 		for _, at := range q.at {
@@ -434,8 +437,8 @@ func (c *rightsCheck) asks(ctx context.Context, a *authorizer.AttributesRecord) 
 	return decision == authorizer.DecisionAllow, nil
 }
 
-// sameTenant reports whether two versions of TenantMembers were written for the same Tenant. The
-// Roles of an earlier tenant were not in force.
+// sameTenant reports whether two versions of TenantMembers belong to the same Tenant object. The
+// Roles of an earlier Tenant had no effect.
 func sameTenant(was, is map[string]string) bool {
 	return was[tenant.TenantUIDAnnotation] == is[tenant.TenantUIDAnnotation]
 }

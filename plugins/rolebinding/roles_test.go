@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// ruleOf returns a rule of verbs, groups, resources and names, each separated by commas.
+// ruleOf returns a rule. Each argument is a list, separated by commas.
 func ruleOf(verbs, groups, resources, names string) rbacv1.PolicyRule {
 	r := rbacv1.PolicyRule{
 		Verbs:     strings.Split(verbs, ","),
@@ -40,7 +40,7 @@ func ruleOf(verbs, groups, resources, names string) rbacv1.PolicyRule {
 	return r
 }
 
-// allows reports whether rules allow a request, as kube-apiserver's RBAC authorizer does
+// allows reports whether rules allow a request, like kube-apiserver's RBAC authorizer
 // (pkg/apis/rbac/v1/evaluation_helpers.go, v1.37.1).
 func allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	resource := a.GetResource()
@@ -56,14 +56,14 @@ func allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	})
 }
 
-// writers is a cluster whose caller has rules. Tenant a has the namespaces of the keys of in.
+// writers is a cluster with the rules of one caller. The keys of in are the namespaces of tenant a.
 type writers struct {
 	everywhere []rbacv1.PolicyRule
 	in         map[string][]rbacv1.PolicyRule
-	unknown    error // why the namespaces are not known
+	unknown    error // the error of Namespaces
 	unsure     bool  // the authorizer fails
 
-	asked *atomic.Int64 // the number of questions of the last write
+	asked *atomic.Int64 // the number of authorizer calls of the last write
 }
 
 func (w *writers) authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -103,7 +103,7 @@ func (d *defined) of(uid string) *defined {
 // DeepCopyObject implements [runtime.Object].
 func (d *defined) DeepCopyObject() runtime.Object { return d }
 
-// write returns the refusal of a write of TenantMembers by a caller, or "".
+// write returns the error of a write of TenantMembers, or "" if it is allowed.
 func (w *writers) write(t *testing.T, by string, was, is *defined) string {
 	t.Helper()
 	w.asked = &atomic.Int64{}
@@ -140,7 +140,7 @@ func both(rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
 	return map[string][]rbacv1.PolicyRule{"a--db": rules, "a--web": rules}
 }
 
-// TestDefinedRoles checks which rules of Roles a writer of TenantMembers may add.
+// TestDefinedRoles checks which rules of Roles the writer of TenantMembers may add.
 func TestDefinedRoles(t *testing.T) {
 	pods, secrets := ruleOf("get,list", "", "pods", ""), ruleOf("get", "", "secrets", "")
 	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
@@ -260,7 +260,8 @@ func TestDefinedRoles(t *testing.T) {
 	}
 }
 
-// TestEscalatingRules checks that a writer with many rights cannot define any Role with another right.
+// TestEscalatingRules checks that a writer with many rights cannot define a Role with a right that
+// it lacks.
 func TestEscalatingRules(t *testing.T) {
 	w := &writers{in: both(
 		ruleOf("get,list,watch", "", "pods,pods/log,services,configmaps", ""),
@@ -304,7 +305,7 @@ func TestEscalatingRules(t *testing.T) {
 	for _, names := range []string{"other", "own,other", "*", "OWN"} {
 		add(&attacks, "get", "", "secrets", names)
 	}
-	add(&attacks, "list", "", "secrets", "") // a right to the name "" is not one to all names
+	add(&attacks, "list", "", "secrets", "") // a right to the name "" is not a right to all names
 	add(&attacks, "delete", "", "secrets", "own")
 	add(&attacks, "create", "", "serviceaccounts/token", "default")
 	for _, verb := range []string{"bind", "escalate", "*"} {
@@ -338,7 +339,7 @@ func TestEscalatingRules(t *testing.T) {
 	}
 }
 
-// TestDefinedRolesAsUpstream compares the check of random rules with the one of kube-apiserver.
+// TestDefinedRolesAsUpstream compares the check of random rules with that of kube-apiserver.
 func TestDefinedRolesAsUpstream(t *testing.T) {
 	r := rand.New(rand.NewPCG(48, 3)) // #nosec G404 -- a test
 	some := func(of ...string) string {

@@ -20,19 +20,20 @@ var (
 	errForeignSA = errors.New("names a service account in a namespace that the tenant does not own")
 )
 
-// Subjects says to whom a tenant may give a role in its namespaces.
+// Subjects checks which subjects a tenant may bind in its namespaces.
 type Subjects struct {
-	// Named returns the owner of a namespace that an object of a tenant names: it
-	// may be made up. Required.
+	// Named returns the owner of a namespace that an object of the tenant by names. The namespace
+	// may not exist. Required.
 	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
-	// Names are the reserved ones. Nil knows those that are reserved everywhere.
+	// Names are the reserved names. If nil, only the names that are always reserved are known.
 	Names *tenant.SystemNames
-	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
+	// QualifiedNames reports whether the names of a tenant's callers begin with the tenant and a
+	// colon.
 	QualifiedNames bool
 }
 
-// Check returns what is wrong with a subject, nil where a tenant may give it a role. The error of a
-// lookup is that of Named.
+// Check returns an error if a tenant may not bind a subject. If a lookup fails, it returns the
+// error of Named.
 func (c *Subjects) Check(ctx context.Context, own tenant.ID, s rbacv1.Subject) error {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
@@ -58,7 +59,7 @@ func (c *Subjects) Check(ctx context.Context, own tenant.ID, s rbacv1.Subject) e
 			return errReserved
 		}
 	default:
-		return errReserved // of a kind that RBAC does not know yet
+		return errReserved // RBAC does not know this kind
 	}
 	if prefix, _, qualified := strings.Cut(s.Name, ":"); c.QualifiedNames && qualified && prefix != own.String() {
 		return errForeign

@@ -35,29 +35,32 @@ var (
 	errHolder      = errors.New("may only be added by callers of the system tenant")
 )
 
-// Spread is what a Tenant gives in each namespace of a tenant, or its TenantMembers.
+// Spread contains the roles and templates that a Tenant or TenantMembers specify for the tenant's
+// namespaces.
 type Spread struct {
 	Tenant tenant.ID
 	Roles  []SpreadRole
-	// Members are the ClusterRoles that the tenant itself may give, to nobody yet.
+	// Members are the ClusterRoles that the tenant itself may bind. They have no subjects.
 	Members []SpreadRole
-	// Templates are the names of the NamespaceTemplates that are given.
+	// Templates are the names of the NamespaceTemplates that the Tenant uses.
 	Templates []string
 	// Defined are the Roles of TenantMembers.
 	Defined []DefinedRole
 }
 
-// SpreadRole is a ClusterRole and to whom it is given. Path is the field of the subjects.
+// SpreadRole is a ClusterRole and its subjects. Path is the path of the field of the subjects.
 type SpreadRole struct {
 	Path, ClusterRole string
-	// Tenantwide is one that the same get once, over all that is the tenant's; empty for none.
+	// Tenantwide is a ClusterRole that the subjects get once for the whole tenant. If empty, there
+	// is none.
 	Tenantwide string
 	Subjects   []rbacv1.Subject
 }
 
-// checkMembers holds whoever writes TenantMembers to the own tenant's, to roles that its Tenant
-// lets it give, and to subjects that it may give one. Who may write them RBAC says: the roles are
-// given with rights of the server's own.
+// checkMembers checks TenantMembers. The writer must belong to the tenant or to the system tenant.
+// It may bind only roles that the Tenant allows, and only to subjects that the tenant may bind.
+// RBAC decides which callers may write TenantMembers. The server creates the bindings with its own
+// permissions.
 func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error {
 	if p.Members == nil {
 		return nil
@@ -75,7 +78,7 @@ func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error
 	was := &Spread{}
 	if a.GetOperation() == admission.Update {
 		if was, err = p.Members(a.GetOldObject()); err != nil {
-			was = &Spread{} // it was given nothing
+			was = &Spread{} // the old object had no effect
 		} else if was.Tenant != is.Tenant {
 			return admission.NewForbidden(a, errOtherTenant)
 		}
@@ -110,8 +113,8 @@ func (p *plugin) checkMemberSpec(ctx context.Context, a admission.Attributes, wa
 	return refused.Err()
 }
 
-// checkHolders refuses finalizers and owners that a tenant's caller adds to TenantMembers. With a
-// finalizer, the members of a tenant would remain after its end.
+// checkHolders denies finalizers and owners that a tenant's caller adds to TenantMembers. With a
+// finalizer, TenantMembers would remain after the deletion of the tenant.
 func (p *plugin) checkHolders(ctx context.Context, a admission.Attributes) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
@@ -140,7 +143,7 @@ func (p *plugin) checkHolders(ctx context.Context, a admission.Attributes) error
 	return nil
 }
 
-// checkMemberRoles holds what is added.
+// checkMemberRoles checks the bindings that a write adds.
 func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
 	allowed := p.MemberRoles(is.Tenant)
 	var refused plugins.Refusals
@@ -163,7 +166,7 @@ func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
 	return refused.Err()
 }
 
-// subjects returns to whom a role was given already.
+// subjects returns the subjects that already have a role.
 func (s *Spread) subjects(role *SpreadRole) (all []rbacv1.Subject) {
 	for _, r := range s.Roles {
 		if r.ClusterRole == role.ClusterRole && (role.Tenantwide == "" || role.Tenantwide == r.Tenantwide) {
@@ -173,9 +176,9 @@ func (s *Spread) subjects(role *SpreadRole) (all []rbacv1.Subject) {
 	return all
 }
 
-// checkTenant holds whoever writes a Tenant, the system tenant's callers too, to subjects that
-// the tenant may give a role, and to roles that the writer may bind everywhere: the server binds
-// them with rights of its own.
+// checkTenant checks a Tenant, also if a caller of the system tenant writes it. The subjects must
+// be ones that the tenant may bind. The writer must be allowed to bind the roles in all namespaces,
+// because the server binds them with its own permissions.
 func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error {
 	if p.Spread == nil || a.GetSubresource() != "" {
 		return nil
@@ -188,7 +191,7 @@ func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error 
 		was := &Spread{}
 		if a.GetOperation() == admission.Update {
 			if was, err = p.Spread(a.GetOldObject()); err != nil {
-				was = &Spread{} // it was given nothing
+				was = &Spread{} // the old object had no effect
 			}
 		}
 		err = p.checkSpread(ctx, a.GetUserInfo(), was, is)
@@ -199,9 +202,9 @@ func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error 
 	return nil
 }
 
-// checkName holds a new Tenant to the name of its tenant's: of an ID that is no DNS
-// label the definition cannot tell, and one that stands in another's place would leave
-// that one with what it has.
+// checkName checks that an object has the name that belongs to its tenant. The schema cannot check
+// the name for an ID that is not a DNS label. An object with the name that belongs to another
+// tenant would block that tenant's own object.
 func checkName(obj runtime.Object, id tenant.ID) error {
 	is, err := meta.Accessor(obj)
 	if err != nil {
@@ -244,8 +247,8 @@ func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spr
 	return refused.Err()
 }
 
-// checkUse holds a writer to templates that it may use, those too that it takes away:
-// what they give goes then.
+// checkUse checks that the writer may use the templates that it adds or removes. The objects of a
+// removed template are deleted.
 func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread, refused *plugins.Refusals) {
 	for _, name := range slices.Concat(was.Templates, is.Templates) {
 		if slices.Contains(was.Templates, name) && slices.Contains(is.Templates, name) {
@@ -269,7 +272,7 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 	}
 }
 
-// checkBind holds a writer to roles that it may bind everywhere. An empty name is none.
+// checkBind checks that the writer may bind a role in all namespaces. An empty name means no role.
 func (p *plugin) checkBind(ctx context.Context, writer user.Info, path, name string) error {
 	if name == "" {
 		return nil

@@ -25,14 +25,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// given is a ConfigMap that says which roles a Tenant gives to whom.
+// given returns a fake Tenant that binds roles.
 func given(roles ...rolebinding.SpreadRole) *spread {
 	s := &spread{roles: roles}
 	s.Name = "a"
 	return s
 }
 
-// misnamed is one in another's place.
+// misnamed returns a fake Tenant with the name that belongs to another tenant.
 func misnamed(roles ...rolebinding.SpreadRole) *spread {
 	s := given(roles...)
 	s.Name = "b"
@@ -46,14 +46,14 @@ type spread struct {
 	templates      []string
 }
 
-// templated is one that names templates.
+// templated returns a fake Tenant that uses templates.
 func templated(names ...string) *spread {
 	s := given()
 	s.templates = names
 	return s
 }
 
-// giving is one that lets the tenant itself give roles.
+// giving returns a fake Tenant that lets the tenant itself bind roles.
 func giving(roles ...string) *spread {
 	s := given()
 	for i, r := range roles {
@@ -75,8 +75,9 @@ func role(path, name string, users ...string) rolebinding.SpreadRole {
 	return r
 }
 
-// TestTenants: whoever adds somebody to a Tenant must be allowed to bind what he gets, and nobody
-// gets anything whom the tenant could not bind; what was there before is nobody's matter.
+// TestTenants checks that the writer of a Tenant must be allowed to bind the roles that it adds.
+// The tenant must be allowed to bind the subjects that are added. Existing subjects are not
+// checked.
 func TestTenants(t *testing.T) {
 	p := holding(func(o *rolebinding.Options) {
 		o.Spread = func(obj runtime.Object) (*rolebinding.Spread, error) {
@@ -204,7 +205,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// heldBy is TenantMembers with a finalizer and an owner.
+// heldBy returns fake TenantMembers with a finalizer and an owner.
 func heldBy(finalizer, owner string) *spread {
 	s := given()
 	if finalizer != "" {
@@ -264,8 +265,9 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestMembers: who writes TenantMembers is the tenant's or the system's, and gives the roles that
-// the Tenant names to whom the tenant may give one.
+// TestMembers checks that only callers of the tenant and of the system tenant may write
+// TenantMembers. They may bind only roles that the Tenant lists, and only to subjects that the
+// tenant may bind.
 func TestMembers(t *testing.T) {
 	p := holding(func(o *rolebinding.Options) {
 		o.Members = func(obj runtime.Object) (*rolebinding.Spread, error) {

@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status keeps the status of built-in objects their controllers': what a tenant writes
-// there others believe. A pod that says it is done is not counted, a Service's address takes
-// traffic that is another's (CVE-2020-8554), a nominated node holds room on it, and a StatefulSet
-// makes pods of the revision it names.
+// Package status denies tenants the status of built-in objects, which belongs to their controllers.
+// Other components trust it. A Pod that reports its end is not counted in a quota. The address of a
+// Service receives traffic of other tenants (CVE-2020-8554). The scheduler reserves room on a
+// nominated node. A StatefulSet creates Pods from the revision in its status.
 package status
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Name of the plugin.
+// Name is the name of the plugin.
 const Name = "TenantStatus"
 
 var errStatus = errors.New("tenants may not write the status of this resource: only its controller may")
 
-// Resources returns the resources whose status controllers own (k8s.io/kubernetes, v1.37.1), in
-// every version. A Job is among them unless another controller manages it. What tenants' own
-// controllers write is not: ingresses, custom resources.
+// Resources returns the resources with a status that belongs to a controller (k8s.io/kubernetes,
+// v1.37.1), in every version. A Job is included unless another controller manages it. Ingresses and
+// custom resources are not included, because a tenant's own controllers may write their status.
 func Resources() []schema.GroupResource {
 	return []schema.GroupResource{
 		pods,
@@ -60,13 +60,14 @@ var (
 // Options configure the plugin. Subject is required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// Allowed reports whether a tenant may write the status of a resource all the same. Nil: none may.
+	// Allowed reports whether a tenant may write the status of a resource anyway. If nil, no tenant
+	// may.
 	Allowed func(tenant.ID, schema.GroupResource) bool
 }
 
-// New returns the plugin. It refuses to write the status of [Resources] to everybody but
-// the system tenant's callers. The conditions of a Pod whose types have a domain pass: they
-// are its readiness gates'.
+// New returns the plugin. It denies writes of the status of [Resources] by callers outside the
+// system tenant. Conditions of a Pod with a domain in their types are allowed, because they belong
+// to its readiness gates.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Update), o, Resources()}
 }
@@ -106,8 +107,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// gatesOnly reports whether a write changes nothing of a Pod's status but
-// conditions of types with a domain.
+// gatesOnly reports whether a write changes only conditions of a Pod that have a domain in their
+// types.
 func gatesOnly(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
 	was, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)
@@ -129,8 +130,8 @@ func withoutGates(pod *corev1.Pod) *corev1.PodStatus {
 	return &status
 }
 
-// isManagedElsewhere reports whether another controller than the built-in one
-// manages a Job (KEP-4368).
+// isManagedElsewhere reports whether a controller other than the built-in one manages a Job
+// (KEP-4368).
 func isManagedElsewhere(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	was, err := plugins.Versioned[batchv1.Job](a.GetOldObject(), batchv1.SchemeGroupVersion.WithKind("Job"), o)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestResources: of each resource, in whatever version, the status is the system's;
-// and nothing but the status.
+// TestResources checks that only the system tenant writes the status of each resource, in any
+// version. Other writes are allowed.
 func TestResources(t *testing.T) {
 	p := status.New(status.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) },
 	})
 	for _, r := range status.Resources() {
-		if r.Resource == "pods" || r.Resource == "jobs" { // theirs depends on what changes: admission-status.yaml
+		if r.Resource == "pods" || r.Resource == "jobs" { // admission-status.yaml tests these
 			continue
 		}
 		for _, c := range []struct {

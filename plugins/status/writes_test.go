@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// said returns a pod of a phase with true conditions of some types.
+// said returns a Pod with a phase and true conditions of some types.
 func said(phase corev1.PodPhase, types ...corev1.PodConditionType) *corev1.Pod {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
 	for _, kind := range types {
@@ -30,8 +30,8 @@ func said(phase corev1.PodPhase, types ...corev1.PodConditionType) *corev1.Pod {
 
 func managed(by *string) *batchv1.Job { return &batchv1.Job{Spec: batchv1.JobSpec{ManagedBy: by}} }
 
-// TestPodsAndJobs: a tenant writes readiness gates, and the status of a job that another controller
-// manages, as it is stored.
+// TestPodsAndJobs checks that a tenant may write readiness gates, and the status of a Job if the
+// stored Job has another controller.
 func TestPodsAndJobs(t *testing.T) {
 	const gate = "example.com/gate"
 	foreign := managed(new("example.com/controller"))
@@ -82,8 +82,7 @@ func update(
 			admission.Update, nil, false, &user.DefaultInfo{Name: caller}), nil)
 }
 
-// TestAllowed: a tenant that may writes the status of that resource, and no other tenant does,
-// nor of another resource.
+// TestAllowed checks that Allowed applies to one tenant and one resource only.
 func TestAllowed(t *testing.T) {
 	allowed := func(id tenant.ID, of schema.GroupResource) bool {
 		return id.String() == "a" && of.Resource == "services"

@@ -12,18 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Claim is a template of PersistentVolumeClaims in an object, from which a controller makes
-// them. It MUST NOT be changed.
+// Claim is a template of PersistentVolumeClaims in an object. A controller creates claims from it.
+// A Claim MUST NOT be changed.
 type Claim struct {
-	// Path is where it stands in the object, as the fields of an error are written.
+	// Path is the path of the template in the object, in the format of field errors.
 	Path string
-	// Key names it in the object, wherever in a list it stands.
+	// Key identifies the template in the object, in any position of a list.
 	Key  string
 	Meta *metav1.ObjectMeta
 	Spec *corev1.PersistentVolumeClaimSpec
 }
 
-// Claims returns the templates of claims: those of a StatefulSet, and of ephemeral volumes.
+// Claims returns the templates of claims in a StatefulSet and in ephemeral volumes.
 func (o *Object) Claims() ([]Claim, error) {
 	var claims []Claim
 	for _, t := range o.Templates {

@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// TestBuiltInKinds: the template of each kind is found, the same in the object of a version and in
-// an unstructured one, and is the object's own where it is of a version.
+// TestBuiltInKinds checks that the template of each kind is found, in a versioned and in an
+// unstructured object. A template of a versioned object is part of it.
 func TestBuiltInKinds(t *testing.T) {
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"l": "x"}},
@@ -89,11 +89,11 @@ func TestBuiltInKinds(t *testing.T) {
 	}
 }
 
-// internal is a Pod as a server has it inside.
+// internal is an internal Pod of a server.
 type internal struct{ corev1.Pod }
 
-// TestConversion: a server's internal object is read by way of a version, and what is
-// set is put back into it.
+// TestConversion checks that an internal object is converted to be read, and that changes are
+// written back.
 func TestConversion(t *testing.T) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.ConfigMap{})
@@ -135,8 +135,8 @@ func TestConversion(t *testing.T) {
 	}
 }
 
-// TestClaims: a StatefulSet's templates of claims and those of ephemeral volumes, told by their
-// names wherever they stand.
+// TestClaims checks that templates of claims in StatefulSets and in ephemeral volumes are
+// identified by name, in any position.
 func TestClaims(t *testing.T) {
 	set := &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}}
 	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{
@@ -179,7 +179,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%T: %q, %v", obj, got, err)
 		}
 	}
-	// of which alone they are templates
+	// Only a StatefulSet has such templates.
 	for kind, refused := range map[string]bool{"StatefulSet": true, "Deployment": false} {
 		u := object(t,
 			`{"apiVersion":"apps/v1","kind":"`+kind+`","spec":{"volumeClaimTemplates":"x","template":{"spec":{}}}}`)
@@ -193,8 +193,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestIsLeaving: only an update of an object that was being deleted before, and only if it changes
-// finalizers alone.
+// TestIsLeaving checks that the object must have been in deletion before the update, and that only
+// finalizers may change.
 func TestIsLeaving(t *testing.T) {
 	stays, leaves := &corev1.Pod{}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
 	changed := leaves.DeepCopy()
@@ -254,8 +254,8 @@ func fill(v reflect.Value) {
 	}
 }
 
-// TestScheduling: the configuration of groups in a Job and in the template of a CronJob is found,
-// the same in the object of a version and in an unstructured one.
+// TestScheduling checks that the configuration of groups is found in a Job and in the template of a
+// CronJob, in a versioned and in an unstructured object.
 func TestScheduling(t *testing.T) {
 	configured := batchv1.JobSpec{Scheduling: &batchv1.JobSchedulingConfiguration{
 		ResourceClaims: []schedulingv1alpha3.WorkloadPodGroupResourceClaim{{Name: "x"}},
@@ -264,7 +264,7 @@ func TestScheduling(t *testing.T) {
 	for _, c := range []struct {
 		kind schema.GroupVersionKind
 		obj  runtime.Object
-		path string // of the configuration, empty for none
+		path string // path of the configuration, or empty if there is none
 	}{
 		{job, &batchv1.Job{Spec: configured}, "spec.scheduling"},
 		{job, &batchv1.Job{}, ""},

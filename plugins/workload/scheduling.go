@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// scheduled are the kinds for which the Job controller creates groups of pods, with the field that
+// scheduled are the kinds for which the Job controller creates groups of Pods, with the field that
 // configures the groups.
 var scheduled = map[schema.GroupKind]string{
 	{Group: batchv1.GroupName, Kind: "CronJob"}: "spec.jobTemplate.spec.scheduling",
 	{Group: batchv1.GroupName, Kind: "Job"}:     "spec.scheduling",
 }
 
-// Scheduling returns the configuration of the groups of pods that a controller creates for a Job or
-// a CronJob, and its path. The content is nil if there is none, and MUST NOT be changed. An error
-// means that the object MUST be refused.
+// Scheduling returns the configuration of the groups of Pods that a controller creates for a Job or
+// a CronJob, and its path. The content is nil if there is none, and MUST NOT be changed. If
+// Scheduling returns an error, the object MUST be denied.
 func (o *Object) Scheduling() (path string, content map[string]any, err error) {
 	switch is := o.typed.(type) {
 	case *batchv1.CronJob:

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workload finds where an object describes pods: in a Pod itself, in the template of each
-// built-in kind that makes pods, and in the templates of other kinds whose place is configured.
+// Package workload finds the Pod templates of objects. It reads a Pod itself, the template of each
+// built-in kind that creates Pods, and the templates of other kinds at configured paths.
 package workload
 
 import (
@@ -28,14 +28,14 @@ import (
 
 var errTemplate = errors.New("cannot read the pod template")
 
-// each stands in a path for every element of a list or a map.
+// each in a path means every element of a list or a map.
 const each = "*"
 
-// Kinds are the kinds that describe pods, with the paths to their templates: the names of fields,
-// or "*" for every element of a list or a map.
+// Kinds contains the kinds with Pod templates, and the paths to the templates. A path has names of
+// fields, or "*" for every element of a list or a map.
 type Kinds map[schema.GroupKind][][]string
 
-// builtIn are all kinds of v1.37 that describe pods. A Pod is its own template.
+// builtIn contains all kinds of v1.37 with Pod templates. A Pod is its own template.
 var builtIn = map[schema.GroupKind]string{
 	{Kind: "Pod"}:                        "",
 	{Kind: "PodTemplate"}:                "template",
@@ -48,7 +48,7 @@ var builtIn = map[schema.GroupKind]string{
 	{Group: "batch", Kind: "Job"}:        "spec.template",
 }
 
-// New returns the built-in kinds and others, whose paths are separated by dots.
+// New returns the built-in kinds and others. The paths of others are separated by dots.
 func New(others map[schema.GroupKind][]string) Kinds {
 	k := Kinds{}
 	for kind, path := range builtIn {
@@ -62,10 +62,10 @@ func New(others map[schema.GroupKind][]string) Kinds {
 	return k
 }
 
-// IsPod reports whether kind is the Pod.
+// IsPod reports whether kind is Pod.
 func IsPod(kind schema.GroupKind) bool { return kind == schema.GroupKind{Kind: "Pod"} }
 
-// IsBuiltIn reports whether kind is a kind of Kubernetes that describes pods.
+// IsBuiltIn reports whether kind is a built-in kind with Pod templates.
 func IsBuiltIn(kind schema.GroupKind) bool {
 	_, is := builtIn[kind]
 	return is
@@ -78,17 +78,18 @@ func split(path string) []string {
 	return strings.Split(path, ".")
 }
 
-// IsLeaving reports whether an update only changes the finalizers of an object that is being
-// deleted. A plugin must not reject such an update because it cannot read the object: the object
-// would remain forever.
+// IsLeaving reports whether an update changes only the finalizers of an object that is being
+// deleted. A plugin MUST NOT deny such an update because it cannot read the object. Otherwise, the
+// object would remain forever.
 func IsLeaving(a admission.Attributes) bool {
 	old, err := meta.Accessor(a.GetOldObject())
 	return err == nil && old.GetDeletionTimestamp() != nil && plugins.IsUpkeep(a)
 }
 
-// Template describes pods. What a plugin changes in it takes effect with [Object.Write].
+// Template is a Pod template. [Object.Write] writes its changes to the object.
 type Template struct {
-	// Path is where it stands in the object, as the fields of an error are written; empty for a Pod.
+	// Path is the path of the template in the object, in the format of field errors. It is empty
+	// for a Pod.
 	Path string
 	Meta *metav1.ObjectMeta
 	Spec *corev1.PodSpec
@@ -102,19 +103,19 @@ func (t *Template) Field(name string) string {
 	return t.Path + "." + name
 }
 
-// Object is what describes pods.
+// Object is an object with Pod templates.
 type Object struct {
 	Templates []*Template
 
 	stored  runtime.Object
-	typed   runtime.Object             // of a version, nil for an unstructured one
-	maps    []map[string]any           // of an unstructured one's templates
-	convert admission.ObjectInterfaces // from typed to stored, where they differ
+	typed   runtime.Object             // the versioned object, or nil if stored is unstructured
+	maps    []map[string]any           // the templates of an unstructured object
+	convert admission.ObjectInterfaces // converts typed to stored if they differ
 }
 
-// Read returns what obj describes, nil where its kind describes no pods. obj may be a server's
-// internal object, one of a version, or unstructured; it is not changed, and may be shared with the
-// result until that is changed. An error means that obj MUST be refused.
+// Read returns the templates of obj, or nil if its kind has no templates. obj may be internal,
+// versioned or unstructured. Read does not change obj, but the result may share memory with it. If
+// Read returns an error, obj MUST be denied.
 func (k Kinds) Read(obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) (*Object, error) {
 	paths, describes := k[kind.GroupKind()]
 	if !describes || obj == nil {
@@ -139,7 +140,7 @@ func (k Kinds) Read(obj runtime.Object, kind schema.GroupVersionKind, o admissio
 	return out, nil
 }
 
-// typed returns the templates of an object of a version.
+// typed returns the templates of a versioned object.
 func typed(obj runtime.Object) []*Template {
 	one := func(path string, t *corev1.PodTemplateSpec) []*Template {
 		return []*Template{{path, &t.ObjectMeta, &t.Spec}}
@@ -175,7 +176,7 @@ func readUnstructured(u runtime.Unstructured, paths [][]string) (*Object, error)
 	for _, path := range paths {
 		err := walk(u.UnstructuredContent(), path, "", func(at string, m map[string]any) error {
 			var t corev1.PodTemplateSpec
-			// Not the whole object, of which a Pod has a status too.
+			// Only these fields are converted, because a Pod also has a status.
 			err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{
 				"metadata": m["metadata"],
 				"spec":     m["spec"],
@@ -194,8 +195,8 @@ func readUnstructured(u runtime.Unstructured, paths [][]string) (*Object, error)
 	return out, nil
 }
 
-// walk calls found with each map at path. What is not there describes no pods; what is there and is
-// something else is an error.
+// walk calls found with each map at path. If a field is missing, there is no template. If a field
+// has another type, walk returns an error.
 func walk(from any, path []string, at string, found func(string, map[string]any) error) error {
 	if from == nil {
 		return nil
@@ -233,12 +234,12 @@ func walk(from any, path []string, at string, found func(string, map[string]any)
 	return errTemplate
 }
 
-// Write puts what was set in the templates' annotations, labels and those fields of their specs
-// that say where pods run into the object that was read. Nothing that was there is taken away.
+// Write copies changes of the templates into the object that was read. It copies annotations,
+// labels and the fields that select where Pods run. It does not remove any field.
 func (o *Object) Write() error {
 	if o.typed != nil {
 		if o.convert == nil {
-			return nil // the templates are the object's own
+			return nil // the templates are part of the object
 		}
 		return o.convert.GetObjectConvertor().Convert(o.typed, o.stored, nil)
 	}
@@ -263,7 +264,7 @@ func (o *Object) Write() error {
 	return nil
 }
 
-// writable are the fields that plugins set.
+// writable are the fields that plugins can set.
 var writable = [][]string{
 	{"metadata", "annotations"},
 	{"metadata", "labels"},

@@ -32,7 +32,8 @@ func object(t testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-// TestPaths finds every template, and refuses what it cannot read.
+// TestPaths checks that every template is found, and that a template that cannot be read is an
+// error.
 func TestPaths(t *testing.T) {
 	const pod = `{"spec":{"containers":[],"nodeName":"n"}}`
 	for text, want := range map[string][]string{
@@ -74,7 +75,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestWrite changes what was set, and nothing else: fields that this program does not know stay.
+// TestWrite checks that only changes are written. Unknown fields remain.
 func TestWrite(t *testing.T) {
 	u := object(t,
 		`{"spec":{"main":{"template":{"metadata":{"annotations":{"a":"1"},"unknown":true},`+
@@ -97,7 +98,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestOthers: a kind that describes no pods has no templates.
+// TestOthers checks that a kind without Pods has no templates.
 func TestOthers(t *testing.T) {
 	if o, err := kinds().Read(object(t, "{}"), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, nil); o != nil ||
 		err != nil {
@@ -105,7 +106,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// FuzzRead: no object makes it panic, and writing back loses no template.
+// FuzzRead checks that no object causes a panic, and that a write does not lose a template.
 func FuzzRead(f *testing.F) {
 	f.Add(`{"spec":{"roles":{"a":{"template":{"spec":{"nodeName":"n"}}}}}}`)
 	f.Add(`{"spec":{"roles":[{"template":{"metadata":{"annotations":{"a":"b"}},"spec":{}}}]}}`)
