@@ -140,8 +140,7 @@ const (
 	credentialAuditAnnotation = "authentication.kubetenant.dev/credential-id"
 )
 
-// audited counts the results of authentication. It writes the source and the reason of a denial to
-// the audit event.
+// audited updates the metrics. It writes the source and the reason of a denial to the audit event.
 func (c *Chain) audited(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := next.AuthenticateRequest(req)

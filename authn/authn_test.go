@@ -99,7 +99,7 @@ func TestHygieneOfRemoteSources(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		user  *user.DefaultInfo
-		local error // of a source that the cluster's admin feeds
+		local error // the error for a source that the cluster's admin controls
 		want  error
 	}{
 		{"a plain user", &user.DefaultInfo{Name: "u", Groups: []string{"g"}, Extra: of("system")}, nil, nil},

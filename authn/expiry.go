@@ -8,10 +8,13 @@ import (
 	"time"
 )
 
-// Expiry receives the expiry time of the credential that authenticates a request. An X.509
-// certificate expires with its last chain, and a chain with the first notAfter in it (RFC 5280,
-// section 4.1.2.5). A JSON Web Token expires at exp (RFC 7519, section 4.1.4), and a Keystone token
-// at expires_at. It is not safe for concurrent use.
+// Expiry receives the expiry time of the credential that authenticates a request. It is not safe
+// for concurrent use.
+//
+//   - An X.509 certificate expires with its last chain. A chain expires at the first notAfter in it
+//     (RFC 5280, section 4.1.2.5).
+//   - A JSON Web Token expires at exp (RFC 7519, section 4.1.4).
+//   - A Keystone token expires at expires_at.
 type Expiry struct {
 	// At is zero before the request is authenticated. It remains zero if the expiry is unknown, as for
 	// files, front proxies and [Chain.BuiltIn].

@@ -51,8 +51,8 @@ func refuse(source string, u user.Info, err error) (*authenticator.Response, boo
 	return nil, false, &refusal{source: source, err: err, credential: credential}
 }
 
-// checkBuiltIn is like [acceptance.check], but for an identity of BuiltIn. issued is the time of
-// issue of the request's token, or zero if that is unknown.
+// checkBuiltIn checks an identity of BuiltIn like [acceptance.check]. issued is the time of issue
+// of the request's token, or zero if that is unknown.
 func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) error {
 	if c.Accepts == nil {
 		return nil

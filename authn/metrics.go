@@ -13,14 +13,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Metrics count authentications by their result. A nil Metrics counts nothing. It is safe for
+// Metrics are counters of authentications by result. A nil Metrics has no effect. It is safe for
 // concurrent use.
 type Metrics struct {
 	requests *metrics.CounterVec
 	cache    *metrics.CounterVec
 }
 
-// NewMetrics returns metrics, which count after they are registered.
+// NewMetrics returns metrics. They are updated only after they are registered.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
@@ -56,7 +56,7 @@ func (m *Metrics) lookup(result string) {
 	}
 }
 
-// count counts a request. No label value comes from a credential.
+// count adds a request to the metrics. No label value comes from a credential.
 func (m *Metrics) count(resp *authenticator.Response, ok bool, r *refusal) {
 	switch {
 	case m == nil:

@@ -169,8 +169,8 @@ func TestRevokedOnTheConnection(t *testing.T) {
 	}
 }
 
-// TestRevokedOfTheServersOwn checks that the tenant of an identity of BuiltIn is looked up. If the
-// lookup fails, the request is rejected.
+// TestRevokedOfTheServersOwn checks that Subject determines the tenant of an identity of BuiltIn.
+// If it fails, the request is rejected.
 func TestRevokedOfTheServersOwn(t *testing.T) {
 	list := &authn.Revocations{Tenants: map[tenant.ID]struct{}{tenanttest.ID(t, "a"): {}}}
 	away := errors.New("the server is away")

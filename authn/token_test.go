@@ -28,7 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// fake is a token source that counts its calls.
+// fake is a token source that records the number of its calls.
 type fake struct {
 	asked int
 	user  user.Info

@@ -55,7 +55,7 @@ type keySet struct {
 	unusable string    // the last log entry about unusable keys
 }
 
-// flight is a fetch. done is closed when ring and err are set.
+// flight is a fetch. Receiving from done succeeds when ring and err are set.
 type flight struct {
 	done  chan struct{}
 	seeks bool // for a token with an unknown key, guarded by keySet.mu

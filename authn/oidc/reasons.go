@@ -39,9 +39,9 @@ var (
 	ErrRefused     = errors.New("token refused")
 )
 
-// asksNobody is the transport of the client that upstream gets. It rejects all requests. Keys come
-// from a [keySet], so upstream needs a client only for distributed claims (OpenID Connect Core 1.0,
-// section 5.6.2). For these, it would contact any server that a token names.
+// asksNobody is the transport of the client that upstream gets. It rejects all requests, because
+// keys come from a [keySet]. Upstream would need the client only for distributed claims (OpenID
+// Connect Core 1.0, section 5.6.2). It would then contact any server that a token names.
 type asksNobody struct{}
 
 func (asksNobody) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrDistributed }

@@ -199,7 +199,7 @@ type identity struct {
 	a      *Authenticator
 	claims *claims
 	id     tenant.ID
-	sum    [sha256.Size]byte // of the token
+	sum    [sha256.Size]byte // the SHA-256 of the token
 }
 
 // Live rejects an identity whose namespace has another owner, or whose objects were deleted.

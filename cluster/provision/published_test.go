@@ -213,7 +213,8 @@ func (w *world) publishAs(name string, change func(*v1alpha1.Publication)) {
 	w.must(err)
 }
 
-// published returns the status of the Publication ca: its reason, its counts and its first example.
+// published returns the status of the Publication ca: its reason, its numbers and its first
+// example.
 func (w *world) published() string {
 	w.t.Helper()
 	time.Sleep(6 * time.Second) // in the time of the synctest bubble

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// blocking is a client that returns the source of a Publication only after open is closed.
+// blocking is a client that returns the source of a Publication only after the test closes open.
 type (
 	blocking struct {
 		dynamic.Interface

@@ -88,8 +88,8 @@ func (p *publisher) touch(name string) {
 	p.touched[name] = true
 }
 
-// writeStatuses writes the statuses that may not be current. It counts the namespaces of all these
-// Publications together, because the state of a namespace is expensive to compute.
+// writeStatuses writes the statuses that may not be current. It iterates over the namespaces once
+// for all these Publications, because the state of a namespace is expensive to compute.
 func (p *publisher) writeStatuses(ctx context.Context) {
 	p.mu.Lock()
 	var all, invalid []*published

@@ -44,7 +44,7 @@ const (
 // errCounting reports that an informer has not synced.
 var errCounting = errors.New("the list of objects is not complete yet")
 
-// Counter counts the usage of tenants and writes it to their quotas. This releases the usage of
+// Counter computes the usage of tenants and writes it to their quotas. This releases the usage of
 // deleted objects, and reservations of writes that were not stored. It follows all objects of each
 // resource that a quota limits or has limited.
 type Counter struct {
@@ -74,7 +74,8 @@ func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Nam
 	}
 }
 
-// Run counts until ctx ends. It must be called only once, after the namespaces have synced.
+// Run updates the usage until ctx ends. It must be called only once, after the namespaces have
+// synced.
 func (c *Counter) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	add := func(obj any) {
@@ -148,7 +149,7 @@ func (c *Counter) isGone(uid types.UID) bool {
 	return gone
 }
 
-// count counts one quota.
+// count updates the usage of one quota.
 func (c *Counter) count(ctx context.Context, name string) error {
 	obj, _, err := c.quotas.informer.GetStore().GetByKey(name)
 	known, ok := obj.(metav1.Object)
@@ -318,7 +319,7 @@ func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.
 		}
 		go informer.RunWithContext(ctx)
 	}
-	c.mu.Lock() // no other goroutine adds an informer, because counts do not run concurrently
+	c.mu.Lock() // no other goroutine adds an informer, because count does not run concurrently
 	defer c.mu.Unlock()
 	c.counting[of] = informer
 	return informer, nil

@@ -21,7 +21,7 @@ const namespacesByTenant = "kubetenant"
 type Namespaces struct {
 	informer cache.SharedIndexInformer
 	indexer  cache.Indexer
-	changes  *atomic.Uint64 // counts creations, deletions and changes of the owner
+	changes  *atomic.Uint64 // the number of creations, deletions and changes of the owner
 }
 
 // NewNamespaces returns the namespaces of an informer. It adds an index, so it must be called only
@@ -40,7 +40,8 @@ func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	return n, err
 }
 
-// counted returns a handler that counts changes. It ignores updates for which same returns true.
+// counted returns a handler that increments changes. It ignores updates for which same returns
+// true.
 func counted(changes *atomic.Uint64, same func(was, now any) bool) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changes.Add(1) },

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tenantquota stores the TenantQuotas of a cluster with their limits, usage and
-// reservations. It also counts the objects of tenants.
+// reservations. It also computes the usage of tenants.
 package tenantquota
 
 import (
@@ -43,7 +43,7 @@ type Store struct {
 	informer cache.SharedIndexInformer
 	defined  func(schema.GroupResource) (is, known bool)
 	classes  *deviceClasses
-	changes  atomic.Uint64 // counts creations, deletions and changes of the spec
+	changes  atomic.Uint64 // the number of creations, deletions and changes of the spec
 
 	mu sync.Mutex
 	// latest has quotas that this process has written or read and that the informer may not have yet.

@@ -124,9 +124,9 @@ func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
 	}
 }
 
-// readInvalid returns the tenant and the state of a Tenant that does not decode. The tenant is
-// closed and has no admins. The last valid version still applies to its namespaces. The ID is zero
-// if neither the name nor an earlier version of the Tenant determines it.
+// readInvalid returns the tenant and the state of a Tenant that does not decode. The tenant has no
+// admins, and its callers have no access. The last valid version still applies to its namespaces.
+// The ID is zero if neither the name nor an earlier version of the Tenant determines it.
 func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *live) {
 	now := &live{
 		access:  authz.AccessClosed,

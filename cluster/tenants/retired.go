@@ -186,7 +186,7 @@ func (r *retired) forget(name string, definitionCreated metav1.Time) {
 	r.none.Store(len(r.ids) == 0)
 }
 
-// since calls tell for each tenant whose deletion began after a time.
+// since passes the UID of each tenant whose deletion began after a time to a function.
 func (r *retired) since(at time.Time, tell func(uid string)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -135,7 +135,7 @@ func TestReplaces(t *testing.T) {
 }
 
 // TestAcceptUndatedTakenBack checks that a tenant is reported when its Tenant no longer accepts
-// undated credentials, so that their connections are closed.
+// undated credentials, so that their connections end.
 func TestAcceptUndatedTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}),
@@ -182,7 +182,7 @@ func TestEnding(t *testing.T) {
 		w.settle()
 		w.expect("deleted", "a", authz.AccessReadOnly)
 		w.expect("closed, and deleted", "c", authz.AccessClosed)
-		if got := w.told(); !slices.Equal(got, []string{"a", "c"}) { // c too, so that its connections are closed
+		if got := w.told(); !slices.Equal(got, []string{"a", "c"}) { // c too, so that its connections end
 			t.Errorf("told of %v", got)
 		}
 		if l := w.store.Lineage(tenanttest.ID(t, "a")); !l.IsOver() || !l.Ending {
@@ -214,7 +214,7 @@ func TestLeftoverOfADefinition(t *testing.T) {
 	})
 }
 
-// deletedOf returns a Tenant of a world as it is while it is being deleted.
+// deletedOf returns a Tenant as it is while it is being deleted.
 func deletedOf(w *world, name string) *unstructured.Unstructured {
 	w.t.Helper()
 	u, err := w.client.Resource(resource).Get(w.t.Context(), name, metav1.GetOptions{})

@@ -55,7 +55,7 @@ func Definitions() schema.GroupVersionResource {
 //
 // Until the Tenants have been read once, each access is [authz.AccessUnknown]. If a Tenant is
 // deleted with its definition, the store retains it until it is created again or the process ends.
-// A closed tenant therefore remains closed.
+// Its callers therefore do not gain access.
 type Store struct {
 	client   dynamic.Interface
 	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]

@@ -70,7 +70,7 @@ type world struct {
 	changed []string
 }
 
-// newWorld returns a world whose store does not run yet.
+// newWorld returns a cluster and a store that does not run yet.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
 	w := &world{
