@@ -34,7 +34,7 @@ const (
 
 // EnsureDefaults creates a default quota with the limits of hard for each tenant without a quota,
 // until ctx ends. If hard returns no limits, it deletes the default quotas. Until a tenant has its
-// quota, its writes are denied.
+// quota, it cannot create limited objects.
 func (s *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard func() corev1.ResourceList) {
 	var last pass
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
