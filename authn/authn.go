@@ -3,13 +3,12 @@
 
 // Package authn turns credentials into identities that are bound to exactly one tenant.
 //
-// The chain asks, in this order: the front proxy, our sources as they are configured, and last
-// what the server had of its own. A source abstains (nil, false, nil) on what is not its own; an
-// error of a source ends the request. What a source or the server's own chain answers passes
-// through hygiene before anybody believes it.
+// The chain calls, in this order: the front proxy, the configured sources, and the server's own
+// authenticators. A source abstains (nil, false, nil) on credentials that are not its own. An error
+// of a source ends the request. Every identity passes identity validation before it is used.
 //
-// The package decides nothing about what an identity may do: that is package authz, which it does
-// not import. Each source has a folder of its own and knows nothing of the others.
+// The package does not decide what an identity may do. Package authz decides this, and package
+// authn does not import it. Each source has its own folder and does not depend on other sources.
 package authn
 
 import (
@@ -30,51 +29,50 @@ import (
 
 // Source is one configured source of identities. Exactly one of Request and Token must be set.
 type Source struct {
-	// Hygiene is what the source's identities are held to.
+	// Hygiene has the rules for the source's identities.
 	Hygiene Hygiene
-	// Request authenticates what is no token.
+	// Request authenticates requests by credentials other than bearer tokens.
 	Request authenticator.Request
-	// Token authenticates bearer tokens. Its identities may be [Living].
+	// Token authenticates bearer tokens. Its identities may implement [Living].
 	Token authenticator.Token
-	// Match says which bearer tokens Token may be shown.
+	// Match specifies which bearer tokens Token may receive.
 	Match Match
-	// AudienceAware sources say themselves for which audiences a token is.
+	// AudienceAware specifies that the source itself determines the audiences of a token.
 	AudienceAware bool
-	// Uncached sources remember by themselves what came of a token.
+	// Uncached specifies that the source caches results itself.
 	Uncached bool
 }
 
-// Chain is what [New] puts together.
+// Chain configures [New].
 type Chain struct {
-	// Audiences of the server, which audience-agnostic sources answer for.
+	// Audiences are the audiences of the server. They apply to sources that are not AudienceAware.
 	Audiences authenticator.Audiences
-	// FrontProxy, where there is one, is asked first. Its Request must be set.
+	// FrontProxy is called first. Its Request must be set. If nil, there is no front proxy.
 	FrontProxy *Source
-	// Sources are asked in their order. The token sources share one adapter, which stands where the
-	// first of them does and chooses by Match the one that is asked.
+	// Sources are called in order. The token sources share one adapter at the position of the first
+	// token source. The adapter chooses one source by Match.
 	Sources []Source
-	// BuiltIn is what the server had of its own, asked last; nil for none.
+	// BuiltIn is the server's own authenticator. It is called last. If nil, there is none.
 	BuiltIn authenticator.Request
 
-	// BuiltInChains returns the chains by which certificates lead to the authorities of BuiltIn, for
-	// Revoked; nil where BuiltIn has none.
+	// BuiltInChains returns the chains from certificates to the authorities of BuiltIn, for Revoked.
+	// If nil, the authorities of BuiltIn are not checked.
 	BuiltInChains func(presented []*x509.Certificate) [][]*x509.Certificate
-	// Limits bound what BuiltIn answers; zero for tenant.DefaultLimits.
+	// Limits limit the identities of BuiltIn. The zero value means tenant.DefaultLimits.
 	Limits tenant.Limits
-	// Revoked is what no longer counts, whatever the source; nil for nothing. It is asked for each
-	// request, remembered answers included.
+	// Revoked returns the revocations, which apply to all sources. It is called for each request, even
+	// if the result is cached. If nil, no credential is revoked.
 	Revoked func() *Revocations
-	// Accepts reports whether a credential that was issued at a time, zero where it does not say when,
-	// can be a tenant's own and not one of a deleted tenant that had the name before, see
-	// [tenant.Lineage.Accepts]. It is asked for each request, and MUST be quick and safe for
-	// concurrent use. Nil accepts all.
+	// Accepts reports whether a credential can belong to a tenant, and not to a deleted tenant of the
+	// same name. See [tenant.Lineage.Accepts]. issued is zero if the time of issue is unknown. It is
+	// called for each request, and MUST be fast and safe for concurrent use. If nil, all credentials
+	// are accepted.
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
-	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked and
-	// Accepts. Required with them.
+	// Subject returns the tenant of an identity of BuiltIn. It is required with Revoked or Accepts.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
-	// Metrics to count in; nil for none.
+	// Metrics count the results. If nil, results are not counted.
 	Metrics *Metrics
-	// Now is the clock; nil means time.Now.
+	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
@@ -85,8 +83,8 @@ func (c *Chain) now() func() time.Time {
 	return c.Now
 }
 
-// New returns the authenticator of the chain. Its errors are safe to log and to show to the
-// server's operator: they name the source and the rule, never the credential.
+// New returns the authenticator of the chain. Its errors name the source and the rule, but never
+// the credential. They are safe to log and to show to the operator.
 func New(c Chain) authenticator.Request {
 	var chain []authenticator.Request
 	if c.FrontProxy != nil {
@@ -108,7 +106,7 @@ func New(c Chain) authenticator.Request {
 	return c.audited(presentable(c.unrevoked(union.NewFailOnError(chain...))))
 }
 
-// request wraps a request source in audiences and hygiene.
+// request adds audiences and identity validation to a request source.
 func (c *Chain) request(s Source) authenticator.Request {
 	wrapped := authenticator.WrapAudienceAgnosticRequest(c.Audiences, s.Request)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
@@ -142,8 +140,7 @@ const (
 	credentialAuditAnnotation = "authentication.kubetenant.dev/credential-id"
 )
 
-// audited counts the results of authentication. It writes the source of a denial and its reason
-// into the audit event.
+// audited updates the metrics. It writes the source and the reason of a denial to the audit event.
 func (c *Chain) audited(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := next.AuthenticateRequest(req)

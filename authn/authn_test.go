@@ -36,7 +36,7 @@ func hygiene(t *testing.T, name string, tenants ...string) authn.Hygiene {
 	}
 }
 
-// identity is a source that always gives the one identity.
+// identity returns a source that always returns the same identity.
 func identity(u user.Info) authenticator.Request {
 	return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: u}, true, nil
@@ -92,13 +92,14 @@ func TestHygiene(t *testing.T) {
 	}
 }
 
-// TestHygieneOfRemoteSources: names and extra keys are reserved whatever the tenant.
+// TestHygieneOfRemoteSources checks that reserved names and extra keys are rejected for every
+// tenant.
 func TestHygieneOfRemoteSources(t *testing.T) {
 	const own, foreign = "alpha.kubernetes.io/own", "alpha.kubernetes.io/foreign"
 	for _, c := range []struct {
 		name  string
 		user  *user.DefaultInfo
-		local error // of a source that the cluster's admin feeds
+		local error // the error for a source that the cluster's admin controls
 		want  error
 	}{
 		{"a plain user", &user.DefaultInfo{Name: "u", Groups: []string{"g"}, Extra: of("system")}, nil, nil},
@@ -174,8 +175,8 @@ func TestHygieneOfRemoteSources(t *testing.T) {
 	}
 }
 
-// TestHygieneOfServiceAccounts: nothing else than service accounts in their
-// own groups, as they are.
+// TestHygieneOfServiceAccounts checks that only service accounts with their own groups are
+// accepted, and that they are not changed.
 func TestHygieneOfServiceAccounts(t *testing.T) {
 	groups := []string{"system:serviceaccounts", "system:serviceaccounts:ns"}
 	for _, c := range []struct {
@@ -216,7 +217,8 @@ func TestTheZeroHygieneRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatEveryCallerIsGiven: the groups of the source first, then the tenant's, then upstream's.
+// TestWhatEveryCallerIsGiven checks the order of groups: those of the source, then the tenant's,
+// then upstream's.
 func TestWhatEveryCallerIsGiven(t *testing.T) {
 	h := hygiene(t, "src", "a")
 	h.UsernamePrefix, h.GroupsPrefix, h.QualifyNames = "p:", "q:", true
@@ -241,7 +243,8 @@ func TestWhatEveryCallerIsGiven(t *testing.T) {
 	}
 }
 
-// TestQualifiedNamesAreJudged: a tenant whose name begins a reserved name cannot complete it.
+// TestQualifiedNamesAreJudged checks that a tenant cannot complete a reserved name that begins with
+// its ID.
 func TestQualifiedNamesAreJudged(t *testing.T) {
 	h := authn.Hygiene{
 		Source:       "src",
@@ -334,8 +337,8 @@ func TestBuiltInMayNotSpeakOfTenants(t *testing.T) {
 	}
 }
 
-// TestTokens: the header and the websocket subprotocol lead to the same sources, abstain on what
-// no source knows, and an accepted token is taken off the request.
+// TestTokens checks that the header and the websocket subprotocol use the same sources. The chain
+// abstains on unknown tokens, and removes accepted tokens from the request.
 func TestTokens(t *testing.T) {
 	source := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		switch token {

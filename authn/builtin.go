@@ -16,11 +16,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// builtInSource names the server's own chain in refusals.
+// builtInSource is the name of the server's own authenticator in errors.
 const builtInSource = "built-in"
 
-// cleanBuiltIn refuses identities of the server's own chain that speak with our words, since no
-// credential that we did not check may name a tenant, and tokens that were revoked.
+// cleanBuiltIn rejects identities of BuiltIn with reserved groups or extra keys, because only our
+// own sources may assert a tenant. It also rejects revoked and malformed tokens.
 func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		var issued time.Time
@@ -59,8 +59,8 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 }
 
 // revokedAuthority returns the entry of the list that revokes an authority of a certificate that
-// BuiltIn accepted, or "". Every chain of the certificate must contain a revoked authority. The
-// client need not have presented the authority.
+// BuiltIn accepted, or "". A certificate is revoked if every chain contains a revoked authority.
+// The client need not present the authority.
 func (c *Chain) revokedAuthority(req *http.Request, u user.Info) (entry string) {
 	if c.Revoked == nil || c.BuiltInChains == nil || req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
 		return ""
@@ -76,7 +76,7 @@ func (c *Chain) revokedAuthority(req *http.Request, u user.Info) (entry string) 
 		}
 		entry = list.certificateEntry(chain[1+i])
 	}
-	if entry == "" { // no chain is known by which the certificate is valid
+	if entry == "" { // no valid chain is known
 		entry = "certificates"
 	}
 	return entry

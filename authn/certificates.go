@@ -17,28 +17,28 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
-// Why certificates are refused before anybody looks at whom they name; to be
-// tested with [errors.Is].
+// The errors for certificates that are rejected before any source is called. Test for them with
+// [errors.Is].
 var (
-	// ErrChain says that too much was presented: to verify a long chain takes seconds of a processor,
-	// and how long it is shows only then.
+	// ErrChain reports that too many or too large certificates were presented. The verification of a
+	// long chain can take seconds of CPU time.
 	ErrChain = errors.New("the client presented too many or too large certificates")
-	// ErrEncoding says that a certificate can be written in another way, with another fingerprint.
+	// ErrEncoding reports that a certificate has another encoding with another fingerprint.
 	ErrEncoding = errors.New("the certificate contains bytes that are not signed")
 )
 
 const (
-	// maxCertificates and maxCertificateBytes bound what a client presents: the public web's chains
-	// have up to 5 certificates of about 2 KiB.
+	// maxCertificates and maxCertificateBytes limit the certificates of a client. Chains on the public
+	// web have up to 5 certificates of about 2 KiB.
 	maxCertificates     = 8
 	maxCertificateBytes = 32 << 10
 )
 
-// certificateSource names what was presented in refusals, since no source was asked.
+// certificateSource is the source in errors that occur before any source is called.
 const certificateSource = "client certificate"
 
-// presentable refuses requests over connections whose certificates are too many or not in their one
-// form, whatever else the requests bring: before any source and the server's own chain.
+// presentable rejects requests with certificates that are too many, too large or ambiguously
+// encoded. It runs before all sources and BuiltIn, whatever other credentials the request has.
 func presentable(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		if req.TLS != nil {
@@ -66,15 +66,15 @@ func checkPresented(certificates []*x509.Certificate) error {
 	return nil
 }
 
-// signedPart is a certificate (RFC 5280, section 4.1) taken apart: all but the
-// outermost parts is signed.
+// signedPart has the parts of a certificate (RFC 5280, section 4.1). The signature covers the part
+// signed.
 type signedPart struct {
 	signed, algorithm, signature cryptobyte.String
 }
 
-// readCertificate takes a certificate apart that has one form only. Go's parser refuses what
-// is not in its shortest form, but reads over bytes after the signature and unused bits of
-// it (crypto/x509, Go 1.26).
+// readCertificate parses a certificate that has only one encoding. Go's parser rejects encodings
+// that are not the shortest. It ignores bytes after the signature and unused bits of the signature
+// (crypto/x509, Go 1.26).
 func readCertificate(raw []byte) (c signedPart, ok bool) {
 	var outer, signature cryptobyte.String
 	input := cryptobyte.String(raw)
@@ -88,9 +88,9 @@ func readCertificate(raw []byte) (c signedPart, ok bool) {
 	return c, ok
 }
 
-// fingerprints are the SHA-256 of a certificate and, if ECDSA signed it, of its twin: with the
-// signature (r, s) goes (r, n-s), which anybody can compute and nobody can tell from the genuine
-// one (SEC 1, section 4.1.4).
+// fingerprints returns the SHA-256 of a certificate and, if it has an ECDSA signature, of its twin.
+// If the signature (r, s) is valid, (r, n-s) is valid too. Any client can compute the twin, which
+// cannot be distinguished from the original (SEC 1, section 4.1.4).
 func fingerprints(raw []byte) []string {
 	all := []string{fingerprint(raw)}
 	c, ok := readCertificate(raw)
@@ -101,7 +101,7 @@ func fingerprints(raw []byte) []string {
 	signature := c.signature
 	r, s := new(big.Int), new(big.Int)
 	if !signature.ReadASN1(&pair, asn1.SEQUENCE) || !pair.ReadASN1Integer(r) || !pair.ReadASN1Integer(s) {
-		return all // no ECDSA
+		return all // not an ECDSA signature
 	}
 	for _, order := range orders(max(r.BitLen(), s.BitLen())) {
 		var b cryptobyte.Builder
@@ -123,9 +123,9 @@ func fingerprints(raw []byte) []string {
 	return all
 }
 
-// orders are those of the curves that a signature of numbers of so many bits may be of. The
-// issuer's own is always among them, since its numbers are at random: one that is 64 bits
-// shorter comes once in 2^64.
+// orders returns the orders of the curves that match the bit length of a signature. They include
+// the issuer's curve, because the numbers of a signature are random. A number that is 64 bits
+// shorter has a probability of 2^-64.
 func orders(bits int) []*big.Int {
 	var fitting []*big.Int
 	for _, curve := range []elliptic.Curve{elliptic.P224(), elliptic.P256(), elliptic.P384(), elliptic.P521()} {

@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// issue returns a certificate authority of the key and a certificate that it signed.
+// issue returns a certificate authority with a key, and a certificate that the authority signed.
 func issue(tb testing.TB, key crypto.Signer) (ca, leaf *x509.Certificate) {
 	tb.Helper()
 	sign := func(template, parent *x509.Certificate) *x509.Certificate {
@@ -64,7 +64,7 @@ func issue(tb testing.TB, key crypto.Signer) (ca, leaf *x509.Certificate) {
 	return ca, leaf
 }
 
-// certificateParts is a certificate without what its signer signed.
+// certificateParts has the parts of a certificate. The signature covers the part Signed.
 type certificateParts struct {
 	Signed, Algorithm asn1.RawValue
 	Signature         asn1.BitString
@@ -98,7 +98,7 @@ func remake(tb testing.TB, c *x509.Certificate, change func(*certificateParts) [
 	}
 	again, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil // Go itself refuses it
+		return nil // Go rejects it
 	}
 	return again
 }
@@ -138,8 +138,8 @@ func signers(tb testing.TB) map[string]crypto.Signer {
 	return keys
 }
 
-// TestOneEncoding: what anybody can write in another way without the signer is
-// refused, or is revoked with it.
+// TestOneEncoding checks certificates that were encoded differently without the signer's key. They
+// are rejected or are revoked together with the original.
 func TestOneEncoding(t *testing.T) {
 	for name, key := range signers(t) {
 		ca, leaf := issue(t, key)
@@ -164,11 +164,11 @@ func TestOneEncoding(t *testing.T) {
 			"an integer":               func(*certificateParts) []byte { return []byte{2, 1, 0} },
 			"an octet string":          func(*certificateParts) []byte { return []byte{4, 2, 1, 2} },
 			"one byte":                 func(*certificateParts) []byte { return []byte{0} },
-			"shifted, with unused bits": func(p *certificateParts) []byte { // what begins 00 has room for two
+			"shifted, with unused bits": func(p *certificateParts) []byte { // a leading 00 leaves two bits
 				shifted := new(big.Int).Lsh(new(big.Int).SetBytes(p.Signature.Bytes), 2)
 				p.Signature.Bytes = shifted.FillBytes(make([]byte, len(p.Signature.Bytes)+1))
 				if p.Signature.Bytes[0] != 0 {
-					return []byte{0} // no room: any other form
+					return []byte{0} // no room, so the test uses an invalid certificate
 				}
 				p.Signature.Bytes = p.Signature.Bytes[1:]
 				p.Signature.BitLength -= 2
@@ -217,7 +217,8 @@ func TestOneEncoding(t *testing.T) {
 	}
 }
 
-// TestLongChains are refused before anybody looks at them, the server's own authenticators too.
+// TestLongChains checks that long chains are rejected before any authenticator is called, including
+// BuiltIn.
 func TestLongChains(t *testing.T) {
 	_, leaf := issue(t, signers(t)["P-256"])
 	large := &x509.Certificate{Raw: slices.Repeat([]byte{0}, 32<<10)}
@@ -238,8 +239,8 @@ func TestLongChains(t *testing.T) {
 	}
 }
 
-// TestRevokedAuthorityOfTheServersOwn: what the server's own chain took counts no longer once each
-// way to its authorities is revoked.
+// TestRevokedAuthorityOfTheServersOwn checks that an identity of BuiltIn is revoked when each chain
+// to its authorities is revoked.
 func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
 	ca, leaf := issue(t, signers(t)["P-256"])
 	other, _ := issue(t, signers(t)["P-256"])
@@ -286,7 +287,7 @@ func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
 	}
 }
 
-// TestErrorsAreShort: what is logged of a refusal does not grow with what a caller sends.
+// TestErrorsAreShort checks that the size of logged errors is limited.
 func TestErrorsAreShort(t *testing.T) {
 	long := errors.New(strings.Repeat("é", 10_000))
 	c := authn.Chain{
@@ -300,8 +301,8 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// FuzzReencode: of whatever Go reads as the certificate that was revoked, nothing counts that is
-// not revoked: bytes are changed, added and cut where nobody has signed them.
+// FuzzReencode changes, adds and removes bytes of a revoked certificate. A result that Go parses as
+// the same certificate must be rejected.
 func FuzzReencode(f *testing.F) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -316,7 +317,7 @@ func FuzzReencode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at int, put []byte, cut int) {
 		at = max(0, min(at, len(leaf.Raw)))
 		raw := slices.Concat(leaf.Raw[:at], put, leaf.Raw[min(len(leaf.Raw), at+max(0, min(cut, len(leaf.Raw)))):])
-		if len(raw) > 4 && raw[1] == 0x82 { // keep the outer length right
+		if len(raw) > 4 && raw[1] == 0x82 { // adjusts the outer length
 			raw[2], raw[3] = byte((len(raw)-4)>>8), byte(len(raw)-4)
 		}
 		other, err := x509.ParseCertificate(raw)

@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// greetings is a source of one's own: who says hello-<name> has that name, and is the tenant's.
+// greetings returns a custom source. A token hello-<name> authenticates the user <name> of a
+// tenant.
 func greetings(id tenant.ID) authenticator.Token {
 	return authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		name, is := strings.CutPrefix(token, "hello-")
@@ -32,8 +33,8 @@ func with(token string) *http.Request {
 	return &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
 }
 
-// A source of one's own is an authenticator that binds whom it knows to a tenant. The chain holds
-// it to hygiene: which tenants it may mint, which names are nobody's but the system's.
+// A custom source is an authenticator that binds its users to a tenant. The chain validates its
+// identities: the source may assert only certain tenants, and no reserved names.
 func ExampleSource() {
 	acme, _ := tenant.Parse("acme")
 	minted, _ := tenant.ParseSet([]string{"acme"})
@@ -61,8 +62,8 @@ func ExampleSource() {
 	// [acme] [greetings]
 }
 
-// New asks sources in their order. A source that refuses ends the request; one that does not know a
-// credential leaves it to the next.
+// New calls sources in order. A source that rejects a credential ends the request. A source that
+// abstains leaves the credential to the next source.
 func ExampleNew() {
 	acme, _ := tenant.Parse("acme")
 	anyTenant, _ := tenant.ParseSet([]string{tenant.AnyName})

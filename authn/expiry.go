@@ -8,24 +8,27 @@ import (
 	"time"
 )
 
-// Expiry is told when the credential ends by which a request is authenticated: of an X.509
-// certificate when the last of its chains does (the first notAfter in it; RFC 5280, section
-// 4.1.2.5), of a JSON Web Token its exp (RFC 7519, section 4.1.4), of a Keystone token its
-// expires_at. One goroutine uses it at a time.
+// Expiry receives the expiry time of the credential that authenticates a request. It is not safe
+// for concurrent use.
+//
+//   - An X.509 certificate expires with its last chain. A chain expires at the first notAfter in it
+//     (RFC 5280, section 4.1.2.5).
+//   - A JSON Web Token expires at exp (RFC 7519, section 4.1.4).
+//   - A Keystone token expires at expires_at.
 type Expiry struct {
-	// At is zero before the request is authenticated, and for what does not say when it ends: a line
-	// of a file, what a front proxy says, and whoever [Chain.BuiltIn] knows.
+	// At is zero before the request is authenticated. It remains zero if the expiry is unknown, as for
+	// files, front proxies and [Chain.BuiltIn].
 	At time.Time
 }
 
 type expiryKey struct{}
 
-// WithExpiry returns a context by which the chain tells e.
+// WithExpiry returns a context in which the chain sets e.
 func WithExpiry(ctx context.Context, e *Expiry) context.Context {
 	return context.WithValue(ctx, expiryKey{}, e)
 }
 
-// noteExpiry tells who wants to know when the credential ends by which somebody was let in.
+// noteExpiry sets the [Expiry] of the context, if there is one.
 func noteExpiry(ctx context.Context, at time.Time) {
 	if e, wanted := ctx.Value(expiryKey{}).(*Expiry); wanted {
 		e.At = at

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Why hygiene refuses an identity; to be tested with [errors.Is]. Beside these it returns the
-// errors of [tenant.Of] and of [tenant.Limits.Check].
+// The errors of identity validation. Test for them with [errors.Is]. Identity validation also
+// returns the errors of [tenant.Of] and of [tenant.Limits.Check].
 var (
 	ErrNotMinted     = errors.New("the source may not assert this tenant")
 	ErrReservedUser  = errors.New("reserved user name")
@@ -27,34 +27,36 @@ var (
 	ErrNameless      = errors.New("no user name")
 )
 
-// Hygiene is what the identities of one source are held to. The zero value refuses everything,
-// since it may mint no tenant.
+// Hygiene has the rules of identity validation for one source. The zero value rejects every
+// identity, because it allows no tenant.
 type Hygiene struct {
-	// Source is the configured name: in the extra tenant.SourceKey, in errors and audit events.
+	// Source is the configured name. It is used in the extra tenant.SourceKey, errors and audit
+	// events.
 	Source string
-	// Tenants that the source may mint.
+	// Tenants are the tenants that the source may assert.
 	Tenants tenant.Set
-	// UsernamePrefix and GroupsPrefix are put before names, once, before the names are judged.
+	// UsernamePrefix and GroupsPrefix are added to names once, before the names are checked.
 	UsernamePrefix, GroupsPrefix string
-	// Reserved are the names that only the system tenant's callers may bear.
+	// Reserved are the names that only callers of the system tenant may have.
 	Reserved *tenant.SystemNames
-	// Limits bound the identities as they leave the chain; zero for tenant.DefaultLimits.
+	// Limits limit the identities that leave the chain. The zero value means tenant.DefaultLimits.
 	Limits tenant.Limits
-	// QualifyNames makes alice of tenant a "a:alice" and her groups "a:<group>".
+	// QualifyNames changes user alice of tenant a to "a:alice", and the user's groups to "a:<group>".
 	QualifyNames bool
-	// Remote says that somebody else than the cluster's admin names the identities: names are then
-	// reserved whatever the tenant, and so are extra keys.
+	// Remote specifies that the cluster's admin does not control the identities. Reserved names and
+	// extra keys are then rejected for every tenant.
 	Remote bool
-	// Extras are the reserved extra keys that a remote source sets itself, beside tenant.ExtraKey.
+	// Extras are the reserved extra keys that a remote source sets itself, in addition to
+	// tenant.ExtraKey.
 	Extras []string
-	// ServiceAccounts says that the source mints service accounts and nothing else. Their names are
-	// never prefixed nor qualified.
+	// ServiceAccounts specifies that the source returns only service accounts. Their names are never
+	// prefixed or qualified.
 	ServiceAccounts bool
 }
 
-// Check refuses a the source may not assert this tenant, and names that are reserved for a caller
-// of that tenant, before prefixes are put to them. File sources call it at load, so that a file
-// holds nothing that would be refused later.
+// Check rejects a tenant that the source may not assert, and names that are reserved for callers of
+// that tenant. The names have no prefix yet. File sources call it at load, so that a file contains
+// no identity that would be rejected later.
 func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 	switch {
 	case !h.Tenants.Has(id):
@@ -74,7 +76,7 @@ func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 		return checkServiceAccount(name, groups)
 	}
 	qualifier := h.qualifier(id)
-	systems := id.IsSystem() && !h.Remote // may bear the system's names
+	systems := id.IsSystem() && !h.Remote // may have reserved names
 	if name = h.UsernamePrefix + name; tenant.IsServiceAccountName(name) ||
 		!systems && (h.Reserved.ReservedUser(name) || h.Reserved.ReservedUser(qualifier+name)) {
 		return ErrReservedUser
@@ -89,7 +91,8 @@ func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 	return nil
 }
 
-// checkServiceAccount refuses what is not a service account in its own two groups.
+// checkServiceAccount rejects names of other users, and groups other than the two groups of a
+// service account.
 func checkServiceAccount(name string, groups []string) error {
 	namespace, ok := tenant.ServiceAccountNamespace(name)
 	if !ok {
@@ -101,8 +104,9 @@ func checkServiceAccount(name string, groups []string) error {
 	return nil
 }
 
-// qualifier is what names of tenant id begin with when they leave the chain. A tenant "kubeadm"
-// could make "kubeadm:cluster-admins" of a harmless group, so names are judged with it too.
+// qualifier returns the prefix of names of a tenant when they leave the chain. A tenant "kubeadm"
+// could turn a harmless group into "kubeadm:cluster-admins". Therefore, qualified names are checked
+// too.
 func (h *Hygiene) qualifier(id tenant.ID) string {
 	if !h.QualifyNames || id.IsSystem() || h.ServiceAccounts {
 		return ""
@@ -114,18 +118,18 @@ func (h *Hygiene) qualifier(id tenant.ID) string {
 type refusal struct {
 	source string
 	err    error
-	// credential is the credential-id of a caller who was authenticated and is refused all the same.
+	// credential is the credential-id of an authenticated caller that is rejected.
 	credential string
 }
 
 func (r *refusal) Error() string { return shortened(fmt.Sprintf("source %q: %v", r.source, r.err)) }
 func (r *refusal) Unwrap() error { return r.err }
 
-// maxErrorBytes bounds what is logged of a refusal: errors about certificates
-// repeat names that they hold.
+// maxErrorBytes limits the size of a logged error. Errors about certificates may contain long
+// names.
 const maxErrorBytes = 512
 
-// short is an error of somebody else that is shortened.
+// short is an error of another package that is truncated.
 type short struct{ error }
 
 func (s *short) Error() string { return shortened(s.error.Error()) }
@@ -139,7 +143,7 @@ func shortened(text string) string {
 }
 
 func refusalIn(err error) *refusal {
-	if err == nil { // before anything is allocated
+	if err == nil { // avoids an allocation
 		return nil
 	}
 	var r *refusal
@@ -147,7 +151,7 @@ func refusalIn(err error) *refusal {
 	return r
 }
 
-// apply takes the three results of the source's authenticator and returns them cleaned.
+// apply validates the identity in the results of the source's authenticator.
 //
 //nolint:revive // ok is one of them
 func (h *Hygiene) apply(resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
@@ -164,7 +168,7 @@ func (h *Hygiene) apply(resp *authenticator.Response, ok bool, err error) (*auth
 	return &authenticator.Response{User: clean, Audiences: resp.Audiences}, true, nil
 }
 
-// clean returns the identity that leaves the chain, or why none does.
+// clean returns the identity that leaves the chain, or the reason to reject it.
 func (h *Hygiene) clean(u user.Info) (user.Info, error) {
 	id, err := tenant.Of(u)
 	if err != nil {
@@ -201,7 +205,7 @@ func (h *Hygiene) clean(u user.Info) (user.Info, error) {
 	return clean, nil
 }
 
-// isOwnKey reports whether an extra key is of our domain, in any spelling of case.
+// isOwnKey reports whether an extra key has our domain in any case.
 func isOwnKey(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	return found && strings.EqualFold(domain, tenant.Domain)

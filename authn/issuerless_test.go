@@ -13,8 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/authn/keystone"
 )
 
-// TestTokensWithoutAnIssuer checks that a JSON Web Token without an issuer is shown to the source of
-// its prefix or form, and never to the source of the rest. With any issuer, no such source sees it.
+// TestTokensWithoutAnIssuer checks that a JSON Web Token without an issuer goes to the source of
+// its prefix or form, and never to the source with Rest. A token with an issuer never goes to such
+// a source.
 func TestTokensWithoutAnIssuer(t *testing.T) {
 	header, claims := testKey.Header(), map[string]any{"sub": "u", "openstack_methods": []string{"password"}}
 	with := func(name string, value any) string {
@@ -65,8 +66,8 @@ func TestTokensWithoutAnIssuer(t *testing.T) {
 	}
 }
 
-// TestUnclaimedTokensAreLogged checks that the log explains now and then why no source claims a
-// token without an issuer, and holds nothing of the token.
+// TestUnclaimedTokensAreLogged checks that unclaimed tokens without an issuer are logged at a
+// limited rate. The log does not contain the token.
 func TestUnclaimedTokensAreLogged(t *testing.T) {
 	log, end, err := authntest.CaptureLog(0)
 	if err != nil {

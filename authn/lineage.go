@@ -19,16 +19,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrPredecessor says that a credential was issued before its tenant was made, or does not say
-// when: it may be one of the deleted tenant that had the name before.
+// ErrPredecessor reports that a credential is older than its tenant, or has no time of issue. It
+// may belong to a deleted tenant of the same name.
 var ErrPredecessor = errors.New("the credential belongs to a deleted tenant of the same name, " +
 	"or has no time of issue (see spec.acceptUndated of the Tenant)")
 
-// acceptance is [Chain.Accepts].
+// acceptance is the type of [Chain.Accepts].
 type acceptance func(ctx context.Context, id tenant.ID, issued time.Time) bool
 
-// check refuses an identity that left hygiene, whose credential was issued at a time, zero for not
-// known, where it may be one of a deleted tenant.
+// check rejects a validated identity if its credential may belong to a deleted tenant. issued is
+// zero if the time of issue is unknown.
 func (accepts acceptance) check(
 	ctx context.Context, source string, resp *authenticator.Response, issued time.Time,
 ) (*authenticator.Response, bool, error) {
@@ -45,14 +45,14 @@ func (accepts acceptance) check(
 	return resp, true, nil
 }
 
-// refuse refuses an authenticated caller; its credential-id tells the audit log whom.
+// refuse rejects an authenticated caller. The audit log contains its credential-id.
 func refuse(source string, u user.Info, err error) (*authenticator.Response, bool, error) {
 	credential := strings.Join(u.GetExtra()[user.CredentialIDKey], ",")
 	return nil, false, &refusal{source: source, err: err, credential: credential}
 }
 
-// checkBuiltIn is [acceptance.check] of an identity that BuiltIn answered to a request whose token
-// was issued at a time, zero for none or not known.
+// checkBuiltIn checks an identity of BuiltIn like [acceptance.check]. issued is the time of issue
+// of the request's token, or zero if that is unknown.
 func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) error {
 	if c.Accepts == nil {
 		return nil
@@ -61,7 +61,7 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 	switch {
 	case isNobodys(err):
 		return nil
-	case err != nil: // who cannot be told might be a deleted tenant's
+	case err != nil: // the unknown tenant may be a deleted one
 		return err
 	}
 	if isCertificate(u) && req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
@@ -73,8 +73,8 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 	return nil
 }
 
-// isNobodys reports whether a tenant is not told since there is none, which
-// is the boundary's to deny.
+// isNobodys reports whether an error means that the identity has no valid tenant. The boundary
+// denies such identities.
 func isNobodys(err error) bool {
 	return errors.Is(err, tenant.ErrUnbound) || errors.Is(err, tenant.ErrInvalid) || errors.Is(err, tenant.ErrAmbiguous)
 }
@@ -85,10 +85,10 @@ func isCertificate(u user.Info) bool {
 	})
 }
 
-// tokenLooker returns an authenticator of nothing that looks at a request's tokens before
-// upstream's adapters take them from the request. It keeps when the oldest was issued, since any
-// of them may be the one that they accept, and returns ErrForm or ErrRevoked, within others',
-// for one that may not go on.
+// tokenLooker returns an authenticator that accepts no request. It reads the tokens of a request
+// before upstream's adapters remove them. It sets oldest to the earliest time of issue, because the
+// server may accept any of the tokens. It fails with an error that wraps ErrForm or ErrRevoked if a
+// token must be rejected.
 func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
 	found := false
 	look := func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -102,7 +102,7 @@ func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
 		if c.Revoked == nil {
 			return nil, false, errUnclaimed
 		}
-		if err != nil { // another reader may find in it who is revoked
+		if err != nil { // another parser may find a revoked token in it
 			return nil, false, ErrForm
 		}
 		if entry := c.Revoked().tokenEntry(&seen); entry != "" {

@@ -23,9 +23,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestPredecessors: of every kind of credential one from before the tenant was made is refused
-// where its name was another's, and one that does not say when unless the Tenant takes such;
-// whether or not it is remembered, and of the system tenant never.
+// TestPredecessors checks all kinds of credentials of a tenant whose name belonged to a deleted
+// tenant. A credential that is older than the tenant is rejected. An undated credential is rejected
+// unless the Tenant accepts it. Cached results are checked too. The system tenant is exempt.
 func TestPredecessors(t *testing.T) {
 	made := time.Unix(2_000_000, 0)
 	old, young := made.Add(-time.Hour), made.Add(time.Hour)
@@ -138,7 +138,7 @@ func TestPredecessors(t *testing.T) {
 				_, ok, err := chain.AuthenticateRequest(c.req.Clone(t.Context()))
 				return ok, err
 			}
-			if ok, err := ask(); !ok || err != nil { // which is remembered
+			if ok, err := ask(); !ok || err != nil { // the result is cached
 				t.Errorf("%s, of a name that was nobody's: %t, %v", what, ok, err)
 			}
 			of = tenant.Lineage{
@@ -154,8 +154,8 @@ func TestPredecessors(t *testing.T) {
 	}
 }
 
-// TestPredecessorUntold: whose identity of the server's own cannot be told might be a deleted
-// tenant's; nobody's is the boundary's to deny.
+// TestPredecessorUntold checks that an identity of BuiltIn is rejected if the lookup of its tenant
+// fails. An identity without a tenant is accepted, because the boundary denies it.
 func TestPredecessorUntold(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct{ told, want error }{

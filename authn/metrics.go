@@ -13,13 +13,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Metrics count authentications by their result. Nil counts nothing. Safe for concurrent use.
+// Metrics are counters of authentications by result. A nil Metrics has no effect. It is safe for
+// concurrent use.
 type Metrics struct {
 	requests *metrics.CounterVec
 	cache    *metrics.CounterVec
 }
 
-// NewMetrics returns metrics. They count after they are registered.
+// NewMetrics returns metrics. They are updated only after they are registered.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
@@ -41,7 +42,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Registerables are the metrics, to be registered once.
+// Registerables returns the metrics, which must be registered once.
 func (m *Metrics) Registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.cache}
 }
@@ -55,7 +56,7 @@ func (m *Metrics) lookup(result string) {
 	}
 }
 
-// count counts a request. No label comes from a credential.
+// count adds a request to the metrics. No label value comes from a credential.
 func (m *Metrics) count(resp *authenticator.Response, ok bool, r *refusal) {
 	switch {
 	case m == nil:

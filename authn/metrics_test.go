@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 )
 
-// TestRequestsAreCounted by who claimed them and what came of them, and tokens by
-// whether they were remembered.
+// TestRequestsAreCounted checks that requests are counted by source and result, and tokens by cache
+// hit or miss.
 func TestRequestsAreCounted(t *testing.T) {
 	counts := authn.NewMetrics()
 	registry := metrics.NewKubeRegistry()

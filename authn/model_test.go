@@ -17,14 +17,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// hygieneModel is a source and what it is held to, in strings: the rules of docs/identity.md, for
-// TestHygieneModel. It shares no code with what it judges.
+// hygieneModel models a source and the rules of docs/identity.md for TestHygieneModel. It uses
+// strings only, and shares no code with the implementation.
 type hygieneModel struct {
 	tenants                                []string
 	usernamePrefix, groupsPrefix           string
-	users, prefixes, groups, organizations []string // reserved
+	users, prefixes, groups, organizations []string // reserved names
 	qualify, remote, accounts              bool
-	extras                                 []string // reserved ones that the source sets itself
+	extras                                 []string // reserved keys that the source sets itself
 	name                                   string
 	inGroups                               []string
 	extra                                  map[string][]string
@@ -46,7 +46,7 @@ func (m *hygieneModel) isReservedGroup(name string) bool {
 		slices.Contains(m.organizations, name)
 }
 
-// domain of an extra key, as everybody reads it.
+// domain returns the domain of an extra key in lower case.
 func domain(key string) string {
 	before, _, _ := strings.Cut(strings.ToLower(key), "/")
 	return before
@@ -58,7 +58,7 @@ func isUnder(key string, domains ...string) bool {
 	})
 }
 
-// clean returns the identity that leaves the chain, nil where it is refused.
+// clean returns the identity that leaves the chain, or nil if it is rejected.
 func (m *hygieneModel) clean() *user.DefaultInfo {
 	ids := m.extra["kubetenant.dev/tenant"]
 	if len(ids) != 1 || !isTenantName(ids[0]) {
@@ -196,8 +196,8 @@ func makeIdentity(r *rand.Rand) *hygieneModel {
 	return m
 }
 
-// TestHygieneModel: whatever identity a source returns, and however the source is configured, what
-// leaves the chain is what the model says, or nothing.
+// TestHygieneModel checks random identities and configurations of a source. The result of the chain
+// must equal the result of the model.
 func TestHygieneModel(t *testing.T) {
 	t.Parallel()
 	left := 0

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// shortNames are those of the attributes that OpenSSL writes by name (crypto/objects).
+// shortNames has the attributes for which OpenSSL writes a name (crypto/objects).
 var shortNames = map[string]string{
 	"2.5.4.3":                    "CN",
 	"2.5.4.4":                    "SN",
@@ -44,10 +44,10 @@ var shortNames = map[string]string{
 	"1.2.840.113549.1.9.1":       "emailAddress",
 }
 
-// distinguishedName writes a name (RFC 5280, section 4.1.2.4) in the form of RFC 2253 as
-// "openssl -nameopt RFC2253" does: the last part first, and everything beyond ASCII escaped.
-// The standard library's pkix.Name.String sorts the parts, and knows fewer of them. It is
-// empty for what is no name.
+// distinguishedName formats a name (RFC 5280, section 4.1.2.4) as in RFC 2253 and as "openssl
+// -nameopt RFC2253" does. The last part is first, and characters beyond ASCII are escaped. The
+// standard library's pkix.Name.String sorts the parts and knows fewer attributes. It returns "" if
+// der is not a name.
 func distinguishedName(der []byte) string {
 	var name []relativeNameSET
 	if rest, err := asn1.Unmarshal(der, &name); err != nil || len(rest) > 0 {
@@ -64,7 +64,7 @@ func distinguishedName(der []byte) string {
 	return strings.Join(parts, ",")
 }
 
-// relativeNameSET is a set because its name says so (encoding/asn1).
+// relativeNameSET has this suffix because encoding/asn1 then decodes a set.
 type relativeNameSET []attribute
 
 type attribute struct {
@@ -83,7 +83,8 @@ func (a attribute) String() string {
 	return a.Type.String() + "=#" + strings.ToUpper(hex.EncodeToString(a.Value.FullBytes))
 }
 
-// escapeValue escapes what RFC 2253, section 2.4 says, and bytes that are not visible ASCII.
+// escapeValue escapes the characters that RFC 2253, section 2.4 lists, and bytes that are not
+// visible ASCII.
 func escapeValue(text string) string {
 	var out strings.Builder
 	for i := range len(text) {

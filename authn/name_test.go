@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDistinguishedName holds names against what "openssl x509 -issuer -nameopt RFC2253"
-// (OpenSSL 3.0) wrote of them.
+// TestDistinguishedName compares names with the output of "openssl x509 -issuer -nameopt RFC2253"
+// (OpenSSL 3.0).
 func TestDistinguishedName(t *testing.T) {
 	for der, want := range map[string]string{
 		"30183116301406035504030c0d6b756265726e657465732d6361":                               "CN=kubernetes-ca",

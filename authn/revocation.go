@@ -23,40 +23,40 @@ import (
 // [errors.Is]. The error of a refused request also names the caller and the entry of the list.
 var ErrRevoked = errors.New("revoked")
 
-// certificateCredential begins the credential-id of identities from client certificates
+// certificateCredential is the prefix of the credential-id of a client certificate
 // (k8s.io/apiserver pkg/authentication/request/x509, v0.37.1).
 const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of an identifier
 
-// revocationSource names the list of revocations in refusals of requests, whatever their source.
+// revocationSource is the source in errors about revoked requests if no other source is known.
 const revocationSource = "revocation"
 
-// Revocations are what no longer counts, whatever the source. The zero value, and nil, revoke
-// nothing. It is safe for concurrent use as long as nobody changes it.
+// Revocations are the revoked credentials, users and tenants of all sources. The zero value and nil
+// revoke nothing. It is safe for concurrent use if it is not changed.
 type Revocations struct {
-	// Serials are certificates by their serial number in lower-case hexadecimal digits without leading
-	// zeros, each with the issuers, in the form of RFC 2253 as OpenSSL writes it, for which it counts.
+	// Serials are the revoked certificates by serial number, in lower-case hexadecimal digits without
+	// leading zeros. The values are the issuers to which the entry applies, in the form of RFC 2253 as
+	// OpenSSL writes it.
 	Serials map[string][]string
-	// Fingerprints are certificates by the SHA-256 of their DER form, in
-	// lower-case hexadecimal digits.
+	// Fingerprints are the revoked certificates by the SHA-256 of their DER encoding, in lower-case
+	// hexadecimal digits.
 	Fingerprints map[string]struct{}
-	// Tokens are JSON Web Tokens by their issuer; one rule is enough.
+	// Tokens are the rules for JSON Web Tokens by issuer. A token is revoked if it matches one rule.
 	Tokens map[string][]TokenRule
-	// Users of tenants, by the name that leaves the chain.
+	// Users are the revoked users by tenant and name. The name is the one that leaves the chain.
 	Users map[TenantUser]struct{}
-	// ServiceAccounts by their UID.
+	// ServiceAccounts are the revoked service accounts by UID.
 	ServiceAccounts map[string]struct{}
-	// Tenants, with everybody in them.
+	// Tenants are the tenants whose callers are all revoked.
 	Tenants map[tenant.ID]struct{}
 }
 
-// TokenRule revokes the tokens that fit all of its fields that are set. A rule without a field
-// revokes nothing.
+// TokenRule revokes the tokens that match all set fields. A rule without fields revokes nothing.
 type TokenRule struct {
 	// ID is the claim jti.
 	ID string
 	// Subject is the claim sub.
 	Subject string
-	// IssuedBefore revokes tokens issued before it, and those that do not say when they were.
+	// IssuedBefore revokes tokens that were issued before this time or have no time of issue.
 	IssuedBefore time.Time
 }
 
@@ -87,7 +87,7 @@ func (r *Revocations) tokenEntry(t *unverified.Token) string {
 	return ""
 }
 
-// entry returns the rule as the file writes it.
+// entry formats the rule as in the file.
 func (r TokenRule) entry(issuer string) string {
 	text := fmt.Sprintf("tokens { issuer: %q", issuer)
 	if r.ID != "" {
@@ -102,9 +102,9 @@ func (r TokenRule) entry(issuer string) string {
 	return text + " }"
 }
 
-// HasToken reports whether a JSON Web Token is revoked by its claims, for who authenticates tokens
-// outside of a [Chain]; one that two readers could read as two is, where any is. The caller MUST
-// have verified its signature.
+// HasToken reports whether the claims of a JSON Web Token are revoked, for programs that
+// authenticate tokens outside of a [Chain]. If there are token rules, an ambiguous token is
+// revoked. The caller MUST have verified the signature.
 func (r *Revocations) HasToken(token string) bool {
 	if r == nil || len(r.Tokens) == 0 {
 		return false
@@ -113,15 +113,15 @@ func (r *Revocations) HasToken(token string) bool {
 	return err != nil || r.tokenEntry(&seen) != ""
 }
 
-// HasPresented reports whether one of the certificates that came with a request is revoked. It
-// need not be the request's credential: nobody speaks over a revoked certificate's connection.
+// HasPresented reports whether one of the certificates of a request is revoked. The certificate
+// need not be the credential of the request. No request over the connection of a revoked
+// certificate is allowed.
 func (r *Revocations) HasPresented(req *http.Request) bool {
 	return r.presentedEntry(req) != ""
 }
 
-// HasCertificate reports whether a certificate is revoked, by its serial number and
-// issuer or by its fingerprint. A fingerprint revokes both forms in which a certificate
-// signed by ECDSA can be written.
+// HasCertificate reports whether a certificate is revoked, by its serial number and issuer or by
+// its fingerprint. A fingerprint revokes both encodings of a certificate with an ECDSA signature.
 func (r *Revocations) HasCertificate(c *x509.Certificate) bool {
 	return r.certificateEntry(c) != ""
 }
@@ -157,8 +157,7 @@ func (r *Revocations) CheckCertificate(c *x509.Certificate) error {
 	return nil
 }
 
-// presentedEntry returns the entry of the list that revokes a certificate that came with a request,
-// or "".
+// presentedEntry returns the entry of the list that revokes a certificate of a request, or "".
 func (r *Revocations) presentedEntry(req *http.Request) string {
 	if r == nil || req.TLS == nil || len(r.Serials)+len(r.Fingerprints) == 0 {
 		return ""
@@ -202,8 +201,8 @@ func (r *revocation) Error() string {
 // Is implements the interface that [errors.Is] uses.
 func (r *revocation) Is(target error) bool { return target == ErrRevoked }
 
-// callerOf describes the caller of a request for the log: the user, the tenant, and the serial
-// number of the certificate that was presented.
+// callerOf describes the caller of a request for the log by user, tenant and the serial number of
+// the certificate.
 func callerOf(req *http.Request, id tenant.ID, u user.Info) string {
 	text := fmt.Sprintf("user %q", u.GetName())
 	if !id.IsZero() {
@@ -215,9 +214,9 @@ func callerOf(req *http.Request, id tenant.ID, u user.Info) string {
 	return text
 }
 
-// Covers reports whether a caller of a tenant, zero for none, is revoked by what its identity says:
-// the tenant, its name, a service account's UID or a certificate's fingerprint. Whoever sees the
-// credential itself knows more: serial numbers and the claims of tokens.
+// Covers reports whether the identity of a caller is revoked, by tenant, name, UID of a service
+// account or fingerprint of a certificate. id is zero if the caller has no tenant. Covers cannot
+// check serial numbers and the claims of tokens, because an identity does not contain them.
 func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 	switch {
 	case r == nil:
@@ -235,8 +234,8 @@ func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 	return false
 }
 
-// MayCover is [Revocations.Covers], and reports callers too whose token may be revoked: an identity
-// does not name its issuer, nor the time or the subject that a rule may be about.
+// MayCover is like [Revocations.Covers], but also returns true if the caller's token may be
+// revoked. An identity does not contain the issuer, the subject or the time of issue of its token.
 func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	switch {
 	case r == nil:
@@ -255,7 +254,7 @@ func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	return false
 }
 
-// unrevoked refuses who is revoked by certificate, name or tenant, whatever the source said.
+// unrevoked rejects callers that are revoked by certificate, name or tenant, for all sources.
 func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 	if c.Revoked == nil {
 		return next
@@ -272,7 +271,7 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 		}
 		switch {
 		case err == nil, isNobodys(err):
-		default: // who cannot be told might be revoked
+		default: // the unknown tenant may be revoked
 			return nil, false, &refusal{source: revocationSource, err: err}
 		}
 		if entry == "" {

@@ -25,8 +25,8 @@ func credential(id string) map[string][]string {
 	return map[string][]string{user.CredentialIDKey: {id}}
 }
 
-// TestRevokedIdentities: by the tenant, the name in that tenant, a service account's UID, a
-// certificate's fingerprint; and by a token only as what it may be.
+// TestRevokedIdentities checks revocation by tenant, user name, UID of a service account and
+// fingerprint. A token can only be reported as possibly revoked.
 func TestRevokedIdentities(t *testing.T) {
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 	list := &authn.Revocations{
@@ -75,7 +75,7 @@ func TestRevokedIdentities(t *testing.T) {
 			}
 		}
 	}
-	// Of a subject or a time an identity says nothing: every token may be meant.
+	// An identity does not contain the subject or the time of issue, so any token may be revoked.
 	for _, rule := range []authn.TokenRule{{Subject: "alice"}, {IssuedBefore: time.Now()}} {
 		list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{"https://one": {rule}}}
 		if !list.MayCover(a, &user.DefaultInfo{Name: "bob", Extra: credential("JTI=x")}) {
@@ -84,8 +84,8 @@ func TestRevokedIdentities(t *testing.T) {
 	}
 }
 
-// TestRevokedTokens: a token is refused by all that its rule says, whatever source takes it and
-// whatever it is remembered as.
+// TestRevokedTokens checks that a token must match all fields of a rule, whatever its source is and
+// even if its result is cached.
 func TestRevokedTokens(t *testing.T) {
 	issued := time.Unix(1_000_000, 0)
 	token := jwt("https://one", map[string]any{"jti": "t1", "sub": "alice", "iat": issued.Unix()})
@@ -122,7 +122,7 @@ func TestRevokedTokens(t *testing.T) {
 				},
 			},
 		})
-		if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token)); !ok || err != nil { // which is remembered
+		if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token)); !ok || err != nil { // the result is cached
 			t.Fatal(c.what, ok, err)
 		}
 		in = list
@@ -133,10 +133,10 @@ func TestRevokedTokens(t *testing.T) {
 	}
 }
 
-// TestRevokedOnTheConnection: nobody speaks over the connection of a revoked certificate, whatever
-// the request's credential is.
+// TestRevokedOnTheConnection checks that no request is allowed over the connection of a revoked
+// certificate, whatever its credential is.
 func TestRevokedOnTheConnection(t *testing.T) {
-	_, presented := issue(t, authntest.MustKey("ES256").Private) // number 2 of CN=ca
+	_, presented := issue(t, authntest.MustKey("ES256").Private) // serial number 2 of CN=ca
 	for what, c := range map[string]struct {
 		list    authn.Revocations
 		refused bool
@@ -169,8 +169,8 @@ func TestRevokedOnTheConnection(t *testing.T) {
 	}
 }
 
-// TestRevokedOfTheServersOwn: whose tenant the server's own chain does not say is asked for, and
-// who cannot be told is refused.
+// TestRevokedOfTheServersOwn checks that Subject determines the tenant of an identity of BuiltIn.
+// If it fails, the request is rejected.
 func TestRevokedOfTheServersOwn(t *testing.T) {
 	list := &authn.Revocations{Tenants: map[tenant.ID]struct{}{tenanttest.ID(t, "a"): {}}}
 	away := errors.New("the server is away")
@@ -199,7 +199,8 @@ func TestRevokedOfTheServersOwn(t *testing.T) {
 	}
 }
 
-// TestTokensThatReadTwoWays are refused before any source sees them.
+// TestTokensThatReadTwoWays checks that ambiguous tokens are rejected before any source receives
+// them.
 func TestTokensThatReadTwoWays(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	for what, token := range map[string]string{

@@ -21,44 +21,47 @@ import (
 )
 
 const (
-	// tokenTTL is how long a verified token is believed without looking again: kube-apiserver's own
+	// tokenTTL is the time for which a verified token is cached. It is the same as in kube-apiserver
 	// (TokenSuccessCacheTTL, k8s.io/kubernetes pkg/kubeapiserver/options/authentication.go, v1.37.1).
 	tokenTTL = 10 * time.Second
-	// tokenEntries bounds the cache: 5,000 nodes and 10,000 namespaces, twice, as upstream's.
+	// tokenEntries limits the cache to about twice the sum of 5,000 nodes and 10,000 namespaces, as
+	// upstream does.
 	tokenEntries = 32 << 10
-	// tokenBytes bounds it too: 1 KiB for each of so many, and no more than 64 MiB
-	// if identities are large.
+	// tokenBytes limits the size of the cache. A typical entry has about 1 KiB, so only large
+	// identities reach this limit.
 	tokenBytes = 64 << 20
 )
 
-// errUnclaimed passes "no source knows this token" through upstream's adapters, which turn an
-// abstention into an error and would so keep the server's own token sources from being asked.
+// errUnclaimed passes an abstention through upstream's adapters. They would otherwise turn it into
+// an error, and the server's own token sources would not be called.
 var errUnclaimed = errors.New("no source accepts tokens of this kind")
 
-// errNotAccepted is for a source that was chosen for a token and abstains: nobody else may have it.
+// errNotAccepted reports that the chosen source abstains. No other source may then receive the
+// token.
 var errNotAccepted = errors.New("token not accepted")
 
-// Match says which tokens a source may be shown. The zero value is none.
+// Match specifies which tokens a source may receive. The zero value matches no token.
 type Match struct {
-	// Every token is shown to a source that looks it up in what it holds itself, and to nobody else.
+	// Every matches every token. The source MUST only compare it with its own data and MUST NOT send
+	// it elsewhere.
 	Every bool
-	// Issuers are the values of the claim iss of JSON Web Tokens. No two sources may have one.
+	// Issuers are values of the claim iss of JSON Web Tokens. An issuer may belong to one source only.
 	Issuers []string
-	// Prefix begins tokens that are not JSON Web Tokens with an issuer. No prefix may begin another.
+	// Prefix is the prefix of tokens without an issuer. No prefix may be the prefix of another.
 	Prefix string
-	// Form recognizes tokens that are not JSON Web Tokens with an issuer, and have no source's prefix.
+	// Form recognizes tokens without an issuer that do not have the prefix of a source.
 	Form func(token string) bool
-	// Rest is all tokens that are no JSON Web Tokens, no bootstrap tokens and no other source's.
+	// Rest matches all remaining tokens, except JSON Web Tokens and bootstrap tokens.
 	Rest bool
 }
 
-// bootstrap is the form of bootstrap tokens (k8s.io/cluster-bootstrap token/api, v0.37.1),
-// which are the server's own.
+// bootstrap matches bootstrap tokens (k8s.io/cluster-bootstrap token/api, v0.37.1), which belong to
+// the server.
 var bootstrap = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
 
-// tokens dispatches bearer tokens: each goes to the one source that may claim it.
+// tokens passes each bearer token to the one source that may claim it.
 type tokens struct {
-	lookups  []*tokenSource // asked about every token
+	lookups  []*tokenSource // called for every token
 	byIssuer map[string]*tokenSource
 	byPrefix []*tokenSource
 	byForm   []*tokenSource
@@ -68,27 +71,27 @@ type tokens struct {
 	revoked  func() *Revocations
 	accepts  acceptance
 	metrics  *Metrics
-	logged   atomic.Int64 // when an unclaimed token was last logged, in Unix nanoseconds
+	logged   atomic.Int64 // the time of the last log entry about an unclaimed token, in Unix nanoseconds
 }
 
-// tokenSource is a source with audiences and hygiene put around it.
+// tokenSource is a source with audiences and identity validation.
 type tokenSource struct {
 	Source
 	authenticate authenticator.Token
 }
 
-// verified is what is remembered of a token that its source accepted.
+// verified is the cached result of an accepted token.
 type verified struct {
 	resp  *authenticator.Response
-	token unverified.Token // whose claims are verified by now
-	// issued and expires are zero where the token does not say when.
+	token unverified.Token // with verified claims
+	// issued and expires are zero if the token does not contain them.
 	issued, expires time.Time
 	live            func(context.Context) error
 	from            *tokenSource
 }
 
-// Living is implemented by the user.Info of a source whose identities depend on more than their
-// token. Live is asked whenever a remembered answer is used, and ends the request with its error.
+// Living is implemented by the user.Info of a source whose identities depend on more than the
+// token. Live is called each time a cached result is used. If it fails, the request is rejected.
 type Living interface {
 	Live(ctx context.Context) error
 }
@@ -127,8 +130,8 @@ func newTokens(c *Chain) *tokens {
 	return d
 }
 
-// AuthenticateToken implements [authenticator.Token]; it answers errUnclaimed where no
-// source claims the token.
+// AuthenticateToken implements [authenticator.Token]. It returns errUnclaimed if no source claims
+// the token.
 func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	audiences, _ := authenticator.AudiencesFrom(ctx)
 	key := d.cache.Key(token, audiences)
@@ -156,7 +159,7 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	seen, err := unverified.Read(token)
 	src := d.choose(token, &seen)
 	switch {
-	case src == nil && err != nil && seen.Issuer == "": // another reader may find one of our issuers in it
+	case src == nil && err != nil && seen.Issuer == "": // another parser may find one of our issuers in it
 		return nil, false, &refusal{source: tokenSourceName, err: err}
 	case src == nil:
 		d.logUnclaimed(ctx, &seen)
@@ -168,16 +171,16 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	return d.verify(ctx, key, token, &seen, src)
 }
 
-// tokenSourceName names, in refusals, what is no source's token.
+// tokenSourceName is the source in errors about tokens that belong to no source.
 const tokenSourceName = "token"
 
-// maxTokenBytes bounds tokens that are not looked up: the largest known hold some hundred groups.
+// maxTokenBytes limits the size of tokens. The largest known tokens contain several hundred groups.
 const maxTokenBytes = 64 << 10
 
-// ErrForm says that two readers could read the token as two.
+// ErrForm reports that different parsers could read a token differently.
 var ErrForm = errors.New("malformed token: it is ambiguous or too long, or contains invisible characters")
 
-// wellFormed refuses a token, of whatever source, that another reader might read in another way.
+// wellFormed rejects a token that another parser might read differently.
 func wellFormed(token string) error {
 	if len(token) > maxTokenBytes || !unverified.IsVisible(token) {
 		return ErrForm
@@ -185,11 +188,11 @@ func wellFormed(token string) error {
 	return nil
 }
 
-// unclaimedEvery is the least time between two lines of the log about tokens that no source claims.
+// unclaimedEvery is the minimum time between two log entries about unclaimed tokens.
 const unclaimedEvery = 5 * time.Second
 
-// logUnclaimed logs, now and then, that no source claims tokens without an issuer. Anyone can send
-// such tokens.
+// logUnclaimed logs that no source claims tokens without an issuer. It limits the rate, because any
+// client can send such tokens.
 func (d *tokens) logUnclaimed(ctx context.Context, seen *unverified.Token) {
 	last, now := d.logged.Load(), d.now().UnixNano()
 	if seen.Issuerless && (last == 0 || now-last >= int64(unclaimedEvery)) && d.logged.CompareAndSwap(last, now) {
@@ -198,9 +201,9 @@ func (d *tokens) logUnclaimed(ctx context.Context, seen *unverified.Token) {
 	}
 }
 
-// choose returns the one source that may claim the token, nil if none does. A JSON Web Token with an
-// issuer is shown only to the source of that issuer. A token without one goes by its prefix and
-// form, as other tokens do, and never to the source of the rest. No source is shown a bootstrap token.
+// choose returns the source that may claim the token, or nil. A JSON Web Token with an issuer goes
+// only to the source of that issuer. A JSON Web Token without an issuer is matched by prefix and
+// form, but never by Rest. No source receives a bootstrap token.
 func (d *tokens) choose(token string, seen *unverified.Token) *tokenSource {
 	switch {
 	case seen.JWT && !seen.Issuerless:
@@ -254,11 +257,12 @@ func (d *tokens) verify(
 	return d.counts(ctx, &v)
 }
 
-// counts answers with what is known of a token, unless it is revoked or a deleted tenant's.
+// counts returns the result of a verified token, unless the token is revoked or may belong to a
+// deleted tenant.
 func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Response, bool, error) {
 	if d.revoked != nil {
 		if entry := d.revoked().tokenEntry(&v.token); entry != "" {
-			id, _ := tenant.Of(v.resp.User) // a source has set the tenant of this user
+			id, _ := tenant.Of(v.resp.User) // the source has set this user's tenant
 			return refuse(v.from.Hygiene.Source, v.resp.User, &revocation{entry, callerOf(nil, id, v.resp.User)})
 		}
 	}

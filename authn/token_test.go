@@ -28,7 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// fake is a token source that counts the questions.
+// fake is a token source that records the number of its calls.
 type fake struct {
 	asked int
 	user  user.Info
@@ -61,7 +61,8 @@ func jwt(issuer string, more ...map[string]any) string {
 	return testKey.MustSign(claims)
 }
 
-// TestDispatch: each token is shown to the one source that may claim it, wherever that stands.
+// TestDispatch checks that each token goes to the one source that may claim it, in any order of
+// sources.
 func TestDispatch(t *testing.T) {
 	form := func(token string) bool {
 		return token == strings.Trim(token, "ghijklmnopqrstuvwxyz-.") && len(token) == 8
@@ -94,7 +95,7 @@ func TestDispatch(t *testing.T) {
 	} {
 		sources := map[string]*fake{}
 		var chain authn.Chain
-		for name, match := range matches { // in any order
+		for name, match := range matches { // in random order
 			sources[name] = &fake{}
 			if name != "lookup" {
 				sources[name].user = alice()
@@ -124,7 +125,8 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
-// TestAChosenSourceMayNotAbstain: nobody else may have what is meant for it.
+// TestAChosenSourceMayNotAbstain checks that no other source receives a token if its source
+// abstains.
 func TestAChosenSourceMayNotAbstain(t *testing.T) {
 	chain := authn.New(authn.Chain{
 		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{}, Match: authn.Match{Rest: true}}},
@@ -135,7 +137,7 @@ func TestAChosenSourceMayNotAbstain(t *testing.T) {
 	}
 }
 
-// cached is a chain of one source behind the cache, and its clock.
+// cached returns a chain with one cached source, and its clock.
 func cached(t testing.TB, s authn.Source) (authenticator.Request, *time.Time) {
 	now := time.Unix(1_000_000, 0)
 	tenants, err := tenant.ParseSet([]string{"a"})
@@ -195,8 +197,8 @@ func TestCache(t *testing.T) {
 	want(8, "a token that has expired is never remembered")
 }
 
-// TestAnAudienceIsNotAnsweredForAnother: what was accepted for one audience
-// is not taken for another.
+// TestAnAudienceIsNotAnsweredForAnother checks that a token that was accepted for one audience is
+// not accepted for another.
 func TestAnAudienceIsNotAnsweredForAnother(t *testing.T) {
 	aware := authenticator.TokenFunc(func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
 		asked, _ := authenticator.AudiencesFrom(ctx)
@@ -244,7 +246,7 @@ func TestUncachedSources(t *testing.T) {
 	}
 }
 
-// mortal is an identity that may end before its token does.
+// mortal is an identity that may become invalid before its token expires.
 type mortal struct {
 	user.Info
 	end *error
@@ -275,7 +277,7 @@ func TestLivingIdentitiesAreAskedEachTime(t *testing.T) {
 	}
 }
 
-// TestRevocation: whatever the source said, and whether or not it is remembered.
+// TestRevocation checks that revocations apply to all sources, and to cached results.
 func TestRevocation(t *testing.T) {
 	_, certificate := issue(t, signers(t)["Ed25519"])
 	fingerprint := sha256.Sum256(certificate.Raw)
@@ -330,8 +332,8 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// upstreamLike reads tokens as upstream's authenticators do: the issuer from the payload alone, and
-// the token with all white space left out (jose.ParseSigned).
+// upstreamLike reads tokens like upstream's authenticators. They read the issuer from the payload
+// alone, and ignore white space in the token (jose.ParseSigned).
 func upstreamLike() authenticator.Request {
 	return bearertoken.New(
 		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -347,8 +349,8 @@ func upstreamLike() authenticator.Request {
 	)
 }
 
-// TestNoOtherReaderOfOurTokens: however a token of our issuer is dressed up, it is refused or our
-// own source's, and never reaches a reader behind us that would take it.
+// TestNoOtherReaderOfOurTokens checks modified tokens of our issuer. They are rejected or go to our
+// own source. They never reach BuiltIn, which might accept them.
 func TestNoOtherReaderOfOurTokens(t *testing.T) {
 	token := jwt("https://one", map[string]any{"jti": "id"})
 	header, rest, _ := strings.Cut(token, ".")
@@ -394,7 +396,8 @@ func TestNoOtherReaderOfOurTokens(t *testing.T) {
 	}
 }
 
-// TestALookupThatFailsIsNotUnrevoked: who cannot be told might be revoked.
+// TestALookupThatFailsIsNotUnrevoked checks that an identity is rejected if the lookup of its
+// tenant fails, because it may be revoked.
 func TestALookupThatFailsIsNotUnrevoked(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	down := errors.New("timeout")
@@ -417,7 +420,8 @@ func TestALookupThatFailsIsNotUnrevoked(t *testing.T) {
 	}
 }
 
-// BenchmarkCachedToken is a token that is remembered, with hygiene and metrics, from the header on.
+// BenchmarkCachedToken measures the authentication of a cached token, with identity validation and
+// metrics.
 func BenchmarkCachedToken(b *testing.B) {
 	chain, _ := cached(b, authn.Source{Token: &fake{user: alice()}})
 	for _, size := range []int{300, 900} {
@@ -436,8 +440,8 @@ func BenchmarkCachedToken(b *testing.B) {
 	}
 }
 
-// TestAuditTellsWhoWasRevoked: the audit event names the caller, the credential and the entry of the
-// list, whether or not the token is in the cache.
+// TestAuditTellsWhoWasRevoked checks that the audit event names the caller, the credential and the
+// entry of the list, even if the token is cached.
 func TestAuditTellsWhoWasRevoked(t *testing.T) {
 	u := &user.DefaultInfo{
 		Name:  "alice",

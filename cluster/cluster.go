@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster knows a live cluster, and writes into it what tenancy needs: whose namespaces
-// are, which resources there are, what controllers make objects from, quotas, grants, and the
-// labels of older objects. A process has one [Cluster], in every deployment mode.
+// Package cluster reads a live cluster for the rest of the project: the owners of namespaces, the
+// resources, Tenants, quotas, grants, and the controllers of objects. It also runs the engines that
+// write to the cluster. A process has one [Cluster], in every deployment mode.
 package cluster
 
 import (
@@ -39,9 +39,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Clients reach an API server, all on one connection. Each has a rate limit of its own, so that
-// none waits for what another asks; Grants and Quotas have none, since they ask once at a time for
-// a tenant, however many wait.
+// Clients are clients of one API server that share a connection. Each has its own rate limit, so
+// that the requests of one do not delay another. Grants and Quotas have no rate limit, because they
+// make at most one request at a time for a tenant.
 type Clients struct {
 	// Config is the configuration of the clients.
 	Config         *rest.Config
@@ -69,7 +69,7 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 		return c, err
 	}
 	reviews := rest.CopyConfig(config)
-	reviews.QPS = -1 // the check of one Role can need more than a burst of them
+	reviews.QPS = -1 // the check of one Role can exceed a burst
 	if c.Reviews, err = authorizationclient.NewForConfigAndClient(reviews, connection); err != nil {
 		return c, err
 	}
@@ -90,8 +90,7 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	return c, err
 }
 
-// Cluster is what a process knows of a cluster while its parts run. All of it is
-// safe for concurrent use.
+// Cluster gives access to a cluster. It is safe for concurrent use.
 type Cluster struct {
 	Clients
 	// NamespaceLister lists all Namespaces from a cache.
@@ -102,7 +101,8 @@ type Cluster struct {
 	Definitions *DefinitionMonitor
 	// ControllerLookup finds the objects that control other objects.
 	ControllerLookup *ControllerLookup
-	// QuotaStore holds the TenantQuotas, GrantController the AccessGrants, and TenantStore the Tenants.
+	// QuotaStore stores the TenantQuotas, GrantController the AccessGrants, and TenantStore the
+	// Tenants.
 	QuotaStore      *tenantquota.Store
 	GrantController *accessgrant.Controller
 	TenantStore     *tenants.Store
@@ -116,14 +116,14 @@ type Cluster struct {
 	Sweep *label.Sweep
 
 	owners     *authz.Owners
-	admission  *admissionObjects // nil unless they are followed
+	admission  *admissionObjects // nil until [Cluster.FollowAdmission] is called
 	namespaces cache.SharedIndexInformer
 	byTenant   *tenantquota.Namespaces
 	mapper     meta.ResettableRESTMapper
 }
 
-// New returns the cluster that the clients see. The informers of the factory are the process's own,
-// which starts them; everything else is asked by [Cluster.Run] and what else runs, and not before.
+// New returns a cluster for clients. The caller MUST start the informers of the factory. The
+// cluster sends no request until [Cluster.Run] or another of its functions runs.
 func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
 	namespaces := factory.Core().V1().Namespaces()
 	c := &Cluster{
@@ -162,18 +162,18 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	return c, nil
 }
 
-// errNamespaces says that the namespaces were not read before the end.
+// errNamespaces reports that the namespaces were not read before the context ended.
 var errNamespaces = errors.New("the cache of namespaces did not sync")
 
-// Manager writes what Tenants give, as [tenant.ManagerUser].
+// Manager has the clients of the engines, which write as [tenant.ManagerUser].
 type Manager struct {
 	Typed    kubernetes.Interface
 	Dynamic  dynamic.Interface
 	Metadata metadata.Interface
 }
 
-// NewManager returns who writes with a configuration that may impersonate [tenant.ManagerUser] in
-// some groups. How much it writes is bounded elsewhere.
+// NewManager returns clients with a configuration that may impersonate [tenant.ManagerUser] in some
+// groups. They have no rate limit, because each engine limits its own rate.
 func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	config = rest.CopyConfig(config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: groups}
@@ -189,8 +189,8 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	return m, err
 }
 
-// Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time
-// may. The Tenants must be followed. derivesRights, shared, rules and unseen are those of
+// Provision runs the engine of package provision until ctx ends. Only one process at a time may run
+// it. The Tenants must be followed. derivesRights, shared, rules and unseen are fields of
 // [provision.Options].
 func (c *Cluster) Provision(
 	ctx context.Context, m Manager, derivesRights func() bool, shared func() []schema.GroupResource,
@@ -214,27 +214,27 @@ func (c *Cluster) Provision(
 }
 
 // ReportDefinitions reports definitions of the project's kinds that cannot be used, until ctx ends.
-// Only one process at a time may run it, since it records events. The definitions must be followed.
+// Only one process at a time may run it, because it records events. The definitions must be
+// followed.
 func (c *Cluster) ReportDefinitions(ctx context.Context, m Manager) error {
 	c.Definitions.Run(ctx, m.Typed)
 	return nil
 }
 
-// Run follows the definitions of custom resources and what controllers make
-// objects from, until ctx ends.
+// Run follows the definitions of custom resources and the controllers of objects until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	go c.ControllerLookup.Run(ctx)
 	c.CRDs.Run(ctx)
 }
 
-// isDefined reports whether a custom resource is.
+// isDefined reports whether the server defines a custom resource.
 func (c *Cluster) isDefined(r schema.GroupResource) (is, known bool) {
-	known = c.CRDs.HasSynced() // first: what is not there afterwards is not there
+	known = c.CRDs.HasSynced() // before the lookup, so that a missing definition is certain
 	return c.CRDs.Of(r) != authz.ScopeUnknown, known
 }
 
-// WithoutTenant returns the tenants that own a namespace and have no Tenant; false
-// where that is not known yet.
+// WithoutTenant returns the tenants that own a namespace and have no Tenant. It returns false if
+// that is not known yet.
 func (c *Cluster) WithoutTenant() (ids []string, known bool) {
 	if !c.NamespacesSynced() || !c.TenantStore.HasSynced() {
 		return nil, false
@@ -247,8 +247,8 @@ func (c *Cluster) WithoutTenant() (ids []string, known bool) {
 	return ids, true
 }
 
-// Retire ends tenants whose Tenants are deleted until ctx ends. One process at a time may. The
-// Tenants must be followed.
+// Retire ends the tenants of deleted Tenants until ctx ends. Only one process at a time may run it.
+// The Tenants must be followed.
 func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
@@ -265,8 +265,8 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 	}).Run(ctx)
 }
 
-// MaintainFlowSchemas maintains the FlowSchemas of tenants until ctx ends. Only one process at a time may
-// run it. c.TenantStore must be running.
+// MaintainFlowSchemas maintains the FlowSchemas of tenants until ctx ends. Only one process at a
+// time may run it. c.TenantStore must be running.
 func (c *Cluster) MaintainFlowSchemas(ctx context.Context, m *flowschemas.Metrics) error {
 	return flowschemas.New(flowschemas.Options{
 		Client:     c.Typed,
@@ -278,7 +278,7 @@ func (c *Cluster) MaintainFlowSchemas(ctx context.Context, m *flowschemas.Metric
 	}).Run(ctx)
 }
 
-// OwnedNamespaces returns the namespaces that bear the label of a tenant, as far as they are known.
+// OwnedNamespaces returns the names of the namespaces that have the label of a tenant.
 func (c *Cluster) OwnedNamespaces(id tenant.ID) ([]string, error) {
 	if !c.NamespacesSynced() {
 		return nil, errNamespaces
@@ -286,7 +286,7 @@ func (c *Cluster) OwnedNamespaces(id tenant.ID) ([]string, error) {
 	return c.byTenant.Of(id.String())
 }
 
-// References returns the objects that would apply to a later tenant with the same ID: see
+// References returns the objects that would apply to a later tenant with the same ID. See
 // [tenants.Left] and [tenants.References].
 func (c *Cluster) References(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
 	left, err := tenants.Left(ctx, c.Dynamic, id)
@@ -297,7 +297,7 @@ func (c *Cluster) References(ctx context.Context, id tenant.ID, namespaces []str
 	return append(left, bindings...), err
 }
 
-// isTenants reports whether a namespace is known to be a tenant's.
+// isTenants reports whether a namespace is known to belong to a tenant.
 func (c *Cluster) isTenants(namespace string) bool {
 	ns, err := c.NamespaceLister.Get(namespace)
 	if err != nil {
@@ -307,24 +307,25 @@ func (c *Cluster) isTenants(namespace string) bool {
 	return !owner.IsZero() && !owner.IsSystem()
 }
 
-// NamespacesSynced reports whether all namespaces are known.
+// NamespacesSynced reports whether all namespaces have been read.
 func (c *Cluster) NamespacesSynced() bool { return c.namespaces.HasSynced() }
 
-// FollowNamespaces lets a handler be told of each Namespace.
+// FollowNamespaces calls handler for each event of a Namespace.
 func (c *Cluster) FollowNamespaces(handler cache.ResourceEventHandler) error {
 	_, err := c.namespaces.AddEventHandler(handler)
 	return err
 }
 
-// RunQuotas follows the quotas, and gives tenants that have none the one that hard
-// returns, until ctx ends.
+// RunQuotas follows the quotas until ctx ends. It creates the quota that hard returns for each
+// tenant that has none.
 func (c *Cluster) RunQuotas(ctx context.Context, hard func() corev1.ResourceList) {
 	go c.QuotaStore.EnsureDefaults(ctx, c.byTenant, hard)
 	c.QuotaStore.Run(ctx)
 }
 
-// CountQuotas counts what the objects of tenants use until ctx ends. One process at a time may: of
-// several, one that is behind would take what another saw for gone. The quotas must be followed.
+// CountQuotas updates the usage of the quotas until ctx ends. Only one process at a time may run
+// it. A second process with an older cache would treat objects that the first has counted as
+// deleted. The quotas must be followed.
 func (c *Cluster) CountQuotas(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
@@ -334,7 +335,7 @@ func (c *Cluster) CountQuotas(ctx context.Context) error {
 }
 
 // RunSweep labels older objects until ctx ends, as soon as all namespaces and definitions are
-// known. [Cluster.Run] or the definitions' own must run.
+// known. The definitions must be followed, by [Cluster.Run] or [CRDScopes.Run].
 func (c *Cluster) RunSweep(ctx context.Context) error {
 	if err := c.FollowNamespaces(c.Sweep.Follow()); err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// controllerResources are the built-in kinds whose controllers make objects from templates.
+// controllerResources are the built-in kinds whose controllers create objects from templates.
 var controllerResources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Kind: "ReplicationController"}:      corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 	{Group: "apps", Kind: "DaemonSet"}:   appsv1.SchemeGroupVersion.WithResource("daemonsets"),
@@ -37,16 +37,16 @@ var controllerResources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: "batch", Kind: "Job"}:        batchv1.SchemeGroupVersion.WithResource("jobs"),
 }
 
-// ControllerLookup finds the objects that controllers make others from, by owner references, for
-// admission: the metadata of the built-in kinds from a cache, everything else by a live look.
+// ControllerLookup reads the controllers of objects for admission. It caches the metadata of the
+// built-in kinds, and reads all other objects from the server.
 type ControllerLookup struct {
 	informers map[schema.GroupKind]cache.SharedIndexInformer
 	live      dynamic.Interface
 	mapper    meta.ResettableRESTMapper
 }
 
-// NewControllerLookup returns the lookup in what the clients see while [ControllerLookup.Run] runs.
-// mapper is for other kinds than the built-in ones.
+// NewControllerLookup returns a lookup that works while [ControllerLookup.Run] runs. mapper maps
+// the kinds that are not built in.
 func NewControllerLookup(
 	objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper,
 ) (*ControllerLookup, error) {
@@ -62,7 +62,7 @@ func NewControllerLookup(
 	return l, nil
 }
 
-// attributed keeps of an object what admission asks for.
+// attributed removes the fields of an object that admission does not read.
 func attributed(obj any) (any, error) {
 	o, is := obj.(*metav1.PartialObjectMetadata)
 	if !is {
@@ -85,7 +85,7 @@ func attributed(obj any) (any, error) {
 	return slim, nil
 }
 
-// HasSynced reports whether the objects of the start are known.
+// HasSynced reports whether the objects have been read once.
 func (l *ControllerLookup) HasSynced() bool {
 	for _, informer := range l.informers {
 		if !informer.HasSynced() {
@@ -95,7 +95,7 @@ func (l *ControllerLookup) HasSynced() bool {
 	return true
 }
 
-// Run follows the built-in kinds until ctx ends. Once per ControllerLookup.
+// Run follows the built-in kinds until ctx ends. It must be called only once.
 func (l *ControllerLookup) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, informer := range l.informers {
@@ -104,8 +104,7 @@ func (l *ControllerLookup) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Metadata is a [plugins.ObjectFunc]. Of built-in kinds it returns what it has in its
-// cache: the metadata alone.
+// Metadata implements [plugins.ObjectFunc]. For built-in kinds, it returns the cached metadata.
 func (l *ControllerLookup) Metadata(
 	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
 ) (runtime.Object, error) {
@@ -115,10 +114,10 @@ func (l *ControllerLookup) Metadata(
 			return object, nil
 		}
 	}
-	return l.Object(ctx, kind, namespace, name) // it may be new
+	return l.Object(ctx, kind, namespace, name) // the object may be newer than the cache
 }
 
-// Object is a [plugins.ObjectFunc] that looks at the server.
+// Object implements [plugins.ObjectFunc]. It reads the object from the server.
 func (l *ControllerLookup) Object(
 	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
 ) (runtime.Object, error) {
@@ -135,15 +134,15 @@ func (l *ControllerLookup) Object(
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, err // not a nil object in an interface
+		return nil, err // avoids a nil pointer in an interface
 	}
 	return object, nil
 }
 
-// mapping returns nil for a kind that the server does not know.
+// mapping returns nil if the server does not know the kind.
 func (l *ControllerLookup) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, err := l.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if meta.IsNoMatchError(err) { // it may be new
+	if meta.IsNoMatchError(err) { // the kind may be new
 		l.mapper.Reset()
 		mapping, err = l.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
@@ -154,7 +153,8 @@ func (l *ControllerLookup) mapping(kind schema.GroupVersionKind) (*meta.RESTMapp
 	return mapping, err
 }
 
-// DefaultPriority returns whether a PriorityClass is the one of pods that name none.
+// DefaultPriority returns a function that reports whether a PriorityClass is the default of the
+// cluster.
 func DefaultPriority(classes schedulinglisters.PriorityClassLister) func(name string) bool {
 	return func(name string) bool {
 		class, err := classes.Get(name)

@@ -23,23 +23,23 @@ var definitions = schema.GroupVersionResource{
 	Resource: "customresourcedefinitions",
 }
 
-// CRDScopes knows the scopes of custom resources, from the CustomResourceDefinitions of a
-// server. Until it has synced, and where a definition does not say it, a scope is unknown.
+// CRDScopes reads the scopes of custom resources from the CustomResourceDefinitions of a server.
+// Until it has synced, and if a definition has no scope, the scope is unknown.
 type CRDScopes struct {
 	informer cache.SharedIndexInformer
 }
 
-// NewCRDScopes returns the scopes that client sees while [CRDScopes.Run] runs.
+// NewCRDScopes returns scopes that are known while [CRDScopes.Run] runs.
 func NewCRDScopes(client dynamic.Interface) (*CRDScopes, error) {
 	informer := listinformer.New(client, definitions)
 	err := errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
 	return &CRDScopes{informer}, err
 }
 
-// Run follows the definitions until ctx ends. Once per CRDScopes.
+// Run follows the definitions until ctx ends. It must be called only once.
 func (c *CRDScopes) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
 
-// OnChange calls f after every change of a definition, and for each that is known already.
+// OnChange calls f for each definition that exists, and when a definition is created or changes.
 func (c *CRDScopes) OnChange(f func()) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { f() },
@@ -48,7 +48,7 @@ func (c *CRDScopes) OnChange(f func()) error {
 	return err
 }
 
-// HasSynced reports whether all definitions of the start are known.
+// HasSynced reports whether all definitions have been read once.
 func (c *CRDScopes) HasSynced() bool { return c.informer.HasSynced() }
 
 // Of returns the scope of a custom resource.
@@ -70,7 +70,7 @@ func (c *CRDScopes) OfKind(kind schema.GroupKind) authz.Scope {
 	return ScopeOf(defined[0])
 }
 
-// KindOf returns the kind of a custom resource, empty where it is not known.
+// KindOf returns the kind of a custom resource, or "" if it is not known.
 func (c *CRDScopes) KindOf(resource schema.GroupResource) string {
 	obj, found, err := c.informer.GetStore().GetByKey(resource.String())
 	if err != nil || !found {
@@ -97,8 +97,8 @@ func kindOf(obj any) ([]string, error) {
 	return []string{schema.GroupKind{Group: group, Kind: kind}.String()}, nil
 }
 
-// scopeOnly drops the large schemas of a definition. The project's own definitions are kept
-// for [CRDScopes.Problems].
+// scopeOnly removes the schema of a definition, which may be large. It retains the schemas of the
+// project's own definitions for [CRDScopes.Problems].
 func scopeOnly(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -122,8 +122,8 @@ func scopeOnly(obj any) (any, error) {
 	return slim, nil
 }
 
-// ScopeOf returns the scope of a CustomResourceDefinition that was read without a type;
-// unknown of anything else.
+// ScopeOf returns the scope of an unstructured CustomResourceDefinition. The scope of any other
+// object is unknown.
 func ScopeOf(obj any) authz.Scope {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -138,9 +138,10 @@ func ScopeOf(obj any) authz.Scope {
 	return authz.ScopeUnknown
 }
 
-// LabelledResources returns the namespaced resources that a server stores itself and that can be
-// listed and patched there, for [label.Sweep]: built-in ones and those that custom knows, never an
-// aggregated server's. The error may come with some of them.
+// LabelledResources returns a function that lists resources for [label.Sweep]. These are the
+// namespaced resources that the server itself stores and that can be listed and patched. They
+// include custom resources that custom knows, and no aggregated resources. If the function returns
+// an error, the list may be incomplete.
 func LabelledResources(
 	d discovery.DiscoveryInterface, custom func(schema.GroupResource) authz.Scope,
 ) func() ([]schema.GroupVersionResource, error) {
@@ -148,7 +149,7 @@ func LabelledResources(
 	return func() ([]schema.GroupVersionResource, error) {
 		lists, err := discovery.ServerPreferredNamespacedResources(d)
 		if discovery.IsGroupDiscoveryFailedError(err) {
-			err = nil // aggregated servers that are down: nothing of theirs is labelled
+			err = nil // an aggregated server is down, and its resources are not labeled
 		}
 		stored := discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
 		all, parseErr := discovery.GroupVersionResources(stored)

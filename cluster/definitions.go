@@ -25,20 +25,20 @@ import (
 // InstallDefinitions is the command that installs every CustomResourceDefinition of the project.
 const InstallDefinitions = "kubectl apply --server-side -f installed/crds/ --force-conflicts"
 
-// DefinitionState says why a CustomResourceDefinition of the project cannot be used.
+// DefinitionState is the reason why a CustomResourceDefinition of the project cannot be used.
 type DefinitionState string
 
-// The states.
+// The states of a definition.
 const (
-	// DefinitionMissing: the server has no definition of the name.
+	// DefinitionMissing means that the server has no definition of the name.
 	DefinitionMissing DefinitionState = "Missing"
-	// DefinitionTerminating: the definition and all its objects are being deleted.
+	// DefinitionTerminating means that the definition and all its objects are being deleted.
 	DefinitionTerminating DefinitionState = "Terminating"
-	// DefinitionNotEstablished: the server does not serve the definition.
+	// DefinitionNotEstablished means that the server does not serve the definition.
 	DefinitionNotEstablished DefinitionState = "NotEstablished"
-	// DefinitionOutdated: the server drops some fields that this release uses.
+	// DefinitionOutdated means that the server drops some fields that this release uses.
 	DefinitionOutdated DefinitionState = "Outdated"
-	// DefinitionForeign: the definition has our name but belongs to another project.
+	// DefinitionForeign means that the definition has our name but belongs to another project.
 	DefinitionForeign DefinitionState = "Foreign"
 )
 
@@ -47,7 +47,7 @@ type DefinitionProblem struct {
 	// Resource is the plural name without the group, such as tenants.
 	Resource string
 	State    DefinitionState
-	// Message describes the problem. It names no object of a tenant.
+	// Message describes the problem. It contains no name of a tenant's object.
 	Message string
 }
 
@@ -62,9 +62,9 @@ func (p *DefinitionProblem) String() string {
 	return "CustomResourceDefinition " + p.Name() + " " + p.Message
 }
 
-// Definitions returns the problems of the project's CustomResourceDefinitions in the order of their
-// names. There is none if each exists, is established and serves every field that this release
-// uses. It returns an error if it cannot read a definition. The client must be allowed to get them.
+// Definitions returns the problems of the project's CustomResourceDefinitions, sorted by name. It
+// returns none if each exists, is established and serves every field that this release uses. It
+// fails if it cannot read a definition. The client must be allowed to get definitions.
 func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionProblem, error) {
 	var problems []DefinitionProblem
 	var failed error
@@ -91,7 +91,7 @@ var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured
 	for file, text := range deploy.Definitions() {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-			panic(file + ": " + err.Error()) // compiled in, and a test reads them
+			panic(file + ": " + err.Error()) // the text is compiled in and tested
 		}
 		resource, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
 		all[resource] = u
@@ -99,15 +99,15 @@ var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured
 	return all
 })
 
-// definedResources returns the resources of the project's kinds in order.
+// definedResources returns the resources of the project's kinds, sorted by name.
 func definedResources() []string { return slices.Sorted(maps.Keys(ownDefinitions())) }
 
 // checkDefinition returns the problem of a resource's definition, or nil if the definition can be
-// used. A nil definition is missing.
+// used. is is nil if the definition is missing.
 //
 // It compares the presence of fields, not a hash. A server silently drops the fields that a schema
-// lacks, which could end a suspension. A hash would also refuse definitions of a later release, so
-// that servers could not be rolled back, and definitions that a tool normalized.
+// lacks, which could end a suspension. A hash would also reject definitions of a later release, so
+// that servers could not be rolled back. It would also reject definitions that a tool normalized.
 func checkDefinition(resource string, is *unstructured.Unstructured) *DefinitionProblem {
 	problem := func(state DefinitionState, format string, args ...any) *DefinitionProblem {
 		return &DefinitionProblem{Resource: resource, State: state, Message: fmt.Sprintf(format, args...)}
@@ -172,8 +172,8 @@ func conditionOf(definition *unstructured.Unstructured, kind string) metav1.Cond
 	return ""
 }
 
-// isForeignSchema reports whether a version's schema has none of our fields. For a kind with a spec, only
-// the fields of the spec matter.
+// isForeignSchema reports whether a version's schema has none of our fields. For a kind with a
+// spec, it compares only the fields of the spec.
 func isForeignSchema(want, is map[string]any) bool {
 	path := []string{"schema", "openAPIV3Schema"}
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, path...)
@@ -194,8 +194,8 @@ func isForeignSchema(want, is map[string]any) bool {
 	return true
 }
 
-// lackingParts returns the parts of our version that another version lacks: fields, the status
-// subresource and selectable fields.
+// lackingParts returns the parts of our version that another version lacks. Parts are fields, the
+// status subresource and selectable fields.
 func lackingParts(want, is map[string]any) []string {
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, "schema", "openAPIV3Schema")
 	got, _, _ := unstructured.NestedFieldNoCopy(is, "schema", "openAPIV3Schema")
@@ -258,7 +258,7 @@ func selectableFields(version map[string]any) (paths []string) {
 // namedParts is the maximum number of lacking parts that a message names.
 const namedParts = 3
 
-// inWords names at most namedParts parts of a list that is not empty.
+// inWords names at most namedParts parts. The list must not be empty.
 func inWords(parts []string) string {
 	text := strings.Join(parts[:min(namedParts, len(parts))], ", ")
 	if more := len(parts) - namedParts; more > 0 {
@@ -267,7 +267,7 @@ func inWords(parts []string) string {
 	return text
 }
 
-// Problems returns the problems of the project's definitions, as [Definitions] does. known reports
+// Problems returns the problems of the project's definitions, like [Definitions]. known reports
 // whether the definitions have been read. Each call compares all fields.
 func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
 	if !c.HasSynced() {
@@ -287,7 +287,7 @@ func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
 	return problems, true
 }
 
-// isOwnDefinition reports whether a definition has the name of one of the project's.
+// isOwnDefinition reports whether a definition has the name of a definition of the project.
 func isOwnDefinition(name string) bool {
 	resource, isOurs := strings.CutSuffix(name, "."+v1alpha1.SchemeGroupVersion.Group)
 	return isOurs && ownDefinitions()[resource] != nil

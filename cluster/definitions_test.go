@@ -31,7 +31,7 @@ var crds = schema.GroupVersionResource{
 	Resource: "customresourcedefinitions",
 }
 
-// definition decodes a CustomResourceDefinition that is established.
+// definition decodes a CustomResourceDefinition and marks it as established.
 func definition(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -74,8 +74,8 @@ func versionOf(u *unstructured.Unstructured) map[string]any {
 	return versions.([]any)[0].(map[string]any)
 }
 
-// TestDefinitions: each definition that cannot be used is reported with its state, and
-// a later one is accepted.
+// TestDefinitions checks that each definition that cannot be used is reported with its state, and
+// that a later definition is accepted.
 func TestDefinitions(t *testing.T) {
 	older, err := os.ReadFile("testdata/tenants-adf3471.yaml")
 	if err != nil {
@@ -174,7 +174,7 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
-// TestDefinitionsMissing: each of the definitions is reported if it is missing, and all are.
+// TestDefinitionsMissing checks that each missing definition is reported.
 func TestDefinitionsMissing(t *testing.T) {
 	all := established(t)
 	for i, missing := range all {
@@ -191,7 +191,8 @@ func TestDefinitionsMissing(t *testing.T) {
 	}
 }
 
-// TestDefinitionsUnreadable: a definition that cannot be read is an error and not a missing one.
+// TestDefinitionsUnreadable checks that a definition that cannot be read causes an error, and is
+// not reported as missing.
 func TestDefinitionsUnreadable(t *testing.T) {
 	client := fakeDefinitions(established(t)...)
 	client.PrependReactor("get", crds.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -206,8 +207,8 @@ func TestDefinitionsUnreadable(t *testing.T) {
 	}
 }
 
-// TestProblems: a process that follows the definitions knows their problems, and nothing
-// before it has read them.
+// TestProblems checks that the problems of followed definitions are known after the definitions
+// have been read, and not before.
 func TestProblems(t *testing.T) {
 	client := fakeDefinitions(established(t)...)
 	scopes, err := cluster.NewCRDScopes(client)

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// InstallCRDs installs the CustomResourceDefinitions of the project's kinds in a cluster. It does not
-// replace a definition of a later release. The server would then drop the fields of stored objects
+// InstallCRDs installs the CustomResourceDefinitions of the project's kinds in a cluster. It does
+// not replace a definition of a later release, because the server would then drop the stored fields
 // that this release does not know. The client must be allowed to get and patch definitions.
 func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 	for _, resource := range definedResources() {
@@ -36,7 +36,7 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 					tenant.AllowFieldRemovalAnnotation+" to true", "definition", definition.GetName(), "parts", inWords(more))
 				continue
 			}
-			definition.SetResourceVersion(is.GetResourceVersion()) // a later release may replace it meanwhile
+			definition.SetResourceVersion(is.GetResourceVersion()) // fails if a later release replaces it meanwhile
 		}
 		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
 			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {
@@ -46,9 +46,9 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// laterParts returns the parts of an installed definition that ours lacks, if the installed one lacks no
-// part of ours. It returns nil if the installed definition is not of a later release, or if its annotation
-// lets us replace it.
+// laterParts returns the parts that an installed definition of a later release has in addition. It
+// returns nil if the installed definition lacks a part of ours, so that it is not of a later
+// release. It also returns nil if an annotation allows us to replace the definition.
 func laterParts(ours, is *unstructured.Unstructured) []string {
 	if is.GetAnnotations()[tenant.AllowFieldRemovalAnnotation] == "true" {
 		return nil

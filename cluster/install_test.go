@@ -24,8 +24,9 @@ import (
 
 const tenantsName = "tenants.kubetenant.dev"
 
-// installOver installs the definitions over that of Tenants in a cluster. It returns the names that it
-// writes, the resource version that it requires of the Tenants', and the log.
+// installOver installs the definitions in a cluster that has a definition of Tenants. It returns
+// the names of the written definitions, the resource version that it requires of the definition of
+// Tenants, and the log.
 func installOver(t *testing.T, installed *unstructured.Unstructured) (written []string, version, log string) {
 	t.Helper()
 	client := fakeDefinitions()
@@ -52,8 +53,8 @@ func installOver(t *testing.T, installed *unstructured.Unstructured) (written []
 	return written, version, logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 }
 
-// TestInstallKeepsLater: a server that starts does not replace a definition of a later release, because
-// that would drop fields of stored objects. It replaces every other definition.
+// TestInstallKeepsLater checks that a starting server does not replace a definition of a later
+// release, because that would drop stored fields. It replaces every other definition.
 func TestInstallKeepsLater(t *testing.T) {
 	spec := []string{"properties", "spec", "properties"}
 	later := func(u *unstructured.Unstructured) {
@@ -61,7 +62,7 @@ func TestInstallKeepsLater(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*unstructured.Unstructured)
-		kept   string // what the log names; empty if the definition is replaced
+		kept   string // a name in the log, or "" if the definition is replaced
 	}{
 		"of this release":    {change: func(*unstructured.Unstructured) {}},
 		"with another field": {later, "spec.later"},
@@ -119,7 +120,7 @@ func TestInstallKeepsLater(t *testing.T) {
 	}
 }
 
-// TestInstallCreates: a server that starts creates the definitions that are missing.
+// TestInstallCreates checks that a starting server creates the missing definitions.
 func TestInstallCreates(t *testing.T) {
 	written, version, log := installOver(t, nil)
 	if len(written) != len(deploy.Definitions()) || version != "" || log != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 )
 
-// LegacyTokenUsed returns what labels the Secret of a legacy token that is used, as
-// upstream's authenticator does.
+// LegacyTokenUsed returns a function that labels the Secret of a legacy token when the token is
+// used. Upstream's authenticator does the same.
 func LegacyTokenUsed(client kubernetes.Interface) func(context.Context, *corev1.Secret) {
 	return func(ctx context.Context, secret *corev1.Secret) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

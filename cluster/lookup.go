@@ -22,8 +22,8 @@ func (c *Cluster) Owners() *authz.Owners { return c.owners }
 // Namespaces implements [lookup.Cluster].
 func (c *Cluster) Namespaces() lookup.Namespaces { return c }
 
-// Resources implements [lookup.Cluster]. The objects of a tenant have its label after [Cluster.RunSweep]
-// has labeled them.
+// Resources implements [lookup.Cluster]. [Cluster.RunSweep] labels the objects of tenants. Until
+// then, the resources are not labeled.
 func (c *Cluster) Resources() lookup.Resources { return &resources{c.CRDs, c.Sweep.Done} }
 
 // Tenants implements [lookup.Cluster].
@@ -46,8 +46,8 @@ func (c *Cluster) Objects() lookup.Objects {
 	return c.admission
 }
 
-// FollowAdmission makes the cluster follow the webhooks and policies of informers, and PriorityClasses.
-// Admission plugins need them. It MUST be called before the informers start.
+// FollowAdmission follows PriorityClasses, and the webhooks and policies of informers. Admission
+// plugins need them. It MUST be called before the informers start.
 func (c *Cluster) FollowAdmission(
 	classes schedulinginformers.PriorityClassInformer, selecting ...cache.SharedIndexInformer,
 ) (synced func() bool, err error) {

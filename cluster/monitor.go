@@ -22,20 +22,21 @@ import (
 
 const (
 	// monitorEvery is the interval between two checks of the definitions. A problem is reported if two
-	// checks in a row find it, since a new definition is not established for a moment.
+	// successive checks find it, because a new definition is not established at once.
 	monitorEvery = 10 * time.Second
-	// remindEvery is the interval at which a problem that remains is logged again.
+	// remindEvery is the interval at which a remaining problem is logged again.
 	remindEvery = 10 * time.Minute
 )
 
-// DefinitionMonitor reports the CustomResourceDefinitions of the project that cannot be used: in
-// the log, as a metric, as events, and to the engines that write the conditions of Tenants.
+// DefinitionMonitor reports the CustomResourceDefinitions of the project that cannot be used. It
+// reports them in the log, as a metric, as events, and to the engines that write the conditions of
+// Tenants.
 type DefinitionMonitor struct {
 	problems func() ([]DefinitionProblem, bool)
 	missing  *metrics.GaugeVec
 
 	mu       sync.RWMutex
-	seen     map[string]DefinitionProblem // at the last check
+	seen     map[string]DefinitionProblem // the result of the last check
 	reported map[string]report
 	changed  map[int]func()
 	next     int
@@ -47,7 +48,7 @@ type report struct {
 	logged time.Time
 }
 
-// NewDefinitionMonitor returns a monitor of what problems returns. The second result of problems
+// NewDefinitionMonitor returns a monitor of the result of problems. The second result of problems
 // reports whether the problems are known. The monitor does nothing before [DefinitionMonitor.Run].
 func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *DefinitionMonitor {
 	return &DefinitionMonitor{
@@ -81,7 +82,8 @@ func (m *DefinitionMonitor) Undefined(resource string) string {
 	return r.String() + ": run " + InstallDefinitions
 }
 
-// OnChange calls f after each check in which a problem began or ended, until stop is called.
+// OnChange calls f after each check in which a problem began, changed or ended, until stop is
+// called.
 func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,8 +97,8 @@ func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
 	}
 }
 
-// Run reports problems until ctx ends. With a client it also records events, which the client must
-// be allowed to create in the namespace default.
+// Run reports problems until ctx ends. If events is not nil, it also records events. The client
+// must be allowed to create events in the namespace default.
 func (m *DefinitionMonitor) Run(ctx context.Context, events kubernetes.Interface) {
 	say := func(string, *metav1.Condition, string) {}
 	if events != nil {

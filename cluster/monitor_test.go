@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/deploy"
 )
 
-// monitored is a monitor of problems that a test sets.
+// monitored is a monitor with problems that a test sets.
 type monitored struct {
 	*cluster.DefinitionMonitor
 	mu       sync.Mutex
@@ -48,7 +48,8 @@ func monitor() *monitored {
 	return m
 }
 
-// values returns the resources of which the metric is 1, and how many it has.
+// values returns the resources for which the metric is 1, and the number of all resources in the
+// metric.
 func values(t *testing.T, r metrics.KubeRegistry) (set string, all int) {
 	t.Helper()
 	families, err := r.Gather()
@@ -67,8 +68,9 @@ func values(t *testing.T, r metrics.KubeRegistry) (set string, all int) {
 	return strings.Join(slices.Sorted(maps.Keys(of)), ","), all
 }
 
-// TestMonitor: a problem that two checks find is logged, counted, recorded as an event and passed
-// to the engines. It is logged again at a bounded rate. Its end is reported within a minute.
+// TestMonitor checks that a problem in two checks is logged, set in the metric, recorded as an
+// event and reported to the engines. It is logged again at a limited rate. Its end is reported
+// within a minute.
 func TestMonitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client, registry := monitor(), fake.NewClientset(), metrics.NewKubeRegistry()
@@ -136,8 +138,8 @@ func TestMonitor(t *testing.T) {
 	})
 }
 
-// TestMonitorIsPatient: a definition that is not established at one check is not reported. Nothing
-// is reported before the definitions are known.
+// TestMonitorIsPatient checks that a definition that is not established in only one check is not
+// reported. Nothing is reported before the definitions are known.
 func TestMonitorIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := monitor()

@@ -22,8 +22,8 @@ const (
 	openEvery = 10 * time.Second
 )
 
-// FollowProjects follows the projects of the Keystone of a source until ctx ends. source returns the
-// current source, or nil if there is none. Only one process at a time may follow the projects. c.TenantStore
+// FollowProjects follows the projects of a source's Keystone until ctx ends. source returns the
+// current source, or nil if there is none. Only one process at a time may run it. c.TenantStore
 // must be running.
 func (c *Cluster) FollowProjects(ctx context.Context, m Manager, source func() *configv1alpha1.Source) error {
 	defer c.Projects.Stop()

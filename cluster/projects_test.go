@@ -19,8 +19,9 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestFollowProjectsOfABrokenSource: a source that cannot be opened looks like a Keystone that cannot be
-// read, so that the alert fires. No alert fires when the configuration has no section sync.
+// TestFollowProjectsOfABrokenSource checks that a source that cannot be opened is reported like an
+// unreadable Keystone, so that the alert fires. No alert fires if the configuration has no section
+// sync.
 func TestFollowProjectsOfABrokenSource(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "clouds.yaml")
 	synctest.Test(t, func(t *testing.T) {

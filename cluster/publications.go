@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/publication"
 )
 
-// sourceTimeout bounds the reads of a source in [admissionObjects.PublicationSource].
+// sourceTimeout limits the reads of a source in [admissionObjects.PublicationSource].
 const sourceTimeout = 2 * time.Second
 
 // PublicationSource implements [lookup.Objects].

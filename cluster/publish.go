@@ -25,14 +25,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// publishEvery is how soon a new configuration is published, and how often one that
-// could not be is tried again.
+// publishEvery is the interval at which a new configuration is published, or a failed attempt is
+// retried.
 const publishEvery = 5 * time.Second
 
 // PublishConfiguration writes the result of effective to the ConfigMap
 // [configv1alpha1.PublishedName] of a namespace until ctx ends. If several servers publish, the
-// last one whose configuration changed wins. Each server also has an entry under its own name,
-// which shows servers with different configurations. The client needs get and patch of the
+// ConfigMap has the configuration that changed last. Each server also has its own entry, which
+// shows whether servers have different configurations. The client needs get and patch of the
 // ConfigMap, and create if no other program creates it.
 func PublishConfiguration(
 	ctx context.Context,
@@ -50,7 +50,7 @@ func PublishConfiguration(
 	p := &publisher{client: client, namespace: namespace, replica: self}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		now, err := effective()
-		if err != nil { // a file that is just being written
+		if err != nil { // for example, a file is being written
 			klog.FromContext(ctx).V(2).Info("Failed to read the configuration to publish, will retry", "err", err)
 			return
 		}
@@ -70,7 +70,7 @@ type publisher struct {
 	written   *corev1.ConfigMap
 }
 
-// publish writes a configuration if it differs from the last one that was written.
+// publish writes a configuration if it differs from the last written one.
 func (p *publisher) publish(ctx context.Context, now *configv1alpha1.Published) error {
 	object, err := now.ConfigMap(p.namespace)
 	if err != nil || p.written != nil && maps.Equal(p.written.Data, object.Data) {
@@ -84,7 +84,7 @@ func (p *publisher) publish(ctx context.Context, now *configv1alpha1.Published) 
 	if err != nil {
 		return err
 	}
-	// Each server is a field manager of its own, so that it does not remove the entries of others.
+	// Each server is a separate field manager, so that it does not remove the entries of others.
 	stored, err := p.apply(ctx, v1alpha1.FieldManager+"-replica-"+p.replica.Name, own)
 	if err != nil {
 		return err
@@ -106,12 +106,12 @@ func (p *publisher) apply(ctx context.Context, manager string, data map[string]s
 		metav1.ApplyOptions{FieldManager: manager, Force: true})
 }
 
-// maxManager is the longest field manager (k8s.io/apimachinery
+// maxManager is the maximum length of a field manager (k8s.io/apimachinery
 // pkg/apis/meta/v1/validation, v0.37.1).
 const maxManager = 128
 
-// PublishedConfiguration returns what a server published in one of some namespaces. The error is
-// the client's, or wraps [configv1alpha1.ErrNotPublished].
+// PublishedConfiguration returns the configuration that a server published in the first of these
+// namespaces that has one. The error is the client's, or wraps [configv1alpha1.ErrNotPublished].
 func PublishedConfiguration(
 	ctx context.Context, client coreclient.ConfigMapsGetter, namespaces ...string,
 ) (p *configv1alpha1.Published, err error) {

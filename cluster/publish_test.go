@@ -21,8 +21,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestPublishConfiguration: it is written when it changes, and again after the server could not
-// take it; nothing is written over and over.
+// TestPublishConfiguration checks that the configuration is written only when it changes, and that
+// a failed write is retried.
 func TestPublishConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NamespaceSelectors knows the labels by which the cluster's webhooks and admission policies select
+// NamespaceSelectors finds the labels by which the cluster's webhooks and admission policies select
 // namespaces. A caller that may set such a label can enable or disable the webhook or policy.
 type NamespaceSelectors struct{ informers []cache.SharedIndexInformer }
 
 // byKey is the index of webhooks and policies by the keys that their namespaceSelectors name.
 const byKey = "namespaceSelector"
 
-// WebhooksAndPolicies are the informers of webhooks and validating policies.
+// WebhooksAndPolicies returns the informers of webhooks and validating policies.
 func WebhooksAndPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{
 		v1.ValidatingWebhookConfigurations().Informer(), v1.MutatingWebhookConfigurations().Informer(),
@@ -27,14 +27,16 @@ func WebhooksAndPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInf
 	}
 }
 
-// MutatingPolicies are the informers of mutating policies, which servers before 1.37 do not serve.
+// MutatingPolicies returns the informers of mutating policies. Servers before 1.37 do not serve
+// them.
 func MutatingPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{
 		v1.MutatingAdmissionPolicies().Informer(), v1.MutatingAdmissionPolicyBindings().Informer(),
 	}
 }
 
-// NewNamespaceSelectors returns what the objects of informers select by, which the process starts.
+// NewNamespaceSelectors returns the selectors of the objects of informers. The caller MUST start
+// the informers.
 func NewNamespaceSelectors(informers ...cache.SharedIndexInformer) (*NamespaceSelectors, error) {
 	s := &NamespaceSelectors{informers}
 	for _, informer := range s.informers {
@@ -51,13 +53,14 @@ func NewNamespaceSelectors(informers ...cache.SharedIndexInformer) (*NamespaceSe
 	return s, nil
 }
 
-// HasSynced reports whether all webhooks and policies of the start are known.
+// HasSynced reports whether all webhooks and policies have been read once.
 func (s *NamespaceSelectors) HasSynced() bool {
 	return !slices.ContainsFunc(s.informers, func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
 }
 
-// Reason returns why a label may affect a webhook or a policy, or "" if none selects namespaces by
-// it. Until all webhooks and policies are known, every label may affect one.
+// Reason returns the reason why a label may affect a webhook or a policy. It returns "" if none of
+// them selects namespaces by the label. Until all webhooks and policies are known, any label may
+// affect one.
 func (s *NamespaceSelectors) Reason(key string) string {
 	if !s.HasSynced() {
 		return "the webhooks and policies of the cluster are not known yet"
@@ -76,8 +79,9 @@ func (s *NamespaceSelectors) Reason(key string) string {
 	return ""
 }
 
-// SelectionReason is the reason of [NamespaceSelectors.Reason] for a webhook or a policy that selects
-// namespaces by a label. It contains the kind and not the name, which tenants may not know.
+// SelectionReason returns the reason for a webhook or a policy that selects namespaces by a label.
+// See [NamespaceSelectors.Reason]. It contains the kind but not the name, because tenants may not
+// know the name.
 func SelectionReason(obj runtime.Object) string {
 	kind := obj.GetObjectKind().GroupVersionKind().Kind
 	if kinds, _, err := scheme.Scheme.ObjectKinds(obj); kind == "" && err == nil {
@@ -86,8 +90,8 @@ func SelectionReason(obj runtime.Object) string {
 	return "a " + kind + " of the cluster selects namespaces by it"
 }
 
-// SelectedKeys returns the keys that the namespaceSelectors in an object name, wherever they stand:
-// of webhooks, of a policy's constraints and of a binding's resources.
+// SelectedKeys returns the label keys in all namespaceSelectors of an object: those of webhooks, of
+// a policy's constraints and of a binding's resources.
 func SelectedKeys(obj runtime.Object) []string {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 )
 
-// TestNamespaceSelectors: until all webhooks and policies are known, every label may be
-// one that they select by.
+// TestNamespaceSelectors checks which labels may affect a webhook or a policy. Until all webhooks
+// and policies are known, any label may.
 func TestNamespaceSelectors(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on", "both": "on"}}
 	exists := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{

@@ -15,11 +15,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// errSync is the error if the caches did not sync before the end.
+// errSync reports that the caches did not sync before the context ended.
 var errSync = errors.New("the caches of namespaces, definitions and Tenants did not sync")
 
-// MeasureStored measures what tenants store, and writes it to their TenantUsages, until ctx ends. Only one
-// process at a time may run it. The Tenants, the quotas and the definitions must be followed.
+// MeasureStored measures the objects that tenants store, and writes the results to their
+// TenantUsages, until ctx ends. Only one process at a time may run it. The Tenants, the quotas and
+// the definitions must be followed.
 func (c *Cluster) MeasureStored(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced, c.CRDs.HasSynced, c.TenantStore.HasSynced) {
 		return errSync

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Flood writes a gigabyte behind begin, as long as somebody reads it.
+// Flood writes begin and then a gigabyte, until the reader stops.
 func Flood(w io.Writer, begin string) {
 	_, _ = io.WriteString(w, begin)
 	chunk := strings.Repeat("x", 1<<16)
@@ -21,12 +21,12 @@ func Flood(w io.Writer, begin string) {
 	}
 }
 
-// Clock is the machine's clock, put forward. The zero value is not put forward yet. It is safe for
+// Clock is the system clock with an offset. The offset of the zero value is 0. It is safe for
 // concurrent use.
 type Clock struct{ offset atomic.Int64 }
 
-// Now is the time of the clock.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-// Advance puts the clock forward.
+// Advance increases the offset of the clock.
 func (c *Clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }

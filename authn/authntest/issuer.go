@@ -14,9 +14,9 @@ import (
 )
 
 // Issuer is an OpenID Connect provider that serves discovery and keys over HTTPS on the loopback
-// address. Every path of it is an issuer of its own, with the same keys.
+// address. Each of its paths is a separate issuer with the same keys.
 type Issuer struct {
-	// Fetches counts the requests for keys.
+	// Fetches is the number of requests for keys.
 	Fetches atomic.Int64
 
 	server *httptest.Server
@@ -38,10 +38,10 @@ func (i *Issuer) Close() {
 	i.server.Close()
 }
 
-// URL of the issuer whose path is the provider's root.
+// URL returns the URL of the issuer at the root path of the provider.
 func (i *Issuer) URL() string { return i.server.URL }
 
-// CA is the certificate to trust, PEM.
+// CA returns the PEM-encoded certificate to trust.
 func (i *Issuer) CA() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.server.Certificate().Raw}))
 }
@@ -53,7 +53,7 @@ func (i *Issuer) Rotate(keys ...*Key) {
 	i.keys = keys
 }
 
-// Fail makes every request end in fault; nil ends that.
+// Fail makes fault handle all requests. If nil, requests are served as usual.
 func (i *Issuer) Fail(fault http.HandlerFunc) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authntest makes JSON Web Tokens, good and forged, and the providers that vouch for them,
-// for tests and for the runner of scenarios. Tokens are written out here because libraries refuse
-// to make what some of them are to show.
+// Package authntest creates valid and forged JSON Web Tokens and their issuers, for tests and for
+// the runner of scenarios. It does not use a library for tokens, because libraries refuse to create
+// some of the forged ones.
 package authntest
 
 import (
@@ -23,9 +23,9 @@ import (
 	"os"
 )
 
-// Key signs tokens by one algorithm.
+// Key signs tokens with one algorithm.
 type Key struct {
-	// ID is the key ID that kube-apiserver derives.
+	// ID is the key ID, derived as in kube-apiserver.
 	ID string
 	// Algorithm is ES256 or RS256.
 	Algorithm string
@@ -33,7 +33,7 @@ type Key struct {
 	Private crypto.Signer
 }
 
-// NewKey makes a key for ES256 or RS256.
+// NewKey creates a key for ES256 or RS256.
 func NewKey(algorithm string) (*Key, error) {
 	k := &Key{Algorithm: algorithm}
 	var err error
@@ -55,7 +55,7 @@ func (k *Key) setID() error {
 	return err
 }
 
-// LoadKey reads a private ECDSA key, PEM.
+// LoadKey reads a PEM-encoded private ECDSA key.
 func LoadKey(path string) (*Key, error) {
 	data, err := os.ReadFile(path) // #nosec G304 -- a test's own file
 	if err != nil {
@@ -73,7 +73,7 @@ func LoadKey(path string) (*Key, error) {
 	return k, k.setID()
 }
 
-// MustKey is [NewKey] for tests.
+// MustKey is like [NewKey], but panics on an error. It is for tests.
 func MustKey(algorithm string) *Key {
 	k, err := NewKey(algorithm)
 	if err != nil {
@@ -84,11 +84,11 @@ func MustKey(algorithm string) *Key {
 
 func encode(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
 
-// PublicPEM is the public key.
+// PublicPEM returns the PEM-encoded public key.
 func (k *Key) PublicPEM() []byte {
 	der, err := x509.MarshalPKIXPublicKey(k.Private.Public())
 	if err != nil {
-		panic(err) // of a key that this package made
+		panic(err) // this package created the key
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
@@ -96,12 +96,12 @@ func (k *Key) PublicPEM() []byte {
 // WriteFile writes the public key to a file.
 func (k *Key) WriteFile(path string) error { return os.WriteFile(path, k.PublicPEM(), 0o600) }
 
-// Header is the header of the tokens that the key signs.
+// Header returns the header of tokens that the key signs.
 func (k *Key) Header() map[string]any {
 	return map[string]any{"alg": k.Algorithm, "kid": k.ID, "typ": "JWT"}
 }
 
-// Sign returns the token (RFC 7515, section 7.1) of a header and a payload, as they stand.
+// Sign returns the token (RFC 7515, section 7.1) of an arbitrary header and payload.
 func (k *Key) Sign(header map[string]any, payload []byte) (string, error) {
 	input, err := signingInput(header, payload)
 	if err != nil {
@@ -112,7 +112,7 @@ func (k *Key) Sign(header map[string]any, payload []byte) (string, error) {
 	return input + "." + encode(signature), err
 }
 
-// MustSign is [Key.Sign] of claims with the key's own header, for tests.
+// MustSign signs claims with the key's own header. It panics on an error, and is for tests.
 func (k *Key) MustSign(claims map[string]any) string {
 	payload, err := json.Marshal(claims)
 	if err != nil {
@@ -140,13 +140,13 @@ func (k *Key) signature(sum []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Unsigned returns the token of a header and a payload without a signature.
+// Unsigned returns the token of a header and a payload with an empty signature.
 func Unsigned(header map[string]any, payload []byte) (string, error) {
 	input, err := signingInput(header, payload)
 	return input + ".", err
 }
 
-// SignHMAC returns the token that takes the key's public half for a shared secret.
+// SignHMAC returns a forged token that uses the public key as the shared secret.
 func (k *Key) SignHMAC(header map[string]any, payload []byte) (string, error) {
 	input, err := signingInput(header, payload)
 	h := hmac.New(sha256.New, k.PublicPEM())
@@ -159,14 +159,14 @@ func signingInput(header map[string]any, payload []byte) (string, error) {
 	return encode(head) + "." + encode(payload), err
 }
 
-// JWK is the public key as a JSON Web Key (RFC 7518, section 6).
+// JWK returns the public key as a JSON Web Key (RFC 7518, section 6).
 func (k *Key) JWK() map[string]any {
 	jwk := map[string]any{"use": "sig", "kid": k.ID, "alg": k.Algorithm}
 	switch public := k.Private.Public().(type) {
 	case *ecdsa.PublicKey:
-		point, err := public.Bytes() // 4, then the two halves (SEC 1, section 2.3.3)
+		point, err := public.Bytes() // 4, followed by the two coordinates (SEC 1, section 2.3.3)
 		if err != nil {
-			panic(err) // of a key that this package made
+			panic(err) // this package created the key
 		}
 		half := (len(point) - 1) / 2
 		jwk["kty"], jwk["crv"] = "EC", "P-256"

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Log holds what was logged. The zero value is empty. It is safe for concurrent use.
+// Log collects log output. The zero value is empty. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -27,7 +27,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns what was logged so far.
+// String returns the output so far.
 func (l *Log) String() string {
 	klog.Flush()
 	l.mu.Lock()
@@ -35,11 +35,11 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// verbosity is klog's own flag, the only one that may be set while others log.
+// verbosity is the only flag of klog that may be set while other goroutines log.
 var verbosity = func() flag.Value {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
-	// klog reads these without its lock, so they are set before anything can log.
+	// klog reads these flags without its lock, so they are set before any goroutine can log.
 	for name, value := range map[string]string{
 		"logtostderr":     "false",
 		"alsologtostderr": "false",
@@ -51,11 +51,11 @@ var verbosity = func() flag.Value {
 	return flags.Lookup("v").Value
 }()
 
-// Verbose changes how verbose the log is that is captured.
+// Verbose sets the verbosity of the captured log.
 func (*Log) Verbose(level int) error { return verbosity.Set(strconv.Itoa(level)) }
 
-// CaptureLog sends the log of the whole process, as verbose as that, to the Log that it returns,
-// until the caller calls end. One at a time; others may log meanwhile.
+// CaptureLog redirects the log of the whole process to the returned Log until the caller calls end.
+// Only one capture at a time is allowed. Other goroutines may log meanwhile.
 func CaptureLog(verbose int) (log *Log, end func(), err error) {
 	if err := verbosity.Set(strconv.Itoa(verbose)); err != nil {
 		return nil, nil, err
@@ -64,6 +64,6 @@ func CaptureLog(verbose int) (log *Log, end func(), err error) {
 	klog.SetOutput(log)
 	return log, func() {
 		klog.SetOutput(os.Stderr)
-		_ = verbosity.Set("0") // was accepted just now
+		_ = verbosity.Set("0") // the same call succeeded before
 	}, nil
 }

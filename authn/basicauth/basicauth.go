@@ -5,10 +5,10 @@
 //
 //	password,user,uid[,"group1,group2"[,other...]][,,tenant]
 //
-// A password is plain text or a bcrypt hash ($2a$, $2b$, $2y$). The text of any other hash, such as
-// $6$ or {SHA}, is refused. Two tenants may both have a user
-// of one name: then the login name is user@tenant. A user name that is unique in the file works
-// alone too. The file is refused as a whole, naming line and field, where it breaks a rule.
+// A password is plain text or a bcrypt hash ($2a$, $2b$, $2y$). Any other hash, such as $6$ or
+// {SHA}, is rejected. Two tenants may both have a user with the same name. The login name is then
+// user@tenant. A user name that is unique in the file is also a login name. If a record violates a
+// rule, the whole file is rejected, and the error names the line and the field.
 package basicauth
 
 import (
@@ -25,43 +25,43 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrRefused is the one answer to a wrong password, an unknown user and a header that cannot be
-// read, so that the answer tells nothing about which user names exist.
+// ErrRefused reports a wrong password, an unknown user or an invalid header. It is the same error
+// for all of them, so that it does not reveal which user names exist.
 var ErrRefused = errors.New("wrong user name or password")
 
-// ErrBusy refuses a login because too many others are being checked.
+// ErrBusy rejects a login because too many other logins are in progress.
 var ErrBusy = errors.New("too many concurrent logins")
 
-// maxHeaderBytes bounds the header value that is decoded: far above any login, far below
-// net/http's own limit.
+// maxHeaderBytes limits the header value that is decoded. It is far above any login, and far below
+// the limit of net/http.
 const maxHeaderBytes = 8 << 10
 
-// Options say what a password file may hold.
+// Options specify the rules for a password file.
 type Options struct {
-	// DefaultTenant is the tenant of a record that names none. If zero, such a record is refused.
+	// DefaultTenant is the tenant of a record without a tenant. If zero, such a record is rejected.
 	DefaultTenant tenant.ID
-	// Check refuses, at load, a tenant that the source may not assert and names that are reserved.
-	// Required.
+	// Check rejects a tenant that the source may not assert and reserved names when the file is
+	// loaded. Required.
 	Check func(name string, groups []string, id tenant.ID) error
-	// Report is told about each new version of the file. Optional.
+	// Report is called for each new version of the file. Optional.
 	Report reload.Report
 }
 
-// Authenticator knows the passwords of one file. It implements [authenticator.Request], claims
+// Authenticator authenticates the users of one file. It implements [authenticator.Request], claims
 // every Basic header, and sets the extra tenant.ExtraKey.
 //
-// A failed login takes the same work whether or not the user exists. Logins that need bcrypt
-// wait for each other beyond a small number, of each client's address a smaller one, so that
-// guessing cannot take the whole machine nor all places; they give up when the request does.
-// It is audience-agnostic.
+// A failed login takes the same work whether or not the user exists. The number of concurrent
+// bcrypt comparisons is limited, and so is the number for each client address. Password guessing
+// therefore cannot use up the CPU or lock out other clients. A waiting login ends with its request.
+// The authenticator is audience-agnostic.
 type Authenticator struct {
 	file *reload.File[*table]
 	slow *turns
 }
 
-// Open reads the file at path; the error names the file, the line and the field, and never a
-// password. Changes take effect while [Authenticator.Run] runs. Each time it loads the file, it
-// logs how many records belong to the system tenant.
+// Open reads a password file. The error names the file, the line and the field, but never a
+// password. Changes take effect while [Authenticator.Run] runs. After each load, it logs the number
+// of records of the system tenant.
 func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	file, err := reload.Open(path, func(data []byte) (*table, error) { return load(ctx, path, data, o) }, o.Report)
 	if err != nil {
@@ -73,8 +73,8 @@ func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 // Run follows the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
-// AuthenticateRequest implements [authenticator.Request]: it abstains without a Basic header and
-// otherwise accepts or returns [ErrRefused], [ErrBusy] or the context's error.
+// AuthenticateRequest implements [authenticator.Request]. It abstains without a Basic header. It
+// fails with [ErrRefused], [ErrBusy] or the context's error.
 func (a *Authenticator) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	header := req.Header.Get("Authorization")
 	scheme, _, _ := strings.Cut(strings.TrimSpace(header), " ")
@@ -97,7 +97,7 @@ func (a *Authenticator) AuthenticateRequest(req *http.Request) (*authenticator.R
 	}}, true, nil
 }
 
-// parseHeader reads the value of an Authorization header by net/http's own reading of RFC 7617.
+// parseHeader parses an Authorization header in the same way as net/http (RFC 7617).
 func parseHeader(header string) (login, password string, ok bool) {
 	if len(header) > maxHeaderBytes {
 		return "", "", false

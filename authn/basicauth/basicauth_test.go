@@ -68,7 +68,8 @@ func TestEveryBcryptSpelling(t *testing.T) {
 	}
 }
 
-// TestLongPasswords: bcrypt reads 72 bytes; what goes on after them is not ignored.
+// TestLongPasswords checks that a password with additional bytes after the 72 bytes that bcrypt
+// uses is rejected.
 func TestLongPasswords(t *testing.T) {
 	long := strings.Repeat("x", 72)
 	a, _ := open(t, hash(t, long)+",alice,1,,a\n", nil)
@@ -80,7 +81,7 @@ func TestLongPasswords(t *testing.T) {
 	}
 }
 
-// TestReloadForgets: a password that was verified does not outlive the file that it stood in.
+// TestReloadForgets checks that a cached password is not accepted after the file has changed.
 func TestReloadForgets(t *testing.T) {
 	reported := make(chan error, 10)
 	a, path := open(t, hash(t, "old")+",alice,1,,a\n", func(_ string, err error) { reported <- err })
@@ -89,7 +90,7 @@ func TestReloadForgets(t *testing.T) {
 		_, ok, _ := a.AuthenticateRequest(request(t.Context(), "alice", password))
 		return ok
 	}
-	for range 2 { // verified, then remembered
+	for range 2 { // verified, then cached
 		if !login("old") {
 			t.Fatal("the right password is refused")
 		}
@@ -121,7 +122,7 @@ func TestConcurrentLogins(t *testing.T) {
 				login, password, want = "bob", "plain", "b"
 			}
 			req := request(t.Context(), login, password)
-			req.RemoteAddr = fmt.Sprintf("192.0.2.%d:1000", i) // one address alone may not have so many
+			req.RemoteAddr = fmt.Sprintf("192.0.2.%d:1000", i) // one address alone may not have so many logins
 			resp, ok, err := a.AuthenticateRequest(req)
 			if !ok || err != nil {
 				t.Errorf("login of %s = %v, %v", login, ok, err)
@@ -138,19 +139,19 @@ func TestConcurrentLogins(t *testing.T) {
 	all.Wait()
 }
 
-// TestWaitingEndsWithTheRequest: a login that would wait for others gives up when its request does.
+// TestWaitingEndsWithTheRequest checks that a waiting login ends with its request.
 func TestWaitingEndsWithTheRequest(t *testing.T) {
 	a, _ := open(t, hash(t, "right")+",alice,1,,a\n", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 100 { // either the turn comes at once or the context's end is noticed
+	for range 100 { // the login either gets a place or observes the end of the context
 		if _, ok, err := a.AuthenticateRequest(request(ctx, "alice", "wrong")); ok || err == nil {
 			t.Fatalf("login of an ended request = %v, %v", ok, err)
 		}
 	}
 }
 
-// FuzzOpen: no file panics, and one that is accepted lets nobody in by an empty password.
+// FuzzOpen checks that no file causes a panic, and that no accepted file allows an empty password.
 func FuzzOpen(f *testing.F) {
 	for _, s := range []string{
 		"p,u,1\n", "p,u,1,g,,a\n", "p,u,1,,a\nq,u,2,,b\n",
@@ -179,8 +180,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzHeader: whatever stands in the header, it is a Basic one and then accepted only for the one
-// user, or somebody else's.
+// FuzzHeader checks that only a Basic header with the correct login is accepted. Any other header
+// is rejected or left to other sources.
 func FuzzHeader(f *testing.F) {
 	for _, s := range []string{
 		"Basic YWxpY2U6c2VjcmV0", "basic YWxpY2U6c2VjcmV0", "Basic", "Basic ", "Bearer x", "Basic %%%",

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A record may end in ",,tenant", as "a-secret-of-alice,alice,1,dev,,acme" does; the
-// password may be a bcrypt hash.
+// A record may end with ",,tenant", like "a-secret-of-alice,alice,1,dev,,acme". The password may be
+// a bcrypt hash.
 func ExampleOpen() {
 	passwords, err := basicauth.Open(context.Background(), "testdata/passwords.csv",
 		basicauth.Options{Check: func(string, []string, tenant.ID) error { return nil }})

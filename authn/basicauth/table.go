@@ -14,32 +14,32 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/credfile"
 )
 
-// maxCost is the highest bcrypt cost that a file may ask for: a login of cost 16 takes seconds,
-// each step more doubles it.
+// maxCost is the highest bcrypt cost that a file may use. A login of cost 16 takes seconds, and
+// each further step doubles the time.
 const maxCost = 16
 
 // table is one version of the file.
 type table struct {
 	logins map[string]*entry // by login name
-	// cost is the highest bcrypt cost in the file, 0 where there is none: the work of every failed
-	// login.
+	// cost is the highest bcrypt cost in the file, or 0 if it has no hashes. Each failed login takes
+	// the work of this cost.
 	cost   int
-	dummy  map[int][]byte // a hash of each cost up to cost, of a password nobody has
+	dummy  map[int][]byte // a hash for each cost up to cost
 	recent *recent
 	count  credfile.Count
-	// compare is bcrypt's comparison, which takes work that doubles with each step of the cost.
+	// compare is bcrypt's comparison. Its work doubles with each step of the cost.
 	compare func(hash, password []byte) error
 }
 
 type entry struct {
 	name, uid string
 	kin       *credfile.Kin
-	plain     [32]byte // of a plain-text password, keyed by the table
-	hash      []byte   // of a bcrypt password, else nil
+	plain     [32]byte // the keyed hash of a plain-text password
+	hash      []byte   // a bcrypt hash, or nil for a plain-text password
 	cost      int
 }
 
-// load parses a file and logs how many records it holds.
+// load parses a file and logs the number of its records.
 func load(ctx context.Context, path string, data []byte, o Options) (*table, error) {
 	t, err := parse(data, o)
 	if err != nil {
@@ -91,8 +91,8 @@ func parse(data []byte, o Options) (*table, error) {
 	return t, t.makeDummies()
 }
 
-// CheckPassword returns an error if a password file must not contain the text as a password, such as
-// a hash that this package does not verify. The error contains no part of the text.
+// CheckPassword returns an error if a password file must not contain the text as a password, for
+// example an unsupported hash. The error contains no part of the text.
 func CheckPassword(text string) error {
 	if err := credfile.CheckSecret(text, credfile.TextOrBcrypt); err != nil {
 		return err
@@ -100,7 +100,7 @@ func CheckPassword(text string) error {
 	return (&entry{}).setPassword(text, newRecent())
 }
 
-// setPassword keeps a bcrypt hash as it is and of a plain-text password a keyed hash only.
+// setPassword stores a bcrypt hash as it is, and only a keyed hash of a plain-text password.
 func (e *entry) setPassword(text string, keyed *recent) error {
 	if !strings.HasPrefix(text, "$2") {
 		e.plain = keyed.sum("", text)
@@ -117,14 +117,14 @@ func (e *entry) setPassword(text string, keyed *recent) error {
 	return nil
 }
 
-// makeDummies prepares the hashes by which every failed login is brought to the same work.
+// makeDummies creates the hashes with which failed logins reach the same work.
 func (t *table) makeDummies() error {
 	t.dummy = map[int][]byte{}
 	if t.cost == 0 {
 		return nil
 	}
-	// The salt and sum of a dummy do not matter: only its cost does. One hash of the least cost,
-	// with the other costs written over it, takes no time to make.
+	// Only the cost of a dummy matters, not its salt and sum. It is fast to create one hash of the
+	// lowest cost and to replace its cost.
 	hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), bcrypt.MinCost)
 	if err != nil {
 		return err

@@ -18,26 +18,27 @@ import (
 )
 
 const (
-	// slowLogins is how many bcrypt comparisons run at a time.
+	// slowLogins is the number of concurrent bcrypt comparisons.
 	slowLogins = 4
-	// waitingLogins is how many more may wait for that. Beyond it a login is refused at once, so that
-	// guessing without a credential holds no more than this.
+	// waitingLogins is the number of logins that may wait for a comparison. Further logins are
+	// rejected immediately, so that clients without a credential cannot occupy more memory.
 	waitingLogins = 64
-	// loginsOfOne is how many of them one client's address may have once half of the places are
-	// taken, so that guessing refuses nobody else, and many behind one address may log in at a
-	// time while there is room.
+	// loginsOfOne limits the logins of one client address after half of the places are taken. Password
+	// guessing from one address therefore does not lock out other clients. While there are free
+	// places, many users behind one address can log in at the same time.
 	loginsOfOne = 8
-	// rememberFor is how long a verified bcrypt password is remembered, so that a client that sends
-	// it with each request costs bcrypt's work once a minute. A new version of the file forgets all.
+	// rememberFor is the time for which a verified bcrypt password is cached. A client that sends it
+	// with each request causes one comparison per minute. A new version of the file clears the cache.
 	rememberFor = time.Minute
-	// rememberAtMost bounds what is remembered, in entries.
+	// rememberAtMost limits the number of cached passwords.
 	rememberAtMost = 4096
-	// maxBcryptBytes is all that bcrypt looks at; a longer password would match by its beginning.
+	// maxBcryptBytes is the number of bytes that bcrypt uses. A longer password would match by its
+	// first bytes.
 	maxBcryptBytes = 72
 )
 
-// verify returns the entry of login if password is its password, else [ErrRefused], at the same
-// cost for every failure.
+// verify returns the entry of login if the password is correct. Otherwise, it returns [ErrRefused]
+// after the same work for every failure.
 func (t *table) verify(ctx context.Context, client, login, password string, slow *turns) (*entry, error) {
 	e, known := t.logins[login]
 	key := t.recent.sum(login, password)
@@ -74,12 +75,12 @@ func (t *table) verify(ctx context.Context, client, login, password string, slow
 	return e, nil
 }
 
-// turns bounds the logins that take bcrypt's work.
+// turns limits the concurrent logins that need bcrypt.
 type turns struct {
 	running chan struct{}
 
 	mu  sync.Mutex
-	all int            // the running and the waiting ones
+	all int            // running and waiting logins
 	of  map[string]int // by client
 }
 
@@ -87,7 +88,7 @@ func newTurns() *turns {
 	return &turns{running: make(chan struct{}, slowLogins), of: map[string]int{}}
 }
 
-// enter waits for a turn of a client, which ends with done.
+// enter waits for a place for a client. The caller MUST call done.
 func (t *turns) enter(ctx context.Context, client string) (done func(), err error) {
 	if !t.arrive(client) {
 		return nil, ErrBusy
@@ -122,8 +123,8 @@ func (t *turns) leave(client string) {
 	}
 }
 
-// clientOf names the client of a request: its address, of IPv6 the network of 64 bits that
-// one site has (RFC 6177).
+// clientOf returns the address of a client. For IPv6, it returns the 64-bit network of one site
+// (RFC 6177).
 func clientOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -133,13 +134,13 @@ func clientOf(remote string) string {
 	if addr := at.Addr().Unmap(); addr.Is4() {
 		bits = 32
 	}
-	network, _ := at.Addr().Unmap().WithZone("").Prefix(bits) // of a valid address
+	network, _ := at.Addr().Unmap().WithZone("").Prefix(bits) // the address is valid
 	return network.String()
 }
 
-// spend does what is missing from a comparison of cost spent to one of the file's highest cost:
-// since each step of cost doubles the work, one comparison of each cost from spent on adds up to
-// just that.
+// spend adds the work that a comparison of cost spent lacks to the file's highest cost. Each step
+// of the cost doubles the work. One comparison of each cost from spent on is therefore exactly the
+// missing work.
 func (t *table) spend(password []byte, spent int) {
 	if t.cost == 0 {
 		return
@@ -155,8 +156,8 @@ func (t *table) spend(password []byte, spent int) {
 
 func clip(password string) []byte { return []byte(password[:min(len(password), maxBcryptBytes)]) }
 
-// recent remembers verified passwords under a key that only this process and this version of the
-// file have, so that neither memory nor a changed file keeps one alive.
+// recent caches verified passwords. Its secret key belongs to this process and this version of the
+// file. Neither a memory dump nor a changed file can therefore make an old password valid.
 type recent struct {
 	secret [sha256.Size]byte
 	seen   *cache.LRUExpireCache
@@ -164,11 +165,12 @@ type recent struct {
 
 func newRecent() *recent {
 	r := &recent{seen: cache.NewLRUExpireCache(rememberAtMost)}
-	_, _ = rand.Read(r.secret[:]) // never fails: crypto/rand, Go 1.24
+	_, _ = rand.Read(r.secret[:]) // never fails (crypto/rand, Go 1.24)
 	return r
 }
 
-// sum is the keyed hash of a login and a password; the login's length keeps them apart.
+// sum returns the keyed hash of a login and a password. It includes the login's length to separate
+// them.
 func (r *recent) sum(login, password string) (out [sha256.Size]byte) {
 	mac := hmac.New(sha256.New, r.secret[:])
 	_, _ = mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(login))))

@@ -13,8 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestFailuresTakeTheSameWork counts the work of bcrypt: a failed login of a user with a cheap
-// hash, of one with a plain password and of nobody take that of the file's dearest hash.
+// TestFailuresTakeTheSameWork checks the bcrypt work of failed logins. It is that of the highest
+// cost in the file for a user with a cheap hash, for a user with a plain password, and for an
+// unknown user.
 func TestFailuresTakeTheSameWork(t *testing.T) {
 	file := ""
 	for name, cost := range map[string]int{"cheap": 4, "middle": 6, "dear": 9} {
@@ -63,8 +64,8 @@ func TestFailuresTakeTheSameWork(t *testing.T) {
 	}
 }
 
-// TestAFloodRefusesNobodyElse: whoever guesses takes the places of its own address only,
-// and all of one IPv6 site's.
+// TestAFloodRefusesNobodyElse checks that password guessing uses only the places of its own
+// address. Addresses of one IPv6 site share their places.
 func TestAFloodRefusesNobodyElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood func(i int) string

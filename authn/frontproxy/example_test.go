@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 )
 
-// Where one authority signs a proxy and clients, every client of any name could say who it is: a
-// server MUST NOT start so.
+// If one authority signs the proxy's and the clients' certificates, every client could assert any
+// identity. A server MUST NOT start with such a configuration.
 func ExampleCheckAuthorities() {
 	issuer := authntest.NewIssuer() // for its certificate
 	defer issuer.Close()

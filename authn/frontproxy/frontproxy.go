@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package frontproxy authenticates identities that a trusted proxy states in headers.
+// Package frontproxy authenticates identities that a trusted proxy asserts in headers.
 //
-// It is kube-apiserver's own request-header authenticator, rebuilt from the server's
-// --requestheader flags so that what came over it is known: only such an identity may state its
+// It rebuilds kube-apiserver's own request-header authenticator from the server's --requestheader
+// flags. Identities from the front proxy are therefore known as such. Only they may assert their
 // tenant, in the header of the extra kubetenant.dev/tenant.
 package frontproxy
 
@@ -22,20 +22,21 @@ import (
 )
 
 var (
-	// ErrSharedAuthority says that every client certificate would be taken for the proxy's.
+	// ErrSharedAuthority reports that every client certificate would be accepted as the proxy's.
 	ErrSharedAuthority = errors.New("every client could assert any identity, because a client CA is or is signed by the " +
 		"requestheader CA: set --requestheader-allowed-names or use another CA")
-	// ErrAnyName says that any certificate of the requestheader CA would be the proxy's.
+	// ErrAnyName reports that every certificate of the requestheader CA would be accepted as the
+	// proxy's.
 	ErrAnyName = errors.New("a front proxy that asserts tenants must have a name: set --requestheader-allowed-names")
 )
 
-// New returns an authenticator of the requests that come over the proxy of config. It abstains on
-// requests without the proxy's certificate or without a user name header: a certificate that is not
-// the proxy's is another source's business. It is audience-agnostic.
+// New returns an authenticator of the requests from the proxy of config. It abstains on requests
+// without the proxy's certificate or without a user name header. Another source may accept a
+// certificate that is not the proxy's. It is audience-agnostic.
 //
-// Security: the identity is what the headers say, tenant and any extra outside our own domain
-// included; it MUST pass the hygiene of package authn, and config MUST hold allowed names
-// ([ErrAnyName]).
+// Security: the identity has the content of the headers, including the tenant and any extra outside
+// our own domain. It MUST pass the identity validation of package authn. config MUST contain
+// allowed names ([ErrAnyName]).
 func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request {
 	upstream := headerrequest.NewDynamicVerifyOptionsSecure(
 		config.CAContentProvider.VerifyOptions,
@@ -46,23 +47,23 @@ func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request
 		config.ExtraHeaderPrefixes,
 	)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		// Upstream verifies the certificate first, which may take long.
+		// Upstream verifies the certificate first, which may be slow.
 		isSet := func(name string) bool { return req.Header.Get(name) != "" }
 		if !slices.ContainsFunc(config.UsernameHeaders.Value(), isSet) {
 			return nil, false, nil
 		}
 		resp, ok, err := upstream.AuthenticateRequest(req)
 		if err != nil {
-			// Upstream's only errors are about the certificate: not the proxy's, expired, another
-			// name. Nothing in the headers was looked at, and nothing of them is believed.
+			// Upstream's only errors are about the certificate: it is not the proxy's, has expired, or has
+			// another name. Upstream then does not use the headers.
 			return nil, false, nil
 		}
 		return resp, ok, nil
 	})
 }
 
-// CheckAuthorities returns [ErrSharedAuthority] if a certificate of a client CA bundle (PEM) is one
-// of the proxy's CAs, or leads to one, while config allows any common name.
+// CheckAuthorities returns [ErrSharedAuthority] if config allows any common name and a client CA is
+// one of the proxy's CAs or leads to one. clientCAs are PEM-encoded bundles.
 func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCAs ...[]byte) error {
 	if config == nil || len(config.AllowedClientNames.Value()) > 0 {
 		return nil
@@ -85,8 +86,8 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 	return nil
 }
 
-// leadsTo reports whether c is signed, over any of the intermediates, by one of roots. Whatever
-// goes wrong otherwise than for want of such a chain counts as one.
+// leadsTo reports whether one of roots signed c, directly or through intermediates. It also returns
+// true for any other problem than an unknown authority.
 func leadsTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x509.Certificate) bool {
 	o := x509.VerifyOptions{
 		Roots:         x509.NewCertPool(),
@@ -104,7 +105,7 @@ func leadsTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x5
 	return !errors.As(err, &x509.UnknownAuthorityError{})
 }
 
-// containsKeyOf compares public keys: a renewed CA certificate of the same key signs the same.
+// containsKeyOf compares public keys, because a renewed CA certificate may have the same key.
 func containsKeyOf(all []*x509.Certificate, c *x509.Certificate) bool {
 	for _, other := range all {
 		if key, ok := other.PublicKey.(interface{ Equal(x crypto.PublicKey) bool }); ok && key.Equal(c.PublicKey) {

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 )
 
-// authority returns a CA certificate of key, signed by itself or by another key.
+// authority returns a CA certificate with a key, self-signed or signed by another key.
 func authority(t *testing.T, key *ecdsa.PrivateKey, serial int64, by ...*ecdsa.PrivateKey) []byte {
 	t.Helper()
 	template := func(serial int64) *x509.Certificate {

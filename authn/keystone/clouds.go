@@ -19,12 +19,12 @@ import (
 
 var errCloudsYAML = errors.New("the file is not valid YAML, or a field has the wrong type")
 
-// checkCloud returns why a cloud of a clouds.yaml cannot be used: the cloud, a file that it names, or
-// its method to log in. The error contains names of clouds and paths, and no credential.
+// checkCloud returns the problem of a cloud in a clouds.yaml, of a file that it names, or of its
+// login method. The error contains names of clouds and paths, but no credential.
 func checkCloud(data []byte, name string) error {
 	var file clouds.Clouds
 	if yaml.Unmarshal(data, &file) != nil {
-		return errCloudsYAML // that error may quote the file
+		return errCloudsYAML // the library's error may quote the file
 	}
 	cloud, found := file.Clouds[name]
 	if !found {
@@ -62,7 +62,7 @@ func checkCloud(data []byte, name string) error {
 	return nil
 }
 
-// namesOf returns the names of the clouds, of which a message can have a few.
+// namesOf returns the names of the first clouds for an error message.
 func namesOf(all map[string]clouds.Cloud) string {
 	names := slices.Sorted(maps.Keys(all))
 	if len(names) == 0 {

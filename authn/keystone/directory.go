@@ -16,13 +16,13 @@ import (
 )
 
 // ErrIncomplete reports that Keystone does not return all of its domains, projects, roles and role
-// assignments. The error names the list and the problem, and contains no names of Keystone.
+// assignments. The error names the list and the problem, and contains no names from Keystone.
 var ErrIncomplete = errors.New("incomplete lists from Keystone")
 
 // maxNameBytes is more than Keystone allows: 255 characters of at most 4 bytes.
 const maxNameBytes = 1024
 
-// Contents is everything that the directory reads in one pass.
+// Contents is the result of one complete read.
 type Contents struct {
 	Domains     []Domain
 	Projects    []Project
@@ -55,19 +55,19 @@ type Assignment struct {
 	Inherited bool
 }
 
-// Implication is a role inference: a role includes the implied one.
+// Implication is a role inference: a role includes the implied role.
 type Implication struct{ RoleID, ImpliedID string }
 
 // Directory reads the projects and roles of one Keystone. It is safe for concurrent use.
 type Directory struct {
 	service func() *service
 	limiter flowcontrol.RateLimiter
-	reads   outbound.Gate // one at a time: a pass uses much memory
+	reads   outbound.Gate // one at a time, because a pass uses much memory
 }
 
 // OpenDirectory returns the directory of a cloud in a clouds.yaml, like [Open]. It sends no request
-// before the first Read. The service user is the user of the cloud. It needs the role reader with system
-// scope.
+// before the first Read. The service user is the user of the cloud. It needs the role reader with
+// system scope.
 func OpenDirectory(
 	path, cloud, authURL string, report reload.Report,
 ) (d *Directory, run func(ctx context.Context), err error) {
@@ -86,8 +86,8 @@ func OpenDirectory(
 	return d, file.Run, nil
 }
 
-// Read returns the contents of Keystone. The error is [ErrIncomplete] or [ErrUnavailable]. Read
-// reads everything again before it returns ErrIncomplete, because a list may change between pages.
+// Read returns the contents of Keystone. It fails with [ErrIncomplete] or [ErrUnavailable]. Before
+// it returns ErrIncomplete, it reads everything again, because a list may change between pages.
 func (d *Directory) Read(ctx context.Context) (*Contents, error) {
 	if d.reads.Enter(ctx) != nil {
 		return nil, fmt.Errorf("%w: another read is in progress", ErrUnavailable)
@@ -100,8 +100,8 @@ func (d *Directory) Read(ctx context.Context) (*Contents, error) {
 	return contents, err
 }
 
-// read is one pass. Assignments are read before projects: an assignment without a known project
-// belongs to a project that was deleted meanwhile.
+// read makes one pass. It reads assignments before projects, so that an assignment without a known
+// project belongs to a project that was deleted in between.
 func (d *Directory) read(ctx context.Context) (*Contents, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
@@ -139,7 +139,7 @@ type collection struct {
 	roles       map[string]Role
 	assignments map[Assignment]bool
 	implied     map[Implication]bool
-	scopes      int // assignments, with those that are omitted
+	scopes      int // all assignments, including omitted ones
 }
 
 func newCollection() *collection {
@@ -287,9 +287,9 @@ func addNamed[T comparable](known map[string]T, all *[]T, id, name string, value
 func (c *collection) finish() (*Contents, error) {
 	for list, n := range map[string]int{
 		"domains":          len(c.Domains),
-		"projects":         len(c.Projects), // at least that of OpenStack's services
+		"projects":         len(c.Projects), // at least the project of OpenStack's services
 		"roles":            len(c.Roles),
-		"role_assignments": c.scopes, // at least that of the service user
+		"role_assignments": c.scopes, // at least the assignment of the service user
 	} {
 		if n == 0 {
 			return nil, incomplete(list, "the list is empty")

@@ -25,15 +25,15 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// fakeKeystone serves lists to the token of its last login.
+// fakeKeystone serves lists for the token of its last login.
 type fakeKeystone struct {
 	*httptest.Server
 	logins, requests atomic.Int64
 
 	mu       sync.Mutex
 	handlers map[string]http.HandlerFunc // by list
-	scope    string                      // a member of the token, with a comma
-	token    string                      // empty after it was revoked
+	scope    string                      // a member of the token, followed by a comma
+	token    string                      // empty if it was revoked
 	paths    []string
 }
 
@@ -138,7 +138,7 @@ func directory(t testing.TB, authURL string) *Directory {
 	if err := os.WriteFile(path, []byte(testCloud), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	old := time.Now().Add(-time.Hour) // the file is not being written
+	old := time.Now().Add(-time.Hour) // so that the file does not seem to be in use
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func directory(t testing.TB, authURL string) *Directory {
 	return d
 }
 
-// fast is a directory without a rate limit.
+// fast returns a directory without a rate limit.
 func fast(t testing.TB, authURL string) *Directory {
 	d := directory(t, authURL)
 	d.limiter = flowcontrol.NewFakeAlwaysRateLimiter()
@@ -188,7 +188,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestIncompleteLists replaces one list by another one.
+// TestIncompleteLists replaces a list with an incomplete one.
 func TestIncompleteLists(t *testing.T) {
 	const project = `{"id":"p1","name":"web","domain_id":"d1","enabled":true}`
 	long := strings.Repeat("x", maxNameBytes+1)
@@ -296,7 +296,7 @@ func TestIncompleteLists(t *testing.T) {
 	}
 }
 
-// TestStatuses checks which responses are incomplete and which are an outage.
+// TestStatuses checks which status codes are incomplete responses and which are an outage.
 func TestStatuses(t *testing.T) {
 	for code := 201; code < 600; code++ {
 		if http.StatusText(code) == "" || code == http.StatusNonAuthoritativeInfo || code == http.StatusUnauthorized {
@@ -316,8 +316,8 @@ func TestStatuses(t *testing.T) {
 	fails(t, "403", fast(t, f.URL), ErrIncomplete, "role reader with system scope")
 }
 
-// TestCutBodies checks that a response is complete only if all of its bytes arrive, even if the
-// bytes before are a whole document.
+// TestCutBodies checks that a response is complete only if all its bytes arrive, even if the
+// received bytes are a whole document.
 func TestCutBodies(t *testing.T) {
 	body := smallLists()["projects"]
 	raw := func(head, body string) http.HandlerFunc {
@@ -393,8 +393,8 @@ func TestUnavailable(t *testing.T) {
 	fails(t, "login refused", fast(t, f.URL), ErrUnavailable, "log in")
 }
 
-// TestDirectoryLogins checks that a revoked token is replaced once. A Keystone that accepts no token
-// gets few logins.
+// TestDirectoryLogins checks that a revoked token is replaced once. A Keystone that accepts no
+// token gets only a few logins.
 func TestDirectoryLogins(t *testing.T) {
 	f := newFake(t)
 	d := fast(t, f.URL)
@@ -424,8 +424,8 @@ func TestDirectoryLogins(t *testing.T) {
 	f.set(func() { f.handlers["projects"] = projects })
 }
 
-// TestDomainScope checks that a domain-scoped token reads no lists. Keystone shows it only the
-// projects and assignments of its domain, without a sign that others exist.
+// TestDomainScope checks that no lists are read with a domain-scoped token. Keystone would silently
+// omit the projects and assignments of other domains.
 func TestDomainScope(t *testing.T) {
 	f := newFake(t)
 	f.scope = `"domain":{"id":"d1","name":"acme"},`
@@ -435,8 +435,8 @@ func TestDomainScope(t *testing.T) {
 	}
 }
 
-// TestExtraAttributes checks that extra attributes of a project, which its admin chooses, change no
-// other attribute and do not fail the read.
+// TestExtraAttributes checks extra attributes, which the admin of a project can set. They do not
+// change other attributes, and do not cause an error.
 func TestExtraAttributes(t *testing.T) {
 	for name, extra := range map[string]string{
 		"other case":         `"ID":"p9","Name":"x","NAME":"x","Domain_ID":"d2","Enabled":false,"Is_Domain":true`,
@@ -460,7 +460,7 @@ func TestExtraAttributes(t *testing.T) {
 	}
 }
 
-// TestOddNames checks that names are retained, and that one odd name does not fail the read.
+// TestOddNames checks that unusual names are not changed and do not cause an error.
 func TestOddNames(t *testing.T) {
 	for _, name := range []string{
 		" ", "\n", "\x00", "../..", "system:masters", "\u202eabc", "%00", strings.Repeat("\U0001f600", 255), "a\ufffdb",
@@ -476,7 +476,7 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
-// TestAgain checks that a change between two lists is no error if the next pass is complete.
+// TestAgain checks that a change between two lists is not an error if the next pass is complete.
 func TestAgain(t *testing.T) {
 	f := newFake(t)
 	var reads atomic.Int64
@@ -495,7 +495,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestConcurrentReads checks that reads do not mix, one at a time.
+// TestConcurrentReads checks that concurrent reads run one at a time.
 func TestConcurrentReads(t *testing.T) {
 	f := newFake(t)
 	d := fast(t, f.URL)
@@ -513,7 +513,7 @@ func TestConcurrentReads(t *testing.T) {
 	}
 }
 
-// TestRate checks that the directory sends at most 10 requests a second.
+// TestRate checks that the directory sends at most 10 requests per second.
 func TestRate(t *testing.T) {
 	f := newFake(t)
 	d := directory(t, f.URL)

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// What has not the form of a token of Keystone's is another source's
-// business: Keystone is not asked.
+// A token without the form of a Keystone token belongs to another source. It is not sent to
+// Keystone.
 func ExampleLooksLike() {
 	fmt.Println(keystone.LooksLike("0123456789abcdef0123456789abcdef"))
 	fmt.Println(keystone.LooksLike("abcdef.0123456789abcdef"))
@@ -26,10 +26,10 @@ func ExampleLooksLike() {
 	// false
 }
 
-// Open asks Keystone with the credential of a clouds.yaml. The tenant is the domain of the user.
+// Open calls Keystone with the credential of a clouds.yaml. The user's domain is the tenant.
 func ExampleOpen() {
 	const token = "0123456789abcdef0123456789abcdef"
-	// a Keystone, as far as it matters here
+	// This is a minimal Keystone.
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:

@@ -9,15 +9,15 @@ import (
 	"io"
 )
 
-// finite replaces NaN, Infinity and -Infinity outside of strings by the number 0. Python's json
-// writes them for such values in extra attributes of projects, and Go's decoder refuses them. All
-// other bytes stay as they are, and no byte moves.
+// finite replaces NaN, Infinity and -Infinity outside of strings with the number 0. Python's json
+// writes these literals for such values in extra attributes of projects, and Go's decoder rejects
+// them. All other bytes remain the same and at the same position.
 type finite struct {
 	in       *bufio.Reader
-	err      error  // the error of in, after its buffer
+	err      error  // the error of in after the end of its buffer
 	rest     []byte // the rest of a replacement
 	inString bool
-	escaped  bool // by the byte before, in a string
+	escaped  bool // in a string, after a backslash
 }
 
 func newFinite(in io.Reader) *finite { return &finite{in: bufio.NewReader(in)} }
@@ -66,8 +66,8 @@ func (f *finite) next() (byte, error) {
 }
 
 // replace returns the byte that replaces b. If b begins the literal, the number replaces the whole
-// literal. The spaces separate the number from the bytes next to the literal, so that invalid JSON
-// remains invalid.
+// literal. Spaces separate the number from the adjacent bytes, so that invalid JSON remains
+// invalid.
 func (f *finite) replace(b byte, literal, by string) byte {
 	ahead, err := f.in.Peek(len(literal) - 1)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestFinite(t *testing.T) {
 			"after a buffer": strings.NewReader(in),
 		} {
 			pad := ""
-			if name == "after a buffer" { // the literal lies across the end of bufio's buffer
+			if name == "after a buffer" { // the literal crosses the end of bufio's buffer
 				pad = strings.Repeat(" ", 4094)
 				from = io.MultiReader(strings.NewReader(pad), from)
 			}
@@ -50,7 +50,7 @@ func TestFinite(t *testing.T) {
 	}
 }
 
-// TestFiniteKeepsErrors checks that an error behind the start of a literal is not lost.
+// TestFiniteKeepsErrors checks that an error after the start of a literal is not lost.
 func TestFiniteKeepsErrors(t *testing.T) {
 	cut := errors.New("cut")
 	for _, in := range []string{"", "[", "[N", "[-Inf", "[NaN", `["`} {
@@ -65,7 +65,7 @@ func TestFiniteKeepsErrors(t *testing.T) {
 	}
 }
 
-// replaceLiterals is the filter for a whole document.
+// replaceLiterals filters a whole document.
 func replaceLiterals(data []byte) (out []byte) {
 	for rest := data; len(rest) > 0; {
 		n := 1
@@ -89,7 +89,7 @@ func replaceLiterals(data []byte) (out []byte) {
 	return out
 }
 
-// FuzzFinite compares the filter with replaceLiterals. JSON must not change.
+// FuzzFinite compares the filter with replaceLiterals. Valid JSON must not change.
 func FuzzFinite(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":NaN,"b":[Infinity,-Infinity]}`, `"\\"NaN`, `"\"NaN`, `-NaN`, `--Infinity`, `NaNInfinity`, `"`, `"\`,

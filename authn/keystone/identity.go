@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// answer is what Keystone says of a token (Identity API v3, "Validate and show
-// information for token").
+// answer is Keystone's response about a token (Identity API v3, "Validate and show information for
+// token").
 type answer struct {
 	Expires  time.Time `json:"expires_at"`
 	Issued   time.Time `json:"issued_at"`
@@ -47,12 +47,12 @@ type named struct {
 
 func (n named) isWhole() bool { return n.ID != "" && n.Name != "" }
 
-// isEmpty reports whether an answer contains nothing about a token, so that it is not Keystone's.
-// Each token of Keystone has a user and an end.
+// isEmpty reports whether an answer contains no data about a token, so that it is not from
+// Keystone. Each token of Keystone has a user and an expiry.
 func (t *answer) isEmpty() bool { return t.User.ID == "" || t.Expires.IsZero() }
 
-// missing returns the first field that an identity needs and that a token of the scope does not
-// have, or "". A token of a federated user may have no domain.
+// missing returns the first required field that a token of the scope lacks, or "". A token of a
+// federated user may have no domain.
 func (t *answer) missing(scope Scopes) string {
 	fields := []struct{ name, value string }{
 		{"user.id", t.User.ID},
@@ -86,11 +86,11 @@ func (t *answer) fieldsOf(scope Scopes) []struct{ name, value string } {
 	return nil
 }
 
-// credentialID begins the credential-id of these identities.
+// credentialID is the prefix of the credential-id of these identities.
 const credentialID = "KEYSTONEAUDITID=" // #nosec G101 -- the beginning of an identifier
 
-// LegacyExtras are the extra keys of k8s-keystone-auth (cloud-provider-openstack,
-// pkg/identity/keystone), for the policies written against them.
+// LegacyExtras returns the extra keys of k8s-keystone-auth (cloud-provider-openstack,
+// pkg/identity/keystone), for existing policies that use them.
 func LegacyExtras() []string {
 	return []string{legacyProjectID, legacyProjectName, legacyRoles, legacyDomainID, legacyDomainName}
 }
@@ -103,7 +103,7 @@ const (
 	legacyDomainName  = "alpha.kubernetes.io/identity/user/domain/name"
 )
 
-// identity returns the identity that an answer describes, or the reason why there is none.
+// identity returns the identity of an answer, or the reason to reject the token.
 func (a *Authenticator) identity(t *answer) (user.Info, error) {
 	switch {
 	case t.Trust != nil:
@@ -135,7 +135,7 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 	return validity.With(u, t.Issued, t.Expires), nil
 }
 
-// check returns the reason why a token of an accepted scope is refused.
+// check returns the reason to reject a token of an accepted scope, or nil.
 func (a *Authenticator) check(t *answer, scope Scopes) error {
 	missing := t.missing(scope)
 	switch {
@@ -189,9 +189,9 @@ func (a *Authenticator) extra(t *answer, id tenant.ID) map[string][]string {
 	return extra
 }
 
-// TenantOf returns the tenant of a domain. A domain that has the name of a tenant to which another
-// domain is mapped has none: a user that can name domains could otherwise enter that tenant. For the
-// same reason, only a mapped domain is the system tenant.
+// TenantOf returns the tenant of a domain. It fails for a domain with the name of a tenant to which
+// another domain is mapped. Otherwise, a user that can name domains could enter that tenant. For
+// the same reason, only a mapped domain can belong to the system tenant.
 func (o *Options) TenantOf(domainID, domainName string) (tenant.ID, error) {
 	name := domainName
 	if o.DomainID {
@@ -212,13 +212,15 @@ func (o *Options) TenantOf(domainID, domainName string) (tenant.ID, error) {
 	return id, nil
 }
 
-// escape keeps names apart in groups, where ":" separates, and gives each one form.
+// escape makes names distinct in groups, in which ":" is the separator, and gives each name one
+// form.
 func escape(name string) string {
 	return strings.ReplaceAll(wellFormed(name), ":", "%3A")
 }
 
-// wellFormed returns a name as percent-escapes (RFC 3986, section 2.1) make it well-formed.
-// Keystone's names may hold anything; since "%" is escaped too, no two become one.
+// wellFormed makes a name well-formed with percent-escapes (RFC 3986, section 2.1). Keystone's
+// names may contain any character. Different names have different results, because "%" is escaped
+// too.
 func wellFormed(name string) string {
 	name = strings.ReplaceAll(name, "%", "%25")
 	if tenant.IsWellFormed(name) {
@@ -227,7 +229,7 @@ func wellFormed(name string) string {
 	runes := []rune(name)
 	begin := len([]rune(name)) - len([]rune(strings.TrimLeftFunc(name, unicode.IsSpace)))
 	end := len([]rune(strings.TrimRightFunc(name, unicode.IsSpace)))
-	// within are a rune and what stands beside it, which matters to the joiners.
+	// within returns a rune with its neighbors, which affect joiners.
 	within := func(i int) string {
 		if isJoiner := runes[i] == '\u200c' || runes[i] == '\u200d'; isJoiner && i > 0 && i+1 < len(runes) {
 			return string(runes[i-1 : i+2])
@@ -248,7 +250,7 @@ func wellFormed(name string) string {
 	return out.String()
 }
 
-// wellFormedValue returns the value of an extra as it is, or escaped where it may not be so.
+// wellFormedValue returns the value of an extra, escaped if it is not well-formed.
 func wellFormedValue(value string) string {
 	if tenant.IsWellFormedValue(value) {
 		return value

@@ -1,19 +1,19 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keystone authenticates OpenStack Keystone tokens (Identity API v3). It sends each token to
-// Keystone, and the scope of the token determines the tenant.
+// Package keystone authenticates OpenStack Keystone tokens (Identity API v3). It sends each token
+// to Keystone, and the scope of the token determines the tenant.
 //
-// A token of a project or of a domain belongs to the tenant of the user's domain. The project or the
-// domain must be in the user's own domain. A system-scoped token belongs to the system tenant. No
-// other token is accepted. [Options.Scopes] specifies which scopes are accepted.
+// A token of a project or of a domain belongs to the tenant of the user's domain. The project or
+// the domain must be in the user's own domain. A system-scoped token belongs to the system tenant.
+// Other tokens are not accepted. [Options.Scopes] specifies which scopes are accepted.
 //
 // The groups of a project-scoped token are "project:<project>", "role:<project>:<role>" and
-// "role-id:<project ID>:<role ID>". Those of the other scopes are "role-id:domain:<domain ID>:<role ID>"
-// and "role-id:system:<role ID>". In names and IDs, % and : are percent-escaped.
+// "role-id:<project ID>:<role ID>". The groups of the other scopes are "role-id:domain:<domain
+// ID>:<role ID>" and "role-id:system:<role ID>". In names and IDs, % and : are percent-escaped.
 //
 // The token of a request is in one header of one request to Keystone, and never in the state of a
-// client. The cache has a keyed hash of the token.
+// client. The cache contains a keyed hash of the token.
 package keystone
 
 import (
@@ -35,23 +35,23 @@ import (
 )
 
 const (
-	// timeout bounds one validation, its wait for a place included, and beside it one login of the
-	// service user, where that is due: twice as much in all.
+	// timeout limits one validation, including its wait in the gate. A login of the service user has
+	// the same limit. A validation with a login takes at most twice as long.
 	timeout = 5 * time.Second
-	// maxTokenBytes bounds a token: Fernet tokens have up to 255 bytes, signed ones (JWS) of Keystone
-	// up to 2 KiB, and a web server's limit for a header is 8 KiB.
+	// maxTokenBytes limits the size of a token. Fernet tokens have up to 255 bytes, and Keystone's
+	// signed tokens (JWS) up to 2 KiB. Web servers limit a header to 8 KiB.
 	maxTokenBytes = 4 << 10
-	// atOnce bounds the validations under way; a Keystone that hangs holds no more than these.
+	// atOnce limits the validations in progress, in case Keystone hangs.
 	atOnce = 256
-	// entries bounds the tokens remembered, the good and the bad each: bad ones, which anybody can
-	// send, never push out a good one.
+	// entries limits the number of cached tokens, for valid and for invalid tokens separately. Any
+	// client can send invalid tokens, and they never evict valid ones.
 	entries = 32 << 10
-	// tokenBytes bounds what is remembered of them, each.
+	// tokenBytes limits the size of each of the two caches.
 	tokenBytes = 32 << 20
 )
 
-// Why a token is refused; to be tested with [errors.Is]. None holds anything of the token or of
-// Keystone's answer.
+// The errors for a rejected token. Test for them with [errors.Is]. They contain no part of the
+// token or of Keystone's response.
 var (
 	ErrUnknown = errors.New("token not accepted by Keystone: it is invalid, revoked or expired, " +
 		"or its user, project or domain is disabled")
@@ -70,52 +70,52 @@ var (
 	ErrDomain         = errors.New("the domain does not map to a tenant")
 )
 
-// Options say how tokens become identities.
+// Options configure an [Authenticator].
 type Options struct {
-	// AuthURL is Keystone's, with or without /v3. Required.
+	// AuthURL is the URL of Keystone, with or without /v3. Required.
 	AuthURL string
 	// Scopes specifies which tokens are accepted. The zero value accepts no token.
 	Scopes Scopes
-	// DomainID takes the domain's ID for the tenant, instead of its name.
+	// DomainID specifies that the domain's ID determines the tenant, instead of its name.
 	DomainID bool
-	// Tenants maps domains, by name or with DomainID by ID, to tenants. A domain that is not in it has
-	// the tenant of its own name, except if another domain is mapped to that tenant, or if its name is
-	// "system". The tenant of a system-scoped token does not depend on the domain.
+	// Tenants maps domains to tenants, by name, or by ID if DomainID is set. Other domains have the
+	// tenant of their own name, with two exceptions: another domain is mapped to this tenant, or the
+	// name is "system". The tenant of a system-scoped token does not depend on the domain.
 	Tenants map[string]tenant.ID
-	// LegacyExtras sets the extras of k8s-keystone-auth too.
+	// LegacyExtras specifies that the extras of k8s-keystone-auth are set too.
 	LegacyExtras bool
-	// TTL is how long a token is believed without asking again. Zero asks every time.
+	// TTL is the time for which a valid token is cached. If zero, each use of a token is validated.
 	TTL time.Duration
-	// NegativeTTL is how long an unknown token is refused without asking again.
+	// NegativeTTL is the time for which an invalid token is cached.
 	NegativeTTL time.Duration
-	// Stale is how long after TTL a token is believed while Keystone cannot be asked, and never past
-	// its own expiry.
+	// Stale is the additional time for which a cached token is valid while Keystone is unavailable. A
+	// token is never valid after its own expiry.
 	Stale time.Duration
-	// Now is the clock; nil means time.Now.
+	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
 // Authenticator authenticates tokens of one Keystone. It implements [authenticator.Token], and does
 // not check audiences. It sets the extras tenant.ExtraKey, tenant.KeystoneDomainKey,
-// tenant.KeystoneRolesKey and authentication.kubernetes.io/credential-id (the first audit ID). With a
-// project-scoped token it also sets tenant.KeystoneProjectKey, and with LegacyExtras the extras of
-// [LegacyExtras].
+// tenant.KeystoneRolesKey and authentication.kubernetes.io/credential-id (the first audit ID). With
+// a project-scoped token, it also sets tenant.KeystoneProjectKey. With LegacyExtras, it also sets
+// the extras of [LegacyExtras].
 type Authenticator struct {
 	o       Options
 	service func() *service
 	good    *tokencache.Cache[good]
 	bad     *tokencache.Cache[error]
 	flights singleflight.Group
-	// known and unknown let through the questions about tokens that were good before and about others,
-	// which anybody can send.
+	// known and unknown limit the validations of tokens that were valid before and of other tokens.
+	// Any client can send other tokens.
 	known, unknown outbound.Gate
-	down           atomic.Int64 // until when an outage is taken for granted, in Unix nanoseconds; 0 for none
+	down           atomic.Int64 // the end of an assumed outage in Unix nanoseconds, or 0
 }
 
-// good is what is remembered of a token that Keystone knows.
+// good is a cached valid token.
 type good struct {
 	user  user.Info
-	fresh time.Time // up to when nobody need ask
+	fresh time.Time // until then, the token is not validated again
 }
 
 func newAuthenticator(o Options, s func() *service) *Authenticator {
@@ -132,8 +132,8 @@ func newAuthenticator(o Options, s func() *service) *Authenticator {
 	}
 }
 
-// AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it tokens
-// that are Keystone's.
+// AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass only
+// tokens that may be Keystone's.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) > maxTokenBytes {
 		return nil, false, ErrUnknown
@@ -163,8 +163,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return nil, false, err
 }
 
-// ask asks Keystone about the token, once for all who ask at the same time. What comes of a token
-// that was never good tells nothing of Keystone: anybody may have made it up.
+// ask validates a token with Keystone, once for all concurrent callers. The result for a token that
+// was never valid does not affect the outage state, because any client can invent such a token.
 func (a *Authenticator) ask(
 	ctx context.Context, gate outbound.Gate, found bool, key tokencache.Key, token string,
 ) (user.Info, error) {
@@ -172,10 +172,10 @@ func (a *Authenticator) ask(
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		if err := gate.Enter(ctx); err != nil {
-			return nil, ErrBusy // no outage: nothing is known of Keystone
+			return nil, ErrBusy // not an outage, because nothing is known about Keystone
 		}
 		defer gate.Leave()
-		// An earlier flight may have ended after the caller looked for its answer.
+		// An earlier flight may have ended after the caller's cache lookup.
 		if known, is := a.good.Get(key); is && a.o.Now().Before(known.fresh) {
 			return known.user, nil
 		}
@@ -188,7 +188,7 @@ func (a *Authenticator) ask(
 			u, err = a.identity(answer)
 		}
 		switch {
-		case errors.Is(err, ErrBusy): // nothing is known of Keystone, nor of the token
+		case errors.Is(err, ErrBusy): // nothing is known about Keystone or the token
 			return nil, ErrBusy
 		case errors.Is(err, ErrUnavailable) && found:
 			a.down.Store(a.o.Now().Add(pause).UnixNano())
@@ -217,8 +217,8 @@ func (a *Authenticator) ask(
 	}
 }
 
-// isDown reports whether Keystone could not be asked just now, so that nobody with an answer that
-// may still be used need wait; one asker at a time finds out whether it is back.
+// isDown reports whether Keystone was unavailable a moment ago. Callers with a usable cached result
+// then do not wait. One caller at a time checks whether Keystone is available again.
 func (a *Authenticator) isDown() bool {
 	until, now := a.down.Load(), a.o.Now()
 	if until == 0 {
@@ -234,10 +234,11 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// fernet begins every Fernet token: its version byte and the zeros of its time (until 2106).
+// fernet is the prefix of every Fernet token: its version byte and the zeros of its time (until
+// 2106).
 const fernet = "gAAAA"
 
-// LooksLike reports whether a token has the form of one of Keystone's: a Fernet token, 32
+// LooksLike reports whether a token has the form of a Keystone token. This is a Fernet token, 32
 // hexadecimal digits (UUID), or a signed token (JWS) with claims that only Keystone writes.
 func LooksLike(token string) bool {
 	if rest, is := strings.CutPrefix(token, fernet); is {
@@ -246,7 +247,7 @@ func LooksLike(token string) bool {
 	return len(token) == 32 && strings.Trim(token, "0123456789abcdefABCDEF") == "" || isSigned(token)
 }
 
-// isSigned reports whether a token has the form that Keystone's JWS provider writes: no issuer, and
+// isSigned reports whether a token has the form of Keystone's JWS provider. It has no issuer, and
 // claims such as openstack_methods (keystone/token/token_formatters.py, 2024.1).
 func isSigned(token string) bool {
 	parts := strings.SplitN(token, ".", 4)

@@ -24,17 +24,17 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// server is a Keystone that knows the tokens gAAAAuser-N, of user N.
+// server is a Keystone that knows the tokens gAAAAuser-N of the users N.
 type server struct {
 	*httptest.Server
 	logins, validations atomic.Int64
 	delay               time.Duration
 	mu                  sync.Mutex
-	service             string // the token of the service user, empty when it was revoked
+	service             string // the token of the service user, or empty if it was revoked
 	fault               http.HandlerFunc
 	expires             time.Time
-	lasts               time.Duration // the service user's tokens; 0 means an hour
-	closed              bool          // to logins
+	lasts               time.Duration // the lifetime of the service user's tokens, or 0 for one hour
+	closed              bool          // whether logins are rejected
 }
 
 func newServer(t testing.TB) *server {
@@ -77,7 +77,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.validations.Add(1)
 	token := r.Header.Get("X-Subject-Token")
-	time.Sleep(s.delay) // what a real Keystone takes
+	time.Sleep(s.delay) // the latency of a real Keystone
 	user, known := strings.CutPrefix(token, "gAAAAuser-")
 	switch {
 	case fault != nil:
@@ -85,7 +85,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	case service == "" || r.Header.Get("X-Auth-Token") != service:
 		http.Error(w, "", http.StatusUnauthorized)
 	case !known:
-		http.Error(w, "token "+token+" not found", http.StatusNotFound) // as real ones echo
+		http.Error(w, "token "+token+" not found", http.StatusNotFound) // a real Keystone also echoes the token
 	default:
 		_, _ = io.WriteString(w, body(user, expires))
 	}
@@ -128,8 +128,8 @@ func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Au
 
 func token(n int) string { return fmt.Sprintf("gAAAAuser-%d", n) }
 
-// TestNoIdentityCrosses: a thousand users at 64 callers, and each is answered with nobody's
-// identity but its own. A client whose token is set for each request fails this.
+// TestNoIdentityCrosses checks that each of a thousand users gets only its own identity, with 64
+// concurrent callers. A client whose token is set for each request fails this test.
 func TestNoIdentityCrosses(t *testing.T) {
 	s := newServer(t)
 	s.delay = 20 * time.Millisecond
@@ -150,8 +150,8 @@ func TestNoIdentityCrosses(t *testing.T) {
 
 const users, callers = 1000, 64
 
-// crossings asks about every user by many callers at once, each token twice, and counts the answers
-// that are another's.
+// crossings authenticates each user twice with many concurrent callers. It returns the number of
+// results with the identity of another user.
 func crossings(t *testing.T, ask func(ctx context.Context, token string) (uid string, err error)) int64 {
 	var crossed atomic.Int64
 	work := make(chan int)
@@ -177,7 +177,8 @@ func crossings(t *testing.T, ask func(ctx context.Context, token string) (uid st
 	return crossed.Load()
 }
 
-// sharedClient is the design of k8s-keystone-auth: the request's token becomes the client's.
+// sharedClient has the design of k8s-keystone-auth, in which the request's token becomes state of
+// the client.
 type sharedClient struct {
 	mu    sync.Mutex
 	token string
@@ -187,13 +188,13 @@ func (c *sharedClient) ask(_ context.Context, token string) (string, error) {
 	c.mu.Lock()
 	c.token = token
 	c.mu.Unlock()
-	runtime.Gosched() // until the request is sent
+	runtime.Gosched() // until another request is sent
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return "id-" + strings.TrimPrefix(c.token, "gAAAAuser-"), nil
 }
 
-// TestTheTestSeesASharedClient: the test above is one that such a design fails.
+// TestTheTestSeesASharedClient checks that the test above detects such a design.
 func TestTheTestSeesASharedClient(t *testing.T) {
 	if crossings(t, (&sharedClient{}).ask) == 0 {
 		t.Error("a shared client was not found out")
@@ -221,14 +222,14 @@ func TestCache(t *testing.T) {
 	s.set(func() { s.fault = http.NotFound })
 	check(token(1), nil, 4)
 	clock.Advance(5 * time.Minute)
-	check(token(1), keystone.ErrUnknown, 5) // revoked meanwhile
+	check(token(1), keystone.ErrUnknown, 5) // it was revoked
 	s.set(func() { s.fault = nil })
 	clock.Advance(10 * time.Second)
 	check(token(1), nil, 6)
 }
 
-// TestStale: an outage is bridged as configured, for known tokens only, and never past the token's
-// own end.
+// TestStale checks that known tokens are valid during an outage for the configured time, but never
+// after their own expiry.
 func TestStale(t *testing.T) {
 	s := newServer(t)
 	s.expires = time.Now().Add(20 * time.Minute)
@@ -255,7 +256,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestWhatKeystoneTookBackStaysBack: an outage after that does not bring it back.
+// TestWhatKeystoneTookBackStaysBack checks that a revoked token does not become valid again during
+// an outage.
 func TestWhatKeystoneTookBackStaysBack(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
@@ -269,14 +271,15 @@ func TestWhatKeystoneTookBackStaysBack(t *testing.T) {
 	clock.Advance(10 * time.Minute)
 	s.set(func() { s.fault = http.NotFound })
 	check(keystone.ErrUnknown)
-	clock.Advance(time.Minute) // more than it is remembered as unknown
+	clock.Advance(time.Minute) // longer than NegativeTTL
 	s.set(func() {
 		s.fault = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
 	})
 	check(keystone.ErrUnavailable)
 }
 
-// TestTheServiceTokenIsRenewedOnce: by one of many who need it.
+// TestTheServiceTokenIsRenewedOnce checks that only one of many concurrent callers renews the token
+// of the service user.
 func TestTheServiceTokenIsRenewedOnce(t *testing.T) {
 	s := newServer(t)
 	a, _ := open(t, s, nil)
@@ -297,7 +300,8 @@ func TestTheServiceTokenIsRenewedOnce(t *testing.T) {
 	}
 }
 
-// TestFloodsAreNoOutage: tokens that anybody can send do not revive one that Keystone has revoked.
+// TestFloodsAreNoOutage checks that a flood of unknown tokens does not make a revoked token valid
+// again.
 func TestFloodsAreNoOutage(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
@@ -319,7 +323,7 @@ func TestFloodsAreNoOutage(t *testing.T) {
 		all.Go(func() { _, _, _ = a.AuthenticateToken(context.Background(), fmt.Sprintf("gAAAAgarbage%d", i)) })
 	}
 	waittest.Until(t, func() error {
-		if n := s.validations.Load(); n < 257 { // one, and as many as are let through at once
+		if n := s.validations.Load(); n < 257 { // one, and the limit of concurrent validations
 			return fmt.Errorf("%d validations", n)
 		}
 		return nil
@@ -331,8 +335,8 @@ func TestFloodsAreNoOutage(t *testing.T) {
 	all.Wait()
 }
 
-// TestAnOutageHoldsNobodyWithAnAnswer: while Keystone hangs, only one of those whose answers may
-// still be used waits to find out; and when it is back they are asked about again.
+// TestAnOutageHoldsNobodyWithAnAnswer checks that only one caller with a usable cached result waits
+// while Keystone hangs. When Keystone is available again, tokens are validated again.
 func TestAnOutageHoldsNobodyWithAnAnswer(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = 30 * time.Minute })
@@ -342,7 +346,7 @@ func TestAnOutageHoldsNobodyWithAnAnswer(t *testing.T) {
 			t.Errorf("user %d: %v", n, err)
 		}
 	}
-	for first := range callers { // as many at once as are answered in time on a busy machine
+	for first := range callers { // as many concurrent callers as a busy machine can serve in time
 		all.Go(func() {
 			for n := first; n < users; n += callers {
 				ask(n)
@@ -371,10 +375,11 @@ func TestAnOutageHoldsNobodyWithAnAnswer(t *testing.T) {
 	}
 }
 
-// TestALoginThatFailsEndsNoTokenThatLasts: the service's token is used to its end.
+// TestALoginThatFailsEndsNoTokenThatLasts checks that the token of the service user is used until
+// it expires, even if a login fails.
 func TestALoginThatFailsEndsNoTokenThatLasts(t *testing.T) {
 	s := newServer(t)
-	s.lasts = 30 * time.Second // less than what makes for a new one
+	s.lasts = 30 * time.Second // less than renewBefore
 	a, _ := open(t, s, func(o *keystone.Options) { o.TTL = 0 })
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
 		t.Fatal(err)
@@ -387,7 +392,7 @@ func TestALoginThatFailsEndsNoTokenThatLasts(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreFew: nobody can lock the service user out by sending tokens.
+// TestFailedLoginsAreFew checks that the tokens that clients send cannot lock out the service user.
 func TestFailedLoginsAreFew(t *testing.T) {
 	logins := atomic.Int64{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -414,7 +419,8 @@ func TestFailedLoginsAreFew(t *testing.T) {
 	}
 }
 
-// TestBadKeystones: bounded in time and memory, and another token source would not notice.
+// TestBadKeystones checks that a faulty Keystone uses limited time and memory, and does not affect
+// another token source.
 func TestBadKeystones(t *testing.T) {
 	for name, fault := range map[string]http.HandlerFunc{
 		"500":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
@@ -437,7 +443,7 @@ func TestBadKeystones(t *testing.T) {
 	}
 }
 
-// TestAHangingKeystone holds a request no longer than the request itself lasts.
+// TestAHangingKeystone checks that a request does not wait longer than its context allows.
 func TestAHangingKeystone(t *testing.T) {
 	s := newServer(t)
 	s.fault = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -449,8 +455,8 @@ func TestAHangingKeystone(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsTold: Keystone's 404 echoes the token; neither it nor a password is in an
-// error or the log, as verbose as that may be.
+// TestNothingSecretIsTold checks that errors and logs contain no token and no password, even at
+// high verbosity. Keystone's 404 echoes the token.
 func TestNothingSecretIsTold(t *testing.T) {
 	log, end, err := authntest.CaptureLog(9)
 	if err != nil {
@@ -480,7 +486,8 @@ func TestNothingSecretIsTold(t *testing.T) {
 	}
 }
 
-// signed returns a token as Keystone's JWS provider writes it: signed by ES256, without an issuer.
+// signed returns a token in the form of Keystone's JWS provider, signed with ES256 and without an
+// issuer.
 func signed(payload string) string {
 	token, err := authntest.MustKey("ES256").Sign(map[string]any{"alg": "ES256", "typ": "JWT"}, []byte(payload))
 	if err != nil {
@@ -515,7 +522,7 @@ func TestLooksLike(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses: the error names the cause, and no credential.
+// TestOpenRefuses checks that errors name the cause, and contain no credential.
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -554,8 +561,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkToken asks 64 at a time about a thousand users, at a Keystone that takes 20 ms: tokens
-// that are not remembered, and those that are.
+// BenchmarkToken measures the authentication of a thousand users with 64 concurrent callers and a
+// Keystone latency of 20 ms. Tokens are uncached or cached.
 func BenchmarkToken(b *testing.B) {
 	s := newServer(b)
 	s.delay = 20 * time.Millisecond
@@ -574,7 +581,7 @@ func BenchmarkToken(b *testing.B) {
 	}
 	b.Run("uncached", func(b *testing.B) {
 		a, _ := open(b, s, func(o *keystone.Options) { o.TTL = 0 })
-		b.ResetTimer() // a file that was just written is read when it has settled
+		b.ResetTimer() // a new file is read again after it has settled
 		run(b, a)
 	})
 	a, _ := open(b, s, nil)

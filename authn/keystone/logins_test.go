@@ -15,12 +15,13 @@ import (
 	"time"
 )
 
-// slow is a Keystone whose logins take two seconds, as a transport, so that its time is a bubble's.
+// slow is a transport for a Keystone whose logins take two seconds in the time of a synctest
+// bubble.
 type slow struct {
 	mu          sync.Mutex
 	logins      int
 	broken      bool
-	service     string // the token of the service user; empty if it was revoked
+	service     string // the token of the service user, or empty if it was revoked
 	validations int
 }
 
@@ -64,7 +65,7 @@ func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
 		`"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[]}}`, until)), nil
 }
 
-// slowly returns an authenticator that uses such a Keystone.
+// slowly returns an authenticator that uses a slow Keystone.
 func slowly(t *testing.T) (*slow, *Authenticator) {
 	s, err := newService([]byte("clouds: { kube: { auth: { username: u, password: p, user_domain_name: Default, "+
 		"system_scope: all } } }"), "kube", "https://keystone.example.com")
@@ -77,7 +78,7 @@ func slowly(t *testing.T) (*slow, *Authenticator) {
 	return server, newAuthenticator(Options{Scopes: ScopeProject, TTL: time.Second}, func() *service { return s })
 }
 
-// callers authenticate with n tokens of their own, 30 ms apart.
+// callers authenticates n different tokens 30 ms apart.
 func callers(t *testing.T, a *Authenticator, n int) []error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
@@ -90,8 +91,8 @@ func callers(t *testing.T, a *Authenticator, n int) []error {
 	return errs
 }
 
-// TestCallersWaitForALogin checks that callers who come while the service user logs in wait for it:
-// at the first login, and after its token was revoked.
+// TestCallersWaitForALogin checks that callers wait for a login in progress, both for the first
+// login and after a revocation.
 func TestCallersWaitForALogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, a := slowly(t)
@@ -110,8 +111,8 @@ func TestCallersWaitForALogin(t *testing.T) {
 	})
 }
 
-// TestThePauseOfLogins checks that the pause after a failed login begins at its end. The callers
-// during the login and the pause have an outage. The callers during the next login wait for it.
+// TestThePauseOfLogins checks that the pause starts at the end of a failed login. Callers during
+// this login and the pause get an outage error. Callers during the next login wait for it.
 func TestThePauseOfLogins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, a := slowly(t)
@@ -128,7 +129,7 @@ func TestThePauseOfLogins(t *testing.T) {
 			}
 		}
 		unavailable("during the login", 16)
-		time.Sleep(4 * time.Second) // 6 s after the login began
+		time.Sleep(4 * time.Second) // 6 seconds after the login started
 		unavailable("in the pause", 16)
 		server.set(func() { server.broken = false })
 		time.Sleep(time.Second)

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWhatIsAnOutage enumerates the answers: those about the token refuse it, though stale answers
-// would count in an outage.
+// TestWhatIsAnOutage checks all status codes. Codes about the token reject it, although a stale
+// result would be valid in an outage.
 func TestWhatIsAnOutage(t *testing.T) {
 	refusals := map[int]bool{
 		400: true,
@@ -46,8 +46,8 @@ func TestWhatIsAnOutage(t *testing.T) {
 	}
 }
 
-// TestUnknownTokensBeginNoOutage: who has no token of Keystone's cannot make one that
-// was revoked count again.
+// TestUnknownTokensBeginNoOutage checks that a client without a Keystone token cannot make a
+// revoked token valid again.
 func TestUnknownTokensBeginNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		token string
@@ -71,7 +71,7 @@ func TestUnknownTokensBeginNoOutage(t *testing.T) {
 		s.set(func() {
 			s.fault = func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("X-Subject-Token") == token(1) || c.fault == nil {
-					http.NotFound(w, r) // it was revoked
+					http.NotFound(w, r) // the token was revoked
 					return
 				}
 				c.fault(w, r)
@@ -90,15 +90,15 @@ func TestUnknownTokensBeginNoOutage(t *testing.T) {
 	}
 }
 
-// TestUnknownTokensEndNoOutage: nor does a refusal of what anybody made up make those
-// with an answer wait again.
+// TestUnknownTokensEndNoOutage checks that the rejection of an unknown token does not end an
+// outage, so that callers with a cached result do not wait.
 func TestUnknownTokensEndNoOutage(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
 	s.set(func() {
 		s.fault = func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Subject-Token") == "gAAAAx" {
-				w.WriteHeader(http.StatusBadRequest) // by the web server before it
+				w.WriteHeader(http.StatusBadRequest) // by a web server in front of Keystone
 				return
 			}
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -127,7 +127,8 @@ func TestUnknownTokensEndNoOutage(t *testing.T) {
 	}
 }
 
-// TestTheAnswerIsAboutTheToken: what a cache before Keystone mixes up is nobody's.
+// TestTheAnswerIsAboutTheToken checks that a response about another token is rejected, for example
+// from a cache in front of Keystone.
 func TestTheAnswerIsAboutTheToken(t *testing.T) {
 	for named, want := range map[string]bool{
 		token(1): true,
@@ -152,7 +153,7 @@ func TestTheAnswerIsAboutTheToken(t *testing.T) {
 	}
 }
 
-// TestAnswersAreReadInOneWay: what another reader would read otherwise is no answer.
+// TestAnswersAreReadInOneWay checks that ambiguous responses are rejected.
 func TestAnswersAreReadInOneWay(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, answer := range map[string]string{
@@ -171,7 +172,8 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 	}
 }
 
-// TestNamesAreEscaped: each into a name of one form, no two into one, and the longest quickly.
+// TestNamesAreEscaped checks that each name has one form, that different names remain different,
+// and that long names are escaped quickly.
 func TestNamesAreEscaped(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{
@@ -207,8 +209,8 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-// TestA401CostsFewLogins: a Keystone that takes no token of the service user is not asked
-// for a new one each time.
+// TestA401CostsFewLogins checks that a Keystone that rejects each token of the service user gets
+// only a few logins.
 func TestA401CostsFewLogins(t *testing.T) {
 	s := newServer(t)
 	a, _ := open(t, s, nil)
@@ -226,9 +228,9 @@ func TestA401CostsFewLogins(t *testing.T) {
 	}
 }
 
-// TestIncompleteAnswers: an answer without information about the token is an outage, so a token
-// that was valid before stays valid for Stale. An answer about a token that cannot be an identity
-// refuses the token, and the error names the field that is missing.
+// TestIncompleteAnswers checks that a response without data about the token is an outage. A token
+// that was valid remains valid for Stale. A response about a token without a required field rejects
+// the token, and the error names the field.
 func TestIncompleteAnswers(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, c := range map[string]struct{ answer, want string }{

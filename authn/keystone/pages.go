@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 )
 
-// Limits of one pass over the lists of Keystone.
+// The limits of one pass over the lists of Keystone.
 const (
 	maxPageBytes = 64 << 20
 	maxPassBytes = 128 << 20
@@ -34,13 +34,13 @@ const (
 	perSecond    = 10 // requests
 )
 
-// paged is the query of the first page. Without a limit, Keystone 2025.1 and later cut domains and
-// projects at their own limit and do not report it. Other lists and releases ignore it.
+// paged is the query of the first page. Without a limit, Keystone 2025.1 and later truncate domains
+// and projects at their own limit without reporting it. Other lists and releases ignore the query.
 const paged = "limit=1000"
 
 const noToken = "Keystone issues no token to the service user"
 
-// pass reads lists once.
+// pass reads each list once.
 type pass struct {
 	service *service
 	limiter flowcontrol.RateLimiter
@@ -55,12 +55,12 @@ func incomplete(list, problem string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrIncomplete, list, fmt.Sprintf(problem, args...))
 }
 
-// unavailable returns an [ErrUnavailable] about a list. It logs the cause, with a limit on the rate.
+// unavailable returns an [ErrUnavailable] about a list. It logs the cause at a limited rate.
 func (p *pass) unavailable(ctx context.Context, list, problem string, err error) error {
 	return fmt.Errorf("%w: %s: %s", p.service.unavailable(ctx, "list "+list, err), list, problem)
 }
 
-// logIn obtains a token for which the lists contain all domains.
+// logIn gets a token with which the lists contain all domains.
 func (p *pass) logIn(ctx context.Context) error {
 	const step = "log in"
 	if err := p.service.renew(ctx); err != nil {
@@ -149,7 +149,7 @@ func (p *pass) get(ctx context.Context, list, query string) ([]byte, error) {
 	return nil, incomplete(list, "the response ends early")
 }
 
-// refused returns the error for a request without a list.
+// refused returns the error for a response without a list.
 func (p *pass) refused(ctx context.Context, list string, err error) error {
 	var login *gophercloud.ErrUnableToReauthenticate
 	var status gophercloud.ErrUnexpectedResponseCode
@@ -170,8 +170,8 @@ func (p *pass) refused(ctx context.Context, list string, err error) error {
 	return incomplete(list, "HTTP status %d", status.Actual)
 }
 
-// follow returns the query of a link to the next page. Only the query is used: a link can never
-// send the token to another address.
+// follow returns the query of a link to the next page. It uses only the query, so that a link can
+// never send the token to another address.
 func (p *pass) follow(list, link string) (query string, err error) {
 	own, err := url.Parse(p.service.client.ServiceURL(list))
 	if err != nil {
@@ -197,8 +197,8 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// decodePage decodes one page of a list. Names of members are case-sensitive: a project may have an
-// extra attribute "ID". The next link is nil on the last page.
+// decodePage decodes one page of a list. Names of members are case-sensitive, because a project may
+// have an extra attribute "ID". The next link is nil on the last page.
 func decodePage[T any](data []byte, list string) (entries []T, next *string, err error) {
 	var members map[string]stdjson.RawMessage
 	if json.UnmarshalCaseSensitivePreserveInts(data, &members) != nil {

@@ -18,8 +18,8 @@ import (
 	"testing"
 )
 
-// pagesOf serves the projects p0 to p(n-1) like Keystone 2025.1: a full page is truncated and has a
-// link, also if it is the last.
+// pagesOf serves the projects p0 to p(n-1) like Keystone 2025.1. A full page is truncated and has a
+// link, even if it is the last page.
 func pagesOf(f *fakeKeystone, n, size int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		first := 0
@@ -58,7 +58,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestLinks checks that the token goes to no other address than the list.
+// TestLinks checks that the token is sent only to the address of the list.
 func TestLinks(t *testing.T) {
 	var stolen atomic.Int64
 	attacker := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Add(1) }))
@@ -136,7 +136,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestEndless covers links that repeat and too many pages.
+// TestEndless checks links that repeat and too many pages.
 func TestEndless(t *testing.T) {
 	next := func(query string) string {
 		return `{"projects":[],"links":{"next":"/v3/projects?` + query + `"}}`
@@ -168,7 +168,7 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// TestChangesBetweenPages covers a project with different entries and a deleted marker.
+// TestChangesBetweenPages checks a project with different entries and a deleted marker.
 func TestChangesBetweenPages(t *testing.T) {
 	f := newFake(t)
 	d := fast(t, f.URL)
@@ -202,8 +202,8 @@ func TestChangesBetweenPages(t *testing.T) {
 	}
 }
 
-// TestSizes covers the limit of bytes. The real limit is tested by an announced length only: a server
-// with the race detector needs too long for so many bytes.
+// TestSizes checks the size limits. It tests the real limit only with a declared length, because a
+// server with the race detector is too slow for so many bytes.
 func TestSizes(t *testing.T) {
 	f := newFake(t)
 	body := smallLists()["projects"]
@@ -228,7 +228,7 @@ func TestSizes(t *testing.T) {
 	fails(t, "a byte more", d, ErrIncomplete, "a page has more than 65536 bytes")
 }
 
-// TestTotals checks the limits of a pass. The pass is near a limit before the last page.
+// TestTotals checks the limits of a pass. The pass is close to a limit before the last page.
 func TestTotals(t *testing.T) {
 	f := newFake(t)
 	body := smallLists()["projects"]
@@ -262,7 +262,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// FuzzReadPage reads arbitrary bytes as pages of projects and assignments. A page that was cut must
+// FuzzReadPage reads arbitrary bytes as pages of projects and assignments. A truncated page must
 // not be complete.
 func FuzzReadPage(f *testing.F) {
 	for _, body := range smallLists() {

@@ -10,7 +10,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Scopes is a set of scopes of tokens. The zero value has no scope, so that no token is accepted.
+// Scopes is a set of token scopes. The zero value is empty, so that no token is accepted.
 type Scopes uint8
 
 // The scopes of Keystone's tokens. Use | to accept several scopes.
@@ -23,7 +23,7 @@ const (
 	ScopeSystem
 )
 
-// Has reports whether s has all scopes of t.
+// Has reports whether s contains all scopes of t.
 func (s Scopes) Has(t Scopes) bool { return t != 0 && s&t == t }
 
 // The second parts of the groups of tokens without a project. No project may have such an ID.
@@ -36,8 +36,9 @@ const (
 const systemUser = "system/"
 
 // RoleGroup returns the group of callers with a role in a project, "role-id:<project>:<role>". The
-// project and the role are IDs of Keystone, in which % and : are percent-escaped. It returns "" if
-// an ID is empty, or if no token for the project is accepted because "domain" or "system" is its ID.
+// parameters are IDs of Keystone. In the group, % and : are percent-escaped. It returns "" if an ID
+// is empty. It also returns "" for the project IDs "domain" and "system", because tokens for such a
+// project are not accepted.
 func RoleGroup(project, role string) string {
 	if isReservedProject(project) {
 		return ""
@@ -46,9 +47,9 @@ func RoleGroup(project, role string) string {
 }
 
 // DomainRoleGroup returns the group of callers with a role in a domain,
-// "role-id:domain:<domain>:<role>". The domain and the role are IDs of Keystone, in which % and : are
-// percent-escaped. It returns "" if an ID is empty. The group names the domain, because another domain
-// may belong to the same tenant, or get the name of a deleted one.
+// "role-id:domain:<domain>:<role>". The parameters are IDs of Keystone. In the group, % and : are
+// percent-escaped. It returns "" if an ID is empty. The group contains the domain's ID, because
+// another domain may belong to the same tenant or get the name of a deleted domain.
 func DomainRoleGroup(domain, role string) string {
 	if domain == "" || role == "" {
 		return ""
@@ -66,7 +67,7 @@ func roleGroup(of, role string) string {
 // isReservedProject reports whether the groups of a project would be those of another scope.
 func isReservedProject(id string) bool { return id == domainPart || id == systemPart }
 
-// scope returns the only scope of a token, or the reason why the scope is not accepted.
+// scope returns the single scope of a token, or the reason why it is not accepted.
 func (a *Authenticator) scope(t *answer) (Scopes, error) {
 	scope := t.scopes()
 	switch {
@@ -106,9 +107,9 @@ func (t *answer) isWholeSystem() bool {
 	return is && all && len(t.System) == 1
 }
 
-// userName returns the name of the caller. With system scope the tenant does not determine the
-// domain of the user, so the name contains the domain: "system/<domain>:<user>". No user of a
-// domain that is mapped to the system tenant can have such a name, because "/" is escaped there.
+// userName returns the name of the caller. With system scope, the tenant does not determine the
+// user's domain. The name therefore contains it: "system/<domain>:<user>". No user of a domain that
+// is mapped to the system tenant can have such a name, because "/" is escaped there.
 func (t *answer) userName(scope Scopes, id tenant.ID) string {
 	name := wellFormed(t.User.Name)
 	if scope == ScopeSystem {

@@ -47,7 +47,7 @@ func asked(t testing.TB, o Options, parts ...string) (user.Info, error) {
 	return newAuthenticator(o, nil).identity(&a)
 }
 
-// TestScopes checks every kind of token with every set of accepted scopes.
+// TestScopes checks each kind of token with each set of accepted scopes.
 func TestScopes(t *testing.T) {
 	const all = ScopeProject | ScopeDomain | ScopeSystem
 	type identity struct{ name, tenant, groups, project string }
@@ -62,7 +62,7 @@ func TestScopes(t *testing.T) {
 		needs       Scopes
 		want        identity
 		refused     error // if the scope is not accepted
-		err         error // if it is
+		err         error // if the scope is accepted
 	}{
 		{"a project", projectPart, ScopeProject, inProject, ErrProjectScope, nil},
 		{"a domain", domainOfD, ScopeDomain, inDomain, ErrDomainScope, nil},
@@ -179,7 +179,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestMissingFields checks that no identity is made of a token without a field that it needs.
+// TestMissingFields checks that a token without a required field is rejected.
 func TestMissingFields(t *testing.T) {
 	const all = ScopeProject | ScopeDomain | ScopeSystem
 	for scope, part := range map[string]string{"project": projectPart, "domain": domainOfD, "system": wholeSystem} {
@@ -208,7 +208,7 @@ func TestMissingFields(t *testing.T) {
 }
 
 // TestDomainsOfTheSystemTenant checks that a domain belongs to the system tenant only if it is
-// mapped. Otherwise a name of a domain would be enough when the source accepts system scope.
+// mapped. Otherwise, the name of a domain would be enough if the source accepts system scope.
 func TestDomainsOfTheSystemTenant(t *testing.T) {
 	for _, c := range []struct {
 		domain string
@@ -219,7 +219,7 @@ func TestDomainsOfTheSystemTenant(t *testing.T) {
 		{"system", true, nil},
 		{"System", false, ErrDomain},
 		{"admins", true, nil},
-		{"admins", false, nil}, // a tenant
+		{"admins", false, nil}, // an ordinary tenant
 	} {
 		for _, byID := range []bool{false, true} {
 			o := Options{Scopes: ScopeProject | ScopeDomain | ScopeSystem, DomainID: byID}
@@ -247,8 +247,8 @@ func TestDomainsOfTheSystemTenant(t *testing.T) {
 	}
 }
 
-// TestSystemNames checks that the name of a caller with system scope is well-formed, and that no two
-// users have the same name.
+// TestSystemNames checks that the name of a caller with system scope is well-formed, and that
+// different users have different names.
 func TestSystemNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range []struct{ domain, name, want string }{
@@ -287,7 +287,7 @@ func TestSystemNames(t *testing.T) {
 	}
 }
 
-// TestNoDomainForgesASystemName checks that a user in a domain of the system tenant cannot have the
+// TestNoDomainForgesASystemName checks that a user of a domain of the system tenant cannot have the
 // name of a caller with system scope.
 func TestNoDomainForgesASystemName(t *testing.T) {
 	o := Options{
@@ -308,7 +308,7 @@ func TestNoDomainForgesASystemName(t *testing.T) {
 			}
 		}
 	}
-	// In another tenant the name is harmless and does not change.
+	// In another tenant, the name is harmless and does not change.
 	u, err := asked(t, o, rolesPart, projectPart,
 		`"user":{"id":"u","name":"system/acme:alice","domain":{"id":"d","name":"acme"}}`)
 	if err != nil || u.GetName() != "system/acme:alice" {
@@ -316,7 +316,8 @@ func TestNoDomainForgesASystemName(t *testing.T) {
 	}
 }
 
-// TestRoleGroups checks that the groups of different IDs differ, and that none is another scope's.
+// TestRoleGroups checks that the groups of different IDs differ, and that a project has no group of
+// another scope.
 func TestRoleGroups(t *testing.T) {
 	seen := map[string]bool{
 		DomainRoleGroup("d", "r"):         true,
@@ -355,7 +356,7 @@ func TestRoleGroups(t *testing.T) {
 	}
 }
 
-// TestLegacyExtrasOfScopes checks that only a token of a project has legacy extras of a project.
+// TestLegacyExtrasOfScopes checks that only a project-scoped token has legacy extras of a project.
 func TestLegacyExtrasOfScopes(t *testing.T) {
 	o := Options{Scopes: ScopeProject | ScopeDomain | ScopeSystem, LegacyExtras: true}
 	for part, want := range map[string]int{projectPart: 5, domainOfD: 3, wholeSystem: 3} {
@@ -375,8 +376,8 @@ func TestLegacyExtrasOfScopes(t *testing.T) {
 	}
 }
 
-// FuzzAnswer checks that an answer of Keystone, whatever it contains, gives an identity only in the
-// tenant that the accepted scopes allow, and never a reserved name or group.
+// FuzzAnswer checks that any response of Keystone gives an identity only in the tenant that the
+// accepted scopes allow, and never a reserved name or group.
 func FuzzAnswer(f *testing.F) {
 	for _, part := range []string{projectPart, domainOfD, wholeSystem, projectPart + "," + wholeSystem, `"domain":{}`} {
 		f.Add(`{"token":{"expires_at":"2100-01-01T00:00:00Z","issued_at":"2020-01-01T00:00:00Z","audit_ids":["a"],` +

@@ -27,27 +27,28 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// pause is the least time between two logins after one that failed, so that nobody can lock the
-// service user out by sending tokens, and between two lines of the log about one outage.
+// pause is the minimum time between a failed login and the next one. Tokens that a client sends can
+// therefore not lock out the service user. It is also the minimum time between two log entries
+// about an outage.
 const pause = 5 * time.Second
 
-// loginBurst is how many logins may follow each other; then there is one each pause.
+// loginBurst is the number of logins that may follow each other without a pause.
 const loginBurst = 3
 
 var errRecent = errors.New("the service user tried to log in a moment ago")
 
-// subjectToken is the header that holds the token in question, of the request and of the
-// answer (Identity API v3).
+// subjectToken is the header with the validated token, in the request and in the response (Identity
+// API v3).
 const subjectToken = "X-Subject-Token"
 
-// renewBefore is how long before its end the service's own token is replaced.
+// renewBefore is the time before its expiry at which the service user's token is replaced.
 const renewBefore = time.Minute
 
-// Open returns the authenticator that asks the Keystone of o as the service user of a cloud
-// in a clouds.yaml: a password or an application credential. The least that the user needs
-// is the role reader with system scope. Nothing is asked before the first token. Changes of
-// the file take effect while run runs, which ends with ctx. The error names the file, and
-// nothing that stands in it.
+// Open returns an authenticator that calls the Keystone of o as the service user of a cloud in a
+// clouds.yaml. The user has a password or an application credential. It needs at least the role
+// reader with system scope. No request is sent before the first token. Changes of the file take
+// effect while run runs, which ends with ctx. The error names the file, but contains none of its
+// content.
 func Open(
 	path, cloud string, o Options, report reload.Report,
 ) (a *Authenticator, run func(ctx context.Context), err error) {
@@ -59,28 +60,28 @@ func Open(
 	return newAuthenticator(o, func() *service { return *file.Load() }), file.Run, nil
 }
 
-// service is the client of the service user. Its own token is its only state.
+// service is the client of the service user. The user's token is its only state.
 type service struct {
 	client *gophercloud.ServiceClient
-	bounds bounds // the limits of client
-	// fresh opens a connection for each request: a login is a POST, which nobody repeats where the
-	// server closes a kept connection at that moment.
+	bounds bounds // the limits of requests by client
+	// fresh uses a new connection for each request. A login is a POST, which is not retried if the
+	// server closes an idle connection at that moment.
 	fresh http.Client
 	login gophercloud.AuthOptions
 
 	reads outbound.Gate
-	// logins bounds those that succeed too: a Keystone that answers 401 to everything must not
-	// cost one for each token.
+	// logins limits the rate of all logins, including successful ones. Otherwise, a Keystone that
+	// responds 401 to each request would cause a login for each token.
 	logins flowcontrol.RateLimiter
 
 	mu     sync.Mutex
-	failed time.Time // when the last login did
-	logged time.Time // when an outage last was
+	failed time.Time // the time of the last failed login
+	logged time.Time // the time of the last log entry about an outage
 }
 
 // bounds limit one request.
 type bounds struct {
-	bytes   int64 // the limit for the body of the response
+	bytes   int64 // the maximum size of the body of the response
 	timeout time.Duration
 }
 
@@ -93,7 +94,7 @@ func newService(data []byte, cloud, authURL string) (*service, error) {
 	return newBoundedService(data, cloud, authURL, bounds{outbound.MaxBytes, timeout})
 }
 
-// newBoundedService returns a service with bounds for all requests except logins.
+// newBoundedService returns a service with these bounds for all requests except logins.
 func newBoundedService(data []byte, cloud, authURL string, b bounds) (*service, error) {
 	options, _, tlsConfig, err := clouds.Parse(clouds.WithCloudName(cloud), clouds.WithCloudsYAML(bytes.NewReader(data)),
 		clouds.WithIdentityEndpoint(endpoint(authURL)))
@@ -128,7 +129,7 @@ func newBoundedService(data []byte, cloud, authURL string, b bounds) (*service, 
 	return s, nil
 }
 
-// endpoint is the URL of the Identity API v3, with a slash at its end.
+// endpoint returns the URL of the Identity API v3 with a trailing slash.
 func endpoint(authURL string) string {
 	url := strings.TrimSuffix(authURL, "/")
 	if !strings.HasSuffix(url, "/v3") {
@@ -137,13 +138,12 @@ func endpoint(authURL string) string {
 	return url + "/"
 }
 
-// renewing is the key, in the context of a login, of the token that is to be replaced because it
-// does not last, empty for none.
+// renewing is the key of the token to replace in the context of a login. The token is empty if
+// there is none.
 type renewing struct{}
 
-// logIn gets a token for the service user. The library calls it for one goroutine at a time while
-// the others wait for what comes of it. Whoever found a token that does not last, and comes when it
-// has been replaced, needs no other.
+// logIn gets a token for the service user. The library calls it for one goroutine at a time, while
+// the others wait for the result. It does nothing if the token to renew has already been replaced.
 func (s *service) logIn(ctx context.Context) error {
 	if before, is := ctx.Value(renewing{}).(string); is && s.client.Token() != before {
 		return nil
@@ -154,7 +154,8 @@ func (s *service) logIn(ctx context.Context) error {
 	if recent || !s.logins.TryAccept() {
 		return errRecent
 	}
-	// Its own time: whoever needs it may have little left, and others wait for it too.
+	// The login has its own time limit. The context of its caller may end soon, and other callers wait
+	// for the login too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	_, err := outbound.Recover(ErrAnswer, func() (struct{}, error) { return struct{}{}, s.create(ctx) })()
@@ -178,9 +179,9 @@ func (s *service) create(ctx context.Context) error {
 	return s.client.SetTokenAndAuthResult(result)
 }
 
-// renew sees to it that the service user has a token that lasts.
+// renew ensures that the service user's token does not expire soon.
 func (s *service) renew(ctx context.Context) error {
-	before := s.client.Token() // before it is looked at how long it lasts: that may be of the next one
+	before := s.client.Token() // read first, because the expiry below may be that of a newer token
 	var left time.Duration
 	if result, is := s.client.GetAuthResult().(tokens.CreateResult); is {
 		if token, err := result.ExtractToken(); err == nil {
@@ -196,7 +197,7 @@ func (s *service) renew(ctx context.Context) error {
 	return nil
 }
 
-// validate asks Keystone about a token. The error is ErrUnknown, ErrUnavailable or ErrBusy.
+// validate validates a token with Keystone. It fails with ErrUnknown, ErrUnavailable or ErrBusy.
 func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	if err := s.renew(ctx); err != nil {
 		return nil, s.unavailable(ctx, "log in", err)
@@ -204,8 +205,8 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	var body struct {
 		Token *answer `json:"token"`
 	}
-	// With the header Keystone shows the access rules of an application credential, for us to refuse
-	// them by name (Identity API v3.13).
+	// With this header, Keystone returns the access rules of an application credential, so that we can
+	// reject such a token with a specific reason (Identity API v3.13).
 	resp, err := s.client.Get(ctx, s.client.ServiceURL("auth", "tokens")+"?nocatalog", nil, &gophercloud.RequestOpts{
 		MoreHeaders:      map[string]string{subjectToken: token, "OpenStack-Identity-Access-Rules": "1.0"},
 		OkCodes:          []int{http.StatusOK, http.StatusNonAuthoritativeInfo},
@@ -228,9 +229,9 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	return body.Token, nil
 }
 
-// refusals are the answers about the token that was asked about; others, 401 and 403 too, are
-// about Keystone or the service user. Keystone says 404; the web server before it refuses what it
-// does not like by the rest.
+// refusals returns the status codes that concern the validated token. Keystone returns 404. A web
+// server in front of it may return the others. All other codes, including 401 and 403, concern
+// Keystone or the service user.
 func refusals() []int {
 	return []int{
 		http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge,
@@ -238,8 +239,8 @@ func refusals() []int {
 	}
 }
 
-// read reads an answer, which must be about the token that was asked about: a cache before Keystone
-// might not know the header that names it.
+// read reads a response. It must be about the validated token, because a cache in front of Keystone
+// might ignore the header with the token.
 func (s *service) read(ctx context.Context, resp *http.Response, token string, into any) error {
 	defer func() { _ = resp.Body.Close() }()
 	named := resp.Header.Get(subjectToken)
@@ -249,7 +250,8 @@ func (s *service) read(ctx context.Context, resp *http.Response, token string, i
 	return outbound.Decode(ctx, s.reads, resp.Body, into)
 }
 
-// unavailable logs what ails Keystone, now and then, and without bodies: the transport drops them.
+// unavailable logs a failed request at a limited rate. The error has no response body, because the
+// transport drops bodies.
 func (s *service) unavailable(ctx context.Context, doing string, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// TestRenewedMeanwhile: who finds that there is no token that lasts, and comes to log in when
-// somebody else just has, does not once more: few logins may follow each other, and the next to
-// need one would be refused.
+// TestRenewedMeanwhile checks that a caller does not log in again if another caller has just
+// renewed the token. The number of logins is limited, so the next necessary login could otherwise
+// be rejected.
 func TestRenewedMeanwhile(t *testing.T) {
 	var logins atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -31,7 +31,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	renew := func(before string) { // of who saw that token
+	renew := func(before string) { // called with the token that the caller saw
 		t.Helper()
 		if err := s.client.Reauthenticate(context.WithValue(t.Context(), renewing{}, before), before); err != nil {
 			t.Fatal(err)
@@ -49,14 +49,14 @@ func TestRenewedMeanwhile(t *testing.T) {
 	if s.client.Token() != "service-2" || logins.Load() != 2 {
 		t.Errorf("%s, %d logins", s.client.Token(), logins.Load())
 	}
-	// which Keystone knows no more
+	// Keystone no longer accepts this token.
 	if err := s.client.Reauthenticate(t.Context(), "service-2"); err != nil || logins.Load() != 3 {
 		t.Errorf("%v, %d logins", err, logins.Load())
 	}
 }
 
-// TestAnsweredMeanwhile checks that Keystone is asked once for a caller that looks for an answer
-// before another caller's question ends, and asks after it.
+// TestAnsweredMeanwhile checks that Keystone is called only once if another caller's validation
+// ends between the cache lookup and the validation of a caller.
 func TestAnsweredMeanwhile(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		var validations atomic.Int64
@@ -84,7 +84,7 @@ func TestAnsweredMeanwhile(t *testing.T) {
 		o := Options{Scopes: ScopeProject, TTL: time.Hour, NegativeTTL: time.Hour}
 		a := newAuthenticator(o, func() *service { return s })
 		const token = "gAAAAx"
-		for range 2 { // both callers found nothing
+		for range 2 { // both callers found no cached result
 			u, err := a.ask(t.Context(), a.unknown, false, a.good.Key(token, nil), token)
 			if known != (err == nil) || known != (u != nil) || !known && !errors.Is(err, ErrUnknown) {
 				t.Errorf("known %t: %v, %v", known, u, err)

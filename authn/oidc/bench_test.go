@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// chain is what a server asks: dispatch, verification and hygiene, without the cache.
+// chain returns a chain with dispatch, verification and identity validation, but without the cache.
 func chain(b *testing.B, sources ...*oidc.Authenticator) authenticator.Request {
 	tenants, err := tenant.ParseSet([]string{tenant.AnyName})
 	if err != nil {
@@ -37,8 +37,8 @@ func chain(b *testing.B, sources ...*oidc.Authenticator) authenticator.Request {
 	return authn.New(c)
 }
 
-// BenchmarkToken verifies a token that is not remembered: upstream's authenticator, and our chain
-// around it. Both map the same extra.
+// BenchmarkToken measures the verification of an uncached token by upstream's authenticator and by
+// our chain. Both map the same extra.
 func BenchmarkToken(b *testing.B) {
 	for _, algorithm := range []string{"ES256", "RS256"} {
 		key := authntest.MustKey(algorithm)
@@ -68,7 +68,7 @@ type bundle string
 
 func (b bundle) CurrentCABundleContent() []byte { return []byte(b) }
 
-// verify authenticates a request with the token again and again.
+// verify authenticates requests with the tokens repeatedly.
 func verify(b *testing.B, r authenticator.Request, tokens ...string) {
 	headers := make([][]string, len(tokens))
 	for i, token := range tokens {
@@ -102,7 +102,7 @@ func BenchmarkIssuers(b *testing.B) {
 		for i := range tokens {
 			tokens[i] = key.MustSign(claims(fmt.Sprintf("%s/tenants/%d", issuer.URL(), i*10%n)))
 			req := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + tokens[i]}}}).WithContext(b.Context())
-			if _, ok, err := r.AuthenticateRequest(req); !ok || err != nil { // its keys are known from here on
+			if _, ok, err := r.AuthenticateRequest(req); !ok || err != nil { // the keys are now known
 				b.Fatal(err)
 			}
 		}

@@ -15,17 +15,18 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 )
 
-// maxRedirects bounds those of one request.
+// maxRedirects limits the redirects of one request.
 const maxRedirects = 5
 
 // Clients are the HTTP clients of many issuers, one for each certificate authority. The zero value
-// is ready for use, and safe for concurrent use.
+// is ready for use. It is safe for concurrent use.
 type Clients struct {
 	mu   sync.Mutex
 	byCA map[string]*http.Client
 }
 
-// client returns the client that trusts the PEM certificates of ca, empty for the system's.
+// client returns the client that trusts the PEM-encoded certificates of ca. If empty, it trusts the
+// system's.
 func (c *Clients) client(ca string) (*http.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

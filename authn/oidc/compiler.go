@@ -10,8 +10,8 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 )
 
-// NewCompiler returns a compiler that compiles each expression once: ten thousand issuers with one
-// mapping share its program. What it keeps lives as long as itself. It is safe for concurrent use.
+// NewCompiler returns a compiler that compiles each expression once. Ten thousand issuers with the
+// same mapping share one program. The compiler retains all programs. It is safe for concurrent use.
 func NewCompiler(next authenticationcel.Compiler) authenticationcel.Compiler {
 	return &compiler{next: next, claims: map[compiled]authenticationcel.CompilationResult{}}
 }
@@ -22,8 +22,8 @@ type compiler struct {
 	claims map[compiled]authenticationcel.CompilationResult
 }
 
-// compiled is what the result depends on: the text, and the kind of expression, which
-// says what it must return.
+// compiled identifies a result by the text and the kind of the expression. The kind determines the
+// return type.
 type compiled struct {
 	kind reflect.Type
 	text string
@@ -44,7 +44,7 @@ func (c *compiler) CompileClaimsExpression(
 		}
 		c.claims[key] = result
 	}
-	result.ExpressionAccessor = e // with the key or the message that go with it
+	result.ExpressionAccessor = e // has the key or the message of this expression
 	return result, nil
 }
 

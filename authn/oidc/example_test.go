@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The configuration of an issuer is kube-apiserver's own, with one mapping more: the tenant.
+// The configuration of an issuer is kube-apiserver's own, with an additional mapping for the
+// tenant.
 func ExampleNew() {
 	key := authntest.MustKey("ES256")
 	issuer := authntest.NewIssuer(key) // an OpenID provider on the loopback address

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// maxTried bounds the keys that are tried for one token. A token that names its key needs one.
-	// Anyone can send a token without a kid, for which every key would have to be tried.
+	// maxTried limits the number of keys that are tried for one token. A token with a key ID needs one
+	// key. Any client can send a token without a kid, for which all keys would be tried.
 	maxTried = 32
-	// maxShown bounds the unusable keys of a set that the log names.
+	// maxShown limits the number of unusable keys that the log names.
 	maxShown = 8
-	// shownBytes bounds a text of a provider that the log repeats.
+	// shownBytes limits the size of a provider's text in the log.
 	shownBytes = 128
 )
 
-// keyring is one set of keys, as a provider served it. It does not change.
+// keyring is one set of keys of a provider. It is never changed.
 type keyring struct {
 	fetched    time.Time
 	keys       []*verifier
 	byID       map[string][]*verifier
-	why        map[string]string // why a key cannot verify tokens, by kid
-	passedOver int               // unusable keys, without those for encryption
-	shown      []string          // the first of them, for the log
+	why        map[string]string // the reason why a key cannot verify tokens, by kid
+	passedOver int               // the number of unusable keys, without encryption keys
+	shown      []string          // the first unusable keys, for the log
 }
 
 // verifier is a key that verifies signatures.
@@ -45,7 +45,7 @@ type verifier struct {
 	algorithms []jose.SignatureAlgorithm
 }
 
-// rawKey holds the members of a JSON Web Key (RFC 7517) that decide whether it can verify tokens.
+// rawKey has the members of a JSON Web Key (RFC 7517) that determine whether it can verify tokens.
 type rawKey struct {
 	Type      string          `json:"kty"`
 	ID        string          `json:"kid"`
@@ -55,7 +55,7 @@ type rawKey struct {
 	K         json.RawMessage `json:"k"`
 }
 
-// newKeyring reads the keys of a set. A key that is of no use is passed over (RFC 7517, section 5).
+// newKeyring parses the keys of a set. It skips unusable keys (RFC 7517, section 5).
 func newKeyring(set []json.RawMessage) *keyring {
 	r := &keyring{byID: map[string][]*verifier{}, why: map[string]string{}}
 	for i, raw := range set {
@@ -64,7 +64,7 @@ func newKeyring(set []json.RawMessage) *keyring {
 			r.passOver(i, "", "it is not a JSON Web Key")
 			continue
 		}
-		if head.Use == "enc" { // is a key, but not for tokens
+		if head.Use == "enc" { // an encryption key is valid, but not for tokens
 			r.why[head.ID] = "it is for encryption"
 			continue
 		}
@@ -91,7 +91,7 @@ func (r *keyring) passOver(index int, id, why string) {
 	}
 }
 
-// describeUnusable names unusable keys and why they are so; empty if there are none.
+// describeUnusable describes the unusable keys. It returns "" if there are none.
 func (r *keyring) describeUnusable() string {
 	text := strings.Join(r.shown, ", ")
 	if more := r.passedOver - len(r.shown); more > 0 {
@@ -100,14 +100,14 @@ func (r *keyring) describeUnusable() string {
 	return text
 }
 
-// newVerifier returns a key, or why it is unusable. It does not read the certificates of the key:
-// the key is trusted because of its address.
+// newVerifier returns a key, or the reason why it is unusable. It ignores the certificates of the
+// key, because the key is trusted for its address.
 func newVerifier(raw json.RawMessage, head *rawKey) (key *verifier, why string) {
 	if head.D != nil || head.K != nil {
 		return nil, "it is not a public key"
 	}
 	var members map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &members) // an object, as head shows
+	_ = json.Unmarshal(raw, &members) // head shows that it is an object
 	for _, name := range []string{"x5c", "x5t", "x5t#S256", "x5u"} {
 		delete(members, name)
 	}
@@ -136,8 +136,8 @@ func newVerifier(raw json.RawMessage, head *rawKey) (key *verifier, why string) 
 	return &verifier{id: head.ID, public: parsed.Key, algorithms: algorithms}, ""
 }
 
-// algorithmsOf returns the algorithms that a key can verify (RFC 7518, section 3.1); none for a key
-// that upstream does not support.
+// algorithmsOf returns the algorithms that a key can verify (RFC 7518, section 3.1). It returns
+// none for a key that upstream does not support.
 func algorithmsOf(public any) []jose.SignatureAlgorithm {
 	var all []jose.SignatureAlgorithm
 	switch p := public.(type) {
@@ -160,8 +160,8 @@ func algorithmsOf(public any) []jose.SignatureAlgorithm {
 	return all
 }
 
-// candidates are the keys that may have signed a token, by its kid if it names one. more reports
-// whether there are more than may be tried.
+// candidates returns the keys that may have signed a token. If the token has a kid, they must match
+// it. more reports whether there are more keys than may be tried.
 func (r *keyring) candidates(header *jose.Header) (keys []*verifier, more bool) {
 	among := r.keys
 	if header.KeyID != "" {
@@ -179,13 +179,13 @@ func (r *keyring) candidates(header *jose.Header) (keys []*verifier, more bool) 
 	return keys, false
 }
 
-// lacks reports whether none of the keys may have signed a token.
+// lacks reports whether no key may have signed a token.
 func (r *keyring) lacks(signed *jose.JSONWebSignature) bool {
 	keys, _ := r.candidates(&signed.Signatures[0].Header)
 	return len(keys) == 0
 }
 
-// verify returns the payload of a token that one of the keys has signed.
+// verify returns the payload of a token that one of the keys signed.
 func (r *keyring) verify(ctx context.Context, signed *jose.JSONWebSignature) ([]byte, error) {
 	header := &signed.Signatures[0].Header
 	keys, more := r.candidates(header)
@@ -207,8 +207,8 @@ func (r *keyring) verify(ctx context.Context, signed *jose.JSONWebSignature) ([]
 	return nil, r.missing(header)
 }
 
-// missing returns why no key may have signed a token. The error may contain the algorithm of the
-// token, and the kid if the issuer has a key with this ID.
+// missing returns the reason why no key may have signed a token. The error may contain the
+// algorithm of the token. It contains the kid only if the issuer has a key with this ID.
 func (r *keyring) missing(header *jose.Header) error {
 	if why := r.why[header.KeyID]; header.KeyID != "" && why != "" {
 		return fmt.Errorf("%w: the key %s cannot verify it: %s", ErrNoKey, shown(header.KeyID), why)
@@ -223,7 +223,7 @@ func (r *keyring) missing(header *jose.Header) error {
 	return fmt.Errorf("%w: no key of the issuer is for %s (usable keys: %d)", ErrNoKey, header.Algorithm, len(r.keys))
 }
 
-// shown returns a text of a provider for the log: quoted and shortened.
+// shown returns a provider's text for the log, quoted and truncated.
 func shown(text string) string {
 	if len(text) > shownBytes {
 		text = strings.ToValidUTF8(text[:shownBytes], "") + "..."

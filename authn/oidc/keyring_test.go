@@ -27,14 +27,14 @@ func publish(issuer *authntest.Issuer, set ...any) {
 	})
 }
 
-// with returns a key with other members.
+// with returns a key with additional members.
 func with(key *authntest.Key, members map[string]any) map[string]any {
 	jwk := key.JWK()
 	maps.Copy(jwk, members)
 	return jwk
 }
 
-// many returns a set of n keys, each with its own ID and the same parameters, before last.
+// many returns a set of n keys with different IDs and the same parameters, followed by last.
 func many(n int, last map[string]any) (set []any) {
 	key := authntest.MustKey("ES256")
 	for i := range n {
@@ -43,8 +43,8 @@ func many(n int, last map[string]any) (set []any) {
 	return append(set, last)
 }
 
-// TestLargeSets checks that a key is found by its ID in a set of any size. Only for a token without
-// a key ID, the number of keys to try is limited.
+// TestLargeSets checks that a key is found by its ID in a set of any size. The number of keys to
+// try is limited only for a token without a key ID.
 func TestLargeSets(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for _, others := range []int{0, 31, 32, 40, 119} {
@@ -71,7 +71,7 @@ func TestLargeSets(t *testing.T) {
 }
 
 // TestKeysWithoutIDOfOtherTypes checks that keys of other algorithms are not tried for a token
-// without a key ID, so that they do not count.
+// without a key ID. They do not add to the limit.
 func TestKeysWithoutIDOfOtherTypes(t *testing.T) {
 	key, rsa := authntest.MustKey("ES256"), authntest.MustKey("RS256")
 	issuer, a, _ := open(t)
@@ -91,7 +91,7 @@ func TestKeysWithoutIDOfOtherTypes(t *testing.T) {
 	refusedWith(t, a, token, nil)
 }
 
-// TestASetThatIsTooLarge checks the bound of a set, which is its bytes.
+// TestASetThatIsTooLarge checks the size limit of a set in bytes.
 func TestASetThatIsTooLarge(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(t)
@@ -99,19 +99,19 @@ func TestASetThatIsTooLarge(t *testing.T) {
 	refusedWith(t, a, key.MustSign(claims(issuer.URL())), oidc.ErrKeys)
 }
 
-// negativeSerial is the beginning of a certificate whose serial number is negative, which x509 does
+// negativeSerial is the beginning of a certificate with a negative serial number, which x509 does
 // not parse.
 const negativeSerial = "MAwwCgIB/zAFBgMqAwQ="
 
-// TestUnusableKeys checks that other members of a key do not make it unusable. The log and the
-// refusal name an unusable key and the cause.
+// TestUnusableKeys checks that additional members do not make a key unusable. The log and the error
+// name an unusable key and the reason.
 func TestUnusableKeys(t *testing.T) {
 	ec, rsa := authntest.MustKey("ES256"), authntest.MustKey("RS256")
 	modulus := rsa.JWK()["n"].(string)
 	for name, c := range map[string]struct {
 		key     *authntest.Key
 		members map[string]any
-		why     string // empty if the key is fine
+		why     string // empty if the key is usable
 	}{
 		"x5c that does not parse": {ec, map[string]any{"x5c": []string{negativeSerial}}, ""},
 		"x5c of another key":      {ec, map[string]any{"x5c": []string{"AA=="}, "x5t": "AAAA", "x5u": ":"}, ""},
@@ -166,8 +166,8 @@ func TestUnusableKeys(t *testing.T) {
 	}
 }
 
-// TestUnusableKeysAreLoggedOnce checks that one line names the unusable keys of a set. The same set,
-// fetched again, adds no line.
+// TestUnusableKeysAreLoggedOnce checks that one log entry names the unusable keys of a set.
+// Fetching the same set again adds no entry.
 func TestUnusableKeysAreLoggedOnce(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	log, end, err := authntest.CaptureLog(0)
@@ -196,8 +196,8 @@ func TestUnusableKeysAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestNoKeyOrNoSignature checks that the reason for a missing key is not the reason for a wrong
-// signature. No reason repeats a kid that the issuer does not have.
+// TestNoKeyOrNoSignature checks that a missing key and a wrong signature have different reasons. No
+// reason contains a kid that the issuer does not have.
 func TestNoKeyOrNoSignature(t *testing.T) {
 	key, other := authntest.MustKey("ES256"), authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)

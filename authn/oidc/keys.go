@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// keysFresh is how long keys are used before they are fetched again. A key that the provider has
-	// withdrawn is valid for at most this time.
+	// keysFresh is the time for which keys are used without fetching them again. A withdrawn key is
+	// valid for at most this time.
 	keysFresh = 5 * time.Minute
-	// keysStale is how long keys are used while the provider cannot be reached.
+	// keysStale is the time for which keys are used while the provider cannot be reached.
 	keysStale = time.Hour
-	// refetchAfter is the least time from the end of a fetch that failed, or that was made for a token
-	// with an unknown key, to the next one. Anyone can send such a token.
+	// refetchAfter is the minimum time between two fetches if the first failed or was made for a token
+	// with an unknown key. Any client can send such a token. It starts at the end of the first fetch.
 	refetchAfter = 5 * time.Second
-	// staleAfter is how long a request waits for fresh keys if stale ones are valid.
+	// staleAfter is the time for which a request waits for fresh keys if stale keys are valid.
 	staleAfter = time.Second
-	// fetchTimeout bounds one fetch of discovery document and keys.
+	// fetchTimeout limits one fetch of the discovery document and the keys.
 	fetchTimeout = 10 * time.Second
 )
 
-// keySet is the keys of one issuer, fetched when they are first needed. It implements the KeySet of
-// go-oidc.
+// keySet has the keys of one issuer. They are fetched when they are first needed. It implements the
+// KeySet of go-oidc.
 type keySet struct {
 	ctx               context.Context
 	issuer, discovery string
@@ -47,37 +47,37 @@ type keySet struct {
 	now               func() time.Time
 
 	mu       sync.Mutex
-	ring     *keyring  // from the last successful fetch; nil if there is none
-	flight   *flight   // the fetch that is under way; nil if there is none
-	err      error     // from the last fetch; nil if it succeeded
-	failed   time.Time // when a fetch last ended that failed
-	sought   time.Time // when a fetch last ended that was made for an unknown key
-	unusable string    // the last log line about unusable keys
+	ring     *keyring  // the result of the last successful fetch, or nil
+	flight   *flight   // the fetch in progress, or nil
+	err      error     // the error of the last fetch, or nil
+	failed   time.Time // the end of the last failed fetch
+	sought   time.Time // the end of the last fetch for an unknown key
+	unusable string    // the last log entry about unusable keys
 }
 
 // flight is a fetch. Receiving from done succeeds when ring and err are set.
 type flight struct {
 	done  chan struct{}
-	seeks bool // for a token with an unknown key; guarded by keySet.mu
+	seeks bool // for a token with an unknown key, guarded by keySet.mu
 	ring  *keyring
 	err   error
 }
 
-// Keys are the keys of an issuer at an address that is known, as of a kube-apiserver
-// (/openid/v1/jwks). They are fetched when they are first needed, and again for a token whose key
-// is not among them, at most every few seconds. Safe for concurrent use.
+// Keys are the keys of an issuer at a known address, such as a kube-apiserver (/openid/v1/jwks).
+// They are fetched when they are first needed, and again for a token with an unknown key, but at
+// most every few seconds. It is safe for concurrent use.
 type Keys struct{ set keySet }
 
-// NewKeys returns the keys at an https URL, which client reaches. Nothing is fetched after ctx has
-// ended. now is the clock; nil means time.Now.
+// NewKeys returns the keys at an https URL, which are fetched with client. Nothing is fetched after
+// ctx has ended. now is the clock and defaults to time.Now.
 func NewKeys(ctx context.Context, url string, client *http.Client, now func() time.Time) *Keys {
 	k := &Keys{*newKeySet(ctx, apiserver.Issuer{URL: url}, client, now)}
 	k.set.address = url
 	return k
 }
 
-// VerifySignature returns the payload of a token that one of the keys has signed. No claim of the
-// payload is verified. The errors are [ErrMalformed], [ErrSignature], [ErrNoKey] and [ErrKeys].
+// VerifySignature returns the payload of a token that one of the keys signed. It does not verify
+// the claims. The errors are [ErrMalformed], [ErrSignature], [ErrNoKey] and [ErrKeys].
 func (k *Keys) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	return k.set.VerifySignature(ctx, token)
 }
@@ -102,8 +102,8 @@ func newKeySet(ctx context.Context, issuer apiserver.Issuer, client *http.Client
 	return k
 }
 
-// VerifySignature returns the payload of a token that one of the issuer's keys has signed. It
-// stores the result in the [verdict] of ctx, because go-oidc passes on the text of an error only.
+// VerifySignature returns the payload of a token that one of the issuer's keys signed. It also
+// stores the result in the [verdict] of ctx, because go-oidc returns only the text of an error.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	payload, err := k.verify(ctx, token)
 	if v := verdictIn(ctx); v != nil {
@@ -113,8 +113,7 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	return payload, err
 }
 
-// withoutEmptyNames removes an empty _claim_names, which refers to nothing. Upstream refuses it
-// without _claim_sources.
+// withoutEmptyNames removes an empty _claim_names. Upstream would reject it without _claim_sources.
 func withoutEmptyNames(payload []byte) []byte {
 	if !bytes.Contains(payload, []byte("_claim_names")) {
 		return payload
@@ -146,10 +145,10 @@ func (k *keySet) verify(ctx context.Context, token string) ([]byte, error) {
 	if err == nil || fetched {
 		return payload, err
 	}
-	// Perhaps the provider has new keys.
+	// The provider may have new keys.
 	newer, problem := k.seek(ctx, ring)
 	switch {
-	case problem != nil && ring.lacks(signed): // nothing was learned of the token
+	case problem != nil && ring.lacks(signed): // the newer keys are not known
 		return nil, problem
 	case problem != nil || newer == ring:
 		return nil, err
@@ -157,8 +156,8 @@ func (k *keySet) verify(ctx context.Context, token string) ([]byte, error) {
 	return newer.verify(ctx, signed)
 }
 
-// current returns keys that are fresh, or stale ones while the provider cannot be reached. fetched
-// reports whether they were fetched for this caller.
+// current returns fresh keys, or stale keys while the provider cannot be reached. fetched reports
+// whether they were fetched for this caller.
 func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err error) {
 	k.mu.Lock()
 	ring = k.ring
@@ -188,26 +187,26 @@ func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err 
 }
 
 // seek returns the newest keys for a token whose key is not in ring. It returns ring if keys were
-// fetched for such a token a moment ago.
+// recently fetched for such a token.
 func (k *keySet) seek(ctx context.Context, ring *keyring) (*keyring, error) {
 	newest, _, err := k.newerThan(ctx, ring, forKey)
 	return newest, err
 }
 
-// purpose is why a caller needs newer keys.
+// purpose is the reason why a caller needs newer keys.
 type purpose int
 
 const (
-	forAge purpose = iota // the keys that the caller has are too old
-	forKey                // they do not contain the key of its token
+	forAge purpose = iota // the caller's keys are too old
+	forKey                // the caller's keys do not contain the key of its token
 )
 
-// newerThan returns newer keys than a caller has. A caller that comes while a fetch is under way
-// waits for it, at most until ctx ends. Otherwise the caller starts a fetch, which own reports. If
-// the last fetch ended a moment ago, newerThan returns its error or the same keys.
+// newerThan returns newer keys than the caller has. If a fetch is in progress, it waits for the
+// fetch until ctx ends. Otherwise, it starts a fetch and returns true for own. If the last fetch
+// ended recently, it returns its error or the same keys.
 func (k *keySet) newerThan(ctx context.Context, has *keyring, why purpose) (ring *keyring, own bool, err error) {
 	k.mu.Lock()
-	if k.ring != has { // a fetch ended after the caller looked
+	if k.ring != has { // a fetch has ended in between
 		defer k.mu.Unlock()
 		return k.ring, false, nil
 	}
@@ -231,7 +230,7 @@ func (k *keySet) newerThan(ctx context.Context, has *keyring, why purpose) (ring
 	}
 }
 
-// fetch fetches the keys for all callers that wait for the flight.
+// fetch fetches the keys for all waiting callers.
 func (k *keySet) fetch(f *flight) {
 	ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
 	defer cancel()
@@ -254,7 +253,7 @@ func (k *keySet) fetch(f *flight) {
 	close(f.done)
 }
 
-// logUnusable logs which keys of a set cannot verify tokens. It logs the same keys only once.
+// logUnusable logs the unusable keys of a set. It logs the same keys only once.
 func (k *keySet) logUnusable(ctx context.Context) {
 	text := k.ring.describeUnusable()
 	if text != "" && text != k.unusable {
@@ -264,7 +263,7 @@ func (k *keySet) logUnusable(ctx context.Context) {
 	k.unusable = text
 }
 
-// download reads the keys. Their address is in the discovery document (OpenID Connect Discovery
+// download fetches the keys. Their address is in the discovery document (OpenID Connect Discovery
 // 1.0, section 4).
 func (k *keySet) download(ctx context.Context) (*keyring, error) {
 	address := k.address
@@ -286,7 +285,7 @@ func (k *keySet) download(ctx context.Context) (*keyring, error) {
 	return newKeyring(*set.Keys), nil
 }
 
-// discover returns where the keys are.
+// discover returns the address of the keys.
 func (k *keySet) discover(ctx context.Context) (string, error) {
 	var document struct {
 		Issuer string `json:"issuer"`

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/authntest"
 )
 
-// provider serves keys after a while, as a transport, so that its time is a bubble's.
+// provider is a transport that serves keys after a delay, in the time of a synctest bubble.
 type provider struct {
 	mu      sync.Mutex
 	keys    []*authntest.Key
@@ -62,7 +62,7 @@ func (p *provider) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(string(body)))}, err
 }
 
-// serve returns a key set of a provider that answers after half a second.
+// serve returns a key set of a provider that responds after half a second.
 func serve(t *testing.T, keys ...*authntest.Key) (*provider, *keySet) {
 	p := &provider{takes: 500 * time.Millisecond, keys: keys}
 	k := newKeySet(t.Context(), apiserver.Issuer{URL: "https://id.example.com"}, &http.Client{Transport: p}, nil)
@@ -77,7 +77,7 @@ func signed(keys ...*authntest.Key) (tokens []string) {
 	return tokens
 }
 
-// together verifies tokens that come 30 ms apart.
+// together verifies tokens 30 ms apart.
 func together(ctx context.Context, k *keySet, tokens ...string) []error {
 	errs := make([]error, len(tokens))
 	var all sync.WaitGroup
@@ -97,13 +97,12 @@ func times(n int, token string) (tokens []string) {
 	return tokens
 }
 
-// TestCallersWaitForALook checks that callers who come while keys are fetched wait for the end of
-// the fetch. The reason of the fetch does not matter.
+// TestCallersWaitForALook checks that callers wait for a fetch in progress, whatever its reason is.
 func TestCallersWaitForALook(t *testing.T) {
 	before, after, foreign := authntest.MustKey("ES256"), authntest.MustKey("ES256"), authntest.MustKey("ES256")
 	for name, c := range map[string]struct {
 		idle  time.Duration
-		first *authntest.Key // signs the token that begins the fetch
+		first *authntest.Key // signs the token that starts the fetch
 		want  error          // for that token
 	}{
 		"a token of the new key":    {6 * time.Second, after, nil},
@@ -136,7 +135,7 @@ func TestCallersWaitForALook(t *testing.T) {
 	}
 }
 
-// TestTheFirstLook checks that all callers wait for the very first fetch.
+// TestTheFirstLook checks that all callers wait for the first fetch.
 func TestTheFirstLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := authntest.MustKey("ES256")
@@ -152,9 +151,9 @@ func TestTheFirstLook(t *testing.T) {
 	})
 }
 
-// TestThePauseBeginsAtTheEnd checks that the next fetch for an unknown key may begin 5 seconds after
-// the end of the last one. A long fetch does not shorten the pause. The pause refuses no key of the
-// newest set.
+// TestThePauseBeginsAtTheEnd checks that the next fetch for an unknown key may start 5 seconds
+// after the end of the last one. A long fetch does not shorten this pause. During the pause, keys
+// of the newest set are accepted.
 func TestThePauseBeginsAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after, later := authntest.MustKey("ES256"), authntest.MustKey("ES256"), authntest.MustKey("ES256")
@@ -181,14 +180,14 @@ func TestThePauseBeginsAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestAnOutageOfKeys checks that a pause after a failed fetch is an outage for unknown keys, and
-// that callers who come while the next fetch is under way wait for it.
+// TestAnOutageOfKeys checks that unknown keys cause an outage error during the pause after a failed
+// fetch. Callers wait for the next fetch while it is in progress.
 func TestAnOutageOfKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")
 		p, k := serve(t, before)
 		p.fail(true)
-		for _, err := range together(t.Context(), k, times(20, signed(before)[0])...) { // some in the pause
+		for _, err := range together(t.Context(), k, times(20, signed(before)[0])...) { // some are in the pause
 			if !errors.Is(err, ErrKeys) {
 				t.Errorf("without keys: %v", err)
 			}
@@ -216,7 +215,7 @@ func TestAnOutageOfKeys(t *testing.T) {
 	})
 }
 
-// forged is a token that names a key and was signed by another one.
+// forged returns a token that names a key and was signed by another key.
 func forged(key *authntest.Key) string {
 	other := authntest.MustKey("ES256")
 	token, err := other.Sign(key.Header(), []byte("{}"))
@@ -226,8 +225,8 @@ func forged(key *authntest.Key) string {
 	return token
 }
 
-// TestAWaitEndsWithItsCaller checks that a caller waits for a fetch only as long as its request
-// lasts. The fetch continues for the others.
+// TestAWaitEndsWithItsCaller checks that a caller waits for a fetch only until its request ends.
+// The fetch continues for the others.
 func TestAWaitEndsWithItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := authntest.MustKey("ES256")
@@ -245,8 +244,8 @@ func TestAWaitEndsWithItsCaller(t *testing.T) {
 	})
 }
 
-// TestFetchedMeanwhile checks that keys are fetched once for a caller that looks for keys before
-// another caller's fetch ends, and comes after it.
+// TestFetchedMeanwhile checks that keys are fetched only once if another caller's fetch ends
+// between the lookup and the fetch of a caller.
 func TestFetchedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, k := serve(t)
@@ -267,7 +266,8 @@ func TestFetchedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestSharedKeys checks that the keys of a cluster wait as the keys of an issuer do.
+// TestSharedKeys checks that callers wait for the keys of a cluster in the same way as for the keys
+// of an issuer.
 func TestSharedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")

@@ -4,9 +4,10 @@
 // Package oidc authenticates ID tokens of OpenID Connect providers.
 //
 // Upstream's authenticator (k8s.io/apiserver plugin/pkg/authenticator/token/oidc, v0.37.1) does the
-// work: claim mappings, validation rules and their CEL. The tenant is one more of its mappings.
-// What is added: an issuer costs nothing before its first token, keys that are withdrawn stop
-// counting, what a provider can make us fetch is bounded, and errors hold nothing of the token.
+// work: claim mappings, validation rules and their CEL. The tenant is an additional mapping. The
+// package differs from upstream in these points: an issuer has no cost before its first token, and
+// withdrawn keys become invalid. The data that is fetched from a provider is limited. Errors
+// contain no part of the token.
 package oidc
 
 import (
@@ -23,22 +24,23 @@ import (
 
 // Options configure one issuer.
 type Options struct {
-	// JWT is upstream's configuration, valid, with a mapping of the extra tenant.ExtraKey.
+	// JWT is upstream's configuration. It must be valid and map the extra tenant.ExtraKey.
 	JWT apiserver.JWTAuthenticator
-	// TenantFrom is how reasons name what the tenant is mapped from: a claim, or an expression. Empty
-	// leaves it out.
+	// TenantFrom describes the source of the tenant in errors: a claim or an expression. If empty,
+	// errors do not describe it.
 	TenantFrom string
-	// Compiler of CEL, shared by all issuers, best one of [NewCompiler]: it is
-	// expensive to make. Required.
+	// Compiler compiles CEL and is shared by all issuers, because it is expensive. Use [NewCompiler].
+	// Required.
 	Compiler authenticationcel.Compiler
-	// Clients to fetch keys with, shared by all issuers. Required.
+	// Clients fetch keys, and are shared by all issuers. Required.
 	Clients *Clients
-	// Now is the clock for the age of keys; nil means time.Now. Tokens are judged by time.Now.
+	// Now is the clock for the age of keys. Defaults to time.Now. Tokens are always checked with
+	// time.Now.
 	Now func() time.Time
 }
 
-// Authenticator knows the tokens of one issuer. It implements [authenticator.Token], is
-// audience-agnostic, as upstream's, and sets, beside what JWT maps, the extra
+// Authenticator authenticates the tokens of one issuer. It implements [authenticator.Token] and is
+// audience-agnostic, like upstream's. In addition to the mappings of JWT, it sets the extra
 // authentication.kubernetes.io/credential-id.
 type Authenticator struct {
 	issuer   string
@@ -46,7 +48,7 @@ type Authenticator struct {
 	reasons
 }
 
-// New returns the authenticator of an issuer. Nothing is fetched or compiled before its first
+// New returns the authenticator of an issuer. It fetches and compiles nothing before the first
 // token. It MUST NOT be used after ctx has ended.
 func New(ctx context.Context, o Options) *Authenticator {
 	a := &Authenticator{issuer: o.JWT.Issuer.URL, reasons: reasons{&o.JWT, o.TenantFrom}}
@@ -56,7 +58,7 @@ func New(ctx context.Context, o Options) *Authenticator {
 			return nil, err
 		}
 		config := o.JWT
-		config.Issuer.DiscoveryURL = "" // the key set's business
+		config.Issuer.DiscoveryURL = "" // the key set uses it
 		return oidc.New(ctx, oidc.Options{
 			JWTAuthenticator:     config,
 			KeySet:               newKeySet(ctx, o.JWT.Issuer, client, o.Now),
@@ -68,7 +70,7 @@ func New(ctx context.Context, o Options) *Authenticator {
 	return a
 }
 
-// Issuers are the values of iss that [Authenticator.AuthenticateToken] claims.
+// Issuers returns the values of iss that [Authenticator.AuthenticateToken] claims.
 func (a *Authenticator) Issuers() []string { return []string{a.issuer} }
 
 // AuthenticateToken implements [authenticator.Token].

@@ -98,16 +98,16 @@ func TestRotation(t *testing.T) {
 	refusedWith(t, a, fresh, oidc.ErrNoKey)
 	issuer.Rotate(before, after)
 	clock.Advance(5 * time.Second)
-	refusedWith(t, a, fresh, nil) // fetched for its sake
+	refusedWith(t, a, fresh, nil) // this token causes a fetch
 	issuer.Rotate(after)
-	refusedWith(t, a, old, nil) // still known here
+	refusedWith(t, a, old, nil) // the withdrawn key is still cached
 	clock.Advance(5 * time.Minute)
-	refusedWith(t, a, old, oidc.ErrNoKey) // a key that was withdrawn
+	refusedWith(t, a, old, oidc.ErrNoKey) // the withdrawn key is no longer valid
 	refusedWith(t, a, fresh, nil)
 	refusedWith(t, a, foreign.MustSign(claims(issuer.URL())), oidc.ErrNoKey)
 }
 
-// TestOneFetchForAForgedToken: keys that were fetched for it are not fetched once more.
+// TestOneFetchForAForgedToken checks that a forged token causes only one fetch of keys.
 func TestOneFetchForAForgedToken(t *testing.T) {
 	issuer, a, _ := open(t, authntest.MustKey("ES256"))
 	refusedWith(t, a, authntest.MustKey("ES256").MustSign(claims(issuer.URL())), oidc.ErrNoKey)
@@ -116,7 +116,8 @@ func TestOneFetchForAForgedToken(t *testing.T) {
 	}
 }
 
-// TestUnknownKeysCauseFewFetches: anybody can send tokens of a key that nobody knows.
+// TestUnknownKeysCauseFewFetches checks that tokens with unknown keys cause few fetches, because
+// any client can send them.
 func TestUnknownKeysCauseFewFetches(t *testing.T) {
 	key, foreign := authntest.MustKey("ES256"), authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)
@@ -130,14 +131,14 @@ func TestUnknownKeysCauseFewFetches(t *testing.T) {
 	for range 20 {
 		_, _, _ = a.AuthenticateToken(t.Context(), forged)
 	}
-	most := 2 + int64(time.Since(began)/(5*time.Second)) // one more each 5s
+	most := 2 + int64(time.Since(began)/(5*time.Second)) // one more every 5 seconds
 	if n := issuer.Fetches.Load(); n > most {
 		t.Errorf("220 forged tokens caused %d fetches, want no more than %d", n, most)
 	}
 	refusedWith(t, a, key.MustSign(claims(issuer.URL())), nil)
 }
 
-// TestAnOutage: known keys are used on for an hour, and none without limit.
+// TestAnOutage checks that known keys are used for one hour during an outage, but not longer.
 func TestAnOutage(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, clock := open(t, key)
@@ -178,8 +179,8 @@ func TestBadProviders(t *testing.T) {
 	}
 }
 
-// TestCompilerKeepsKindsApart: an expression that is good for a mapping is not therefore good for a
-// rule, and what goes with an expression is not shared.
+// TestCompilerKeepsKindsApart checks that an expression that is valid for a mapping may be invalid
+// for a rule. Results do not share the data of their expressions.
 func TestCompilerKeepsKindsApart(t *testing.T) {
 	c := compiler()
 	for range 2 {
@@ -208,7 +209,8 @@ func TestCompilerKeepsKindsApart(t *testing.T) {
 	}
 }
 
-// TestKeySets: what a provider serves as keys is bounded, and none of it a secret.
+// TestKeySets checks that the size of a key set is limited, and that secret keys in it are not
+// used.
 func TestKeySets(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, c := range map[string]struct {
@@ -246,7 +248,8 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// TestDiscovery: the document must be the issuer's own, and its keys come by https.
+// TestDiscovery checks that the document must name the issuer, and that its keys must have an https
+// URL.
 func TestDiscovery(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -279,7 +282,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// TestRedirects are followed to https only.
+// TestRedirects checks that only redirects to https are followed.
 func TestRedirects(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)
@@ -289,7 +292,8 @@ func TestRedirects(t *testing.T) {
 	refusedWith(t, a, key.MustSign(claims(issuer.URL())), oidc.ErrKeys)
 }
 
-// TestAHangingProvider holds a request no longer than the request itself lasts.
+// TestAHangingProvider checks that a request does not wait for a provider longer than its context
+// allows.
 func TestAHangingProvider(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)
@@ -302,7 +306,8 @@ func TestAHangingProvider(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNothingOfTheToken: upstream's errors go on with claims.
+// TestErrorsHoldNothingOfTheToken checks that errors contain no claims. Upstream's errors contain
+// some.
 func TestErrorsHoldNothingOfTheToken(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")
@@ -338,8 +343,8 @@ func TestErrorsHoldNothingOfTheToken(t *testing.T) {
 	}
 }
 
-// FuzzToken: whatever a token's payload is, signed well, an identity has a name; and no bytes but
-// those of a signed token are accepted.
+// FuzzToken checks signed tokens with any payload. An identity must have a name. Only signed tokens
+// are accepted.
 func FuzzToken(f *testing.F) {
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(f, key)

@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Why a token is refused; to be tested with [errors.Is]. The text of an error may continue with
-// words of the configuration and of the provider's documents, such as names of claims, messages of
-// rules, and URLs. It never contains the value of a claim.
+// The errors for a rejected token. Test for them with [errors.Is]. The text may also contain parts
+// of the configuration and of the provider's documents, such as names of claims, messages of rules,
+// and URLs. It never contains the value of a claim.
 var (
 	ErrMalformed   = errors.New("malformed token")
 	ErrAlgorithm   = errors.New("algorithm not allowed")
@@ -39,9 +39,9 @@ var (
 	ErrRefused     = errors.New("token refused")
 )
 
-// asksNobody is the transport of the client that upstream gets. Keys come from a [keySet]. Upstream
-// needs a client only for distributed claims (OpenID Connect Core 1.0, section 5.6.2). For
-// these it would contact any server that a token names, without a bound.
+// asksNobody is the transport of the client that upstream gets. It rejects all requests, because
+// keys come from a [keySet]. Upstream would need the client only for distributed claims (OpenID
+// Connect Core 1.0, section 5.6.2). It would then contact any server that a token names.
 type asksNobody struct{}
 
 func (asksNobody) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrDistributed }
@@ -59,14 +59,14 @@ func verdictIn(ctx context.Context) *verdict {
 	return v
 }
 
-// reasons finds the reason in an error of upstream or go-oidc. Their texts begin with fixed words
-// and words of the configuration, and may continue with claims of the token, which are left out.
+// reasons finds the reason in an error of upstream or go-oidc. Such an error begins with a fixed
+// text and parts of the configuration. It may also contain claims of the token, which are omitted.
 type reasons struct {
 	jwt        *apiserver.JWTAuthenticator
 	tenantFrom string
 }
 
-// fixed returns the beginnings of errors that do not depend on the configuration.
+// fixed returns the prefixes of errors that do not depend on the configuration.
 func fixed() []struct {
 	text   string
 	reason error
@@ -123,7 +123,7 @@ func (r reasons) reasonOf(text string, v *verdict) error {
 	return ErrRefused
 }
 
-// seconds reads a time as go-oidc does (jsonTime, v2.5.0).
+// seconds decodes a time like go-oidc (jsonTime, v2.5.0).
 type seconds struct{}
 
 func (*seconds) UnmarshalJSON(data []byte) error {
@@ -135,8 +135,8 @@ func (*seconds) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// registeredClaim names the claim that go-oidc cannot read (idToken, v2.5.0). As in go-oidc,
-// encoding/json reads each claim by its name in any case.
+// registeredClaim returns the claim that go-oidc cannot decode (idToken, v2.5.0). Like go-oidc, it
+// uses encoding/json, which accepts names in any case.
 func registeredClaim(payload []byte) error {
 	for _, c := range []struct {
 		name, kind string
@@ -177,10 +177,10 @@ func registeredClaim(payload []byte) error {
 			return about(ErrClaim, c.name+" is "+nullOr("not "+c.kind, payload, c.name))
 		}
 	}
-	return about(ErrClaim, "aud is not a string or a list of strings") // the one that is left
+	return about(ErrClaim, "aud is not a string or a list of strings") // the only remaining claim
 }
 
-// nullOr returns "missing" for a claim that is null.
+// nullOr returns "missing" if a claim is null.
 func nullOr(otherwise string, payload []byte, name string) string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(payload, &all) == nil && string(all[name]) == "null" {
@@ -189,7 +189,7 @@ func nullOr(otherwise string, payload []byte, name string) string {
 	return otherwise
 }
 
-// claimReason is about a claim that the configuration maps.
+// claimReason returns the reason for an error about a mapped claim.
 func (r reasons) claimReason(text string) error {
 	m := &r.jwt.ClaimMappings
 	for _, c := range []struct {
@@ -212,7 +212,7 @@ func (r reasons) claimReason(text string) error {
 	return nil
 }
 
-// missingOr returns "missing" for upstream's error about a claim that a token does not have.
+// missingOr returns "missing" if upstream reports that a token does not have the claim.
 func missingOr(otherwise, rest string) string {
 	if rest == "claim not present" {
 		return "missing"
@@ -220,7 +220,7 @@ func missingOr(otherwise, rest string) string {
 	return otherwise
 }
 
-// requiredReason is about a rule that requires a claim to have a value.
+// requiredReason returns the reason for an error about a rule that requires the value of a claim.
 func (r reasons) requiredReason(text string) error {
 	for i := range r.jwt.ClaimValidationRules {
 		claim := r.jwt.ClaimValidationRules[i].Claim
@@ -243,7 +243,7 @@ func (r reasons) requiredReason(text string) error {
 	return nil
 }
 
-// mappingReason is about an expression that maps claims.
+// mappingReason returns the reason for an error of an expression that maps claims.
 func (r reasons) mappingReason(text string) error {
 	m := &r.jwt.ClaimMappings
 	for _, e := range []struct{ begin, path, expression string }{
@@ -269,7 +269,7 @@ func (r reasons) mappingReason(text string) error {
 	return nil
 }
 
-// tenantReason is about the mapping of the tenant.
+// tenantReason returns the reason for an error about the mapping of the tenant.
 func (r reasons) tenantReason(text string) error {
 	switch {
 	case r.tenantFrom == "":
@@ -282,7 +282,7 @@ func (r reasons) tenantReason(text string) error {
 	return about(ErrTenant, r.tenantFrom+" is not a string")
 }
 
-// ruleReason is about a validation rule in CEL.
+// ruleReason returns the reason for an error of a CEL validation rule.
 func (r reasons) ruleReason(text string) error {
 	if rest, is := strings.CutPrefix(text, "oidc: error evaluating claim validation expression: "); is {
 		for i, rule := range r.jwt.ClaimValidationRules {
@@ -303,7 +303,7 @@ func (r reasons) ruleReason(text string) error {
 	return nil
 }
 
-// ruleReason returns why a rule failed, or "" if the error is about another rule.
+// ruleReason returns the reason why a rule failed, or "" if the error is about another rule.
 func ruleReason(text, expression, message string) string {
 	switch {
 	case expression == "":
@@ -319,7 +319,7 @@ func ruleReason(text, expression, message string) string {
 	return ""
 }
 
-// celReason returns why an expression failed. It repeats no value.
+// celReason returns the reason why an expression failed. It contains no value of a claim.
 func celReason(expression, text string) string {
 	named := "the expression " + shown(expression)
 	_, cause, _ := strings.Cut(text, "' resulted in error: ")

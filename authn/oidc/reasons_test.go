@@ -18,16 +18,16 @@ import (
 	"github.com/kubetenant/kubetenant/authn/oidc"
 )
 
-// canary is the value of a claim, which no reason may repeat.
+// canary is the value of a claim that no reason may contain.
 const canary = "CANARY"
 
-// configured returns an authenticator whose configuration was changed.
+// configured returns an authenticator with a changed configuration.
 func configured(
 	t *testing.T, issuer *authntest.Issuer, change func(*apiserver.JWTAuthenticator),
 ) *oidc.Authenticator {
 	t.Helper()
 	jwt := config(issuer.URL(), issuer.CA())
-	// as the configuration maps a claim to the tenant
+	// The configuration maps a claim to the tenant in this form.
 	jwt.ClaimMappings.Extra[0].ValueExpression = `type(claims["org"]) == string ? claims["org"] : dyn({})`
 	if change != nil {
 		change(&jwt)
@@ -59,8 +59,8 @@ func drop(name string) func(map[string]any) {
 	return func(c map[string]any) { delete(c, name) }
 }
 
-// TestReasons checks that each reason carries the words of the configuration, and nothing of the
-// token's claims.
+// TestReasons checks that each reason contains words of the configuration, and no claims of the
+// token.
 func TestReasons(t *testing.T) {
 	email := mapped(func(m *apiserver.ClaimMappings) { m.Username.Claim = "email" })
 	uid := mapped(func(m *apiserver.ClaimMappings) { m.UID.Claim = "oid" })
@@ -198,8 +198,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestReasonsOfProviders checks that a reason names the document that was asked for, and the issuer
-// that it names.
+// TestReasonsOfProviders checks that a reason names the requested document and the issuer in the
+// document.
 func TestReasonsOfProviders(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, c := range map[string]struct {
@@ -230,7 +230,7 @@ func TestReasonsOfProviders(t *testing.T) {
 }
 
 // TestDistributedClaims checks that a token with distributed claims is accepted without them, as in
-// upstream. It is refused only if upstream would contact a server. No server is contacted.
+// upstream. It is rejected only if upstream would contact a server. No server is contacted.
 func TestDistributedClaims(t *testing.T) {
 	asked := atomic.Bool{}
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))

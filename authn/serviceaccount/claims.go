@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// claims are what a token says (k8s.io/kubernetes pkg/serviceaccount/claims.go and legacy.go,
-// v1.37.1). They are decoded by their exact names.
+// claims are the claims of a token (k8s.io/kubernetes pkg/serviceaccount/claims.go and legacy.go,
+// v1.37.1). Their names are case-sensitive.
 type claims struct {
 	jwt.RegisteredClaims
 	Kubernetes *bound `json:"kubernetes.io,omitempty"`
@@ -31,7 +31,7 @@ type claims struct {
 	OlderTenant json.RawMessage `json:"kubernetes.io/serviceaccount/tenant,omitempty"`
 }
 
-// bound are the claims of the TokenRequest API.
+// bound has the claims of the TokenRequest API.
 type bound struct {
 	Namespace  string           `json:"namespace,omitempty"`
 	Account    ref              `json:"serviceaccount,omitempty"`
@@ -48,8 +48,9 @@ type ref struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// UnmarshalJSON decodes by exact names, where encoding/json would take "SUB" for sub, and times
-// that are numbers (RFC 7519, section 2), where the library would take texts too.
+// UnmarshalJSON decodes case-sensitive names, because encoding/json would accept "SUB" for sub. It
+// accepts only numbers as times (RFC 7519, section 2), because the library would accept strings
+// too.
 func (c *claims) UnmarshalJSON(data []byte) error {
 	var times struct {
 		Expires   json.RawMessage `json:"exp"`
@@ -84,8 +85,8 @@ func (c *claims) warnAfter() time.Time {
 	return c.Kubernetes.WarnAfter.Time
 }
 
-// checkTimes holds exp, nbf and iat. A legacy token has none of them and never expires, but those
-// that it has count. A bound one must expire.
+// checkTimes checks exp, nbf and iat. They are optional in a legacy token, which may never expire.
+// A bound token must expire.
 func (c *claims) checkTimes(now time.Time) error {
 	switch {
 	case c.ExpiresAt == nil && !c.legacy(), c.ExpiresAt != nil && !now.Before(c.ExpiresAt.Time):
@@ -98,7 +99,7 @@ func (c *claims) checkTimes(now time.Time) error {
 	return nil
 }
 
-// account returns the service account that the claims name, each time the same.
+// account returns the service account that the claims name.
 func (c *claims) account() (*serviceaccount.ServiceAccountInfo, error) {
 	info := &serviceaccount.ServiceAccountInfo{}
 	switch k := c.Kubernetes; {

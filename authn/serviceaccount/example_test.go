@@ -35,7 +35,7 @@ func ExampleNew() {
 	}
 	accounts := serviceaccount.New(keys, serviceaccount.Options{
 		Issuer: "https://kubernetes.default.svc",
-		// authz.Subjects', in a server
+		// In a server, this is the owner lookup of authz.Subjects.
 		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("acme") },
 	})
 	token := key.MustSign(map[string]any{

@@ -21,28 +21,28 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// algorithms are those of [algorithmOf].
+// algorithms are the results of [algorithmOf].
 var algorithms = []string{"RS256", "ES256", "ES384", "ES512"}
 
-// minRSABits refuses keys that are too short to trust (NIST SP 800-131A).
+// minRSABits is the minimum size of an RSA key (NIST SP 800-131A).
 const minRSABits = 2048
 
-// Keys are the public keys of one or more files, each of which may hold several: to rotate, a new
-// key is added before it signs, and the old one removed when its tokens have expired. It is made by
-// [OpenKeys] and safe for concurrent use.
+// Keys are the public keys of one or more files. Each file may contain several keys. To rotate
+// keys, add a new key before it signs tokens, and remove the old key after its tokens have expired.
+// Use [OpenKeys]. It is safe for concurrent use.
 type Keys struct {
 	files []*reload.File[[]key]
 }
 
-// key verifies one algorithm.
+// key verifies signatures of one algorithm.
 type key struct {
-	id        string // as kube-apiserver derives it
+	id        string // derived as in kube-apiserver
 	algorithm string
 	public    crypto.PublicKey
 }
 
-// OpenKeys reads PEM files of public keys, private keys (of which the public half is used) or
-// certificates. Its error names the file. Changes take effect while [Keys.Run] runs.
+// OpenKeys reads PEM-encoded public keys, private keys or certificates. It uses only the public
+// part of a private key. The error names the file. Changes take effect while [Keys.Run] runs.
 func OpenKeys(paths []string, report reload.Report) (*Keys, error) {
 	k := &Keys{}
 	for _, path := range paths {
@@ -84,7 +84,7 @@ func parseKeys(data []byte) ([]key, error) {
 	return keys, nil
 }
 
-// algorithmOf returns the one algorithm that kube-apiserver signs with such a key by
+// algorithmOf returns the algorithm with which kube-apiserver signs with such a key
 // (k8s.io/kubernetes pkg/serviceaccount/jwt.go, v1.37.1).
 func algorithmOf(public crypto.PublicKey) (string, error) {
 	switch p := public.(type) {
@@ -104,15 +104,15 @@ func algorithmOf(public crypto.PublicKey) (string, error) {
 	return "", errors.New("must be an RSA key, or an ECDSA key with curve P-256, P-384 or P-521")
 }
 
-// verifying returns the keys that may have signed the token: those of its algorithm and, where it
-// names one, of its key ID.
+// verifying returns the keys that may have signed the token. They match its algorithm, and its key
+// ID if it has one.
 func (k *Keys) verifying(token *jwt.Token) (any, error) {
 	id, isText := token.Header["kid"].(string)
 	if _, stated := token.Header["kid"]; stated && !isText {
 		return nil, ErrMalformed
 	}
 	if _, critical := token.Header["crit"]; critical {
-		return nil, ErrMalformed // RFC 7515, section 4.1.11: refuse what is not understood
+		return nil, ErrMalformed // RFC 7515, section 4.1.11: reject unknown extensions
 	}
 	algorithm := token.Method.Alg()
 	if !slices.Contains(algorithms, algorithm) {

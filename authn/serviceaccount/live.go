@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects reads the objects that tokens are bound to, as upstream's ServiceAccountTokenGetter does
-// (k8s.io/kubernetes pkg/serviceaccount/jwt.go, v1.37.1). It answers an apierrors.IsNotFound error
-// for what does not exist.
+// Objects reads the objects to which tokens are bound, like upstream's ServiceAccountTokenGetter
+// (k8s.io/kubernetes pkg/serviceaccount/jwt.go, v1.37.1). If an object does not exist, the error
+// MUST be an apierrors.IsNotFound error.
 type Objects interface {
 	GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 	GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
@@ -25,19 +25,20 @@ type Objects interface {
 	GetNode(ctx context.Context, name string) (*corev1.Node, error)
 }
 
-// Labels of the Secrets of legacy tokens (k8s.io/kubernetes pkg/serviceaccount/legacy.go, v1.37.1).
+// The labels of Secrets with legacy tokens (k8s.io/kubernetes pkg/serviceaccount/legacy.go,
+// v1.37.1).
 const (
-	// invalidSince says that the token counts no longer.
+	// invalidSince marks a token that is no longer valid.
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// LastUsed is the day on which the token was last used: kube-controller-manager invalidates those
-	// that are not.
+	// LastUsed is the day of the last use of the token. Kube-controller-manager invalidates unused
+	// tokens.
 	LastUsed = "kubernetes.io/legacy-token-last-used"
 )
 
-// Today is the value of LastUsed at a time.
+// Today returns the value of LastUsed at a time.
 func Today(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
-// check looks at every object that the token is bound to.
+// check reads each object to which the token is bound.
 func (i *identity) check(ctx context.Context) error {
 	namespace, objects := i.claims.namespace(), i.a.o.Objects
 	name, uid := i.claims.LegacyName, i.claims.LegacyUID
@@ -59,7 +60,7 @@ func (i *identity) check(ctx context.Context) error {
 		}
 	}
 	switch {
-	case k.Pod != nil: // its node is told, and not looked at, as upstream has it
+	case k.Pod != nil: // its node is not checked, as in upstream
 		pod, err := objects.GetPod(ctx, namespace, k.Pod.Name)
 		return i.same("Pod", pod, k.Pod.UID, err)
 	case k.Node != nil:
@@ -69,7 +70,7 @@ func (i *identity) check(ctx context.Context) error {
 	return nil
 }
 
-// checkLegacy holds a legacy token against the Secret that it stands in.
+// checkLegacy compares a legacy token with its Secret.
 func (i *identity) checkLegacy(ctx context.Context) error {
 	secret, err := i.a.o.Objects.GetSecret(ctx, i.claims.LegacyNamespace, i.claims.LegacySecret)
 	if err != nil {
@@ -88,7 +89,7 @@ func (i *identity) checkLegacy(ctx context.Context) error {
 	return nil
 }
 
-// same refuses an object that is not there, is another of the same name, or is past its deletion.
+// same rejects an object that does not exist, has another UID, or is past its deletion time.
 func (i *identity) same(kind string, object metav1.Object, uid string, err error) error {
 	switch {
 	case err != nil:

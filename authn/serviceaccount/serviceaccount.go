@@ -1,15 +1,19 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serviceaccount authenticates the tokens of a cluster's own service accounts: those
-// of the TokenRequest API, bound to a Pod, a Secret or a Node or to nothing, and the legacy
-// ones that stand in Secrets.
+// Package serviceaccount authenticates the tokens of a cluster's own service accounts. These are
+// tokens of the TokenRequest API, which may be bound to a Pod, a Secret or a Node, and legacy
+// tokens from Secrets.
 //
-// It gives the user.Info that kube-apiserver gives (k8s.io/kubernetes pkg/serviceaccount, v1.37.1),
-// bound to the tenant that owns the account's namespace. It is stricter in these: exp has no leeway
-// and nbf and iat have 10 seconds (upstream: one minute each), what is past its deletion has none,
-// bound tokens must expire and name an audience, a key verifies one algorithm, sub must name the
-// account, and tokens for webhook configurations are refused.
+// It returns kube-apiserver's user.Info (k8s.io/kubernetes pkg/serviceaccount, v1.37.1), bound to
+// the tenant that owns the account's namespace. It is stricter than upstream:
+//
+//   - exp has no leeway, and nbf and iat have 10 seconds instead of one minute.
+//   - A deleted object has no grace period.
+//   - Bound tokens must expire and name an audience.
+//   - A key verifies one algorithm only.
+//   - sub must name the account.
+//   - Tokens for webhook configurations are rejected.
 package serviceaccount
 
 import (
@@ -32,10 +36,11 @@ import (
 // v1.37.1).
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// leeway is the clock skew allowed for nbf and iat; exp has none.
+// leeway is the allowed clock skew for nbf and iat. exp has no leeway.
 const leeway = 10 * time.Second
 
-// Why a token is refused; to be tested with [errors.Is]. None holds anything of the token.
+// The errors for a rejected token. Test for them with [errors.Is]. They contain no part of the
+// token.
 var (
 	ErrMalformed      = errors.New("malformed token")
 	ErrAlgorithm      = errors.New("algorithm not allowed")
@@ -56,38 +61,38 @@ var (
 	errUnknownBinding = fmt.Errorf("%w: webhook configuration", ErrBinding)
 )
 
-// Options say which tokens count.
+// Options specify which tokens are valid.
 type Options struct {
-	// Issuer of bound tokens. Required.
+	// Issuer is the issuer of bound tokens. Required.
 	Issuer string
-	// Legacy accepts tokens of LegacyIssuer too.
+	// Legacy specifies that tokens of LegacyIssuer are accepted too.
 	Legacy bool
-	// Audiences of the server; a token must be for one of them, or for one of those that the context
-	// asks for. Empty means the Issuer, as kube-apiserver has it.
+	// Audiences are the audiences of the server. A token must have one of them, or one of the
+	// audiences in the context. Defaults to Issuer, like kube-apiserver.
 	Audiences authenticator.Audiences
-	// RequireTenantClaim refuses tokens without a signed tenant.
+	// RequireTenantClaim rejects tokens without a signed tenant.
 	RequireTenantClaim bool
-	// Owner tells whose the service accounts of a namespace are. Required.
+	// Owner returns the tenant that owns the service accounts of a namespace. Required.
 	Owner func(ctx context.Context, namespace string) (tenant.ID, error)
-	// Objects are the live objects of the cluster that tokens are bound to. Nil checks none of them:
-	// a token then counts until it expires, a legacy one for ever.
+	// Objects reads the objects to which tokens are bound. If nil, they are not checked. A token is
+	// then valid until it expires, and a legacy token never expires.
 	Objects Objects
-	// Used is told of a legacy token's Secret that is used and whose label LastUsed is not [Today]'s,
-	// so that it can be labelled: else the token is invalidated one day as unused. Optional.
+	// Used is called with the Secret of a legacy token if the label LastUsed is not [Today]. The
+	// callee should label the Secret. Otherwise, the token is invalidated as unused later. Optional.
 	Used func(ctx context.Context, secret *corev1.Secret)
-	// Now is the clock; nil means time.Now.
+	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
-// Authenticator knows the tokens of one issuer. It implements [authenticator.Token] and honours
-// audiences. The extras it sets are tenant.ExtraKey and those of upstream: credential-id, pod and
-// node below authentication.kubernetes.io.
+// Authenticator authenticates the tokens of one issuer. It implements [authenticator.Token] and
+// checks audiences. It sets the extras tenant.ExtraKey and those of upstream: credential-id, pod
+// and node under authentication.kubernetes.io.
 type Authenticator struct {
 	keys *Keys
 	o    Options
 }
 
-// New returns the authenticator of tokens that keys verify.
+// New returns an authenticator of the tokens that keys verify.
 func New(keys *Keys, o Options) *Authenticator {
 	if len(o.Audiences) == 0 {
 		o.Audiences = authenticator.Audiences{o.Issuer}
@@ -98,7 +103,7 @@ func New(keys *Keys, o Options) *Authenticator {
 	return &Authenticator{keys, o}
 }
 
-// Issuers are the values of iss that [Authenticator.AuthenticateToken] claims.
+// Issuers returns the values of iss that [Authenticator.AuthenticateToken] claims.
 func (a *Authenticator) Issuers() []string {
 	if a.o.Legacy {
 		return []string{a.o.Issuer, LegacyIssuer}
@@ -106,11 +111,11 @@ func (a *Authenticator) Issuers() []string {
 	return []string{a.o.Issuer}
 }
 
-// AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it tokens
-// of its Issuers only.
+// AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass only
+// tokens of its Issuers.
 //
-// The identity has a method Live(ctx) error, which MUST be asked again whenever the answer is used
-// later: it looks at the live objects, and at the owner of the namespace.
+// The identity has a method Live(ctx) error. It MUST be called again each time the result is used
+// later. It checks the objects and the owner of the namespace.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	c := &claims{}
 	if _, err := jwt.NewParser(jwt.WithoutClaimsValidation()).ParseWithClaims(token, c, a.keys.verifying); err != nil {
@@ -125,7 +130,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 		return nil, false, err
 	}
 	u := &identity{a: a, claims: c, sum: sha256.Sum256([]byte(token))}
-	// Objects first: whoever keeps a token of what is gone asks no further questions by it.
+	// The objects are checked first, so that a token of a deleted object causes no further requests.
 	if err := u.objects(ctx); err != nil {
 		return nil, false, err
 	}
@@ -139,7 +144,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return &authenticator.Response{User: u, Audiences: audiences}, true, nil
 }
 
-// owner is Options.Owner, with nothing of the caller in its errors.
+// owner calls Options.Owner. Its errors contain no data of the caller.
 func (a *Authenticator) owner(ctx context.Context, namespace string) (tenant.ID, error) {
 	id, err := a.o.Owner(ctx, namespace)
 	if err != nil && !errors.Is(err, tenant.ErrInvalid) {
@@ -148,7 +153,7 @@ func (a *Authenticator) owner(ctx context.Context, namespace string) (tenant.ID,
 	return id, err
 }
 
-// check holds the registered claims and returns the audiences that the token is for.
+// check checks the registered claims and returns the audiences for which the token is valid.
 func (a *Authenticator) check(ctx context.Context, c *claims) (authenticator.Audiences, error) {
 	switch {
 	case c.Issuer == a.o.Issuer, a.o.Legacy && c.legacy():
@@ -170,7 +175,7 @@ func (a *Authenticator) check(ctx context.Context, c *claims) (authenticator.Aud
 	return both, c.checkTimes(a.o.Now())
 }
 
-// checkTenant holds the signed tenant claims against the owner of the namespace.
+// checkTenant compares the signed tenant claims with the owner of the namespace.
 func (a *Authenticator) checkTenant(c *claims, owner tenant.ID) error {
 	stated := 0
 	for _, claim := range [][]byte{c.Tenant, c.OlderTenant} {
@@ -194,10 +199,10 @@ type identity struct {
 	a      *Authenticator
 	claims *claims
 	id     tenant.ID
-	sum    [sha256.Size]byte // of the token
+	sum    [sha256.Size]byte // the SHA-256 of the token
 }
 
-// Live refuses an identity whose namespace has another owner by now, or whose objects are gone.
+// Live rejects an identity whose namespace has another owner, or whose objects were deleted.
 func (i *identity) Live(ctx context.Context) error {
 	if err := i.objects(ctx); err != nil {
 		return err
@@ -220,8 +225,8 @@ const (
 	staleTokenAuditAnnotation = "authentication.k8s.io/stale-token"
 )
 
-// objects looks at the live objects, and notes in the audit event what upstream notes of tokens
-// that should be replaced.
+// objects checks the objects. Like upstream, it adds audit annotations about tokens that should be
+// replaced.
 func (i *identity) objects(ctx context.Context) error {
 	if i.claims.legacy() {
 		audit.AddAuditAnnotation(ctx, legacyTokenAuditAnnotation, i.claims.Subject)
@@ -236,8 +241,8 @@ func (i *identity) objects(ctx context.Context) error {
 	return i.check(ctx)
 }
 
-// reasonOf returns the reason in an error of the jwt library, whose text may
-// hold parts of the token.
+// reasonOf returns the reason for an error of the jwt library. The text of that error may contain
+// parts of the token.
 func reasonOf(err error) error {
 	for _, reason := range []error{ErrAlgorithm, ErrUnknownKey, ErrMalformed} {
 		if errors.Is(err, reason) {

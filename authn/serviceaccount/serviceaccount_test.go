@@ -26,12 +26,12 @@ import (
 
 const issuer = "https://kubernetes.default.svc"
 
-// cluster is what tokens are bound to, and whose the namespaces are.
+// cluster has the objects to which tokens are bound, and the owner of the namespaces.
 type cluster struct {
 	owner string
-	err   error // of every lookup
+	err   error // the error of each lookup
 	uid   types.UID
-	token string // of the Secret
+	token string // the token in the Secret
 	gone  bool
 }
 
@@ -133,7 +133,7 @@ func legacy() map[string]any {
 	}
 }
 
-// TestRotation: keys of one file and of several, old and new ones at the same time.
+// TestRotation checks old and new keys in one file and in several files.
 func TestRotation(t *testing.T) {
 	old, fresh, third := authntest.MustKey("RS256"), authntest.MustKey("ES256"), authntest.MustKey("RS256")
 	first, second := keyFile(t, old), keyFile(t, third)
@@ -175,7 +175,8 @@ func TestRotation(t *testing.T) {
 	check(fresh, nil)
 }
 
-// TestLive: what was accepted once ends with its namespace's owner and with its objects.
+// TestLive checks that an accepted identity becomes invalid with a change of the namespace's owner
+// or of the objects.
 func TestLive(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, change := range map[string]struct {
@@ -244,7 +245,8 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNothingOfTheToken: the library's errors would.
+// TestErrorsHoldNothingOfTheToken checks that errors contain no part of the token. The library's
+// errors contain some.
 func TestErrorsHoldNothingOfTheToken(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")
@@ -271,8 +273,8 @@ func TestErrorsHoldNothingOfTheToken(t *testing.T) {
 	}
 }
 
-// FuzzToken: whatever a token's payload is, signed well, an identity is a service account of the
-// owner's; and no bytes but those of a signed token are accepted.
+// FuzzToken checks signed tokens with any payload. An identity must be a service account of the
+// owner. Only signed tokens are accepted.
 func FuzzToken(f *testing.F) {
 	key := authntest.MustKey("ES256")
 	a := open(f, &cluster{owner: "a", uid: "u", token: "t"}, key)
@@ -304,8 +306,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// BenchmarkToken verifies a service-account token, and beside it the raw check of its
-// signature by the same library.
+// BenchmarkToken measures the verification of a service-account token, and that of the signature
+// alone by the same library.
 func BenchmarkToken(b *testing.B) {
 	for _, algorithm := range []string{"ES256", "RS256"} {
 		key := authntest.MustKey(algorithm)
@@ -335,14 +337,15 @@ func BenchmarkToken(b *testing.B) {
 	}
 }
 
-// zeroPods knows every Pod, and nothing of it.
+// zeroPods returns an empty Pod for each name.
 type zeroPods struct{ *cluster }
 
 func (zeroPods) GetPod(context.Context, string, string) (*corev1.Pod, error) {
 	return &corev1.Pod{}, nil
 }
 
-// TestTheZeroObjectIsNobodys: a token that names no UID is not bound to an object that has none.
+// TestTheZeroObjectIsNobodys checks that a token without a UID is not bound to an object without a
+// UID.
 func TestTheZeroObjectIsNobodys(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	keys, err := serviceaccount.OpenKeys([]string{keyFile(t, key)}, nil)

@@ -11,11 +11,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A record may end in ",,tenant", as "a-secret-of-alice,alice,1,dev,,acme" does.
+// A record may end with ",,tenant", like "a-secret-of-alice,alice,1,dev,,acme".
 func ExampleOpen() {
 	tokens, err := tokenfile.Open(context.Background(), "testdata/tokens.csv", tokenfile.Options{
 		Check: func(string, []string, tenant.ID) error { return nil },
-	}) // package authn's hygiene, in a server
+	}) // in a server, the identity validation of package authn
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,14 +1,15 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokenfile authenticates static bearer tokens from a CSV file whose records may end in a
+// Package tokenfile authenticates static bearer tokens from a CSV file. A record may end with a
 // tenant:
 //
 //	token,user,uid[,"group1,group2"[,other...]][,,tenant]
 //
 // The form without a tenant is kube-apiserver's own (k8s.io/apiserver
-// pkg/authentication/token/tokenfile, v0.37.1). The file is held to stricter rules than upstream's
-// and refused as a whole, naming line and field, where it breaks one.
+// pkg/authentication/token/tokenfile, v0.37.1). The rules for the file are stricter than
+// upstream's. If a record violates a rule, the whole file is rejected, and the error names the line
+// and the field.
 package tokenfile
 
 import (
@@ -29,28 +30,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options say what a token file may hold.
+// Options specify the rules for a token file.
 type Options struct {
-	// DefaultTenant is the tenant of a record that names none. If zero, such a record is refused.
+	// DefaultTenant is the tenant of a record without a tenant. If zero, such a record is rejected.
 	DefaultTenant tenant.ID
-	// Check refuses, at load, a tenant that the source may not assert and names that are reserved.
-	// Required.
+	// Check rejects a tenant that the source may not assert and reserved names when the file is
+	// loaded. Required.
 	Check func(name string, groups []string, id tenant.ID) error
-	// Report is told about each new version of the file. Optional.
+	// Report is called for each new version of the file. Optional.
 	Report reload.Report
 }
 
-// Authenticator knows the tokens of one file. It implements [authenticator.Token], abstains on
-// tokens that it does not know, and sets the extra tenant.ExtraKey.
+// Authenticator authenticates the tokens of one file. It implements [authenticator.Token], abstains
+// on unknown tokens, and sets the extra tenant.ExtraKey.
 //
-// Tokens are held as SHA-256 sums, not as text. It is audience-agnostic, as upstream's.
+// It stores the SHA-256 of each token, not its text. It is audience-agnostic, like upstream's.
 type Authenticator struct {
 	file *reload.File[table]
 }
 
-// Open reads the file at path; the error names the file, the line and the field, and never a token.
-// Changes take effect while [Authenticator.Run] runs. Each time it loads the file, it logs how many
-// records belong to the system tenant.
+// Open reads a token file. The error names the file, the line and the field, but never a token.
+// Changes take effect while [Authenticator.Run] runs. After each load, it logs the number of
+// records of the system tenant.
 func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	file, err := reload.Open(path, func(data []byte) (table, error) { return parse(ctx, path, data, o) }, o.Report)
 	if err != nil {
@@ -59,8 +60,8 @@ func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	return &Authenticator{file: file}, nil
 }
 
-// CheckToken returns an error if a token file must not contain the text as a token, such as a hash.
-// The error contains no part of the text.
+// CheckToken returns an error if a token file must not contain the text as a token, for example a
+// hash. The error contains no part of the text.
 func CheckToken(text string) error { return credfile.CheckSecret(text, credfile.Text) }
 
 // Run follows the file until ctx ends.
@@ -82,19 +83,19 @@ func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (*aut
 	}}, true, nil
 }
 
-// table is one version of the file. It is laid out for files with a million tokens: the entries
-// hold no pointers, so that the garbage collector need not look at them.
+// table is one version of the file. It is designed for a million tokens. Its entries contain no
+// pointers, so that the garbage collector does not scan them.
 type table struct {
-	entries map[[sha256.Size]byte]entry // by the token's sum
+	entries map[[sha256.Size]byte]entry // by the SHA-256 of the token
 	text    string                      // all names and uids
 	kins    []kin
 }
 
-// entry says where name and uid stand in the table's text, and which kin they are of.
+// entry has the positions of name and UID in the table's text, and the index of the kin.
 type entry struct{ name, uid, end, kin uint32 }
 
-// kin is what many users share: their groups, and the extra that binds them. Like upstream's
-// authenticator, which hands out one user.Info again and again, it relies on nobody changing it.
+// kin has the groups and the extra that many users share. No caller may change them. Upstream's
+// authenticator has the same rule, because it returns one user.Info for several requests.
 type kin struct {
 	groups []string
 	extra  map[string][]string

@@ -62,8 +62,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestAnswersAreIndependent: audiences set on one answer and groups added
-// to it are in no later one.
+// TestAnswersAreIndependent checks that changes of the audiences or groups of one result do not
+// affect later results.
 func TestAnswersAreIndependent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	write(t, path, "tok,alice,1,\"g,h\",,a\n")
@@ -81,8 +81,7 @@ func TestAnswersAreIndependent(t *testing.T) {
 	}
 }
 
-// TestTokensAreNotHeld: after the file is read its tokens stand nowhere in
-// memory that is reachable.
+// TestTokensAreNotHeld checks that the tokens of a loaded file are not in reachable memory.
 func TestTokensAreNotHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	var file strings.Builder
@@ -141,7 +140,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// content is a file of n tokens as a cluster's might be.
+// content returns a realistic file with n tokens.
 func content(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -150,7 +149,7 @@ func content(n int) string {
 	return b.String()
 }
 
-// BenchmarkLoad reads a million tokens; held-MB is what stays in memory.
+// BenchmarkLoad loads a million tokens. held-MB is the memory that remains in use.
 func BenchmarkLoad(b *testing.B) {
 	const n = 1_000_000
 	path := filepath.Join(b.TempDir(), "tokens.csv")

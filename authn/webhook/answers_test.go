@@ -27,7 +27,8 @@ import (
 
 const review = `"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"`
 
-// TestAnswersAreReadInOneWay: a response that another reader would read in another way is no answer.
+// TestAnswersAreReadInOneWay checks that a response is unreadable if another parser might read it
+// differently.
 func TestAnswersAreReadInOneWay(t *testing.T) {
 	const user = `"user":{"username":"alice"}`
 	for answer, want := range map[string]error{
@@ -63,8 +64,8 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 	}
 }
 
-// TestUnreadableAnswers: a response that is not a TokenReview is an outage. The error specifies why
-// it cannot be read, and contains nothing else of the response.
+// TestUnreadableAnswers checks that a response that is not a TokenReview is an outage. The error
+// describes why it is unreadable, and contains no other part of the response.
 func TestUnreadableAnswers(t *testing.T) {
 	const status = `"status":{"authenticated":true,"user":{"username":"CANARY"}}`
 	for name, c := range map[string]struct{ contentType, answer, want string }{
@@ -121,7 +122,7 @@ func TestUnreadableAnswers(t *testing.T) {
 	}
 }
 
-// TestReasonsOfRefusals: the service's reason is shown to the operator, shortened and without
+// TestReasonsOfRefusals checks that errors contain the service's reason, truncated and without
 // control characters, unless it contains a part of the token.
 func TestReasonsOfRefusals(t *testing.T) {
 	const token = "SECRET-0123456789-abcdefghij"
@@ -154,8 +155,8 @@ func TestReasonsOfRefusals(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersTakeNoMemory: of many answers of the largest size at once few are read at
-// a time, and none is kept.
+// TestLargeAnswersTakeNoMemory checks that only a few of many large responses are read at the same
+// time, and that none is retained.
 func TestLargeAnswersTakeNoMemory(t *testing.T) {
 	answer := `{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
 		strings.Repeat(`"g0000",`, 120_000) + `"g"]}}}`
@@ -167,13 +168,13 @@ func TestLargeAnswersTakeNoMemory(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	var all errgroup.Group
-	all.SetLimit(24) // three times as many as are read at a time
+	all.SetLimit(24) // three times the limit of concurrent reads
 	for i := range 48 {
 		all.Go(func() error {
 			if _, ok, err := a.AuthenticateToken(t.Context(), fmt.Sprint("token", i)); ok || err == nil {
 				return errors.New("accepted")
 			}
-			return nil // too large, or too late
+			return nil // too large or too late
 		})
 	}
 	if err := all.Wait(); err != nil {

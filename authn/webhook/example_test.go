@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Open asks a service of one's own, which answers TokenReviews; here an extra of its
-// answers names the tenant.
+// Open uses a custom TokenReview service. In this example, an extra in its responses names the
+// tenant.
 func ExampleOpen() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review authenticationv1.TokenReview

@@ -19,17 +19,18 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 )
 
-// response is a TokenReview of which the status may be missing.
+// response is a TokenReview whose status may be missing.
 type response struct {
 	metav1.TypeMeta `json:",inline"`
 	Status          *authenticationv1.TokenReviewStatus `json:"status"`
 }
 
-// plain is a version, kind or media type that an error may contain if no part of the token is in it.
+// plain matches a version, kind or media type that an error may contain, unless it contains a part
+// of the token.
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+/-]{0,63}$`)
 
-// unreadable returns an error of kind [ErrUnreadable] if the response is not a TokenReview that has
-// a status. The error of decoding the response is err. The error contains no part of the token.
+// unreadable returns an error of kind [ErrUnreadable] if the response is not a TokenReview with a
+// status. err is the error of decoding the response. The result contains no part of the token.
 func (r *response) unreadable(contentType, token string, err error) error {
 	shown := func(text string) bool { return plain.MatchString(text) && !holds(text, token) }
 	switch {
@@ -40,7 +41,7 @@ func (r *response) unreadable(contentType, token string, err error) error {
 		return fmt.Errorf("%w: %w", ErrUnreadable, err)
 	case errors.Is(err, outbound.ErrTooLarge):
 		return fmt.Errorf("%w: %w", ErrUnreadable, err)
-	case err != nil: // it ended in the middle, or too many are being read
+	case err != nil: // the response was incomplete, or too many are being read
 		return ErrUnavailable
 	}
 	group := authenticationv1.SchemeGroupVersion.String()
@@ -62,14 +63,14 @@ func (r *response) unreadable(contentType, token string, err error) error {
 }
 
 const (
-	// reasonBytes bounds the service's reason in an error.
+	// reasonBytes limits the size of the service's reason in an error.
 	reasonBytes = 200
-	// partBytes is the length of a part of a token that no reason may contain.
+	// partBytes is the minimum length of a part of a token that no reason may contain.
 	partBytes = 8
 )
 
-// refused returns an error of kind [ErrNotAuthenticated] with the service's reason, if it has one
-// and the reason contains no part of the token.
+// refused returns an error of kind [ErrNotAuthenticated]. It includes the service's reason, unless
+// the reason contains a part of the token.
 func refused(reason, token string) error {
 	shown := strings.ToValidUTF8(reason[:min(len(reason), reasonBytes)], "")
 	text := strings.Join(strings.FieldsFunc(shown, func(r rune) bool {
@@ -87,8 +88,8 @@ func refused(reason, token string) error {
 	return fmt.Errorf("%w: %s", ErrNotAuthenticated, text)
 }
 
-// holds reports whether a text contains a part of a token, as it is or as in a URL, or with other
-// characters between the characters of the token.
+// holds reports whether a text contains a part of a token. The part may be URL-encoded, or have
+// other characters between its characters.
 func holds(text, token string) bool {
 	letters := func(s string) string {
 		return strings.Map(func(r rune) rune {

@@ -17,18 +17,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Tenant tells whose an identity is, from what the service answered.
+// Tenant returns the tenant of an identity that the service returned.
 type Tenant func(ctx context.Context, u user.Info) (tenant.ID, error)
 
-// errNotOne says that an extra has no value or several.
+// errNotOne reports that an extra has no value or several values.
 var errNotOne = errors.New("must have exactly one value")
 
-// Value is the same tenant for every identity.
+// Value returns the same tenant for every identity.
 func Value(id tenant.ID) Tenant {
 	return func(context.Context, user.Info) (tenant.ID, error) { return id, nil }
 }
 
-// Extra is the tenant that the one value of an extra names.
+// Extra returns the tenant that the single value of an extra names.
 func Extra(key string) Tenant {
 	return func(_ context.Context, u user.Info) (tenant.ID, error) {
 		values := u.GetExtra()[key]
@@ -39,8 +39,9 @@ func Extra(key string) Tenant {
 	}
 }
 
-// Compile returns the tenant that a CEL expression names, which must give a string. It knows the
-// variable user, with username, uid, groups and extra, as user validation rules of upstream do.
+// Compile returns a Tenant that evaluates a CEL expression, which must return a string. The
+// variable user has the fields username, uid, groups and extra, as in upstream's user validation
+// rules.
 func Compile(compiler authenticationcel.Compiler, text string) (Tenant, error) {
 	compiled, err := compiler.CompileUserExpression(expression(text))
 	if err != nil {
@@ -65,7 +66,7 @@ type expression string
 func (e expression) GetExpression() string      { return string(e) }
 func (e expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.StringType} }
 
-// variable is the variable user of an expression.
+// variable returns the variable user of an expression.
 func variable(u user.Info) *lazy.MapValue {
 	value := lazy.NewMapValue(types.NewObjectType("kubernetes.UserInfo"))
 	field := func(name string, content any) {

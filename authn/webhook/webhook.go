@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook authenticates tokens by an external TokenReview service
-// (authentication.k8s.io/v1), through upstream's client (k8s.io/apiserver
+// Package webhook authenticates tokens with an external TokenReview service
+// (authentication.k8s.io/v1). It uses upstream's client (k8s.io/apiserver
 // plugin/pkg/authenticator/token/webhook, v0.37.1).
 package webhook
 
@@ -36,18 +36,18 @@ import (
 )
 
 const (
-	// timeout bounds one review, retries included.
+	// timeout limits one review, including retries.
 	timeout = 5 * time.Second
-	// atOnce bounds the reviews under way; a service that hangs holds no more than these.
+	// atOnce limits the reviews in progress, in case the service hangs.
 	atOnce = 256
-	// logEvery is the least time between two lines of the log about unreadable responses.
+	// logEvery is the minimum time between two log entries about unreadable responses.
 	logEvery = 5 * time.Second
 )
 
-// Why a token is refused, in addition to the errors of [tenant.Limits.Check]. Test them with
-// [errors.Is]. The error of a refused token may contain the service's own reason, shortened, if the
-// reason contains no part of the token. ErrUnavailable and ErrUnreadable are outages: the service
-// neither accepted nor refused the token.
+// The errors for a rejected token, in addition to the errors of [tenant.Limits.Check]. Test for
+// them with [errors.Is]. The error may contain the service's own reason in truncated form, if the
+// reason contains no part of the token. ErrUnavailable and ErrUnreadable report outages: the
+// service neither accepted nor rejected the token.
 var (
 	ErrNotAuthenticated = errors.New("the service did not authenticate the token")
 	ErrUnavailable      = error(outbound.Unavailable("the service is unavailable"))
@@ -56,33 +56,33 @@ var (
 	ErrReservedExtra    = errors.New("the service's response has an extra key that only the server may set")
 )
 
-// Options say how answers become identities.
+// Options configure an [Authenticator].
 type Options struct {
 	// Source is the name of the source in the log.
 	Source string
-	// Audiences of the server, for answers that name none.
+	// Audiences are the audiences of the server. They apply to responses that name no audience.
 	Audiences authenticator.Audiences
-	// Limits of an identity; zero for tenant.DefaultLimits.
+	// Limits limit an identity. The zero value means tenant.DefaultLimits.
 	Limits tenant.Limits
-	// Tenant says whose the identity is; made by [Extra], [Value] or [Compile]. Required.
+	// Tenant returns the tenant of an identity. Use [Extra], [Value] or [Compile]. Required.
 	Tenant Tenant
 }
 
-// Authenticator asks one service. It implements [authenticator.Token], honours audiences, and sets
+// Authenticator calls one service. It implements [authenticator.Token], checks audiences, and sets
 // the extra tenant.ExtraKey.
 type Authenticator struct {
 	o       Options
 	file    *reload.File[*webhook.WebhookTokenAuthenticator]
 	flights singleflight.Group
 	gate    outbound.Gate
-	logged  atomic.Int64 // when an unreadable response was last logged, in Unix nanoseconds
+	logged  atomic.Int64 // the time of the last log entry about an unreadable response, in Unix nanoseconds
 }
 
-// Open returns the authenticator that asks the service of a kubeconfig file. The error names the
-// file. Changes of it take effect while [Authenticator.Run] runs.
+// Open returns an authenticator that calls the service of a kubeconfig file. The error names the
+// file. Changes take effect while [Authenticator.Run] runs.
 func Open(path string, o Options, report reload.Report) (*Authenticator, error) {
 	file, err := reload.Open(path, func([]byte) (*webhook.WebhookTokenAuthenticator, error) {
-		// Upstream's loader reads the file itself, for the paths in it.
+		// Upstream's loader reads the file itself, because of the paths in it.
 		config, err := webhookutil.LoadKubeconfig(path, nil)
 		if err != nil {
 			return nil, err
@@ -91,7 +91,7 @@ func Open(path string, o Options, report reload.Report) (*Authenticator, error) 
 			return nil, err
 		}
 		config.Timeout = timeout
-		config.QPS = -1 // the gate bounds
+		config.QPS = -1 // the gate limits requests
 		config.WarningHandler = rest.NoWarnings{}
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reading(outbound.Discreet(next), o.Limits) })
 		return webhook.New(config, "v1", o.Audiences, wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 2})
@@ -102,7 +102,8 @@ func Open(path string, o Options, report reload.Report) (*Authenticator, error) 
 	return &Authenticator{o: o, file: file, gate: make(outbound.Gate, atOnce)}, nil
 }
 
-// checkSafe refuses a service to which tokens would go in clear, or to whoever answers.
+// checkSafe rejects a service to which tokens would be sent in clear text or without verification
+// of the server.
 func checkSafe(config *rest.Config) error {
 	u, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -118,12 +119,12 @@ func checkSafe(config *rest.Config) error {
 // Run follows the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
-// AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it the
-// tokens that are meant for its service.
+// AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass only
+// tokens for its service.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	audiences, limited := authenticator.AudiencesFrom(ctx)
 	logger := klog.FromContext(ctx)
-	// Quoted, so that no token and audience together read as another token.
+	// The values are quoted, so that different tokens and audiences never have the same key.
 	flight := a.flights.DoChan(fmt.Sprintf("%q %q", token, audiences),
 		outbound.Recover(ErrNotAuthenticated, func() (any, error) {
 			ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), logger), timeout)
@@ -169,7 +170,7 @@ func (a *Authenticator) review(ctx context.Context, token string) (*authenticato
 	return &authenticator.Response{User: bound, Audiences: resp.Audiences}, nil
 }
 
-// bind binds the identity to its tenant. The service may not use the key that does so.
+// bind binds the identity to its tenant. The service may not set the tenant key itself.
 func (a *Authenticator) bind(ctx context.Context, u user.Info) (user.Info, error) {
 	for key := range u.GetExtra() {
 		if strings.EqualFold(key, tenant.ExtraKey) {
@@ -183,7 +184,7 @@ func (a *Authenticator) bind(ctx context.Context, u user.Info) (user.Info, error
 	return tenant.Bind(u, id), nil
 }
 
-// logUnreadable logs a response that cannot be read, at most once in logEvery.
+// logUnreadable logs an unreadable response, at most once in logEvery.
 func (a *Authenticator) logUnreadable(ctx context.Context, err error) {
 	now, last := time.Now().UnixNano(), a.logged.Load()
 	if now-last < int64(logEvery) || !a.logged.CompareAndSwap(last, now) {
@@ -195,18 +196,18 @@ func (a *Authenticator) logUnreadable(ctx context.Context, err error) {
 // answerKey is the key of a context's *answer.
 type answerKey struct{}
 
-// answer is what is known of a service's answer beside what upstream's client makes of it.
+// answer has data about a response that upstream's client does not return.
 type answer struct {
 	token string
-	came  bool  // the service answered
-	err   error // why the token is refused, or why the answer cannot be read
+	came  bool  // the service responded
+	err   error // the reason why the token is rejected or the response is unreadable
 }
 
-// reading reads a response, and passes only its status to upstream's client. That client logs a
-// response that it cannot decode, which may contain the token, and reads names in any case. The
-// errors of that client do not distinguish a refusal from an outage, so reading records why the
-// token is refused or why the response cannot be read. It drops an identity that exceeds the limits
-// before the identity is copied.
+// reading parses a response, and passes only its status to upstream's client. That client logs a
+// response that it cannot decode, which may contain the token, and accepts names in any case. Its
+// errors do not distinguish a rejection from an outage. Therefore, reading records why the token is
+// rejected or why the response is unreadable. It drops an identity that exceeds the limits before
+// it is copied.
 func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 	gate := make(outbound.Gate, outbound.AtOnce)
 	return roundTripper(func(req *http.Request) (*http.Response, error) {

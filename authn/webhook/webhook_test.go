@@ -51,7 +51,7 @@ func kubeconfig(t testing.TB, path, url string) {
 	}
 }
 
-// open returns an authenticator that asks handler.
+// open returns an authenticator that calls handler.
 func open(t testing.TB, handler http.HandlerFunc) *webhook.Authenticator {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -66,7 +66,7 @@ func open(t testing.TB, handler http.HandlerFunc) *webhook.Authenticator {
 	return a
 }
 
-// echo knows every token as the user of its name, for the audiences that are asked for.
+// echo authenticates each token as the user with the same name, for the requested audiences.
 func echo(w http.ResponseWriter, r *http.Request) {
 	var review authenticationv1.TokenReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
@@ -89,7 +89,7 @@ func TestNoIdentityCrosses(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		echo(w, r)
 	})
-	const callers, questions = 64, 400 // as many callers at once as are answered in time on a busy machine
+	const callers, questions = 64, 400 // as many concurrent callers as a busy machine can serve in time
 	var all sync.WaitGroup
 	for first := range callers {
 		all.Go(func() {
@@ -110,7 +110,7 @@ func TestNoIdentityCrosses(t *testing.T) {
 	}
 }
 
-// TestTokensAndAudiencesAreApart: one flight is never shared by two questions.
+// TestTokensAndAudiencesAreApart checks that different tokens or audiences never share a request.
 func TestTokensAndAudiencesAreApart(t *testing.T) {
 	begun, proceed := make(chan string, 2), make(chan struct{})
 	a := open(t, func(w http.ResponseWriter, r *http.Request) {
@@ -169,7 +169,8 @@ func TestBadServices(t *testing.T) {
 	}
 }
 
-// TestOnlyAReviewIsAnAnswer: of another kind or version, it authenticates nobody.
+// TestOnlyAReviewIsAnAnswer checks that a response of another kind or version authenticates no
+// caller.
 func TestOnlyAReviewIsAnAnswer(t *testing.T) {
 	for kind, want := range map[string]bool{
 		`"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"`:        true,
@@ -254,7 +255,7 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsTold: a service that answers with the token gets it into no log and no error.
+// TestNothingSecretIsTold checks that a token in a response is not in the log or an error.
 func TestNothingSecretIsTold(t *testing.T) {
 	log, end, err := authntest.CaptureLog(7)
 	if err != nil {
@@ -285,7 +286,8 @@ func TestNothingSecretIsTold(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses services that would get tokens in clear or unverified.
+// TestOpenRefuses checks that services that would get tokens in clear text or without verification
+// are rejected.
 func TestOpenRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, cluster := range []clientcmdapi.Cluster{

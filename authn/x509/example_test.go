@@ -10,7 +10,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/x509"
 )
 
-// An organization of the subject names the tenant; organizational units are the groups.
+// An organization of the subject names the tenant. The organizational units are the groups.
 func ExampleTenantOf() {
 	id, groups, err := x509.TenantOf(pkix.Name{
 		CommonName:         "alice",

@@ -19,11 +19,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// marker is the organization, or common name, that says that a tenant follows after a colon.
+// marker is the organization or common name before the colon in front of a tenant.
 const marker = "tenant"
 
 // TenantOf returns the tenant and the groups that a certificate's subject names. The error
-// says what is wrong with the subject. It verifies nothing: it is for tools that look at a
+// describes the problem of the subject. TenantOf verifies nothing. It is for tools that check a
 // subject before it is signed.
 func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 	if name.CommonName == "" {
@@ -33,15 +33,16 @@ func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 	return s.tenantAndGroups(name.CommonName, name.Organization, name.OrganizationalUnit)
 }
 
-// errPrivileged: kube-apiserver refuses to have clients' certificates signed for this group
-// (k8s.io/kubernetes plugin/pkg/admission/certificates/subjectrestriction), but knows only of
-// organizations. Whoever may approve certificates must not become what nobody can take back.
+// errPrivileged rejects this group. Kube-apiserver refuses to sign client certificates for it
+// (k8s.io/kubernetes plugin/pkg/admission/certificates/subjectrestriction), but checks
+// organizations only. A caller that may approve certificates must not get rights that cannot be
+// revoked.
 var errPrivileged = errors.New("the certificate has the organizational unit " + user.SystemPrivilegedGroup +
 	": only an organization of the old format may have this name")
 
 var errNoCommonName = errors.New("the certificate has no common name")
 
-// subject says what the subject of a verified certificate means. It implements upstream's
+// subject interprets the subject of a verified certificate. It implements upstream's
 // UserConversion.
 type subject struct {
 	systemOrganizations []string
@@ -49,8 +50,8 @@ type subject struct {
 	denyOldFormat       bool
 }
 
-// User implements [x509request.UserConversion]. The identity is upstream's, with the groups and
-// the tenant replaced by what the format says.
+// User implements [x509request.UserConversion]. It returns upstream's identity with the groups and
+// the tenant of the format.
 func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 	name := chain[0].Subject
 	if name.CommonName == "" {
@@ -118,7 +119,7 @@ func (s subject) oldFormat(commonName string, organizations []string) (tenant.ID
 	return id, nil
 }
 
-// earliest is when the first certificate expires.
+// earliest returns the time when the first certificate expires.
 func earliest(chain []*x509.Certificate) time.Time {
 	first := chain[0].NotAfter
 	for _, c := range chain[1:] {
@@ -129,7 +130,7 @@ func earliest(chain []*x509.Certificate) time.Time {
 	return first
 }
 
-// lastOf returns when no chain is left by which a request would be accepted.
+// lastOf returns the time when the last chain expires.
 func lastOf(chains [][]*x509.Certificate) (end time.Time) {
 	for _, chain := range chains {
 		if until := earliest(chain); until.After(end) {

@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// cacheEntries bounds how many presented chains are remembered: one for each client of a large
-	// cluster, about a kilobyte each.
+	// cacheEntries limits the number of cached chains. Each client of a large cluster has one chain,
+	// of about one kilobyte.
 	cacheEntries = 10_000
-	// refusedEntries bounds the remembered chains that lead to no authority, which anybody can
-	// send; they never push out others. refusedFor is how long one is remembered: a chain that is
-	// not valid yet may be soon.
+	// refusedEntries limits the number of cached chains that are not accepted, which any client can
+	// send. They never evict accepted chains. refusedFor is the time for which such a chain is cached,
+	// because it may become valid.
 	refusedEntries = 1_000
 	refusedFor     = 10 * time.Second
 )
@@ -37,7 +37,7 @@ const (
 // Authorities are one version of a source's certificate authorities.
 type Authorities struct{ certificates []*x509.Certificate }
 
-// ParseAuthorities reads certificates, PEM; one is enough.
+// ParseAuthorities parses PEM-encoded certificates. There must be at least one.
 func ParseAuthorities(data []byte) (*Authorities, error) {
 	certificates, err := cert.ParseCertsPEM(data)
 	if err != nil {
@@ -59,19 +59,18 @@ func (a *Authorities) end(chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(a.certificates, chain[len(chain)-1].Equal)
 }
 
-// Verifier verifies what was presented once for all sources that were made with it, each of
-// which then asks whether a chain leads to an authority of its own. It remembers what it
-// found, that a chain leads nowhere too. It is made by [NewVerifier] and safe for concurrent
-// use once the sources are made.
+// Verifier verifies the presented certificates once for all its sources. Each source then checks
+// whether a chain leads to one of its own authorities. It caches all results, including rejections.
+// Use [NewVerifier]. It is safe for concurrent use after all sources have been created.
 type Verifier struct {
 	sources       []*source
-	known, nobody *cache.LRUExpireCache // of chainKey to *verification
+	known, nobody *cache.LRUExpireCache // map a chainKey to a *verification
 	now           func() time.Time
 	current       atomic.Pointer[pool]
 	rebuild       sync.Mutex
 }
 
-// NewVerifier returns a verifier of no sources yet. A nil now is the machine's clock.
+// NewVerifier returns a verifier without sources. If now is nil, it uses [time.Now].
 func NewVerifier(now func() time.Time) *Verifier {
 	if now == nil {
 		now = time.Now
@@ -87,13 +86,13 @@ type clock func() time.Time
 
 func (c clock) Now() time.Time { return c() }
 
-// pool is all authorities of all sources at a time.
+// pool has the authorities of all sources at one time.
 type pool struct {
 	of    []*Authorities // by source
 	roots *x509.CertPool
 }
 
-// authorities returns the pool of what the sources have now.
+// authorities returns the current pool.
 func (v *Verifier) authorities() *pool {
 	if p := v.current.Load(); p != nil && v.isCurrent(p) {
 		return p
@@ -121,22 +120,23 @@ func (v *Verifier) isCurrent(p *pool) bool {
 	return true
 }
 
-// verification is what one presented chain came to.
+// verification is the result of one presented chain.
 type verification struct {
 	under    *pool
 	outcomes []outcome // by source
 }
 
-// outcome is what a chain came to for one source; the zero value is somebody else's chain.
+// outcome is the result of a chain for one source. The zero value means that the chain belongs to
+// another source.
 type outcome struct {
 	user user.Info
-	// issuers of the leaf, by chain: the authority last.
+	// issuers are the certificates above the leaf by chain. The authority is last.
 	issuers [][]*x509.Certificate
 	until   time.Time // when the first certificate of the chains expires
 	err     error
 }
 
-// verify returns what came of the presented chain.
+// verify returns the result of the presented chain.
 func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 	key, under := keyOf(presented), v.authorities()
 	for _, remembered := range []*cache.LRUExpireCache{v.known, v.nobody} {
@@ -158,7 +158,7 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 		}
 		found.outcomes[i] = s.outcome(under.of[i], chains, err)
 	}
-	var until time.Time // when the first chain that a source accepted ends
+	var until time.Time // when the first accepted chain expires
 	for _, o := range found.outcomes {
 		if o.user != nil && (until.IsZero() || o.until.Before(until)) {
 			until = o.until
@@ -172,19 +172,19 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 	return found
 }
 
-// isBeyond reports whether an error is about all authorities together, by which a source's own may
-// not be judged: the number of signatures that Go tries is bounded (crypto/x509, Go 1.26), and many
-// authorities may have one name.
+// isBeyond reports whether an error may be caused by the authorities of other sources. Go limits
+// the number of signatures that it checks (crypto/x509, Go 1.26), and many authorities may have the
+// same name.
 func isBeyond(err error) bool {
 	unknown, invalid := x509.UnknownAuthorityError{}, x509.CertificateInvalidError{}
 	return err != nil && !errors.As(err, &unknown) && !errors.As(err, &invalid)
 }
 
-// look returns the chains to roots, and why the leaf may not be used now. Both are set if the leaf
-// leads to roots but is not valid. Go checks the validity of a certificate before it looks for the
-// authority. Therefore look verifies an invalid leaf again, at the end of its validity and for any
-// usage. This second verification determines only the authority of the leaf. Its own errors about
-// time are ignored, because they would be about another time.
+// look returns the chains to roots, and the reason why the leaf is not valid now. It returns both
+// if the leaf leads to roots but is not valid. Go checks the validity of a certificate before it
+// searches for the authority. Therefore, look verifies an invalid leaf again, at the end of its
+// validity and for any usage. The second verification only determines the authority of the leaf.
+// Its errors about time are ignored, because they would be about another time.
 func look(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	chains, err := chainsOf(presented, o)
@@ -203,8 +203,8 @@ func look(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([
 	return chains, err
 }
 
-// Chains returns all chains that upstream's authenticator finds from the first of the presented
-// certificates to roots, the authority last.
+// Chains returns all chains that upstream's authenticator finds from the first presented
+// certificate to roots. The authority is last.
 func Chains(presented []*x509.Certificate, roots x509.VerifyOptions) [][]*x509.Certificate {
 	chains, _ := chainsOf(presented, roots)
 	return chains
@@ -222,8 +222,8 @@ func chainsOf(presented []*x509.Certificate, o x509.VerifyOptions) (chains [][]*
 
 type chainKey [sha256.Size]byte
 
-// keyOf hashes the whole presented chain, each certificate with its length, since intermediates
-// decide too.
+// keyOf hashes the whole presented chain, because intermediates affect the result. It includes the
+// length of each certificate.
 func keyOf(chain []*x509.Certificate) (key chainKey) {
 	if len(chain) == 1 {
 		return sha256.Sum256(chain[0].Raw)

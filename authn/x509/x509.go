@@ -3,13 +3,17 @@
 
 // Package x509 authenticates client certificates that name a tenant in their subject.
 //
-// New format: exactly one organization, "tenant:<id>"; the groups are the organizational units.
-// Old format (no organization is "tenant" or begins "tenant:"): the tenant is the common name up
-// to its first ":" or, where the common name begins "tenant:", between that and the next ":"; the
-// groups are the organizations. The user name is the common name as it stands.
+// In the new format, the subject has exactly one organization, "tenant:<id>". The groups are the
+// organizational units.
 //
-// Chains are verified by kube-apiserver's own authenticator (k8s.io/apiserver
-// pkg/authentication/request/x509, v0.37.1); only what a verified chain means is decided here.
+// In the old format, no organization is "tenant" or begins with "tenant:". The tenant is the common
+// name up to the first ":". If the common name begins with "tenant:", the tenant is the part
+// between that prefix and the next ":" or the end. The groups are the organizations.
+//
+// In both formats, the user name is the common name.
+//
+// Kube-apiserver's own authenticator verifies the chains (k8s.io/apiserver
+// pkg/authentication/request/x509, v0.37.1). This package only interprets verified chains.
 package x509
 
 import (
@@ -24,32 +28,36 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/validity"
 )
 
-// Options say what certificates may be.
+// Options specify which certificates are accepted.
 type Options struct {
-	// SystemOrganizations make an old-format certificate without a tenant in its common name the
-	// system tenant's.
+	// SystemOrganizations are organizations. An old-format certificate without a tenant in its common
+	// name belongs to the system tenant if it has one of them.
 	SystemOrganizations []string
-	// SystemUsers are common names that make an old-format certificate without a tenant the system
-	// tenant's. The caller MUST reserve them for the system tenant.
+	// SystemUsers are common names. An old-format certificate without a tenant belongs to the system
+	// tenant if it has one of them. The caller MUST reserve them for the system tenant.
 	SystemUsers []string
-	// DenyOldFormat refuses certificates without a tenant organization.
+	// DenyOldFormat rejects certificates without a tenant organization.
 	DenyOldFormat bool
-	// Revoked returns why a certificate of a verified chain above the leaf counts no longer, nil if it
-	// does: an authority need not have been presented. It is asked for each request. Nil for none.
+	// Revoked returns the reason why a certificate above the leaf of a verified chain is revoked, or
+	// nil. The client need not present an authority. It is called for each request. If nil, no
+	// certificate is revoked.
 	Revoked func(*x509.Certificate) error
 }
 
-// New returns an authenticator of the certificates that lead to authorities, of which each version
-// has an address of its own. It abstains without a certificate and on certificates of other
-// authorities. Of its own authorities it refuses expired ones, ones not meant for clients, those
-// whose every chain holds a revoked authority, and those whose subject names no tenant or several,
-// or has the unit system:masters.
+// New returns an authenticator of the certificates that lead to authorities. Each version of the
+// authorities MUST have its own address. The authenticator abstains without a certificate and on
+// certificates of other authorities. It rejects certificates of its own authorities in these cases:
 //
-// A chain is remembered by the SHA-256 of all that was presented, until the first certificate
-// of those it was verified by expires or an authority of the verifier changes; one that was
-// refused for some seconds.
+//   - The certificate has expired, or is not for client authentication.
+//   - Each chain of the certificate contains a revoked authority.
+//   - The subject names no tenant or several tenants.
+//   - A new-format subject has the organizational unit system:masters.
 //
-// The identity is upstream's, UID and credential-id included, with tenant.ExtraKey added. It is
+// The result for a chain is cached by the SHA-256 of all presented certificates. A cached result is
+// valid until the first certificate of the verified chains expires or an authority of the verifier
+// changes. A rejection is cached for a few seconds.
+//
+// The identity is upstream's, including UID and credential-id, with tenant.ExtraKey added. It is
 // audience-agnostic.
 func New(v *Verifier, authorities func() *Authorities, o Options) authenticator.Request {
 	s := &source{v, len(v.sources), authorities, subject{o.SystemOrganizations, o.SystemUsers, o.DenyOldFormat}, o.Revoked}
@@ -59,7 +67,7 @@ func New(v *Verifier, authorities func() *Authorities, o Options) authenticator.
 
 type source struct {
 	verifier    *Verifier
-	index       int // among the verifier's
+	index       int // among the verifier's sources
 	authorities func() *Authorities
 	subject     subject
 	revoked     func(*x509.Certificate) error
@@ -80,7 +88,7 @@ func (s *source) AuthenticateRequest(req *http.Request) (*authenticator.Response
 	return &authenticator.Response{User: o.user}, true, nil
 }
 
-// unrevoked returns nil if one chain holds nothing that is revoked.
+// unrevoked returns nil if at least one chain contains no revoked certificate.
 func (s *source) unrevoked(chains [][]*x509.Certificate) (err error) {
 	if s.revoked == nil {
 		return nil
@@ -97,7 +105,7 @@ func (s *source) unrevoked(chains [][]*x509.Certificate) (err error) {
 	return err
 }
 
-// outcome says what the verification of a chain means to the source.
+// outcome returns the result of a verified chain for the source.
 func (s *source) outcome(of *Authorities, chains [][]*x509.Certificate, err error) outcome {
 	var own [][]*x509.Certificate
 	for _, chain := range chains {

@@ -30,7 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// signer is a certificate authority, or an intermediate.
+// signer is a certificate authority or an intermediate.
 type signer struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -94,7 +94,7 @@ func authorities(t testing.TB, roots ...*signer) *ours.Authorities {
 	return a
 }
 
-// source returns a source of the authorities alone.
+// source returns a source with these authorities only.
 func source(t testing.TB, roots ...*signer) authenticator.Request {
 	t.Helper()
 	a := authorities(t, roots...)
@@ -132,11 +132,12 @@ func TestTheIdentityIsUpstreams(t *testing.T) {
 			!slices.Equal(got.User.GetExtra()[user.CredentialIDKey], want.User.GetExtra()[user.CredentialIDKey]) {
 			t.Errorf("%s: %+v, %v", when, got.User, err)
 		}
-		got.Audiences = authenticator.Audiences{"changed"} // by the audience wrapper
+		got.Audiences = authenticator.Audiences{"changed"} // as the audience wrapper does
 	}
 }
 
-// TestRememberedChains: what was accepted is accepted no longer than it would be anew.
+// TestRememberedChains checks that a cached chain is not accepted longer than it would be without
+// the cache.
 func TestRememberedChains(t *testing.T) {
 	root := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear())
 	short := time.Now().Add(time.Hour)
@@ -153,7 +154,7 @@ func TestRememberedChains(t *testing.T) {
 		_, ok, _ := a.AuthenticateRequest(request(chain...))
 		return ok
 	}
-	for range 2 { // verified, then remembered
+	for range 2 { // verified, then cached
 		if !accepted(leaf, middle) || !accepted(direct) {
 			t.Fatal("good chains are refused")
 		}
@@ -193,7 +194,8 @@ func TestAbstains(t *testing.T) {
 	}
 }
 
-// TestSharedVerification: sources that share a verifier answer as each would alone.
+// TestSharedVerification checks that sources with a shared verifier return the same results as
+// separate sources.
 func TestSharedVerification(t *testing.T) {
 	past := time.Now().Add(-time.Minute)
 	one, two := sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()),
@@ -228,7 +230,7 @@ func TestSharedVerification(t *testing.T) {
 	for name, r := range presented {
 		for i, roots := range lists {
 			want, wantOK, wantErr := source(t, roots...).AuthenticateRequest(r)
-			for range 2 { // verified, then remembered
+			for range 2 { // verified, then cached
 				got, ok, err := shared[i].AuthenticateRequest(r)
 				if ok != wantOK || (err == nil) != (wantErr == nil) || !reflect.DeepEqual(got, want) {
 					t.Errorf("%s, list %d: %v, %t, %v; alone %v, %t, %v", name, i, got, ok, err, want, wantOK, wantErr)
@@ -242,8 +244,8 @@ func TestSharedVerification(t *testing.T) {
 	}
 }
 
-// TestManyNamesakes: Go tries a bounded number of signatures, which authorities of other
-// sources must not use up.
+// TestManyNamesakes checks that authorities of other sources do not use up the number of signatures
+// that Go checks.
 func TestManyNamesakes(t *testing.T) {
 	verifier := ours.NewVerifier(nil)
 	var all []authenticator.Request
@@ -269,8 +271,8 @@ func TestManyNamesakes(t *testing.T) {
 	}
 }
 
-// TestRevokedAuthority: an authority counts no longer although nobody presents it,
-// and a chain around it does.
+// TestRevokedAuthority checks that a revoked authority is rejected even if it is not presented.
+// Another chain without it is accepted.
 func TestRevokedAuthority(t *testing.T) {
 	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
 		sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear())
@@ -305,8 +307,8 @@ func TestRevokedAuthority(t *testing.T) {
 	}
 }
 
-// TestEnd: a certificate ends with the last chain by which it counts, and each chain with the first
-// of its certificates that ends.
+// TestEnd checks the expiry of a certificate. It expires with its last accepted chain. A chain
+// expires with its first certificate.
 func TestEnd(t *testing.T) {
 	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
 		sign(t, nil, pkix.Name{CommonName: "other"}, true, time.Now().Add(3*time.Hour))
@@ -336,7 +338,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// cross returns the authority of's certificate as another would have signed it.
+// cross returns an authority whose certificate another authority has signed.
 func cross(t *testing.T, by, of *signer) *signer {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, of.cert, by.cert, of.cert.PublicKey, by.key)
@@ -375,7 +377,7 @@ func TestConcurrentChains(t *testing.T) {
 	all.Wait()
 }
 
-// BenchmarkAuthenticate presents one P-256 leaf again and again.
+// BenchmarkAuthenticate presents one P-256 leaf repeatedly.
 func BenchmarkAuthenticate(b *testing.B) {
 	ca := sign(b, nil, pkix.Name{CommonName: "ca"}, true, inAYear())
 	r := request(sign(b, ca, tenantA, false, inAYear()))
@@ -395,7 +397,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 }
 
-// TestDiagnosis: the error is about the present time, and names the certificate that is invalid now
+// TestDiagnosis checks that the error describes the present time. It names the invalid certificate
 // if it is not the client's own.
 func TestDiagnosis(t *testing.T) {
 	at := func(days time.Duration) time.Time { return time.Now().Add(days * 24 * time.Hour) }
@@ -404,7 +406,7 @@ func TestDiagnosis(t *testing.T) {
 	middle := sign(t, root, pkix.Name{CommonName: "middle"}, true, at(5))
 	for name, c := range map[string]struct {
 		presented *http.Request
-		days      time.Duration // from now to the present of the source
+		days      time.Duration // from now to the time of the source
 		want      string
 		not       string
 	}{

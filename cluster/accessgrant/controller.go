@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accessgrant follows the AccessGrants of a cluster for the boundary. It also writes their
+// Package accessgrant reads the AccessGrants of a cluster for the boundary. It also writes their
 // status, which reports whether the grantor still has the rights that it grants.
 package accessgrant
 
@@ -30,13 +30,13 @@ import (
 const (
 	// cycle is the interval at which each grantor is checked, and the precision of status.lastUsed.
 	cycle = time.Minute
-	// doubt is how long a grantor must lack rights before the status reports it. A server observes a
-	// RoleBinding and the grant that depends on it in any order.
+	// doubt is the time for which a grantor must lack rights before the status reports it. A server
+	// observes a RoleBinding and the grant that depends on it in any order.
 	doubt = 3 * time.Second
 )
 
-// Controller follows the AccessGrants that a client sees. A grant that does not decode, or has a
-// field that this release does not know, allows nothing.
+// Controller follows AccessGrants. A grant that does not decode, or that has a field unknown to
+// this release, allows nothing.
 type Controller struct {
 	client   dynamic.Interface
 	reads    *reads
@@ -48,12 +48,12 @@ type Controller struct {
 	states   *states
 
 	mu      sync.Mutex
-	used    map[cache.ObjectName]time.Time // since the last status
-	doubted map[cache.ObjectName]time.Time // since when a grantor seems to lack rights
+	used    map[cache.ObjectName]time.Time // the last use since the last status
+	doubted map[cache.ObjectName]time.Time // the time since which a grantor seems to lack rights
 }
 
 // New returns a controller that has no grants before [Controller.Run] or [Controller.Sync]. lineage
-// returns the Tenant that has a name, see [grant.Grants]. If now is nil, the clock is [time.Now].
+// returns the history of a tenant's ID. See [grant.Grants]. If now is nil, the clock is [time.Now].
 func New(
 	client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now func() time.Time,
 ) (*Controller, error) {
@@ -83,7 +83,8 @@ func accessGrants() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)
 }
 
-// Grants returns the grants for a boundary. Each is read again live before it allows a request.
+// Grants returns the grants for a boundary. Each grant is read from the server before it allows a
+// request.
 func (c *Controller) Grants() *grant.Grants {
 	return &grant.Grants{
 		Index:   c.index,
@@ -94,9 +95,9 @@ func (c *Controller) Grants() *grant.Grants {
 	}
 }
 
-// Run follows the grants and writes their status until ctx ends. It is called once. may decides
-// about the grantors. Run calls changed with the namespace of each grant that starts to allow other
-// requests, or none.
+// Run follows the grants and writes their status until ctx ends. It must be called only once. may
+// decides whether grantors have the rights. Run calls changed with the namespace of each grant
+// whose rights change.
 func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
@@ -138,7 +139,7 @@ func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 	}
 }
 
-// handler handles the events of the informer. It calls look for each grant that is new or changed.
+// handler handles the events of the informer. It calls look for each new or changed grant.
 func (c *Controller) handler(
 	ctx context.Context, look func(cache.ObjectName), changed func(namespace string),
 ) cache.ResourceEventHandler {
@@ -169,8 +170,8 @@ func (c *Controller) handler(
 	}
 }
 
-// HasSynced reports whether the grants that existed when Run began are indexed. The cache of the informer
-// has them earlier.
+// HasSynced reports whether the grants that existed when Run began are indexed. The informer caches
+// them earlier.
 func (c *Controller) HasSynced() bool {
 	handled := c.handled.Load()
 	return handled != nil && (*handled).HasSynced()

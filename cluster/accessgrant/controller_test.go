@@ -31,7 +31,7 @@ import (
 
 var resource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)
 
-// granted is what peter of b gives alice of a in b--web: to get pods. It is accepted.
+// granted returns an accepted grant: peter of tenant b lets alice of tenant a get pods in b--web.
 func granted() *v1alpha1.AccessGrant {
 	return &v1alpha1.AccessGrant{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindAccessGrant},
@@ -75,7 +75,7 @@ func controller(t testing.TB, client dynamic.Interface, now func() time.Time) *a
 	return c
 }
 
-// crossing is alice of a, who gets a pod in b--web.
+// crossing returns the request of alice of tenant a to get a pod in b--web.
 func crossing(t testing.TB) *authz.Crossing {
 	u := &user.DefaultInfo{Name: "alice"}
 	return &authz.Crossing{
@@ -93,8 +93,9 @@ func crossing(t testing.TB) *authz.Crossing {
 	}
 }
 
-// TestWhatCounts: a grant that was not refused (admission has looked at it before it was stored)
-// and that somebody of the namespace's owner, or of the system, has made, and no other.
+// TestWhatCounts checks which grants are valid. A grant is valid if it is not refused and its
+// grantor belongs to the owner of the namespace or to the system tenant. Its status may be unknown,
+// because admission has checked the grant before it was stored.
 func TestWhatCounts(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -142,7 +143,7 @@ func TestWhatCounts(t *testing.T) {
 			t.Errorf("%s: allowed %t", name, got)
 		}
 	}
-	// A service account is named by its namespace.
+	// A service account is identified by its namespace and name.
 	g := granted()
 	g.Spec.From.Users, g.Spec.From.ServiceAccounts = nil,
 		[]v1alpha1.ServiceAccountName{{Namespace: "a--ci", Name: "robot"}}
@@ -163,7 +164,7 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
-// rights is what grantors may do; an error says that nobody knows.
+// rights are the rights of grantors. If err is set, the rights are unknown.
 type rights struct {
 	mu   sync.Mutex
 	none bool
@@ -224,7 +225,7 @@ func runController(t *testing.T, client dynamic.Interface, c *accessgrant.Contro
 	return r
 }
 
-// later lets time pass.
+// later waits in virtual time.
 func later(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -255,8 +256,8 @@ func (r *running) told() []string {
 	return slices.Clone(r.changes)
 }
 
-// TestAcceptance: a grant counts when its grantor was seen to be allowed what
-// it gives, as its grantor.
+// TestAcceptance checks that a grant is accepted if its grantor has the granted rights. The check
+// is made as the grantor.
 func TestAcceptance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()
@@ -272,8 +273,9 @@ func TestAcceptance(t *testing.T) {
 	})
 }
 
-// TestAGrantorWithoutRights: what a grantor may not do it cannot give, nor any longer what it
-// might; but a server that does not know, or has not heard of a binding yet, takes nothing away.
+// TestAGrantorWithoutRights checks that a grant is refused if its grantor lacks or loses the
+// rights. It is not refused if the rights are unknown, or if the server has not observed a binding
+// yet.
 func TestAGrantorWithoutRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, clientOf(t, granted()))
@@ -302,7 +304,8 @@ func TestAGrantorWithoutRights(t *testing.T) {
 	})
 }
 
-// TestABindingThatComesLater than the grant that was made with it takes nothing away.
+// TestABindingThatComesLater checks that a binding may be observed later than the grant that was
+// created with it.
 func TestABindingThatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, clientOf(t))
@@ -321,7 +324,7 @@ func TestABindingThatComesLater(t *testing.T) {
 	})
 }
 
-// TestChangesAreTold: of what allows something else than before, and of nothing else.
+// TestChangesAreTold checks that exactly the changes of the granted rights are reported.
 func TestChangesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()
@@ -349,7 +352,7 @@ func TestChangesAreTold(t *testing.T) {
 		if n := write(func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"get"} }); n == 0 || !r.allows(t) {
 			t.Errorf("the verbs of before: told %d times", n)
 		}
-		later(3 * time.Minute) // the use is written
+		later(3 * time.Minute) // the last use is written
 		if r.read(t).Status.LastUsed == nil {
 			t.Error("the use is not said")
 		}

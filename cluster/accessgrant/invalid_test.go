@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 )
 
-// invalidGrants returns states of the grant that are not of its type, and paths that they set.
+// invalidGrants returns values of the wrong type and the paths at which to set them.
 func invalidGrants() map[string]struct {
 	value any
 	path  []string
@@ -45,7 +45,7 @@ func invalid(t *testing.T, value any, path []string) *unstructured.Unstructured 
 }
 
 // TestInvalidGrant checks that a grant that does not decode allows nothing, is logged without its
-// values, and hides no other grant.
+// values, and does not affect other grants.
 func TestInvalidGrant(t *testing.T) {
 	for name, c := range invalidGrants() {
 		t.Run(name, func(t *testing.T) {
@@ -79,9 +79,8 @@ func TestInvalidGrant(t *testing.T) {
 	}
 }
 
-// TestGrantBecomesInvalid checks that a valid grant that is changed to an invalid one allows
-// nothing at once, and after its repair allows again. The controller reports both and writes no
-// status.
+// TestGrantBecomesInvalid checks a valid grant that becomes invalid and is then fixed. While it is
+// invalid, it allows nothing. The controller reports both changes and writes no status.
 func TestGrantBecomesInvalid(t *testing.T) {
 	for name, c := range invalidGrants() {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +121,7 @@ func TestGrantBecomesInvalid(t *testing.T) {
 	}
 }
 
-// TestParseRefusesInvalid checks that admission refuses the same objects.
+// TestParseRefusesInvalid checks that admission rejects the same objects.
 func TestParseRefusesInvalid(t *testing.T) {
 	for name, c := range invalidGrants() {
 		t.Run(name, func(t *testing.T) {

@@ -22,36 +22,36 @@ import (
 )
 
 const (
-	// readsPerSecond and readBurst bound the live reads for each tenant that uses grants. However many
-	// requests use one grant, they share its reads.
+	// readsPerSecond and readBurst limit the live reads for each tenant that uses grants. Concurrent
+	// requests that use one grant share its reads.
 	readsPerSecond = 50
 	readBurst      = 100
-	// readWithin bounds one read with the wait for it.
+	// readWithin limits the duration of one read, including the time that it waits.
 	readWithin = 2 * time.Second
 )
 
-// reads reads grants live: of each, once at a time for all who wait. A read that began
-// before a request did is not for that request, which may come after the grant was taken
-// back. Safe for concurrent use.
+// reads reads grants from the server. Concurrent requests of a tenant share one read of a grant. A
+// request never uses a read that began before the request, because the grant may have been revoked
+// in between. It is safe for concurrent use.
 type reads struct {
 	read    func(context.Context, cache.ObjectName) (*grant.Grant, error)
 	budgets *budget.Budgets // by tenant
 
 	mu sync.Mutex
-	// last are the newest reads of each grant by a tenant, and waiting those of
-	// them that have not begun.
+	// last has the newest reads by grant and tenant. waiting has those that have not begun.
 	last, waiting map[use]*shared
 }
 
-// use is of a grant by a tenant: who has used up its budget must not answer for another.
+// use is the use of a grant by a tenant. A tenant does not share reads with others, because its
+// budget may be exhausted.
 type use struct {
 	by tenant.ID
 	of cache.ObjectName
 }
 
-// shared is a read that several wait for.
+// shared is a read for which several requests wait.
 type shared struct {
-	before *shared // of the same grant
+	before *shared // the previous read of the same grant
 	done   chan struct{}
 	found  *grant.Grant
 	err    error
@@ -66,7 +66,7 @@ func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)
 	}
 }
 
-// live returns a grant as the server has it after the call began.
+// live returns a grant as it is on the server after the call began.
 func (r *reads) live(ctx context.Context, by tenant.ID, namespace, name string) (*grant.Grant, error) {
 	of := use{by, cache.NewObjectName(namespace, name)}
 	r.mu.Lock()
@@ -74,7 +74,7 @@ func (r *reads) live(ctx context.Context, by tenant.ID, namespace, name string) 
 	if !waits {
 		s = &shared{before: r.last[of], done: make(chan struct{})}
 		r.waiting[of], r.last[of] = s, s
-		go r.run(context.WithoutCancel(ctx), of, s) // for others too, whose requests go on
+		go r.run(context.WithoutCancel(ctx), of, s) // other requests may wait for the read too
 	}
 	r.mu.Unlock()
 	select {
@@ -85,7 +85,7 @@ func (r *reads) live(ctx context.Context, by tenant.ID, namespace, name string) 
 	}
 }
 
-// run reads after the read before has ended.
+// run reads the grant after the previous read has ended.
 func (r *reads) run(ctx context.Context, of use, s *shared) {
 	if s.before != nil {
 		<-s.before.done
@@ -95,7 +95,7 @@ func (r *reads) run(ctx context.Context, of use, s *shared) {
 	defer cancel()
 	err := r.budgets.Of(of.by.String()).Wait(ctx)
 	r.mu.Lock()
-	delete(r.waiting, of) // who asks from here on waits for the next
+	delete(r.waiting, of) // later requests wait for the next read
 	r.mu.Unlock()
 	if err != nil {
 		s.err = fmt.Errorf("too many grants are checked at the same time: %w", err)
@@ -110,7 +110,8 @@ func (r *reads) run(ctx context.Context, of use, s *shared) {
 	close(s.done)
 }
 
-// read returns a grant as the server has it now, or nil if it does not exist or allows nothing.
+// read returns a grant from the server. It returns nil if the grant does not exist or allows
+// nothing.
 func read(ctx context.Context, client dynamic.Interface, of cache.ObjectName) (*grant.Grant, error) {
 	u, err := client.Resource(accessGrants()).Namespace(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

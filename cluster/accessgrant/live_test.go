@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestFlood: 900 at once use one grant. Few reads answer them all, no tenant's flood takes
-// another's reads, and nobody is answered by a read that began before he asked.
+// TestFlood checks 900 concurrent uses of one grant. A few reads answer all of them, and one tenant
+// does not use the budget of another. No request uses a read that began before the request.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version, began atomic.Int64
@@ -52,7 +52,7 @@ func TestFlood(t *testing.T) {
 				}
 			})
 		}
-		wg.Go(func() { // somebody changes it all the time
+		wg.Go(func() { // the grant changes all the time
 			for range 500 {
 				time.Sleep(time.Millisecond)
 				version.Add(1)
@@ -77,7 +77,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestManyGrants: who uses very many grants is refused after a while, and nobody else.
+// TestManyGrants checks that a tenant that uses very many grants is refused after a while. Other
+// tenants are not refused.
 func TestManyGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReads(func(context.Context, cache.ObjectName) (*grant.Grant, error) { return &grant.Grant{}, nil })

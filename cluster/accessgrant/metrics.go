@@ -14,11 +14,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// The states of the metric.
+// The states in the metric.
 const (
 	// stateValid means that the grant allows requests.
 	stateValid = "Valid"
-	// stateExpired means that the time in spec.expires is over.
+	// stateExpired means that the time in spec.expires has passed.
 	stateExpired = "Expired"
 	// stateRefused means that the grantor does not have the rights that it grants.
 	stateRefused = "Refused"
@@ -50,7 +50,8 @@ func newStates() *states {
 	}
 }
 
-// Metrics returns the number of grants by state, to be registered. An expiry is noticed within a minute.
+// Metrics returns the metric with the number of grants by state. It reports an expiry within a
+// minute.
 func (c *Controller) Metrics() []metrics.Registerable { return []metrics.Registerable{c.states.gauge} }
 
 // set records the state of a grant. The empty state removes the grant.
@@ -69,7 +70,7 @@ func (s *states) update(name cache.ObjectName, state string) {
 	}
 }
 
-// replace is called while s.mu is held.
+// replace records the state of a grant. The caller MUST hold s.mu.
 func (s *states) replace(name cache.ObjectName, state string) {
 	before := s.known[name]
 	if before == state {
@@ -86,7 +87,8 @@ func (s *states) replace(name cache.ObjectName, state string) {
 	s.show()
 }
 
-// show sets the metric. Before the metric is registered, this has no effect. s.mu is held.
+// show sets the metric. It has no effect before the metric is registered. The caller MUST hold
+// s.mu.
 func (s *states) show() {
 	for state, n := range s.number {
 		s.gauge.WithLabelValues(state).Set(float64(n))
@@ -115,7 +117,7 @@ func stateOf(obj any, now time.Time) string {
 	return stateValid
 }
 
-// measure records the states of all known grants, because one may have expired.
+// measure records the states of all known grants, because some may have expired.
 func (c *Controller) measure() {
 	for _, obj := range c.informer.GetStore().List() {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestGrantsByState requires that the metric has the state of each grant, also after it expires, changes or
-// is deleted.
+// TestGrantsByState checks that the metric has the state of each grant, also after the grant
+// expires, changes or is deleted.
 func TestGrantsByState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		named := func(name string, change func(*v1alpha1.AccessGrant)) *v1alpha1.AccessGrant {

@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// writeStatus updates the status of a grant. A grant that does not decode has none.
+// writeStatus updates the status of a grant. It writes no status if the grant does not decode.
 func (c *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer, name cache.ObjectName) error {
 	obj, _, err := c.informer.GetStore().GetByKey(name.String())
 	stored, ok := obj.(*v1alpha1.AccessGrant)
@@ -60,7 +60,7 @@ func (c *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer,
 }
 
 // announcedTo returns the ID of the tenant whose callers may list a grant, or "". A grant is not
-// announced to a tenant that reuses the name of the tenant for which it was written.
+// announced to a later tenant with the same name as the grantee.
 func (c *Controller) announcedTo(g *v1alpha1.AccessGrant) string {
 	id, err := tenant.Parse(g.Spec.From.Tenant)
 	if err != nil || !g.Spec.Announce || g.Spec.Grantor == nil {
@@ -74,8 +74,8 @@ func (c *Controller) announcedTo(g *v1alpha1.AccessGrant) string {
 	return id.String()
 }
 
-// errDoubted reports that a grantor must be checked again before the status reports that it lost
-// rights.
+// errDoubted reports that a grantor must be checked again before the status reports that the
+// grantor has lost rights.
 var errDoubted = errors.New("the grantor is checked again")
 
 // doubts reports whether a grantor has lacked rights for less than [doubt].
@@ -112,7 +112,7 @@ func (c *Controller) takeUse(name cache.ObjectName) time.Time {
 }
 
 // accepted returns the condition that reports whether the grantor still has the rights that it
-// grants. It returns an error if the rights are not known at the moment.
+// grants. It fails if the rights are not known now.
 func accepted(ctx context.Context, may authorizer.Authorizer, g *v1alpha1.AccessGrant) (metav1.Condition, error) {
 	condition := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{

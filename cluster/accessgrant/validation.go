@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxGrantedActions limits the actions of one grant. The server checks each of them when the grant
+// maxGrantedActions limits the actions of one grant. The server checks each action when the grant
 // is written.
 const maxGrantedActions = 1000
 
@@ -33,17 +33,17 @@ func Parse(obj runtime.Object) (*v1alpha1.AccessGrant, error) {
 	return g, Validate(g).ToAggregate()
 }
 
-// Accepted reports whether the status of a grant does not refuse it.
+// Accepted reports whether a grant is not refused in its status.
 func Accepted(g *v1alpha1.AccessGrant) bool {
 	return !meta.IsStatusConditionFalse(g.Status.Conditions, v1alpha1.ConditionAccepted)
 }
 
-// Action is one thing that a grant lets others do.
+// Action is an action that a grant allows.
 type Action struct {
 	APIGroup, Resource, Subresource, Name, Verb string
 }
 
-// Actions returns each action that a grant names.
+// Actions returns the actions that a grant names.
 func Actions(g *v1alpha1.AccessGrant) []Action {
 	var all []Action
 	for _, r := range g.Spec.To {
@@ -60,7 +60,7 @@ func Actions(g *v1alpha1.AccessGrant) []Action {
 	return all
 }
 
-// actionsOn are those on a resource, which may be a subresource.
+// actionsOn returns the actions on a resource, which may be a subresource.
 func actionsOn(group, full string, names, verbs []string) (all []Action) {
 	resource, sub, _ := strings.Cut(full, "/")
 	for _, name := range names {
@@ -71,8 +71,8 @@ func actionsOn(group, full string, names, verbs []string) (all []Action) {
 	return all
 }
 
-// Validate returns every problem of a grant. The schema of the definition refuses the same grants.
-// The server relies on Validate alone.
+// Validate returns every problem of a grant. The schema of the definition rejects the same grants,
+// but the server relies on Validate alone.
 func Validate(g *v1alpha1.AccessGrant) field.ErrorList {
 	spec := field.NewPath("spec")
 	from := spec.Child("from")
@@ -149,8 +149,9 @@ func validateGrantRule(path *field.Path, r *v1alpha1.AccessGrantRule) field.Erro
 	return errs
 }
 
-// ungrantable returns why a resource is never granted with the rule's groups and verbs, empty where
-// it may be. What it gives would outlive the grant, or go beyond it.
+// ungrantable returns the reason why a resource can never be granted with the groups and verbs of
+// the rule. It returns "" if the resource can be granted. Such rights would outlive or exceed the
+// grant.
 func ungrantable(r *v1alpha1.AccessGrantRule, resource string) string {
 	base, sub, _ := strings.Cut(resource, "/")
 	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool {
@@ -166,7 +167,7 @@ func ungrantable(r *v1alpha1.AccessGrantRule, resource string) string {
 	return ""
 }
 
-// validateNamed refuses what names nothing or everything.
+// validateNamed rejects empty names and wildcards.
 func validateNamed(path *field.Path, names []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range names {

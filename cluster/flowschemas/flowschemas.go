@@ -1,12 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flowschemas maintains FlowSchemas of API Priority and Fairness for a kube-apiserver that does
-// not know tenants. The requests of a chosen tenant are one flow. The requests of all other callers are
-// one flow for each namespace. A tenant is chosen if its Tenant has spec.fairUse.level.
+// Package flowschemas maintains FlowSchemas of API Priority and Fairness for a kube-apiserver that
+// does not know tenants. The requests of a chosen tenant are one flow. The requests of all other
+// callers are one flow for each namespace. A tenant is chosen if its Tenant has spec.fairUse.level.
 //
-// The package writes only objects with [tenant.ManagedLabel] and the value [Source]. It creates the
-// PriorityLevelConfiguration [Level], and never changes it.
+// The package writes only objects with the label [tenant.ManagedLabel] and the value [Source]. It
+// creates the PriorityLevelConfiguration [Level], but never changes it.
 package flowschemas
 
 import (
@@ -33,16 +33,16 @@ import (
 )
 
 const (
-	// settleFor is the time from an event until the FlowSchemas follow it, so that several events cause
-	// one write.
+	// settleFor is the delay after an event, so that several events cause one write.
 	settleFor = time.Second
-	// checkEvery is the interval of the checks without an event.
+	// checkEvery is the interval at which the FlowSchemas are checked without an event.
 	checkEvery = 10 * time.Second
-	// servedEvery is the interval at which a server without the API group is asked again.
+	// servedEvery is the interval at which the syncer checks whether a server without the API group
+	// serves it now.
 	servedEvery = 5 * time.Minute
-	// writesPerSecond bounds the writes to the cluster.
+	// writesPerSecond limits the rate of writes.
 	writesPerSecond = 5
-	// maxWrites bounds the writes of one pass. The next pass uses the current namespaces.
+	// maxWrites limits the writes of one pass. The next pass uses the current namespaces.
 	maxWrites = 10
 )
 
@@ -52,11 +52,11 @@ type Options struct {
 	Client kubernetes.Interface
 	// Tenants must be running.
 	Tenants *tenants.Store
-	// Namespaces are all namespaces of the cluster, and Owned returns the names of those with a value of
+	// Namespaces has all namespaces of the cluster. Owned returns the names of those with a value of
 	// the tenant label.
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
-	// OwnerOf returns the tenant that owns a Namespace, see package authz.
+	// OwnerOf returns the tenant that owns a Namespace. See package authz.
 	OwnerOf func(*corev1.Namespace) tenant.ID
 	Metrics *Metrics
 }
@@ -87,8 +87,8 @@ func New(o Options) *Syncer {
 	}
 }
 
-// Run maintains the FlowSchemas until ctx ends. It must be called only once. It fails if it cannot start.
-// It deletes nothing when it ends.
+// Run maintains the FlowSchemas until ctx ends, and then leaves them in place. It must be called
+// only once. It fails if it cannot start.
 func (s *Syncer) Run(ctx context.Context) error {
 	defer s.Metrics.reset()
 	s.Metrics.set(map[string]int{ReasonUnavailable: 1})
@@ -120,7 +120,8 @@ func (s *Syncer) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitServed waits until the server serves the API group. It reports false if ctx ends before that.
+// awaitServed waits until the server serves the API group. It returns false if ctx ends before
+// that.
 func (s *Syncer) awaitServed(ctx context.Context) bool {
 	for {
 		_, err := s.Client.Discovery().ServerResourcesForGroupVersion(flowcontrolv1.SchemeGroupVersion.String())
@@ -144,8 +145,9 @@ func (s *Syncer) awaitServed(ctx context.Context) bool {
 	}
 }
 
-// follow reads the FlowSchemas and their priority levels, and wakes the syncer when they, Tenants or
-// owners of namespaces change, until stop is called. It waits until all of them were read or ctx ends.
+// follow reads the FlowSchemas and their priority levels until stop is called. It wakes the syncer
+// when they, Tenants or owners of namespaces change. It returns after all of them were read or ctx
+// ends.
 func (s *Syncer) follow(ctx context.Context) (stop func(), err error) {
 	factory := informers.NewSharedInformerFactory(s.Client, 0)
 	objects := factory.Flowcontrol().V1()
@@ -190,7 +192,7 @@ func (s *Syncer) follow(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// wakeUp has the syncer check the FlowSchemas soon.
+// wakeUp makes the syncer check the FlowSchemas soon.
 func (s *Syncer) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
@@ -198,8 +200,8 @@ func (s *Syncer) wakeUp() {
 	}
 }
 
-// pass compares the FlowSchemas with the Tenants once, and writes what differs. It reports whether
-// another pass must follow at once.
+// pass compares the FlowSchemas with the Tenants once, and writes the differences. It reports
+// whether another pass must follow immediately.
 func (s *Syncer) pass(ctx context.Context) (more bool) {
 	if ctx.Err() != nil {
 		return false

@@ -85,7 +85,7 @@ func serve(t *testing.T, objects ...runtime.Object) *server {
 	return s
 }
 
-// tenantObject returns a Tenant. An empty level chooses no FlowSchema.
+// tenantObject returns a Tenant. If level is empty, the tenant is not chosen.
 func tenantObject(id tenant.ID, level string) *unstructured.Unstructured {
 	spec := map[string]any{"id": id.String()}
 	if level != "" {
@@ -110,7 +110,7 @@ func namespaceObject(name, owner string) *corev1.Namespace {
 	return ns
 }
 
-// ownerOf returns the owner of a namespace. The namespace kube-system is the system tenant's.
+// ownerOf returns the owner of a namespace. The system tenant owns kube-system.
 func ownerOf(ns *corev1.Namespace) tenant.ID {
 	label, is := ns.Labels[tenant.Label]
 	if !is || ns.Name == metav1.NamespaceSystem {
@@ -160,7 +160,7 @@ func (s *server) run() {
 	s.settle(time.Minute)
 }
 
-// settle lets the syncer work for a time.
+// settle waits while the syncer works.
 func (s *server) settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -173,7 +173,7 @@ func (s *server) must(err error) {
 	}
 }
 
-// writes returns the writes of FlowSchemas and PriorityLevelConfigurations since the last time.
+// writes returns the writes of FlowSchemas and PriorityLevelConfigurations since the last call.
 func (s *server) writes() (all []string) {
 	for _, a := range s.kube.Actions() {
 		if a.GetResource().Group != flowcontrolv1.GroupName ||
@@ -267,7 +267,7 @@ func (s *server) wantSubjects(name, schema string, want ...string) {
 	}
 }
 
-// wantProblems checks the metric. Reasons that want lacks must be 0.
+// wantProblems checks the metric. Reasons that are missing in want must be 0.
 func (s *server) wantProblems(name string, want map[string]int) {
 	s.t.Helper()
 	var text strings.Builder
@@ -285,7 +285,7 @@ func (s *server) wantProblems(name string, want map[string]int) {
 	}
 }
 
-// TestMaintained: the FlowSchemas follow the Tenants and the owners of namespaces.
+// TestMaintained checks that the FlowSchemas follow the Tenants and the owners of namespaces.
 func TestMaintained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		acme, initech, umbrella := tenanttest.ID(t, "acme"), tenanttest.ID(t, "initech"), tenanttest.ID(t, "Umbrella_1")
@@ -331,7 +331,7 @@ func TestMaintained(t *testing.T) {
 	})
 }
 
-// TestSuspended: a suspended tenant still has one flow.
+// TestSuspended checks that a suspended tenant still has one flow.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := tenantObject(tenanttest.ID(t, "acme"), "default")
@@ -347,8 +347,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestUnreadableTenant: a Tenant that does not decode retains its FlowSchema, which still loses a
-// namespace.
+// TestUnreadableTenant checks that a Tenant that does not decode retains its FlowSchema, and that
+// the FlowSchema still loses a namespace.
 func TestUnreadableTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := tenantObject(tenanttest.ID(t, "acme"), "gold")
@@ -371,8 +371,8 @@ func TestUnreadableTenant(t *testing.T) {
 	})
 }
 
-// TestDrift: what another caller changes or deletes is repaired within seconds. The priority level
-// belongs to the administrator.
+// TestDrift checks that changes and deletions by other callers are reverted within seconds. The
+// priority level belongs to the administrator.
 func TestDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"), namespaceObject("acme--web", "acme"))
@@ -427,8 +427,8 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestFight: another controller that changes a FlowSchema again and again does not cause a write each
-// time.
+// TestFight checks that another controller that changes a FlowSchema repeatedly does not cause a
+// write each time.
 func TestFight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
@@ -447,7 +447,8 @@ func TestFight(t *testing.T) {
 	})
 }
 
-// TestForeign: an object without the label is never written, also if it has the name of a FlowSchema.
+// TestForeign checks that an object without the label is never written, even if it has the name of
+// a FlowSchema.
 func TestForeign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := func(name string, labels map[string]string) *flowcontrolv1.FlowSchema {
@@ -474,7 +475,8 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestTenantLimit: only the first 500 tenants have a FlowSchema. When one ends, the next one has.
+// TestTenantLimit checks that only the first 500 tenants have a FlowSchema. If one is removed, the
+// next tenant gets one.
 func TestTenantLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var objects []runtime.Object
@@ -502,7 +504,7 @@ func TestTenantLimit(t *testing.T) {
 	})
 }
 
-// TestNamespaceLimit: a FlowSchema does not grow without a limit.
+// TestNamespaceLimit checks that the size of a FlowSchema is limited.
 func TestNamespaceLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := []runtime.Object{tenantObject(tenanttest.ID(t, "acme"), "default")}
@@ -519,7 +521,7 @@ func TestNamespaceLimit(t *testing.T) {
 	})
 }
 
-// TestLevels: a FlowSchema never references a level that does not exist, and none of another owner.
+// TestLevels checks that a FlowSchema never references a missing level or a level of another owner.
 func TestLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		acme := tenanttest.ID(t, "acme")
@@ -550,7 +552,8 @@ func TestLevels(t *testing.T) {
 	})
 }
 
-// TestFailures: failed writes are reported and retried, less and less often, and do not delay others.
+// TestFailures checks that failed writes are reported, are retried with a growing delay, and do not
+// delay other writes.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var objects []runtime.Object
@@ -587,7 +590,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestNoLevel: without its priority level, no FlowSchema is created, because the server would ignore it.
+// TestNoLevel checks that no FlowSchema is created without its priority level, because the server
+// would ignore it.
 func TestNoLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
@@ -603,7 +607,8 @@ func TestNoLevel(t *testing.T) {
 	})
 }
 
-// TestNotServed: a server without the API group is asked again rarely, and not written to.
+// TestNotServed checks that a server without the API group is checked rarely, and that nothing is
+// written to it.
 func TestNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
@@ -627,7 +632,7 @@ func TestNotServed(t *testing.T) {
 	})
 }
 
-// TestConflict: a FlowSchema that changes during a write is not overwritten.
+// TestConflict checks that a FlowSchema that changes during a write is not overwritten.
 func TestConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
@@ -641,7 +646,7 @@ func TestConflict(t *testing.T) {
 			defer mu.Unlock()
 			f := a.(clienttesting.UpdateAction).GetObject().(*flowcontrolv1.FlowSchema)
 			if f.Spec.MatchingPrecedence != tenantPrecedence {
-				return false, nil, nil // the administrator
+				return false, nil, nil // a write by the administrator
 			}
 			versions = append(versions, f.ResourceVersion)
 			if len(versions) == 1 {

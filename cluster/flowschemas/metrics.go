@@ -12,24 +12,26 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The reasons of the metric. Each is a problem of a FlowSchema.
+// The reasons in the metric. Each is a problem of a FlowSchema.
 const (
-	// ReasonTenantLimit means that more than [MaxTenants] tenants are chosen. The tenant has no FlowSchema.
+	// ReasonTenantLimit means that more than [MaxTenants] tenants are chosen. The tenant has no
+	// FlowSchema.
 	ReasonTenantLimit = "TenantLimit"
-	// ReasonNamespaceLimit means that the tenant has more than [MaxNamespaces] namespaces. The service
-	// accounts of the others are not in its flow.
+	// ReasonNamespaceLimit means that the tenant has more than [MaxNamespaces] namespaces. Its flow
+	// does not include the service accounts of the others.
 	ReasonNamespaceLimit = "NamespaceLimit"
-	// ReasonLevelMissing means that the level of the Tenant does not exist. The tenant has [Level].
+	// ReasonLevelMissing means that the level of the Tenant does not exist. The tenant uses [Level].
 	ReasonLevelMissing = "LevelMissing"
-	// ReasonForeign means that an object with the name of the FlowSchema lacks the label.
+	// ReasonForeign means that an object without the label has the name of the FlowSchema.
 	ReasonForeign = "Foreign"
 	// ReasonWriteFailed means that the FlowSchema could not be written.
 	ReasonWriteFailed = "WriteFailed"
-	// ReasonUnavailable means that the server does not serve FlowSchemas, or that they were not read.
+	// ReasonUnavailable means that the server does not serve FlowSchemas, or that they have not been
+	// read.
 	ReasonUnavailable = "Unavailable"
 )
 
-// Metrics are the metrics of a [Syncer]. Only the process that leads sets them.
+// Metrics are the metrics of a [Syncer]. Only the leader sets them.
 type Metrics struct{ problems *metrics.GaugeVec }
 
 // NewMetrics returns the metrics.
@@ -80,13 +82,13 @@ func remedy(reason string) string {
 	return "check the rights of the controller and the log of kube-apiserver"
 }
 
-// errProblem is the error of a problem whose details contain the cause.
+// errProblem is the error in the log. The details of the problem contain the cause.
 var errProblem = errors.New("the FlowSchemas do not apply as configured")
 
-// named is the number of FlowSchemas that a message names.
+// named is the maximum number of FlowSchemas that a message names.
 const named = 5
 
-// report sets the metric, and logs the problems that the last pass did not have.
+// report sets the metric, and logs the new problems.
 func (s *Syncer) report(ctx context.Context, found *findings) {
 	counts := map[string]int{}
 	now := make(map[problem]bool, len(found.problems))

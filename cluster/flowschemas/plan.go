@@ -27,25 +27,28 @@ const (
 	DefaultLevel = "default"
 	// NamespacesName is the name of the FlowSchema with one flow for each namespace.
 	NamespacesName = "kubetenant-namespaces"
-	// TenantPrefix begins the name of the FlowSchema of a tenant. The name of its Tenant follows.
+	// TenantPrefix is the prefix of the name of a tenant's FlowSchema. The name of the Tenant follows.
 	TenantPrefix = "kubetenant-tenant-"
-	// levelPrefix begins the name of the PriorityLevelConfiguration that spec.fairUse.level selects.
+	// levelPrefix is the prefix of the name of the PriorityLevelConfiguration that spec.fairUse.level
+	// selects.
 	levelPrefix = "kubetenant-"
 
-	// MaxTenants is the number of tenants that have a FlowSchema. The server compares each request with
-	// the FlowSchemas one after another.
+	// MaxTenants is the maximum number of tenants with a FlowSchema. The server compares each request
+	// with the FlowSchemas one after another.
 	MaxTenants = 500
-	// MaxNamespaces is the number of namespaces in one FlowSchema, for the same reason.
+	// MaxNamespaces is the maximum number of namespaces in one FlowSchema, for the same reason.
 	MaxNamespaces = 1000
 
-	// tenantPrecedence and namespacesPrecedence are after the FlowSchemas of system components and before
-	// service-accounts, which has 9000 (k8s.io/apiserver pkg/apis/flowcontrol/bootstrap, v0.37.1).
+	// tenantPrecedence and namespacesPrecedence are after the FlowSchemas of system components and
+	// before service-accounts, whose precedence is 9000 (k8s.io/apiserver
+	// pkg/apis/flowcontrol/bootstrap, v0.37.1).
 	tenantPrecedence     = 8000
 	namespacesPrecedence = 8500
 )
 
-// newLevel returns the PriorityLevelConfiguration [Level] as it is created. The numbers are those of
-// workload-low (k8s.io/apiserver pkg/apis/flowcontrol/bootstrap, v0.37.1), whose requests it takes over.
+// newLevel returns the PriorityLevelConfiguration [Level] as it is created. It has the numbers of
+// workload-low, which handles the same requests otherwise (k8s.io/apiserver
+// pkg/apis/flowcontrol/bootstrap, v0.37.1).
 func newLevel() *flowcontrolv1.PriorityLevelConfiguration {
 	return &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: Level, Labels: ownLabels()},
@@ -146,7 +149,7 @@ type chosen struct {
 	level string // the name of a PriorityLevelConfiguration that exists
 }
 
-// choose returns the chosen tenants in the order of the names of their Tenants. If a Tenant cannot be
+// choose returns the chosen tenants, sorted by the names of their Tenants. If a Tenant cannot be
 // read, its FlowSchema retains its level.
 func (s *Syncer) choose(existing map[string]*flowcontrolv1.FlowSchema, found *findings) (all []chosen) {
 	for _, id := range s.Tenants.IDs() {
@@ -169,8 +172,8 @@ func (s *Syncer) choose(existing map[string]*flowcontrolv1.FlowSchema, found *fi
 	return all
 }
 
-// levelOf returns the name of the PriorityLevelConfiguration of a Tenant. It is [Level] if the one that
-// the Tenant selects does not exist, because the server ignores a FlowSchema without its level.
+// levelOf returns the name of the PriorityLevelConfiguration of a Tenant. It returns [Level] if the
+// selected one does not exist, because the server ignores a FlowSchema without its level.
 func (s *Syncer) levelOf(t *v1alpha1.Tenant, schema string, found *findings) string {
 	if t.Spec.FairUse.Level == DefaultLevel {
 		return Level
@@ -191,8 +194,8 @@ func (s *Syncer) existingLevel(name string) string {
 	return name
 }
 
-// namespacesOf returns the first [MaxNamespaces] names of the namespaces that a tenant owns. It fails if
-// they are not known.
+// namespacesOf returns the names of the first [MaxNamespaces] namespaces that a tenant owns, and
+// the number of omitted ones. It fails if they are not known.
 func (s *Syncer) namespacesOf(id tenant.ID) (owned []string, omitted int, err error) {
 	labelled, err := s.Owned(id.String())
 	if err != nil {
@@ -209,8 +212,8 @@ func (s *Syncer) namespacesOf(id tenant.ID) (owned []string, omitted int, err er
 	return owned[:n], len(owned) - n, nil
 }
 
-// wanted returns the FlowSchemas that must exist. It returns a FlowSchema unchanged if the namespaces of
-// its tenant are not known.
+// wanted returns the FlowSchemas that must exist. If the namespaces of a tenant are not known, its
+// FlowSchema is unchanged.
 func (s *Syncer) wanted(existing map[string]*flowcontrolv1.FlowSchema, found *findings) []*flowcontrolv1.FlowSchema {
 	all := []*flowcontrolv1.FlowSchema{namespacesSchema()}
 	for _, c := range s.choose(existing, found) {
@@ -231,8 +234,8 @@ func (s *Syncer) wanted(existing map[string]*flowcontrolv1.FlowSchema, found *fi
 	return all
 }
 
-// A change is a write of one FlowSchema. One of its fields may be nil: was if the FlowSchema does not
-// exist, and is if it must not exist.
+// A change is a write of one FlowSchema. was is nil if the FlowSchema does not exist. is is nil if
+// it must not exist.
 type change struct{ was, is *flowcontrolv1.FlowSchema }
 
 func (c *change) name() string {
@@ -242,8 +245,8 @@ func (c *change) name() string {
 	return c.was.Name
 }
 
-// changes returns the writes after which the wanted FlowSchemas exist and no other one of a tenant does.
-// It never writes an object without the label.
+// changes returns the writes that create the wanted FlowSchemas and delete all other FlowSchemas of
+// tenants. It never writes an object without the label.
 func (s *Syncer) changes(
 	wanted, existing []*flowcontrolv1.FlowSchema, byName map[string]*flowcontrolv1.FlowSchema, found *findings,
 ) (all []change) {

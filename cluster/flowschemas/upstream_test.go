@@ -17,11 +17,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// matcher finds the FlowSchema of a request, as upstream does. The package of upstream needs etcd's client
-// (k8s.io/apiserver pkg/util/flowcontrol, rule.go and apf_controller.go, v0.37.1).
+// matcher finds the FlowSchema of a request, like upstream. Upstream's package cannot be used,
+// because it needs the client of etcd (k8s.io/apiserver pkg/util/flowcontrol, rule.go and
+// apf_controller.go, v0.37.1).
 type matcher []*flowcontrolv1.FlowSchema
 
-// newMatcher returns the matcher of upstream's own FlowSchemas and those of this package.
+// newMatcher returns a matcher of upstream's own FlowSchemas and those of this package.
 func newMatcher(schemas ...*flowcontrolv1.FlowSchema) matcher {
 	m := matcher(append(upstream(), schemas...))
 	slices.SortFunc(m, func(a, b *flowcontrolv1.FlowSchema) int {
@@ -35,7 +36,7 @@ func upstream() []*flowcontrolv1.FlowSchema {
 	return slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas)
 }
 
-// classified is what API Priority and Fairness makes of a request.
+// classified is the classification of a request by API Priority and Fairness.
 type classified struct{ schema, level, flow string }
 
 func (m matcher) classify(who user.Info, r *request.RequestInfo) classified {
@@ -109,8 +110,9 @@ func serviceAccount(namespace, name string) user.Info {
 		"system:serviceaccounts:"+namespace)
 }
 
-// TestUpstream: requests of system components still match upstream's FlowSchemas. All requests of a
-// chosen tenant are one flow, and those of other callers one flow for each namespace.
+// TestUpstream checks that requests of system components still match upstream's FlowSchemas. All
+// requests of a chosen tenant are one flow. The requests of other callers are one flow for each
+// namespace.
 func TestUpstream(t *testing.T) {
 	m := newMatcher(namespacesSchema(), tenantSchema(tenanttest.ID(t, "acme"), Level, []string{"acme--web", "shop"}),
 		tenantSchema(tenanttest.ID(t, "initech"), "kubetenant-gold", nil))
@@ -210,8 +212,8 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// TestPrecedence: each FlowSchema of this package comes after those of system components, and before
-// those of all callers.
+// TestPrecedence checks that each FlowSchema of this package comes after those of system
+// components, and before those of all callers.
 func TestPrecedence(t *testing.T) {
 	general := map[string]bool{"service-accounts": true, "global-default": true, "catch-all": true}
 	ours := []*flowcontrolv1.FlowSchema{namespacesSchema(), tenantSchema(tenanttest.ID(t, "acme"), Level, nil)}
@@ -230,7 +232,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestNames: the name of each FlowSchema is valid, also for the longest name of a tenant.
+// TestNames checks that the name of each FlowSchema is valid, even for the longest name of a
+// tenant.
 func TestNames(t *testing.T) {
 	for _, id := range []string{"a", "A_b.c", "x123456789012345678901234567890123456789012345678901234567890_x"} {
 		f := tenantSchema(tenanttest.ID(t, id), Level, nil)

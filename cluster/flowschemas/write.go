@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// writeEvery is the time between two writes of one FlowSchema, so that another controller that changes
-	// it does not cause a write in each pass. After each failure, the time doubles up to retryAtLast.
+	// writeEvery is the minimum time between two writes of one FlowSchema, so that another controller
+	// that changes it does not cause a write in each pass. After each failure, the time doubles up to
+	// retryAtLast.
 	writeEvery  = 5 * time.Second
 	retryAtLast = 5 * time.Minute
 )
 
 // attempt is the last write of a FlowSchema.
 type attempt struct {
-	next  time.Time // the time before which the FlowSchema is not written again
+	next  time.Time // the earliest time of the next write
 	delay time.Duration
 	err   error
 }
@@ -41,14 +42,14 @@ func (s *Syncer) ensureLevel(ctx context.Context) error {
 	if err == nil {
 		klog.FromContext(ctx).Info("Created the priority level of tenants", "priorityLevelConfiguration", Level)
 	}
-	if apierrors.IsAlreadyExists(err) { // the cache is behind
+	if apierrors.IsAlreadyExists(err) { // the cache is not current
 		return nil
 	}
 	return err
 }
 
-// write makes at most [maxWrites] changes, and reports whether it left some for a further pass. It skips
-// FlowSchemas that were written shortly before.
+// write makes at most [maxWrites] changes, and reports whether others remain for a further pass. It
+// skips FlowSchemas that were written recently.
 func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (more bool) {
 	now := time.Now()
 	for name, a := range s.attempts {
@@ -92,7 +93,7 @@ func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (
 // note records the result of a write.
 func (a *attempt) note(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		err = nil // the cache is behind
+		err = nil // the cache is not current
 	}
 	if err == nil {
 		a.delay = writeEvery
@@ -102,8 +103,8 @@ func (a *attempt) note(err error) {
 	a.err, a.next = err, time.Now().Add(a.delay)
 }
 
-// writeOne makes one change. It fails with a conflict if the object has changed since it was read, also
-// if it has lost the label.
+// writeOne makes one change. It fails with a conflict if the object has changed since it was read,
+// for example if it has lost the label.
 func (s *Syncer) writeOne(ctx context.Context, c *change) (err error) {
 	objects := s.Client.FlowcontrolV1().FlowSchemas()
 	did := ""

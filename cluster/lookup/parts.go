@@ -8,7 +8,8 @@ import (
 	"github.com/kubetenant/kubetenant/authz/grant"
 )
 
-// Parts are the parts of a cluster, for a server that does not use package cluster. Owners is required.
+// Parts are the parts of a cluster, for a server that does not use package cluster. Owners is
+// required.
 type Parts struct {
 	Owners      *authz.Owners
 	Namespaces  Namespaces
@@ -20,7 +21,7 @@ type Parts struct {
 	Objects     Objects
 }
 
-// Cluster returns the cluster that has the parts.
+// Cluster returns a cluster with the parts.
 func (p *Parts) Cluster() Cluster { return &cluster{p} }
 
 type cluster struct{ parts *Parts }

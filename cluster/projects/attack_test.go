@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestProjectsDeletedOverTime checks that the namespaces that remain of deleted projects do not hold the
-// rights of a project that is deleted later.
+// TestProjectsDeletedOverTime checks that remaining namespaces of deleted projects do not retain
+// the rights of a project that is deleted later.
 func TestProjectsDeletedOverTime(t *testing.T) {
 	c := newCluster(t)
 	c.projects(8)
@@ -40,8 +40,8 @@ func TestProjectsDeletedOverTime(t *testing.T) {
 	}
 }
 
-// TestYoungerNamespace checks that a second namespace of a project has no rights of it, and gets them
-// when the first one is gone.
+// TestYoungerNamespace checks that a second namespace of a project has no rights of the project
+// until the first namespace is deleted.
 func TestYoungerNamespace(t *testing.T) {
 	c := newCluster(t).synced()
 	c.now = c.now.Add(time.Minute)
@@ -55,8 +55,8 @@ func TestYoungerNamespace(t *testing.T) {
 	c.expectRoles("alone", "acme--old-p1", "role-id:p1:m=view")
 }
 
-// TestMissingInTheFuture checks that a clock that was ahead when a project went missing does not keep its
-// rights for longer than [missingFor].
+// TestMissingInTheFuture checks that the rights of a missing project remain for at most
+// [missingFor], even if the clock was ahead when the project became missing.
 func TestMissingInTheFuture(t *testing.T) {
 	c := newCluster(t).synced()
 	ahead := &metav1.Time{Time: c.now.Add(1000 * time.Hour)}
@@ -80,8 +80,8 @@ func TestMissingInTheFuture(t *testing.T) {
 	}
 }
 
-// TestSyncerTurns checks that a tenant whose projects all change does not delay the others, also if a
-// write of it fails.
+// TestSyncerTurns checks that a tenant whose projects all change does not delay other tenants, even
+// if one of its writes fails.
 func TestSyncerTurns(t *testing.T) {
 	const n = 4 * maxWrites
 	for name, broken := range map[string]string{"all succeed": "", "one fails": "acme--p000"} {
@@ -132,8 +132,8 @@ func TestSyncerTurns(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeWithoutDomain checks that roles that the settings no longer bind end also while the
-// server does not follow the domain, but no others.
+// TestSettingsChangeWithoutDomain checks that exactly the roles that the settings no longer bind
+// are removed, even while the server does not follow the domain.
 func TestSettingsChangeWithoutDomain(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
 		"disabled":  func(c *cluster) { c.contents.Domains[0].Enabled = false },
@@ -160,8 +160,8 @@ func TestSettingsChangeWithoutDomain(t *testing.T) {
 	}
 }
 
-// TestSyncerBusyNamespace checks that a namespace that something else writes all the time does not stop
-// the changes of the tenant's other namespaces.
+// TestSyncerBusyNamespace checks that continuous writes to a namespace by another client do not
+// stop changes of the tenant's other namespaces.
 func TestSyncerBusyNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

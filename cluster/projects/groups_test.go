@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestKeystoneGroups checks that the groups of tokens have the form of the annotations.
+// TestKeystoneGroups checks that the groups of tokens have the same form as the groups in
+// annotations.
 func TestKeystoneGroups(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 49))
 	const characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"

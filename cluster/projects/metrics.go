@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// Metrics are the metrics of a [Syncer]. Only the process that leads sets them.
+// Metrics are the metrics of a [Syncer]. Only the leader sets them.
 type Metrics struct {
 	reads    *metrics.CounterVec
 	last     *metrics.Gauge
@@ -68,7 +68,7 @@ func (m *Metrics) Metrics() []metrics.Registerable {
 	return []metrics.Registerable{m.reads, m.last, m.interval, m.tenants, m.writes}
 }
 
-// Follow records that the process follows a Keystone, also while it cannot open the source.
+// Follow records that the process follows a Keystone, even if it cannot open the source.
 func (m *Metrics) Follow(interval time.Duration, now time.Time) {
 	m.interval.Set(interval.Seconds())
 	if !m.follows.Swap(true) {

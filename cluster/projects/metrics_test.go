@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/projects"
 )
 
-// TestMetricsOfAFollower: the alerts depend on the time since which a process follows Keystone. It does
-// not start again with each attempt to open the source, and is 0 if the process follows none.
+// TestMetricsOfAFollower checks the start time that the alerts use. It does not change with each
+// attempt to open the source. It is 0 if the process follows no Keystone.
 func TestMetricsOfAFollower(t *testing.T) {
 	m := projects.NewMetrics()
 	registry := metrics.NewKubeRegistry()

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 )
 
-// readsFor reads Keystone n times in a period, the last time at its end. It returns all changes.
+// readsFor reads Keystone n times at equal intervals within a period. It returns all changes.
 func (c *cluster) readsFor(n int, period time.Duration) (all []string) {
 	c.tb.Helper()
 	for range n {
@@ -28,7 +28,7 @@ func (c *cluster) readsFor(n int, period time.Duration) (all []string) {
 	return all
 }
 
-// bound returns the number of project roles that all namespaces have together.
+// bound returns the total number of project roles in all namespaces.
 func (c *cluster) bound() (n int) {
 	c.tb.Helper()
 	for name := range c.namespaces {
@@ -39,7 +39,8 @@ func (c *cluster) bound() (n int) {
 	return n
 }
 
-// TestMissingProjects checks how many projects may be missing at once, and how long their rights remain.
+// TestMissingProjects checks how many projects may be missing at the same time, and how long their
+// rights remain.
 func TestMissingProjects(t *testing.T) {
 	for _, test := range []struct {
 		had, missing int
@@ -89,7 +90,8 @@ func TestMissingProjects(t *testing.T) {
 	}
 }
 
-// TestFewReads checks that a missing project keeps its rights until enough successive reads lacked it.
+// TestFewReads checks that a missing project retains its rights until it is missing in enough
+// successive reads.
 func TestFewReads(t *testing.T) {
 	c := newCluster(t).synced()
 	had := c.contents.Projects
@@ -146,8 +148,8 @@ func TestDeletedTerminating(t *testing.T) {
 	}
 }
 
-// TestMissingRoles checks that many missing assignments are believed after 24 hours only, in their
-// number from all assignments of the tenant.
+// TestMissingRoles checks that many missing assignments take effect only after 24 hours. The
+// threshold depends on the number of all assignments of the tenant.
 func TestMissingRoles(t *testing.T) {
 	for name, test := range map[string]struct {
 		had, missing int
@@ -187,8 +189,8 @@ func TestMissingRoles(t *testing.T) {
 	}
 }
 
-// TestMissingRolesReturn checks that roles are held for 24 hours each time that they go missing, and
-// that new roles are bound meanwhile.
+// TestMissingRolesReturn checks that roles are retained for 24 hours each time that they are
+// missing, and that new roles are bound meanwhile.
 func TestMissingRolesReturn(t *testing.T) {
 	c := newCluster(t)
 	c.projects(4)
@@ -209,7 +211,7 @@ func TestMissingRolesReturn(t *testing.T) {
 	}
 }
 
-// TestHeldRolesEndDespiteConflict checks that a conflict does not hold the rest of the roles again.
+// TestHeldRolesEndDespiteConflict checks that the remaining roles are removed after a conflict.
 func TestHeldRolesEndDespiteConflict(t *testing.T) {
 	c := newCluster(t)
 	c.projects(20)
@@ -222,7 +224,7 @@ func TestHeldRolesEndDespiteConflict(t *testing.T) {
 	if last := plan.Changes[len(plan.Changes)-1]; len(plan.Changes) != 21 || last.Action != UpdateTenant {
 		t.Fatalf("%d changes, the last is %s", len(plan.Changes), last.Action)
 	}
-	for i := range 5 { // the next one has a conflict
+	for i := range 5 { // the next change has a conflict
 		c.apply(&plan, &plan.Changes[i])
 	}
 	c.read()
@@ -235,7 +237,7 @@ func TestHeldRolesEndDespiteConflict(t *testing.T) {
 func TestSettingsChange(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *Settings)
-		want   string // the group and ClusterRole of p000
+		want   string // the group and the ClusterRole of p000
 	}{
 		"not mapped":          {func(s *Settings) { delete(s.Roles, "member") }, ""},
 		"another role":        {func(s *Settings) { s.Roles["member"] = "view" }, "role-id:p000:m=view"},
@@ -280,7 +282,7 @@ func TestSettingsChange(t *testing.T) {
 	}
 }
 
-// TestDeletedRole checks that an incomplete list of roles removes no rights at once.
+// TestDeletedRole checks that an incomplete list of roles does not remove rights immediately.
 func TestDeletedRole(t *testing.T) {
 	c := newCluster(t)
 	c.projects(4)
@@ -319,8 +321,8 @@ func TestNothingIsRemoved(t *testing.T) {
 	}
 }
 
-// TestFoundInDisabledDomain checks that a project keeps its rights for all of missingFor, if Keystone
-// had it again while the domain was disabled.
+// TestFoundInDisabledDomain checks that a project retains its rights for the whole duration
+// missingFor if it reappeared while the domain was disabled.
 func TestFoundInDisabledDomain(t *testing.T) {
 	c := newCluster(t).synced()
 	had := c.contents.Projects
@@ -334,7 +336,7 @@ func TestFoundInDisabledDomain(t *testing.T) {
 	c.expectRoles("missing again", "acme--web-p1", "role-id:p1:m=edit")
 }
 
-// history records when the last read had the projects of a cluster.
+// history records the times of the last reads in which the projects of a cluster existed.
 type history struct {
 	*cluster
 	seen map[string]time.Time
@@ -370,7 +372,7 @@ func (h *history) mutate(r *rand.Rand) {
 	}
 }
 
-// check compares the cluster with what it was before a read, which had some projects.
+// check compares the cluster with its state before a read.
 func (h *history) check(before map[string]*tenants.Keystone) {
 	h.tb.Helper()
 	for name, was := range before {
@@ -388,8 +390,8 @@ func (h *history) check(before map[string]*tenants.Keystone) {
 	}
 }
 
-// TestPlansConverge checks for random histories that the plans of one read come to an end. They remove
-// nothing of a project within 24 hours of the last read that had it.
+// TestPlansConverge checks random histories. The plans of one read must converge. They must not
+// remove rights of a project within 24 hours of the last read in which it existed.
 func TestPlansConverge(t *testing.T) {
 	removed := 0
 	for seed := range uint64(60) {

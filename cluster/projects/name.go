@@ -14,9 +14,9 @@ import (
 // idInName is the number of characters of a project's ID in the name of its namespace.
 const idInName = 8
 
-// namespaceName returns the name of the namespace of a project: <tenant>--<name>-<first 8 of ID>. The
-// name of the project is reduced to lower-case letters, digits and hyphens, and is omitted if nothing
-// remains. It returns "" if no namespace of the tenant can have such a name.
+// namespaceName returns the name of a project's namespace: <tenant>--<name>-<first 8 of ID>. The
+// project name is reduced to lower-case letters, digits and hyphens, and is omitted if no
+// characters remain. It returns "" if no namespace of the tenant can have such a name.
 func namespaceName(id tenant.ID, project, name string) string {
 	prefix := id.NamespacePrefix()
 	end := slug(project)
@@ -33,8 +33,8 @@ func namespaceName(id tenant.ID, project, name string) string {
 	return prefix + middle + "-" + end
 }
 
-// slug returns the ASCII letters and digits of a text in lower case. A hyphen replaces each sequence of
-// other characters.
+// slug returns the ASCII letters and digits of a text in lower case. A hyphen replaces each
+// sequence of other characters.
 func slug(text string) string {
 	var out strings.Builder
 	for _, r := range strings.ToLower(text) {

@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FuzzNames checks that a project gets no name, or a valid one that only its tenant can use.
+// FuzzNames checks that a name is empty, or valid and usable by its tenant only.
 func FuzzNames(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"acme", "0123456789abcdef", "Web Shop"},

@@ -13,7 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// SettingsOf returns the settings of a source of a valid configuration. The source has keystone.sync.
+// SettingsOf returns the settings of a source of a valid configuration. The source must have
+// keystone.sync.
 func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
 	config := source.Keystone
 	may, err := tenant.ParseSet(source.Tenants)
@@ -40,14 +41,15 @@ func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
 	}, nil
 }
 
-// Open returns the reader of the Keystone of a source. The reader reloads cloudsFile while run runs.
+// Open returns the reader of the Keystone of a source. The reader reloads cloudsFile while run
+// runs.
 func Open(
 	source *configv1alpha1.Source, report reload.Report,
 ) (reader *keystone.Directory, run func(ctx context.Context), err error) {
 	return keystone.OpenDirectory(source.Keystone.CloudsFile, source.Keystone.Cloud, source.Keystone.AuthURL, report)
 }
 
-// Remedy returns what an administrator can do about an error of [Reader.Read].
+// Remedy returns advice for an administrator about an error of [Reader.Read].
 func Remedy(err error) string {
 	if errors.Is(err, keystone.ErrIncomplete) {
 		return "check that the service user has the role reader with system scope"

@@ -24,21 +24,23 @@ const (
 	missingFor = 24 * time.Hour
 	// missingText is missingFor in messages.
 	missingText = "24 hours"
-	// missingReads is the number of successive complete reads that must lack the project before that.
+	// missingReads is the number of successive complete reads in which the project must be missing.
 	missingReads = 10
-	// missingWatched is the time in which one process must have made these reads.
+	// missingWatched is the minimum time between the first and the last of these reads. One process
+	// must make them all.
 	missingWatched = time.Hour
-	// maxWrites is the number of successful changes of one tenant after which the other tenants follow.
+	// maxWrites is the number of successful changes of one tenant after which the next tenant is
+	// served.
 	maxWrites = 100
-	// maxCreations is the number of namespaces that one plan creates for a tenant at most, so that one
-	// tenant does not delay the others.
+	// maxCreations is the maximum number of namespaces that one plan creates, so that one tenant does
+	// not delay the others.
 	maxCreations = 100
 )
 
-// Settings specify how the cluster follows a Keystone. All fields except GroupsPrefix, CreateTenants and
-// DeleteNamespaces are required.
+// Settings specify how the cluster follows a Keystone. All fields are required, except
+// GroupsPrefix, CreateTenants and DeleteNamespaces.
 type Settings struct {
-	// TenantOf returns the tenant of a domain. It fails if the domain maps to none.
+	// TenantOf returns the tenant of a domain. It fails if the domain maps to no tenant.
 	TenantOf func(id, name string) (tenant.ID, error)
 	// GroupsPrefix is the prefix of the groups of the source.
 	GroupsPrefix string
@@ -46,20 +48,22 @@ type Settings struct {
 	Roles map[string]string
 	// Interval is the time between two reads.
 	Interval time.Duration
-	// CreateTenants creates the Tenant of each enabled domain if it does not exist.
+	// CreateTenants specifies whether the Tenant of each enabled domain is created if it does not
+	// exist.
 	CreateTenants bool
-	// DeleteNamespaces deletes the namespaces of projects that are missing for 24 hours.
+	// DeleteNamespaces specifies whether the namespaces of projects that are missing for 24 hours are
+	// deleted.
 	DeleteNamespaces bool
 }
 
-// State is the part of the cluster that a plan depends on. Plans do not change it.
+// State is the part of the cluster on which a plan depends. Plans do not change it.
 type State struct {
 	// Tenants are the IDs of all Tenants.
 	Tenants []tenant.ID
-	// Tenant returns the Tenant of a tenant, or nil if there is none. The second result is false if the
-	// Tenant cannot be decoded, or if it is not known whether there is one.
+	// Tenant returns the Tenant of a tenant, or nil if there is none. The second result is false if
+	// that is not known or the Tenant cannot be decoded.
 	Tenant func(tenant.ID) (t *v1alpha1.Tenant, known bool)
-	// Namespaces are all namespaces of the cluster, and OwnerOf returns their tenants.
+	// Namespaces has all namespaces of the cluster. OwnerOf returns their tenants.
 	Namespaces []*corev1.Namespace
 	OwnerOf    func(*corev1.Namespace) tenant.ID
 }
@@ -81,26 +85,26 @@ type Change struct {
 	Action Action
 	// Name is the name of the object.
 	Name string
-	// Why states the cause in Keystone.
+	// Why is the cause of the change in Keystone.
 	Why string
-	// To is the new content of the annotation. It is nil if the object is deleted.
+	// To is the new content of the annotation. It is nil if the change deletes the object.
 	To *tenants.Keystone
-	// namespace is the namespace as it was read. It is nil if it is created.
+	// namespace is the namespace as it was read. It is nil if the change creates it.
 	namespace *corev1.Namespace
 }
 
 // Plan has the changes of one tenant.
 type Plan struct {
 	Tenant tenant.ID
-	// Object is the Tenant as it was read. It is nil if it is created.
+	// Object is the Tenant as it was read. It is nil if the plan creates it.
 	Object  *v1alpha1.Tenant
 	Changes []Change
-	// Condition is [v1alpha1.ConditionKeystone] after the changes, if all of them succeed. It is empty if
-	// the Tenant should not have the condition.
+	// Condition is [v1alpha1.ConditionKeystone] after all changes succeed. It is empty if the Tenant
+	// should not have the condition.
 	Condition metav1.Condition
 	// More reports whether a further plan has more changes.
 	More bool
-	// missing are the keys of the projects and roles that Keystone no longer has.
+	// missing has the keys of the projects and roles that are missing in Keystone.
 	missing []string
 }
 
@@ -114,9 +118,9 @@ type planner struct {
 	owned     map[tenant.ID][]*corev1.Namespace
 }
 
-// Plans returns the plans of all tenants that have or had a domain, sorted by tenant. confirmed reports
-// whether enough successive reads lacked a project or the roles of a tenant. Its key is the ID of the
-// project or the result of [rolesOf].
+// Plans returns the plans of all tenants that have or had a domain, sorted by tenant. confirmed
+// reports whether a project or the roles of a tenant were missing in enough successive reads. Its
+// key is the ID of the project or the result of [rolesOf].
 func Plans(
 	s *Settings, c *keystone.Contents, state *State, confirmed func(key string) bool, now time.Time,
 ) (plans []Plan) {
@@ -151,10 +155,10 @@ func Plans(
 	return plans
 }
 
-// rolesOf returns the key under which the missing roles of a tenant are counted.
+// rolesOf returns the key for the missing roles of a tenant.
 func rolesOf(id tenant.ID) string { return "roles of " + id.String() }
 
-// plan returns the plan of a tenant, or nil if there is nothing to change or to report.
+// plan returns the plan of a tenant, or nil if there is nothing to change or report.
 func (p *planner) plan(id tenant.ID) *Plan {
 	t, known := p.state.Tenant(id)
 	domains := p.domains[id]
@@ -165,7 +169,7 @@ func (p *planner) plan(id tenant.ID) *Plan {
 		return p.planTenant(id, domains)
 	}
 	recorded, err := tenants.KeystoneOf(t)
-	if len(domains) == 0 && recorded == nil && err == nil { // the tenant has nothing to do with Keystone
+	if len(domains) == 0 && recorded == nil && err == nil { // the tenant does not use Keystone
 		if meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionKeystone) == nil {
 			return nil
 		}
@@ -183,7 +187,7 @@ func (p *planner) plan(id tenant.ID) *Plan {
 	return of.plan
 }
 
-// planTenant creates the Tenant of a domain, if the settings specify it.
+// planTenant returns a plan that creates the Tenant of a domain, if the settings allow it.
 func (p *planner) planTenant(id tenant.ID, domains []keystone.Domain) *Plan {
 	if !p.settings.CreateTenants || len(domains) != 1 || !domains[0].Enabled || !tenants.IsKeystoneID(domains[0].ID) {
 		return nil

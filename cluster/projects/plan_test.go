@@ -28,16 +28,16 @@ type cluster struct {
 	tb       testing.TB
 	settings Settings
 	contents keystone.Contents
-	// namespaces and tenants are the objects of the cluster, by name and by tenant.
+	// namespaces and tenants have the objects of the cluster, by name and by tenant.
 	namespaces map[string]*corev1.Namespace
 	tenants    map[tenant.ID]*v1alpha1.Tenant
-	unknown    map[tenant.ID]bool // whether it is not known if the tenant has a Tenant
+	unknown    map[tenant.ID]bool // tenants for which it is not known whether they have a Tenant
 	absent     map[string]int
 	now        time.Time
 }
 
-// newCluster returns a cluster with the Tenant acme, whose domain d1 has the project p1 with the role
-// member.
+// newCluster returns a cluster with the Tenant acme, whose domain d1 has the project p1 with the
+// role member.
 func newCluster(tb testing.TB) *cluster {
 	tb.Helper()
 	options := &keystone.Options{}
@@ -104,7 +104,7 @@ func (c *cluster) namespace(name, of, annotation string) *corev1.Namespace {
 	return ns
 }
 
-// projects replaces the projects of the domain d1 by n projects with the role member.
+// projects replaces the projects of the domain d1 with n projects with the role member.
 func (c *cluster) projects(n int) {
 	c.contents.Projects, c.contents.Assignments = nil, nil
 	for i := range n {
@@ -160,8 +160,8 @@ func (c *cluster) apply(plan *Plan, change *Change) {
 	}
 }
 
-// read reads Keystone once and applies its plans until nothing changes. It returns the changes and the
-// conditions of the last plans, as text.
+// read reads Keystone once and applies its plans until nothing changes. It returns the changes, and
+// the conditions of the last plans as text.
 func (c *cluster) read() (changes, conditions []string) {
 	c.tb.Helper()
 	plans := c.plans()
@@ -220,8 +220,8 @@ func (c *cluster) synced() *cluster {
 	return c
 }
 
-// annotation returns the content of the valid annotation of a namespace. The name acme is that of the
-// Tenant.
+// annotation returns the content of the valid annotation of a namespace. If the name is acme, it
+// reads the annotation of the Tenant.
 func (c *cluster) annotation(name string) *tenants.Keystone {
 	c.tb.Helper()
 	object := metav1.Object(c.tenants[tenanttest.ID(c.tb, "acme")])
@@ -361,7 +361,7 @@ func TestTenants(t *testing.T) {
 }
 
 // TestDomainAccepted checks that a tenant follows another domain after an administrator has set the
-// annotation to "", and that the namespaces of the former domain remain as they are.
+// annotation to "". The namespaces of the former domain do not change.
 func TestDomainAccepted(t *testing.T) {
 	c := newCluster(t).synced()
 	was := c.namespaces["acme--web-p1"]
@@ -379,7 +379,7 @@ func TestDomainAccepted(t *testing.T) {
 	c.expect("and back", []string{"acme DomainChanged"})
 }
 
-// TestCreateTenants checks for which domains a Tenant is created.
+// TestCreateTenants checks the domains for which a Tenant is created.
 func TestCreateTenants(t *testing.T) {
 	globex := tenanttest.ID(t, "globex")
 	for name, test := range map[string]struct {
@@ -409,7 +409,7 @@ func TestCreateTenants(t *testing.T) {
 	}
 }
 
-// TestNewProjects checks which projects get which namespaces.
+// TestNewProjects checks the namespaces of new projects.
 func TestNewProjects(t *testing.T) {
 	const id = "0123456789abcdef"
 	long := strings.Repeat("x", 255)
@@ -552,7 +552,8 @@ func TestManyNewProjects(t *testing.T) {
 	}
 }
 
-// TestExistingNamespaces checks that a namespace which is not that of the project stays as it is.
+// TestExistingNamespaces checks that an existing namespace of another owner or project is not
+// changed.
 func TestExistingNamespaces(t *testing.T) {
 	const name = "acme--web-p1"
 	p1 := &tenants.Keystone{Domain: "d1", Project: "p1", Roles: []tenants.KeystoneRole{role("p1", "m")}}
@@ -638,7 +639,8 @@ func TestExistingNamespaces(t *testing.T) {
 	}
 }
 
-// TestDisabledProject checks that a disabled project gets no namespace, and keeps the one that it has.
+// TestDisabledProject checks that a disabled project gets no namespace, and retains an existing
+// one.
 func TestDisabledProject(t *testing.T) {
 	c := newCluster(t)
 	c.contents.Projects[0].Enabled = false
@@ -653,15 +655,15 @@ func TestDisabledProject(t *testing.T) {
 	c.expectRoles("disabled again", "acme--web-p1", "role-id:p1:m=edit")
 }
 
-// TestRenamedProject checks that a project keeps its namespace when its name changes.
+// TestRenamedProject checks that a project retains its namespace when its name changes.
 func TestRenamedProject(t *testing.T) {
 	c := newCluster(t).synced()
 	c.contents.Projects[0].Name = "Shop"
 	c.expect("renamed", synced)
 }
 
-// TestRecreatedProject checks that a project with the name of a deleted one has another namespace, and
-// none of its rights in the former one.
+// TestRecreatedProject checks that a project with the name of a deleted project gets another
+// namespace. It has no rights in the former namespace.
 func TestRecreatedProject(t *testing.T) {
 	c := newCluster(t).synced()
 	c.contents.Projects[0].ID, c.contents.Assignments[0].ProjectID = "p2", "p2"

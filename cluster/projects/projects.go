@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package projects follows the domains, projects and role assignments of an OpenStack Keystone. A
-// domain is a tenant, and a project is a namespace of it. A role of a project is a RoleBinding in its
-// namespace. The package writes to the cluster only.
+// domain corresponds to a tenant, and a project to a namespace of the tenant. A role in a project
+// corresponds to a RoleBinding in the namespace. The package writes to the cluster only.
 //
-// An answer of Keystone that may be incomplete removes nothing. A project that Keystone no longer has
-// keeps its namespace and its rights for 24 hours. See docs/tasks/keystone.md.
+// If a response of Keystone may be incomplete, nothing is removed. A project that is missing in
+// Keystone retains its namespace and its rights for 24 hours. See docs/tasks/keystone.md.
 package projects
 
 import (
@@ -38,16 +38,17 @@ import (
 )
 
 const (
-	// writesPerSecond bounds the writes to the cluster.
+	// writesPerSecond limits the rate of writes to the cluster.
 	writesPerSecond = 20
-	// retryAtFirst is the time after the first failed read. The time doubles up to the interval.
+	// retryAtFirst is the delay after the first failed read. The delay doubles up to the interval.
 	retryAtFirst = 10 * time.Second
-	// reportedFailures is the number of successive failed reads after which the Tenants report it.
+	// reportedFailures is the number of successive failed reads after which the Tenants report the
+	// failure.
 	reportedFailures = 3
 	// again is the time between two plans that use the same read.
 	again = time.Second
-	// maxConflicts is the number of successive plans of a tenant with a conflict after which the conflict
-	// is reported, and retried with the next read only.
+	// maxConflicts is the number of successive plans of a tenant with a conflict. After that, the
+	// conflict is reported, and retried only with the next read.
 	maxConflicts = 30
 )
 
@@ -66,7 +67,7 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Tenants must be running.
 	Tenants *tenants.Store
-	// Namespaces are all namespaces of the cluster, and OwnerOf returns their tenants.
+	// Namespaces has all namespaces of the cluster. OwnerOf returns their tenants.
 	Namespaces cache.SharedIndexInformer
 	OwnerOf    func(*corev1.Namespace) tenant.ID
 	Metrics    *Metrics
@@ -79,10 +80,10 @@ type Syncer struct {
 	lister  corelisters.NamespaceLister
 	writes  flowcontrol.RateLimiter
 	now     func() time.Time
-	absent  map[string]int       // successive reads that lack a project or the roles of a tenant
+	absent  map[string]int       // successive reads in which a project or the roles of a tenant are missing
 	since   map[string]time.Time // the time of the first of these reads
 	failed  int                  // successive failed reads
-	// conflicts are the successive plans of a tenant that had a conflict.
+	// conflicts has the number of successive plans with a conflict by tenant.
 	conflicts map[tenant.ID]int
 }
 
@@ -200,7 +201,7 @@ func (s *Syncer) plans(contents *keystone.Contents) []Plan {
 	return Plans(&s.Settings, contents, state, confirmed, s.now())
 }
 
-// note records that a read at a time lacks projects or the roles of tenants.
+// note records the projects and roles that are missing in a read.
 func (s *Syncer) note(plans []Plan, now time.Time) {
 	absent, since := map[string]int{}, map[string]time.Time{}
 	for i := range plans {
@@ -214,7 +215,7 @@ func (s *Syncer) note(plans []Plan, now time.Time) {
 	s.absent, s.since = absent, since
 }
 
-// apply makes the changes of all plans. It reports whether no further plan of the same read is needed.
+// apply makes the changes of all plans. It returns true if this read needs no further plan.
 func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 	settled = true
 	reasons := map[string]float64{}
@@ -229,7 +230,7 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 			delete(s.conflicts, plan.Tenant)
 		}
 		switch {
-		case apierrors.IsConflict(err) && s.conflicts[plan.Tenant] < maxConflicts: // the caches are behind
+		case apierrors.IsConflict(err) && s.conflicts[plan.Tenant] < maxConflicts: // the caches are not current
 			s.conflicts[plan.Tenant]++
 			settled = false
 			continue
@@ -238,7 +239,7 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 			condition.Message = tenants.ConditionMessage(err.Error())
 			settled = settled && !more
 		case len(plan.Changes) > 0:
-			settled = false // a further plan finds what is left, and reports the condition
+			settled = false // a further plan makes the remaining changes and reports the condition
 			continue
 		}
 		if plan.Object == nil {
@@ -258,9 +259,9 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 	return settled
 }
 
-// applyPlan makes the changes of a plan, and reports whether it left some for a further plan. After a
-// namespace that cannot be created, it creates no other: the tenant may have reached its quota. After a
-// conflict, it only changes other namespaces: the next plan may differ.
+// applyPlan makes the changes of a plan, and reports whether some remain for a further plan. If a
+// namespace cannot be created, it creates no other, because the tenant may have reached its quota.
+// After a conflict, it changes only other namespaces, because the next plan may differ.
 func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed error) {
 	var conflict error
 	full, made := false, 0
@@ -299,8 +300,8 @@ func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed e
 	return false, cmp.Or(conflict, failed)
 }
 
-// report writes the condition of a Tenant if it has changed. It removes the condition if c is empty. It
-// returns false if the Tenant has changed since it was read.
+// report writes the condition of a Tenant if it has changed. If c is empty, it removes the
+// condition. It returns false if the Tenant has changed since it was read.
 func (s *Syncer) report(ctx context.Context, t *v1alpha1.Tenant, c metav1.Condition) (current bool) {
 	status := t.Status.DeepCopy()
 	was := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionKeystone)

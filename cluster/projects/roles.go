@@ -14,14 +14,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// directory is the content of Keystone, indexed.
+// directory is the content of Keystone in indexed form.
 type directory struct {
 	settings *Settings
 	domains  map[tenant.ID][]keystone.Domain
 	projects map[string][]keystone.Project // by domain
-	// inProject and inDomain are the roles that have an assignment, by the project or the domain.
+	// inProject and inDomain have the roles with an assignment, by project and by domain.
 	inProject, inDomain map[string]map[string]bool
-	clusterRoles        map[string]string // by the ID of a role that the settings name
+	clusterRoles        map[string]string // by the ID of a role in the settings
 	roles               map[string]bool   // the IDs of all roles
 }
 
@@ -54,8 +54,8 @@ func newDirectory(s *Settings, c *keystone.Contents) *directory {
 	return d
 }
 
-// assign adds the roles of all assignments, with the roles that they imply and the projects that inherit
-// them. A token names all of these roles.
+// assign adds the roles of all assignments. It includes implied roles and roles that projects
+// inherit, because a token contains them too.
 func (d *directory) assign(c *keystone.Contents) {
 	implied := map[string][]string{}
 	for _, i := range c.Implied {
@@ -138,8 +138,8 @@ func sortRoles(all []tenants.KeystoneRole) {
 	slices.SortFunc(all, func(a, b tenants.KeystoneRole) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// lost returns the roles that were bound and no longer have an assignment. It omits the roles that the
-// settings no longer bind in this way, because Keystone is not the cause of that change.
+// lost returns the roles that were bound and no longer have an assignment. It omits roles that the
+// settings no longer bind, because Keystone did not cause that change.
 func (d *directory) lost(was, is []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
 	for _, role := range was {
 		if d.isMapped(&role) && !slices.ContainsFunc(is, func(r tenants.KeystoneRole) bool { return r.ID == role.ID }) {
@@ -149,8 +149,9 @@ func (d *directory) lost(was, is []tenants.KeystoneRole) (all []tenants.Keystone
 	return all
 }
 
-// isMapped reports whether the settings still bind a role as it is bound. The name of a role that
-// Keystone no longer has is unknown, so any role of the settings with the same ClusterRole matches.
+// isMapped reports whether the settings still bind a role to its ClusterRole. If Keystone no longer
+// has the role, its name is unknown. Any role in the settings with the same ClusterRole then
+// matches.
 func (d *directory) isMapped(role *tenants.KeystoneRole) bool {
 	switch name, mapped := d.clusterRoles[role.ID]; {
 	case !strings.HasPrefix(role.Group, d.settings.GroupsPrefix+"role-id:"):

@@ -9,8 +9,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn/keystone"
 )
 
-// TestRoles checks which roles are bound in the namespaces of the projects p1, p2 below p1 and p3 below
-// p2, and which roles the Tenant acme has.
+// TestRoles checks the roles in the namespaces of the projects p1, p2 below p1 and p3 below p2, and
+// the roles of the Tenant acme.
 func TestRoles(t *testing.T) {
 	type assignments = []keystone.Assignment
 	for name, test := range map[string]struct {

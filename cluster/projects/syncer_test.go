@@ -177,14 +177,14 @@ func (s *server) must(err error) {
 	}
 }
 
-// keystone changes what the next reads return.
+// keystone changes the results of the next reads.
 func (s *server) keystone(change func(s *server)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s)
 }
 
-// writes returns the writes since the last time, as verb resource/subresource name.
+// writes returns the writes since the last call, in the form "verb resource/subresource name".
 func (s *server) writes() (all []string) {
 	for _, client := range []*clienttesting.Fake{&s.dynamic.Fake, &s.kube.Fake} {
 		for _, a := range client.Actions() {
@@ -259,7 +259,7 @@ func (s *server) tenant(name string) *v1alpha1.Tenant {
 	return t
 }
 
-// condition returns the reason and the message of the condition of a Tenant.
+// condition returns the reason and the message of a Tenant's condition.
 func (s *server) condition(name string) (reason, message string) {
 	s.t.Helper()
 	t := s.tenant(name)
@@ -312,7 +312,7 @@ func (s *server) expectMetrics(what string, want map[string]float64) {
 	}
 }
 
-// TestSyncer checks what a syncer writes, and that an unchanged Keystone writes nothing.
+// TestSyncer checks the writes of a syncer. There are no writes if Keystone has not changed.
 func TestSyncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -343,7 +343,7 @@ func TestSyncer(t *testing.T) {
 	})
 }
 
-// TestSyncerRestart checks that the next leader writes nothing if nothing has changed.
+// TestSyncerRestart checks that a new leader writes nothing if nothing has changed.
 func TestSyncerRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -356,7 +356,7 @@ func TestSyncerRestart(t *testing.T) {
 	})
 }
 
-// TestSyncerConflicts checks that a write to an object that has changed is repeated soon.
+// TestSyncerConflicts checks that a write to an object that has changed is retried soon.
 func TestSyncerConflicts(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("changed"))
 	for name, test := range map[string]struct{ verb, resource string }{
@@ -402,8 +402,8 @@ func TestSyncerConflicts(t *testing.T) {
 	})
 }
 
-// TestSyncerTaken checks that a namespace with the name of a new one stays as it is, though the caches
-// do not have it at first.
+// TestSyncerTaken checks that an existing namespace with the name of a new one is not changed, even
+// if the caches do not have it at first.
 func TestSyncerTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -430,8 +430,8 @@ func TestSyncerTaken(t *testing.T) {
 	})
 }
 
-// TestSyncerForgotten checks that a Tenant without a domain loses the condition when an administrator
-// empties the annotation.
+// TestSyncerForgotten checks that a Tenant without a domain loses the condition when an
+// administrator clears the annotation.
 func TestSyncerForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -453,8 +453,8 @@ func TestSyncerForgotten(t *testing.T) {
 	})
 }
 
-// TestSyncerQuota checks that a namespace which cannot be created stops the creations of its tenant
-// only, until the next read.
+// TestSyncerQuota checks that a namespace that cannot be created stops only the creations of its
+// tenant until the next read.
 func TestSyncerQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -508,7 +508,8 @@ func TestSyncerQuota(t *testing.T) {
 	})
 }
 
-// TestSyncerNotRead checks the times of reads that fail, the condition, and what remains.
+// TestSyncerNotRead checks the times of failed reads, the condition, and that the namespaces and
+// rights remain.
 func TestSyncerNotRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		err            error
@@ -586,7 +587,7 @@ func TestSyncerSlowReads(t *testing.T) {
 	})
 }
 
-// TestSyncerNotReadConflict checks that the condition is also written after a conflict.
+// TestSyncerNotReadConflict checks that the condition is written even after a conflict.
 func TestSyncerNotReadConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -599,7 +600,7 @@ func TestSyncerNotReadConflict(t *testing.T) {
 	})
 }
 
-// TestSyncerEnds checks that the end of the context ends a read and a wait.
+// TestSyncerEnds checks that canceling the context ends a read and a wait.
 func TestSyncerEnds(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"read": time.Hour, "wait": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -657,7 +658,8 @@ func TestSyncerWatches(t *testing.T) {
 	})
 }
 
-// TestSyncerDeletes checks that a namespace is deleted only as it was read.
+// TestSyncerDeletes checks that a namespace is deleted only if it has not changed since it was
+// read.
 func TestSyncerDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -693,7 +695,7 @@ func TestSyncerDeletes(t *testing.T) {
 	})
 }
 
-// TestSyncerPatches checks that an object is changed only as it was read.
+// TestSyncerPatches checks that an object is changed only if it has not changed since it was read.
 func TestSyncerPatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -718,7 +720,8 @@ func TestSyncerPatches(t *testing.T) {
 	})
 }
 
-// TestSyncerCreatesTenants checks that projects follow a new Tenant, and what a refusal does.
+// TestSyncerCreatesTenants checks that the projects of a new Tenant are created, and that a refused
+// Tenant is reported.
 func TestSyncerCreatesTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -735,7 +738,7 @@ func TestSyncerCreatesTenants(t *testing.T) {
 		})
 		s.run()
 		s.expectReason("the other tenant", v1alpha1.ReasonSynced)
-		if n := countOf(s.writes(), "create tenants globex"); n < 1 || n > 2 { // the plans of acme come to an end
+		if n := countOf(s.writes(), "create tenants globex"); n < 1 || n > 2 { // the plans of acme converge
 			t.Errorf("%d attempts in a read", n)
 		}
 		retired.Store(false)
@@ -763,8 +766,8 @@ func countOf(all []string, text string) (n int) {
 	return n
 }
 
-// TestSyncerServerError checks that a failure of the server is reported, and repeated with the next
-// read only.
+// TestSyncerServerError checks that an error of the server is reported, and retried only with the
+// next read.
 func TestSyncerServerError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

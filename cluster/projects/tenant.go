@@ -24,13 +24,13 @@ type tenantPlan struct {
 	plan     *Plan
 	recorded *tenants.Keystone
 	domain   keystone.Domain
-	// followed are the namespaces of projects, by the ID of the project.
+	// followed has the namespaces of projects, by the ID of the project.
 	followed map[string]followed
-	// younger are the other namespaces of the same projects. They have no rights.
+	// younger has the other namespaces of these projects. They have no rights.
 	younger []followed
-	// problems are about single projects. They do not stop the others.
+	// problems describe single projects. They do not stop other projects.
 	problems []string
-	// holds reports whether roles that Keystone no longer has remain.
+	// holds reports whether roles that are missing in Keystone remain.
 	holds bool
 }
 
@@ -39,8 +39,8 @@ type followed struct {
 	is *tenants.Keystone
 }
 
-// make adds the changes and sets the condition. wrong is the error if the annotation of the Tenant is
-// invalid.
+// make adds the changes and sets the condition. wrong is the error if the annotation of the Tenant
+// is invalid.
 func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 	if !t.hasDomain(domains, wrong) {
 		t.keepFound()
@@ -63,13 +63,13 @@ func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 			t.remove(id)
 		}
 	}
-	t.updateTenant() // after the roles that it held, so that a conflict does not hold them again
+	t.updateTenant() // after the held roles, so that a conflict does not hold them again
 	t.create(projects)
 	t.conclude(missing, most, all)
 }
 
-// lacks returns the IDs of the projects that Keystone no longer has, and the number that it should have.
-// Projects that have nothing left to remove are neither.
+// lacks returns the IDs of the projects that are missing in Keystone, and the number of all
+// projects that it should have. It ignores missing projects that have nothing left to remove.
 func (t *tenantPlan) lacks(projects map[string]keystone.Project) (missing []string, all int) {
 	for id, f := range t.followed {
 		switch _, is := projects[id]; {
@@ -84,12 +84,12 @@ func (t *tenantPlan) lacks(projects map[string]keystone.Project) (missing []stri
 	return missing, all
 }
 
-// hasEnded reports whether a missing project has no rights left, and keeps its namespace.
+// hasEnded reports whether a missing project has no rights left and its namespace is to remain.
 func (t *tenantPlan) hasEnded(is *tenants.Keystone) bool {
 	return !t.settings.DeleteNamespaces && len(is.Roles) == 0 && t.isPast(is.MissingSince)
 }
 
-// found returns the projects that Keystone has in the domain, by ID.
+// found returns the projects in the domain, by ID.
 func (t *tenantPlan) found() map[string]keystone.Project {
 	projects := map[string]keystone.Project{}
 	for _, project := range t.projects[t.domain.ID] {
@@ -98,9 +98,9 @@ func (t *tenantPlan) found() map[string]keystone.Project {
 	return projects
 }
 
-// keepFound records that Keystone has projects again, and removes roles that the settings no longer bind,
-// if the plan does nothing else. A project that goes missing later then keeps its rights for all of
-// missingFor.
+// keepFound updates the cluster while the domain is not usable. It records that missing projects
+// have reappeared, so that they retain their rights for the whole duration missingFor if they are
+// missing again. It also removes roles that the settings no longer bind.
 func (t *tenantPlan) keepFound() {
 	if t.recorded == nil {
 		return
@@ -135,18 +135,19 @@ func (t *tenantPlan) mapped(roles []tenants.KeystoneRole) []tenants.KeystoneRole
 	return slices.DeleteFunc(slices.Clone(roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
 }
 
-// most returns how many of all projects or roles may be missing at once. If more are missing, Keystone may
-// be wrong.
+// most returns the number of projects or roles that may be missing at the same time. If more are
+// missing, the content of Keystone may be wrong.
 func most(all int) int { return max(3, all/10) }
 
-// fails sets the condition of a tenant whose domain is not usable. The plan changes nothing then.
+// fails sets the condition of a tenant whose domain is not usable. The plan then has no changes.
 func (t *tenantPlan) fails(reason, format string, args ...any) bool {
 	t.plan.Condition.Status, t.plan.Condition.Reason = metav1.ConditionFalse, reason
 	t.plan.Condition.Message = "nothing was changed: " + fmt.Sprintf(format, args...)
 	return false
 }
 
-// hasDomain reports whether exactly one domain maps to the tenant, is enabled, and is the recorded one.
+// hasDomain reports whether exactly one domain maps to the tenant, and whether this domain is
+// enabled and recorded.
 func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
 	switch {
 	case wrong != nil:
@@ -199,8 +200,8 @@ func (t *tenantPlan) problem(format string, args ...any) {
 	t.problems = append(t.problems, fmt.Sprintf(format, args...))
 }
 
-// holdRoles decides whether roles that Keystone no longer has remain, because too many are missing at
-// once. An assignment list that lacks entries must not remove the rights of a tenant.
+// holdRoles decides whether roles that are missing in Keystone remain because too many are missing.
+// An incomplete list of assignments must not remove the rights of a tenant.
 func (t *tenantPlan) holdRoles(projects map[string]keystone.Project) {
 	all, lost := 0, 0
 	compare := func(was, is []tenants.KeystoneRole) {
@@ -223,7 +224,7 @@ func (t *tenantPlan) holdRoles(projects map[string]keystone.Project) {
 	t.holds = t.recorded == nil || !t.isOver(t.recorded.MissingSince, key)
 }
 
-// isOver reports whether something has been missing for long enough, and in enough reads.
+// isOver reports whether something has been missing for long enough and in enough reads.
 func (t *tenantPlan) isOver(since *metav1.Time, key string) bool {
 	return t.isPast(since) && t.confirmed(key)
 }
@@ -232,8 +233,8 @@ func (t *tenantPlan) isPast(since *metav1.Time) bool {
 	return since != nil && t.now.Sub(since.Time) >= missingFor
 }
 
-// since returns the time from which something is missing: the recorded one, or now if there is none. A
-// recorded time in the future is that of a wrong clock.
+// since returns the time since which something is missing. This is the recorded time, or now if
+// there is none. A recorded time in the future was set by a wrong clock and is ignored.
 func (t *tenantPlan) since(recorded *metav1.Time) *metav1.Time {
 	if recorded == nil || recorded.After(t.now.Time) {
 		return &t.now
@@ -241,7 +242,7 @@ func (t *tenantPlan) since(recorded *metav1.Time) *metav1.Time {
 	return recorded
 }
 
-// roles returns the roles to bind. It includes those that were bound before if the plan holds them.
+// roles returns the roles to bind. It includes the previous roles if the plan holds them.
 func (t *tenantPlan) roles(was *tenants.Keystone, is []tenants.KeystoneRole) []tenants.KeystoneRole {
 	if !t.holds || was == nil {
 		return is
@@ -287,8 +288,8 @@ func (t *tenantPlan) change(f followed, to *tenants.Keystone, why string) {
 	})
 }
 
-// takeFromYounger removes the roles of namespaces whose projects have an older one. Otherwise these roles
-// would never change.
+// takeFromYounger removes the roles of namespaces whose projects have an older namespace.
+// Otherwise, these roles would never change.
 func (t *tenantPlan) takeFromYounger() {
 	for _, f := range t.younger {
 		to := &tenants.Keystone{Domain: f.is.Domain, Project: f.is.Project}
@@ -298,7 +299,7 @@ func (t *tenantPlan) takeFromYounger() {
 	}
 }
 
-// update changes the roles of the namespaces whose projects Keystone has.
+// update updates the roles of the namespaces of existing projects.
 func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	for _, id := range slices.Sorted(maps.Keys(t.followed)) {
 		f := t.followed[id]
@@ -317,8 +318,8 @@ func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	}
 }
 
-// remap removes the roles of a project that the settings no longer bind. It reports whether
-// there are any.
+// remap removes the roles of a project that the settings no longer bind. It reports whether there
+// were any.
 func (t *tenantPlan) remap(id string) bool {
 	f := t.followed[id]
 	to := *f.is
@@ -330,8 +331,8 @@ func (t *tenantPlan) remap(id string) bool {
 	return true
 }
 
-// remove records since when a project is missing. After missingFor, it removes the roles of the project,
-// or its namespace.
+// remove records the time since which a project is missing. After missingFor, it removes the
+// project's roles or namespace.
 func (t *tenantPlan) remove(id string) {
 	f := t.followed[id]
 	to := *f.is
@@ -416,5 +417,5 @@ func (t *tenantPlan) conclude(missing []string, most, all int) {
 	}
 }
 
-// named is the number of namespaces or problems that a condition names at most.
+// named is the maximum number of namespaces or problems in a condition.
 const named = 5

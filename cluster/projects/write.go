@@ -49,8 +49,8 @@ func (s *Syncer) write(ctx context.Context, plan *Plan, c *Change) error {
 	return fmt.Errorf("unknown action %q", c.Action)
 }
 
-// createTenant creates a Tenant that has only an ID. The policy of the chart allows no other field, not
-// even an empty one as the Go type has.
+// createTenant creates a Tenant that has only an ID. The policy of the chart allows no other field,
+// not even an empty field of the Go type.
 func (s *Syncer) createTenant(ctx context.Context, name string, id tenant.ID) error {
 	_, err := s.Dynamic.Resource(tenantsResource()).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
@@ -75,8 +75,8 @@ func (s *Syncer) updateNamespace(ctx context.Context, c *Change) error {
 	return behind(err)
 }
 
-// behind returns a conflict if a created object already exists or a changed object no longer exists. In
-// both cases the caches are behind, and the next plan sees the object.
+// behind returns a conflict if a created object already exists or a changed object no longer
+// exists. In both cases, the caches are not current, and the next plan uses the current object.
 func behind(err error) error {
 	if !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 		return err

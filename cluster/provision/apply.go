@@ -22,14 +22,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTaken reports that an object with the name of a managed object was created before the
+// errTaken reports that another object has the name of a managed object. It was created before the
 // admission plugin could refuse it.
 var errTaken = errors.New("an object with this name exists but does not belong to the Tenant: delete it")
 
 // tenantSelector selects the objects of a Tenant and its TenantMembers.
 const tenantSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 
-// bindingsThere returns the managed bindings of a namespace, by their names.
+// bindingsThere returns the managed RoleBindings of a namespace by name.
 func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {
 	list, err := e.Client.RbacV1().RoleBindings(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: tenantSelector})
@@ -43,8 +43,8 @@ func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[strin
 	return is, nil
 }
 
-// apply creates, updates and deletes the managed bindings of a namespace, the removal of rights first.
-// taken reports the bindings whose name an object of the tenant has.
+// apply creates, updates and deletes the managed RoleBindings of a namespace. It removes rights
+// first. taken reports the RoleBindings whose name an unmanaged RoleBinding already has.
 func (e *Engine) apply(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
 ) (taken, err error) {
@@ -63,8 +63,8 @@ func (e *Engine) apply(
 	return taken, err
 }
 
-// revoke removes the rights that the managed bindings of a namespace should not give. It returns the
-// names of the bindings that it wrote.
+// revoke removes the rights that the managed bindings of a namespace should not give. It returns
+// the names of the bindings that it wrote.
 func (e *Engine) revoke(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
 ) (done map[string]bool, err error) {
@@ -94,13 +94,13 @@ func loses(is, want *rbacv1.RoleBinding) bool {
 	})
 }
 
-// tenantOf returns the tenant whose turn a write of an object needs.
+// tenantOf returns the tenant whose share of the write rate a write of an object uses.
 func tenantOf(object metav1.Object) tenant.ID {
-	id, _ := tenant.Parse(object.GetLabels()[tenant.Label]) // the zero ID has turns too
+	id, _ := tenant.Parse(object.GetLabels()[tenant.Label]) // the zero ID has a share too
 	return id
 }
 
-// remove deletes a binding as it was seen, and none that was made anew by its name.
+// remove deletes a binding. Its UID precondition protects a later binding of the same name.
 func (e *Engine) remove(ctx context.Context, b *rbacv1.RoleBinding) error {
 	if err := e.writes.wait(ctx, tenantOf(b), revokes); err != nil {
 		return err
@@ -113,12 +113,12 @@ func (e *Engine) remove(ctx context.Context, b *rbacv1.RoleBinding) error {
 	return err
 }
 
-// put makes a binding what it should be; is is nil where there is none that is ours.
+// put creates or updates a binding. is is nil if no managed binding of this name was found.
 func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	if is != nil && isSame(is, want) {
 		return nil
 	}
-	if is != nil && is.RoleRef != want.RoleRef { // which never changes
+	if is != nil && is.RoleRef != want.RoleRef { // RoleRef is immutable
 		if err := e.remove(ctx, is); err != nil {
 			return err
 		}
@@ -143,13 +143,13 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	}
 	there, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{})
 	if getErr != nil || there.Labels[tenant.ManagedLabel] != "" {
-		return err // ours, which the list did not have yet, or gone again
+		return err // the list did not have our binding yet, or it was deleted
 	}
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
 }
 
-// mark records on a Namespace that it is prepared and no longer holds Pods. The UID ensures that the
-// Namespace is the one that was prepared.
+// mark records on a Namespace that it is prepared and no longer holds Pods. The UID ensures that
+// the Namespace is the one that was prepared.
 func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, gives *given) error {
 	hash := gives.hash(ns)
 	_, held := ns.Annotations[tenant.HeldAnnotation]
@@ -176,7 +176,7 @@ func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, gives *given) e
 	return e.patchNamespace(ctx, ns, adds, metadata)
 }
 
-// patchNamespace writes metadata of a Namespace when its tenant has its turn.
+// patchNamespace writes metadata of a Namespace when it is the turn of its tenant.
 func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, of class, metadata map[string]any) error {
 	if err := e.writes.wait(ctx, tenantOf(ns), of); err != nil {
 		return err

@@ -45,8 +45,8 @@ func (s lagRB) List(ctx context.Context, o metav1.ListOptions) (*rbacv1.RoleBind
 	return s.RoleBindingInterface.List(ctx, o)
 }
 
-// TestATenantCannotDelayItsLabels: a tenant that writes its Namespace all the time does not delay a level
-// that restricts it.
+// TestATenantCannotDelayItsLabels checks that a tenant cannot delay a restrictive level by
+// continuous writes of its Namespace.
 func TestATenantCannotDelayItsLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -19,16 +19,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// driftPage is how many objects are read at once.
+// driftPage is the number of objects in a page of the drift pass.
 const driftPage = 500
 
-// lookForDrift has those looked at in whose namespaces, or for whom, something that was given is
-// another, or not there. It reads all that is managed, page by page.
+// lookForDrift queues the namespaces and the tenants whose managed objects have changed or are
+// missing. It reads all managed objects page by page.
 func (e *Engine) lookForDrift(ctx context.Context) {
 	gives := map[tenant.ID]*given{}
 	of := func(id tenant.ID) *given {
 		if _, known := gives[id]; !known {
-			gives[id], _ = e.givenBy(ctx, id) // nil: it is not known, and looked at when it is
+			gives[id], _ = e.givenBy(ctx, id) // nil: not known yet, checked later
 		}
 		return gives[id]
 	}
@@ -41,7 +41,7 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 }
 
 func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *given) {
-	right := map[string]int{} // how many of a namespace's are as they should be
+	right := map[string]int{} // the number of correct bindings by namespace
 	var wrong []string
 	next := metav1.ListOptions{LabelSelector: tenantSelector, Limit: driftPage}
 	for {
@@ -85,9 +85,9 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 	}
 }
 
-// hasNoTenant reports whether a namespace exists and no tenant owns it. A binding that a Tenant
-// gave there remains from a former tenant: a leader that had not seen the release of the
-// namespace may have created it.
+// hasNoTenant reports whether a namespace exists and no tenant owns it. A managed binding there
+// remains from a former tenant. A leader that had not observed the release of the namespace may
+// have created it.
 func (e *Engine) hasNoTenant(namespace string) bool {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {
@@ -98,7 +98,7 @@ func (e *Engine) hasNoTenant(namespace string) bool {
 }
 
 func (e *Engine) notLooked(ctx context.Context, err error) {
-	if ctx.Err() == nil && !apierrors.IsNotFound(err) { // of a kind that is not defined there are none
+	if ctx.Err() == nil && !apierrors.IsNotFound(err) { // if the kind is not defined, no objects exist
 		klog.FromContext(ctx).Info("Failed to check whether the objects of Tenants are in place", "err", err)
 	}
 }
@@ -131,7 +131,7 @@ func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, g
 	}
 }
 
-// has reports whether a binding is one that its namespace should have, and has not changed.
+// has reports whether a binding is unchanged and one that its namespace should have.
 func (e *Engine) has(g *given, is *rbacv1.RoleBinding) bool {
 	ns, err := e.lister.Get(is.Namespace)
 	if err != nil {

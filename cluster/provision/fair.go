@@ -61,12 +61,12 @@ func (r *ring[T]) remove(id tenant.ID, item T) {
 
 func anyTenant(tenant.ID) bool { return true }
 
-// queue is a work queue of namespaces. As in package workqueue, a name is queued once, is processed
-// by one worker at a time, and is processed again if it is added meanwhile. In contrast, tenants are
-// served in turn, and one tenant never occupies all workers.
+// queue is a work queue of namespaces. As in package workqueue, a name is queued once and is
+// processed by one worker at a time. If it is added meanwhile, it is processed again. Unlike
+// package workqueue, queue serves tenants in turn, and one tenant never occupies all workers.
 type queue struct {
 	owner func(name string) tenant.ID
-	most  int // the workers that one tenant occupies at most
+	most  int // the maximum number of workers that one tenant occupies
 	tries workqueue.TypedRateLimiter[string]
 
 	mu      sync.Mutex
@@ -113,10 +113,10 @@ func (q *queue) AddAfter(name string, after time.Duration) {
 	time.AfterFunc(after, func() { q.Add(name) })
 }
 
-// AddRateLimited queues a name after a time that grows with each call until [queue.Forget].
+// AddRateLimited queues a name after a delay that grows with each call until [queue.Forget].
 func (q *queue) AddRateLimited(name string) { q.AddAfter(name, q.tries.When(name)) }
 
-// Forget ends the growth of that time.
+// Forget resets the delay of [queue.AddRateLimited].
 func (q *queue) Forget(name string) { q.tries.Forget(name) }
 
 // NumRequeues returns the number of calls of [queue.AddRateLimited] since [queue.Forget].
@@ -154,7 +154,7 @@ func (q *queue) Done(name string) {
 	if q.added[name] {
 		q.waiting.push(id, name)
 	}
-	q.changed.Broadcast() // a tenant that occupied its share may be served again
+	q.changed.Broadcast() // a tenant at its limit may be served again
 }
 
 // ShutDown ends all calls of [queue.Get].
@@ -169,15 +169,15 @@ func (q *queue) ShutDown() {
 type class int
 
 const (
-	// revokes is the class of writes that remove rights. It goes first.
+	// revokes is the class of writes that remove rights. Its writes have priority.
 	revokes class = iota
 	// adds is the class of all other writes.
 	adds
 	classes
 )
 
-// addsEvery is the share of adds while writes of both classes wait, so that a flood of removals
-// does not stop everything else.
+// addsEvery is the interval at which a write of the class adds is served while writes of both
+// classes wait. A flood of removals therefore does not stop all other writes.
 const addsEvery = 4
 
 // turns limits the rate of writes. It serves tenants in turn.
@@ -236,7 +236,7 @@ func (t *turns) run(ctx context.Context) {
 	}
 }
 
-// serve lets the next write proceed and reports whether others wait.
+// serve lets the next write proceed, and reports whether other writes wait.
 func (t *turns) serve() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

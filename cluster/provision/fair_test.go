@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// owners returns the tenant of a name: the part in front of the hyphen.
+// owners returns the tenant of a name, which is the part before the hyphen.
 func owners(t *testing.T, ids ...string) func(string) tenant.ID {
 	t.Helper()
 	all := map[string]tenant.ID{}
@@ -90,7 +90,8 @@ func (m *model) done(name string) {
 	}
 }
 
-// TestQueueModel: after any sequence of operations, the queue serves the name that the model serves.
+// TestQueueModel checks that the queue serves the same names as the model after any sequence of
+// operations.
 func TestQueueModel(t *testing.T) {
 	owner := owners(t, "a", "b", "c")
 	for seed := range uint64(200) {
@@ -136,8 +137,8 @@ func TestQueueModel(t *testing.T) {
 	}
 }
 
-// TestQueueUnderLoad: no name is lost, no name is processed by two workers, and no tenant occupies
-// all workers.
+// TestQueueUnderLoad checks that no name is lost, that no name is processed by two workers, and
+// that no tenant occupies all workers.
 func TestQueueUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const all, names = 6, 10
@@ -187,7 +188,7 @@ func TestQueueUnderLoad(t *testing.T) {
 		mu.Lock()
 		clear(ran)
 		mu.Unlock()
-		for i := range names { // in the end, each is processed again
+		for i := range names { // each name is processed again
 			q.Add(fmt.Sprintf("a-%d", i))
 		}
 		time.Sleep(time.Second)
@@ -205,7 +206,7 @@ func TestQueueUnderLoad(t *testing.T) {
 	})
 }
 
-// TestQueueRetries: a failed name returns later each time, until it succeeds.
+// TestQueueRetries checks that the delay of a failed name grows until it succeeds.
 func TestQueueRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(workers, owners(t, "a"))
@@ -227,8 +228,8 @@ func TestQueueRetries(t *testing.T) {
 	})
 }
 
-// TestTurns: writes that remove rights go first, tenants are served in turn in each class, and every
-// fourth write is of the other class.
+// TestTurns checks that writes that remove rights have priority, and that every fourth write is of
+// the other class. In each class, tenants are served in turn.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -265,7 +266,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("the order is %s, want %s", text, want)
 		}
 		wait("a-last", adds)
-		wait("a-canceled", adds) // without a token
+		wait("a-canceled", adds) // never gets a token
 		cancel()
 		waiting.Wait()
 		running.Wait()

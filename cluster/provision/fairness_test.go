@@ -47,7 +47,7 @@ func (w *specs) write(id string, spec v1alpha1.TenantSpec) {
 	w.must(err)
 }
 
-// until returns the time until a condition is true, at most a minute.
+// until returns the time until a condition is true, but at most one minute.
 func until(is func() bool) time.Duration {
 	start := time.Now()
 	for !is() && time.Since(start) < time.Minute {
@@ -67,11 +67,11 @@ func bindTo(user string, roles int) (all []v1alpha1.TenantBinding) {
 	return all
 }
 
-// TestOneTenantDoesNotDelayAnother: while one tenant changes more than the server can write in several
-// seconds, changes of another tenant take effect as fast as without it.
+// TestOneTenantDoesNotDelayAnother checks that changes of one tenant take effect at the same speed
+// while another tenant changes more than the server can write in several seconds.
 func TestOneTenantDoesNotDelayAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const namespaces, roles = 48, 20 // 960 writes, where the server may send 200 a second
+		const namespaces, roles = 48, 20 // 960 writes, and the server may send 200 per second
 		w := &specs{world: newWorld(t)}
 		for i := range namespaces {
 			w.namespace(fmt.Sprintf("acme--%02d", i), "acme", nil)
@@ -140,8 +140,8 @@ func TestOneTenantDoesNotDelayAnother(t *testing.T) {
 	})
 }
 
-// TestRevocationsGoFirst: a change that takes and gives in many namespaces removes the rights in all
-// of them before it gives others in most of them.
+// TestRevocationsGoFirst checks that a change with removals and additions in many namespaces is
+// ordered. The removals in all namespaces come before most of the additions.
 func TestRevocationsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces, roles = 40, 5
@@ -157,7 +157,7 @@ func TestRevocationsGoFirst(t *testing.T) {
 		w.kube.ClearActions()
 		w.write("acme", v1alpha1.TenantSpec{Admins: []v1alpha1.Subject{peter}, Bindings: bindTo("paul", roles)})
 		time.Sleep(20 * time.Second)
-		var revoked, given, before int // before: what was given before the last revocation
+		var revoked, given, before int // before: additions before the last revocation
 		for _, a := range w.kube.Actions() {
 			switch {
 			case a.GetResource().Resource != "rolebindings":

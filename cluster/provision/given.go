@@ -30,16 +30,16 @@ import (
 
 // given has the content that a Tenant specifies for each namespace. The zero value specifies none.
 type given struct {
-	bindings  []rbacv1.RoleBinding // without their namespace, by name in order
-	roles     []rbacv1.Role        // likewise
-	labels    map[string]string    // of the Namespace itself
-	quota     corev1.ResourceList  // of all namespaces together
+	bindings  []rbacv1.RoleBinding // without their namespace, sorted by name
+	roles     []rbacv1.Role        // without their namespace, sorted by name
+	labels    map[string]string    // the labels of the Namespace itself
+	quota     corev1.ResourceList  // the limit over all namespaces together
 	templates []named
 	// domain is the ID of the tenant's Keystone domain. It is empty if the tenant has none.
 	domain string
 	// published are the Publications that select the tenant, the oldest first.
 	published []*published
-	// unread reports that the Publications are not known. No namespace is then marked as prepared.
+	// unread reports that the Publications are not known. If set, no namespace is marked as prepared.
 	unread bool
 	// publication returns a Publication by its name, or nil if it is not known.
 	publication func(name string) *published
@@ -49,12 +49,12 @@ type given struct {
 	// objects of its former templates then remain, so that its namespaces remain protected.
 	uid        types.UID
 	generation int64
-	refused    error // why some subjects are not bound
+	refused    error // the reason why some subjects are not bound
 }
 
-// given returns the content that a Tenant and its TenantMembers specify; members may be nil. It
-// omits subjects with reserved names, of other tenants and of their namespaces. Names that only the
-// configuration reserves are checked at admission alone.
+// given returns the content that a Tenant and its TenantMembers specify. members may be nil. It
+// omits subjects with reserved names, and subjects of other tenants and their namespaces. Only
+// admission checks the names that the configuration reserves.
 func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *given {
 	out := &given{quota: hardOf(&t.Spec), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
@@ -173,20 +173,21 @@ func isAccount(s v1alpha1.Subject) bool {
 	return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
 }
 
-// hash returns the annotation of a namespace that has all of the content, or "" if there is none.
+// hash returns the annotation value of a namespace that has all of the content. It returns "" if
+// there is no content.
 func (g *given) hash(ns *corev1.Namespace) string {
 	published, bindings := g.publishedIn(ns), g.bindingsIn(ns)
 	if len(bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
 		return ""
 	}
 	all := []any{ns.UID, bindings}
-	if len(g.labels)+len(g.templates) > 0 { // those without keep the hash that they have
+	if len(g.labels)+len(g.templates) > 0 { // a namespace without labels and templates has the hash of earlier releases
 		all = append(all, g.labels)
 	}
 	for _, t := range g.templates {
 		all = append(all, t.name, t.digest)
 	}
-	if len(g.roles) > 0 { // others keep their hash
+	if len(g.roles) > 0 { // a namespace without Roles has the hash of earlier releases
 		all = append(all, "roles", g.roles)
 	}
 	for _, p := range published {
@@ -194,13 +195,13 @@ func (g *given) hash(ns *corev1.Namespace) string {
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
-		panic(err) // strings alone
+		panic(err) // the values are strings only
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16]) + g.rolesMark() + g.kindsOf(published)
 }
 
-// publishedIn returns the Publications that have copies in a namespace, the oldest first.
+// publishedIn returns the Publications that have copies in a namespace, oldest first.
 func (g *given) publishedIn(ns *corev1.Namespace) (all []*published) {
 	for _, p := range g.published {
 		if !p.gone && !p.resource.Empty() && p.of.SelectsNamespace(ns.Name, g.spaceLabels) {
@@ -216,14 +217,15 @@ func (g *given) isPrepared(ns *corev1.Namespace) bool {
 	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held && g.isLabelled(ns)
 }
 
-// isSame reports whether a binding is as it should be.
+// isSame reports whether a binding is as specified.
 func isSame(is, want *rbacv1.RoleBinding) bool {
 	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && is.RoleRef == want.RoleRef &&
 		slices.Equal(is.Subjects, want.Subjects)
 }
 
-// hasMetadata reports whether metadata is as it should be: but for labels and annotations of
-// others, which webhooks put on whatever is written, and for what the server itself records.
+// hasMetadata reports whether metadata is as specified. It ignores labels and annotations of other
+// domains, because webhooks may add them to any object. It also ignores the annotations that the
+// server itself records.
 func hasMetadata(is, want *metav1.ObjectMeta) bool {
 	for key, value := range is.Annotations {
 		if isOurs(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation &&

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// keystone returns an annotation. Its roles have a ClusterRole of their name.
+// keystone returns an annotation. The ClusterRole of each role has the name of the role.
 func keystone(domain, project string, roles ...string) string {
 	k := &tenants.Keystone{Domain: domain, Project: project}
 	scope := project
@@ -34,7 +34,7 @@ func keystone(domain, project string, roles ...string) string {
 	return k.String()
 }
 
-// ofProject and domainView are the text of the bindings of a role, as [world.bindings] returns it.
+// ofProject returns the text of the bindings of a project's role, as [world.bindings] returns it.
 func ofProject(project, role string) string {
 	return fmt.Sprintf("kubetenant:keystone:project:%s %s: role-id:%s:%s", role, role, project, role)
 }
@@ -116,8 +116,8 @@ func TestProjectRoles(t *testing.T) {
 	})
 }
 
-// TestInvalidProjects checks that annotations which give no rights bind nothing, and do not stop other
-// content.
+// TestInvalidProjects checks that annotations which give no rights bind nothing, and do not stop
+// other content.
 func TestInvalidProjects(t *testing.T) {
 	valid, p1 := keystone("d1", ""), keystone("d1", "p1", "edit")
 	for name, c := range map[string]struct{ tenant, namespace string }{
@@ -155,7 +155,8 @@ func TestInvalidProjects(t *testing.T) {
 	}
 }
 
-// TestDomainRoles checks that the roles of a domain are bound in each namespace, also in a new one.
+// TestDomainRoles checks that the roles of a domain are bound in each namespace, including new
+// ones.
 func TestDomainRoles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)
@@ -174,7 +175,7 @@ func TestDomainRoles(t *testing.T) {
 	})
 }
 
-// TestDomainAccepted checks that nothing of a domain is bound after the annotation was set to "".
+// TestDomainAccepted checks that no role of a domain is bound after the annotation was set to "".
 func TestDomainAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)
@@ -187,8 +188,8 @@ func TestDomainAccepted(t *testing.T) {
 	})
 }
 
-// TestKeystoneDrift checks that a binding of a role that was changed or deleted comes back, and that
-// one that was added is deleted.
+// TestKeystoneDrift checks that the drift pass restores changed and deleted bindings of a role, and
+// deletes added ones.
 func TestKeystoneDrift(t *testing.T) {
 	const name = "kubetenant:keystone:project:edit"
 	for what, change := range map[string]func(w *world) error{
@@ -268,7 +269,7 @@ func TestLostRolesFirst(t *testing.T) {
 	}
 }
 
-// TestReleasedProject checks that a namespace which leaves its tenant loses the bindings.
+// TestReleasedProject checks that a namespace that leaves its tenant loses the bindings.
 func TestReleasedProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)
@@ -285,7 +286,8 @@ func TestReleasedProject(t *testing.T) {
 	})
 }
 
-// TestProjectLeaders checks that the next leader writes nothing, and what was lost meanwhile.
+// TestProjectLeaders checks that the next leader writes only what changed while there was no
+// leader.
 func TestProjectLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)

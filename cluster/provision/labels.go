@@ -21,11 +21,11 @@ import (
 const levelWithoutRecord = "baseline"
 
 // label sets the labels that a Tenant specifies. It returns those that the Tenant no longer
-// specifies to the values that they had before. Both follow from [tenant.GivenLabelsAnnotation], not
-// from the owners of fields, which a tenant may write. Without a Tenant, everything remains.
+// specifies to the values that they had before. Both follow from [tenant.GivenLabelsAnnotation],
+// not from the owners of fields, which a tenant may write. Without a Tenant, everything remains.
 //
-// It reads the live Namespace for each attempt: a tenant that writes its Namespace all the time must
-// not delay a label that restricts it.
+// It reads the live Namespace for each attempt: a tenant that writes its Namespace all the time
+// must not delay a label that restricts it.
 func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
 	if labelsPatch(ns, gives) == nil {
 		return nil
@@ -49,8 +49,8 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 // atOnce retries a write that conflicts. The object is read again right before each attempt.
 var atOnce = wait.Backoff{Steps: 20, Duration: time.Millisecond, Jitter: 1}
 
-// labelsPatch returns the metadata that gives a Namespace its labels and their record, or nil if the
-// Namespace has both. The patch conflicts with any other change of the Namespace.
+// labelsPatch returns the metadata that gives a Namespace its labels and their record, or nil if
+// the Namespace has both. The patch conflicts with any other change of the Namespace.
 func labelsPatch(ns *corev1.Namespace, gives *given) map[string]any {
 	if gives.isLabelled(ns) {
 		return nil
@@ -95,7 +95,8 @@ func labelsPatch(ns *corev1.Namespace, gives *given) map[string]any {
 }
 
 // valueBefore returns the value to which a label returns when the Tenant no longer specifies it, or
-// nil if the label is then removed. If the origin of the present value is unknown, the Tenant set it.
+// nil if the label is then removed. If the origin of the present value is unknown, the Tenant set
+// it.
 func valueBefore(ns *corev1.Namespace, key, given string) *string {
 	value, exists := ns.Labels[key]
 	_, recorded := namespace.GivenOf(ns)
@@ -111,15 +112,15 @@ func valueBefore(ns *corev1.Namespace, key, given string) *string {
 	return nil
 }
 
-// isUnrecorded reports whether a Namespace with content of a Tenant has no record of its labels, for
-// example because an earlier release prepared it.
+// isUnrecorded reports whether a Namespace with content of a Tenant has no record of its labels,
+// for example because an earlier release prepared it.
 func (g *given) isUnrecorded(ns *corev1.Namespace) bool {
 	_, recorded := namespace.GivenOf(ns)
 	return !recorded && g.hash(ns) != ""
 }
 
-// isLabelled reports whether a Namespace has exactly the labels of its Tenant, and records them. The
-// level may be a stricter one that the tenant chose.
+// isLabelled reports whether a Namespace has exactly the labels of its Tenant, and records them.
+// The level may be a stricter one that the tenant chose.
 func (g *given) isLabelled(ns *corev1.Namespace) bool {
 	if g.uid == "" { // the labels of a former Tenant remain
 		return true

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestLabels: namespaces have the labels that the Tenant says, whoever writes others, until it does
-// not say them any more; those of others stay.
+// TestLabels checks that namespaces have the labels that the Tenant specifies, whatever other
+// callers write. Labels that the Tenant does not specify remain.
 func TestLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -77,8 +77,8 @@ func TestLabels(t *testing.T) {
 	})
 }
 
-// TestStricterLevels checks that a stricter level of PodSecurity stays if another manager set it. A
-// level that the Tenant set follows the Tenant.
+// TestStricterLevels checks that a stricter level of Pod Security remains if another manager set
+// it. A level that the Tenant set follows the Tenant.
 func TestStricterLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -138,7 +138,8 @@ func TestStricterLevels(t *testing.T) {
 	})
 }
 
-// TestPrefix: namespaces that do not begin as the Tenant demands stay, and it says so.
+// TestPrefix checks that namespaces without the required prefix remain, and that the Tenant reports
+// them.
 func TestPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -169,7 +170,7 @@ func (w *world) labels() map[string]string {
 	return out
 }
 
-// change changes acme--web as another client does.
+// change changes acme--web as another client.
 func (w *world) change(change func(*corev1.Namespace)) {
 	w.t.Helper()
 	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "acme--web", metav1.GetOptions{})
@@ -188,8 +189,8 @@ func (w *world) specify(level string, labels map[string]v1alpha1.LabelValue) {
 	})
 }
 
-// TestGivenLabelsReturn: a label that a Tenant no longer specifies returns to its value from before,
-// whatever the tenant wrote into managedFields and whichever engine gave the label.
+// TestGivenLabelsReturn checks that a label that a Tenant no longer specifies returns to its
+// earlier value. Neither managedFields nor a change of the engine affects this.
 func TestGivenLabelsReturn(t *testing.T) {
 	const adminAccess = "resource.kubernetes.io/admin-access"
 	own := map[string]string{"team": "own", namespace.EnforceLabel: "baseline"}
@@ -245,8 +246,9 @@ func TestGivenLabelsReturn(t *testing.T) {
 	}
 }
 
-// TestGivenLabelsOfEarlierRelease: an earlier release has not recorded what it gave. The server
-// records it at once, and then returns each label to nothing, and the level to the default.
+// TestGivenLabelsOfEarlierRelease checks that the server records labels of an earlier release,
+// which did not record them. The server later removes each label, and returns the level to the
+// default.
 func TestGivenLabelsOfEarlierRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// members writes acme's TenantMembers; no spec deletes them.
+// members writes acme's TenantMembers. An empty spec deletes them.
 func (w *world) members(spec string) {
 	w.t.Helper()
 	defer w.settle()
@@ -36,9 +36,9 @@ func (w *world) members(spec string) {
 	w.must(err)
 }
 
-// TestMembers: to whom a tenant gives a role that its Tenant lets it give has that in each
-// namespace, and no other role; who is taken out loses it, after a time without a leader too, and
-// with the right to give it all do.
+// TestMembers checks that members have exactly the roles that the TenantMembers give and that the
+// Tenant allows. A removed member loses the role, even if it was removed while there was no leader.
+// If the Tenant no longer allows a role, all members lose it.
 func TestMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -17,19 +17,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// objectDrift is what a pass over the objects of templates and Publications finds.
+// objectDrift is the result of a pass over the objects of templates and Publications.
 type objectDrift struct {
 	right map[string]int  // the number of correct objects by namespace
 	wrong map[string]bool // namespaces
 }
 
-// lookForObjectDrift queues the namespaces in which an object of a template or a Publication has changed,
-// does not exist, or should not exist.
+// lookForObjectDrift queues the namespaces in which an object of a template or a Publication has
+// changed, does not exist, or should not exist.
 func (e *Engine) lookForObjectDrift(ctx context.Context) {
 	gives := map[tenant.ID]*given{}
 	ofTenant := func(id tenant.ID) *given {
 		if _, known := gives[id]; !known {
-			gives[id], _ = e.givenBy(ctx, id) // nil: it is not known, and looked at when it is
+			gives[id], _ = e.givenBy(ctx, id) // nil: not known yet, checked later
 		}
 		return gives[id]
 	}
@@ -57,8 +57,8 @@ func (e *Engine) lookForObjectDrift(ctx context.Context) {
 	}
 }
 
-// lookForKind adds the objects of a kind to what a pass finds. It deletes objects in namespaces without
-// a tenant.
+// lookForKind adds the objects of a kind to the result of a pass. It deletes copies of Publications
+// in namespaces without a tenant.
 func (e *Engine) lookForKind(
 	ctx context.Context, of schema.GroupVersionResource, ofTenant func(tenant.ID) *given, found *objectDrift,
 ) error {
@@ -106,8 +106,8 @@ func (e *Engine) lookForKind(
 	}
 }
 
-// continued returns the token with which a list continues that took longer than the server keeps its
-// state, or "" if the error is another one. The rest of the list is of a later state.
+// continued returns the token with which an expired list continues, or "" for any other error. The
+// rest of the list is of a later state.
 func continued(err error) string {
 	status := apierrors.APIStatus(nil)
 	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {
@@ -121,8 +121,8 @@ func isCopy(u *unstructured.Unstructured) bool {
 	return u.GetLabels()[tenant.ManagedLabel] == managed.SourcePublication
 }
 
-// pageOf returns how many objects of a kind are read at once. A ConfigMap, a Secret or a custom
-// resource may be large.
+// pageOf returns the page size for a kind. The page size is smaller for kinds with large objects,
+// such as ConfigMaps, Secrets and custom resources.
 func pageOf(of schema.GroupVersionResource) int64 {
 	switch of.Resource {
 	case "limitranges", "networkpolicies", "resourcequotas", "rolebindings", "roles":
@@ -131,9 +131,9 @@ func pageOf(of schema.GroupVersionResource) int64 {
 	return driftPage / 10
 }
 
-// objectsIn returns the objects of a resource that a namespace should have, or all objects if of is the
-// zero value. It returns nil if they are not known, or if the namespace has no tenant or is being
-// deleted.
+// objectsIn returns the objects of a resource that a namespace should have, or all objects if of is
+// the zero value. It returns nil if they are not known, or if the namespace has no tenant or is
+// being deleted.
 func (e *Engine) objectsIn(
 	namespace string, of schema.GroupVersionResource, ofTenant func(tenant.ID) *given,
 ) *objects {

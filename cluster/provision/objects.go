@@ -30,8 +30,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTemplate reports that a template is the cause of an error. Another attempt fails too, until
-// the template changes.
+// errTemplate reports that a template is the cause of an error. Retries fail until the template
+// changes.
 var errTemplate = errors.New("spec.namespaces.templates")
 
 // errUnread reports that the engine may not read Publications, or has not read them yet.
@@ -40,12 +40,12 @@ var errUnread = errors.New("the Publications have not been read")
 // named is a NamespaceTemplate that a Tenant names.
 type named struct {
 	name   string
-	is     *template.Template // nil: there is none
+	is     *template.Template // nil: it does not exist
 	digest string
 }
 
-// templatesOf returns the templates with these names, the oldest first. The second result is false
-// if they are not known.
+// templatesOf returns the templates with these names, oldest first. The second result is false if
+// they are not known.
 func (e *Engine) templatesOf(names []string) (out []named, known bool) {
 	for _, name := range names {
 		is, known := e.Tenants.Template(name)
@@ -76,21 +76,22 @@ type object struct {
 // wanted is an object that a namespace should have, in the form in which the engine writes it.
 type wanted struct {
 	*unstructured.Unstructured
-	by *published // nil: a template
+	by *published // nil if a template defines the object
 }
 
-// objects are the objects that templates and Publications give in a namespace. The zero value has
-// none.
+// objects are the objects that templates and Publications define for a namespace. The zero value
+// has no objects.
 type objects struct {
 	wanted map[object]wanted
-	// kept are templates of which nothing is known now: their objects remain.
+	// kept has the templates that do not exist or cannot be rendered. Their objects remain.
 	kept []string
-	all  bool // every template is kept
-	// found reports the state of a Publication, or nil if it is not known: its copies remain.
+	all  bool // all templates are kept
+	// found returns the state of a Publication, or nil if it is not known. If nil, its copies remain.
 	found func(publication string) *published
 	// selecting has the names of the Publications that select the namespace.
 	selecting map[string]bool
-	// mayBe reports that the namespace may have other objects, and drifted that they may be of any kind.
+	// mayBe reports that the namespace may have other managed objects. drifted reports that they may
+	// be of any kind.
 	mayBe, drifted bool
 	// applied reports that the last attempt wrote all objects that are not refused.
 	applied bool
@@ -114,7 +115,8 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 	return g.objectsOf(id, ns, schema.GroupVersionResource{})
 }
 
-// objectsOf is [given.objects] with the objects of one resource, or with all if it is the zero value.
+// objectsOf is [given.objects] with the objects of one resource, or with all if it is the zero
+// value.
 func (g *given) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.GroupVersionResource) objects {
 	out := objects{
 		wanted:    map[object]wanted{},
@@ -196,8 +198,8 @@ func templateOf(u *unstructured.Unstructured) string {
 	return name
 }
 
-// removes reports whether an object of a template or a Publication is to be deleted. It is not if its
-// source is not known.
+// removes reports whether an object of a template or a Publication is to be deleted. It is not if
+// its source is not known.
 func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	if _, is := o.wanted[key]; is {
 		return false
@@ -214,7 +216,7 @@ func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace string, from giver) *unstructured.Unstructured {
 	text, err := json.Marshal(u.Object)
 	if err != nil {
-		panic(err) // it came as JSON
+		panic(err) // u was decoded from JSON
 	}
 	sum := sha256.Sum256(text)
 	hash := hex.EncodeToString(sum[:16])
@@ -232,8 +234,8 @@ func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace string, fro
 	return u
 }
 
-// isGiven reports whether an object has the content that it should have and no other caller has written
-// it. It does not compare the server's defaults, because these depend on the release.
+// isGiven reports whether an object has the content that it should have and no other caller has
+// written it. It does not compare the server's defaults, because these depend on the release.
 func isGiven(is, want *unstructured.Unstructured) bool {
 	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{
@@ -249,15 +251,15 @@ func isGiven(is, want *unstructured.Unstructured) bool {
 		})
 }
 
-// content is an object without its metadata.
+// content returns an object without its metadata.
 func content(u *unstructured.Unstructured) map[string]any {
 	out := maps.Clone(u.Object)
 	delete(out, "metadata")
 	return out
 }
 
-// holds reports whether all of what is wanted is there: the server adds what it puts in by default,
-// and writes quantities in its own way.
+// holds reports whether a value contains all of the wanted value. The server may add defaults, and
+// may write quantities in another form.
 func holds(is, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -281,20 +283,20 @@ func holds(is, want any) bool {
 	return isQuantity(is, want)
 }
 
-// isQuantity reports whether two values are one quantity.
+// isQuantity reports whether two values are the same quantity.
 func isQuantity(is, want any) bool {
 	have, err := resource.ParseQuantity(fmt.Sprint(is))
 	wanted, wantedErr := resource.ParseQuantity(fmt.Sprint(want))
 	return err == nil && wantedErr == nil && have.Cmp(wanted) == 0
 }
 
-// withObjects precedes the kinds of the objects of templates and Publications in the annotation of a
-// prepared namespace. An empty element means the kinds of templates. A namespace without it has no
-// such objects.
+// withObjects precedes the kinds of the objects of templates and Publications in the annotation of
+// a prepared namespace. An empty element means the kinds of templates. A namespace without it has
+// no such objects.
 const withObjects = "+"
 
-// kindsOf returns withObjects and the kinds for a namespace with copies of Publications, or "" if the
-// namespace has no objects.
+// kindsOf returns withObjects and the kinds for a namespace with copies of Publications, or "" if
+// the namespace has no objects.
 func (g *given) kindsOf(published []*published) string {
 	var kinds []string
 	if len(g.templates) > 0 {

@@ -23,8 +23,8 @@ import (
 // publications is the number of Publications of [BenchmarkObjectsIn].
 const publications = 20
 
-// BenchmarkObjectsIn measures what a drift pass computes for one namespace with 20 Publications of all
-// built-in kinds.
+// BenchmarkObjectsIn measures the computation of a drift pass for one namespace with 20
+// Publications of all built-in kinds.
 func BenchmarkObjectsIn(b *testing.B) {
 	id, err := tenant.Parse("acme")
 	if err != nil {

@@ -40,7 +40,7 @@ const (
 		`data: { who: "${tenant} in ${namespace}" } }`
 )
 
-// template writes a NamespaceTemplate of some objects; none deletes it.
+// template writes a NamespaceTemplate with these objects. Without objects, it deletes the template.
 func (w *world) template(name string, objects ...string) {
 	w.t.Helper()
 	defer w.settle()
@@ -69,7 +69,7 @@ func (w *world) names(templates ...string) {
 	w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Templates = templates })
 }
 
-// objects returns what there is in a namespace of what templates can give, and of which they are.
+// objects returns the objects of a namespace that templates can define, each with its template.
 func (w *world) objects(namespace string) (all []string) {
 	w.t.Helper()
 	for _, r := range []schema.GroupVersionResource{configMaps, policies} {
@@ -99,9 +99,10 @@ func (w *world) reads(what, want string) {
 	}
 }
 
-// TestTemplates: what a template says is in each namespace, those that come later too; what it does
-// not say any more goes, and with it all when the Tenant does not name it. It stays when the Tenant
-// goes: what keeps others out is not taken from who runs on.
+// TestTemplates checks that the objects of a template exist in each namespace, including later
+// ones. An object is deleted if the template no longer defines it, or if the Tenant no longer names
+// the template. If the Tenant is deleted, its objects remain, because they still protect the
+// namespaces.
 func TestTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -143,8 +144,9 @@ func TestTemplates(t *testing.T) {
 	})
 }
 
-// TestTemplatesThatAreMissing: no namespace is said to be prepared, Pods wait, all else is given,
-// and what was made of one stays.
+// TestTemplatesThatAreMissing checks a Tenant that names a missing template. No namespace is marked
+// as prepared, Pods wait, and all other objects are created. Existing objects of the template
+// remain.
 func TestTemplatesThatAreMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -179,8 +181,8 @@ func TestTemplatesThatAreMissing(t *testing.T) {
 	})
 }
 
-// TestTemplatesThatAreWrong: of two that give the same the older wins; what somebody made before
-// stays; what cannot be made is said.
+// TestTemplatesThatAreWrong checks that the older of two templates defines an object, that an
+// existing object of another caller remains, and that the Tenant reports invalid objects.
 func TestTemplatesThatAreWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -211,14 +213,14 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 	})
 }
 
-// TestTemplateDrift: what is changed or deleted past admission comes back, and
-// what was put there goes.
+// TestTemplateDrift checks that objects that were changed or deleted without admission are
+// restored, and that added objects are deleted.
 func TestTemplateDrift(t *testing.T) {
 	for name, change := range map[string]func(w *world, u *unstructured.Unstructured) *unstructured.Unstructured{
 		"deleted": func(*world, *unstructured.Unstructured) *unstructured.Unstructured { return nil },
 		"written by another": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
 			w := []metav1.ManagedFieldsEntry{{Manager: "kubetenant"}, {Manager: "kubectl"}}
-			u.SetManagedFields(w) // of something that is not compared
+			u.SetManagedFields(w) // owns a field that is not compared
 			return u
 		},
 		"written by another in our name": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
@@ -283,8 +285,8 @@ func TestTemplateDrift(t *testing.T) {
 	}
 }
 
-// TestTemplateImmutable: what cannot be changed is made anew, but not in place of it what
-// the server would not take.
+// TestTemplateImmutable checks that an object with an immutable difference is created again, unless
+// the server would reject the new object.
 func TestTemplateImmutable(t *testing.T) {
 	for name, taken := range map[string]bool{"immutable": true, "no object": false} {
 		t.Run(name, func(t *testing.T) {
@@ -316,8 +318,8 @@ func TestTemplateImmutable(t *testing.T) {
 	}
 }
 
-// TestTemplateForbidden: what somebody refuses is tried for a while, and then with what has
-// drifted: all tenants share what may be written.
+// TestTemplateForbidden checks that a forbidden write is retried for a while and then only by the
+// drift pass, because all tenants share the write rate.
 func TestTemplateForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -332,7 +334,7 @@ func TestTemplateForbidden(t *testing.T) {
 		if n := w.writes(); n < 5 {
 			t.Errorf("what is refused is tried %d times in a minute", n)
 		}
-		time.Sleep(8 * time.Minute) // before the next look
+		time.Sleep(8 * time.Minute) // before the next drift pass
 		if n := w.writes(); n != 0 {
 			t.Errorf("what is refused is written %d times in eight minutes more", n)
 		}
@@ -344,8 +346,8 @@ func TestTemplateForbidden(t *testing.T) {
 	})
 }
 
-// TestTemplateFails: what is refused is tried again, and no namespace is said to be
-// prepared before all is there.
+// TestTemplateFails checks that failed writes are retried, and that a namespace is not marked as
+// prepared until all objects exist.
 func TestTemplateFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -368,8 +370,8 @@ func TestTemplateFails(t *testing.T) {
 	})
 }
 
-// TestTemplatesThatAreTaken: what no other try mends is looked at with what has drifted, all else
-// is given, and it comes when the other goes.
+// TestTemplatesThatAreTaken checks that an object whose name is taken is retried only by the drift
+// pass, until the name is free. All other objects are created.
 func TestTemplatesThatAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -394,7 +396,7 @@ func TestTemplatesThatAreTaken(t *testing.T) {
 		w.reads("taken", "Failed 1/0/1 of generation 1")
 		w.writes()
 		time.Sleep(time.Hour)
-		if n := w.writes(); n > 6*2 { // in each look a creation, and the labels
+		if n := w.writes(); n > 6*2 { // each drift pass creates the object and writes the labels
 			t.Errorf("what no other try mends is written %d times in an hour", n)
 		}
 		w.must(others.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
@@ -405,7 +407,7 @@ func TestTemplatesThatAreTaken(t *testing.T) {
 	})
 }
 
-// TestHeldBehind: an engine that has not heard yet what a Tenant says lets no Pods go.
+// TestHeldBehind checks that an engine with an old Tenant does not release Pods.
 func TestHeldBehind(t *testing.T) {
 	for name, answer := range map[string]func(u *unstructured.Unstructured) (runtime.Object, error){
 		"another one":    func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetUID("t2"); return u, nil },

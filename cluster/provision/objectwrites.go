@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// applyObjects creates, updates and deletes the objects of templates and Publications in a namespace.
+// applyObjects creates, updates and deletes the objects of templates and Publications in a
+// namespace.
 func (e *Engine) applyObjects(
 	ctx context.Context, ns *corev1.Namespace, is map[object]*unstructured.Unstructured, gives *objects,
 ) error {
@@ -41,7 +42,7 @@ func (e *Engine) applyObjects(
 			continue
 		}
 		err = fmt.Errorf("%s %s: %w", want.GetKind(), key.name, err)
-		// Another attempt has the same result until the cause is gone.
+		// Another attempt has the same result until the cause is removed.
 		stays := errors.Is(err, errTaken) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && e.hasTried(ns.Name)
 		if want.by != nil {
 			gives.refused[want.by.of.Name] = err
@@ -62,16 +63,16 @@ func isHeld(ns *corev1.Namespace) bool {
 	return held
 }
 
-// triesOfForbidden is the number of attempts to write an object that the server forbids. Then only the
-// drift pass tries again.
+// triesOfForbidden is the number of attempts to write an object that the server forbids. After
+// that, only the drift pass tries again.
 const triesOfForbidden = 8
 
-// hasTried reports whether a namespace was tried often.
+// hasTried reports whether a namespace was retried triesOfForbidden times.
 func (e *Engine) hasTried(namespace string) bool {
 	return e.first.NumRequeues(namespace)+e.later.NumRequeues(namespace) >= triesOfForbidden
 }
 
-// removeObject deletes an object that was read, and no other object of its name.
+// removeObject deletes an object. Its UID precondition protects a later object of the same name.
 func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.Unstructured) error {
 	if err := e.writes.wait(ctx, tenantOf(u), adds); err != nil {
 		return err
@@ -84,7 +85,7 @@ func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.U
 	return err
 }
 
-// putObject makes an object what it should be; is is nil where none was seen that is ours.
+// putObject creates or updates an object. is is nil if no managed object of this name was found.
 func (e *Engine) putObject(ctx context.Context, key object, is *unstructured.Unstructured, want wanted) error {
 	if is != nil {
 		return e.updateObject(ctx, key, is, want.Unstructured)
@@ -100,10 +101,10 @@ func (e *Engine) putObject(ctx context.Context, key object, is *unstructured.Uns
 	there, getErr := all.Get(ctx, key.name, metav1.GetOptions{})
 	switch {
 	case getErr != nil:
-		return err // gone again
+		return err // it was deleted meanwhile
 	case isGivenKind(there):
 	case there.GetLabels()[tenant.ManagedLabel] != "":
-		return errTaken // by a Tenant or its TenantMembers
+		return errTaken // an object of a Tenant or its TenantMembers
 	case want.by != nil && want.by.of.Replace:
 		if there, err = e.adopt(ctx, there, want); err != nil {
 			return err
@@ -120,8 +121,8 @@ func isGivenKind(u *unstructured.Unstructured) bool {
 	return source == managed.SourceTemplate || source == managed.SourcePublication
 }
 
-// adopt makes an older object a copy, so that the engine may then replace it. The policy of the webhook
-// service does not let the engine delete an object without these labels.
+// adopt makes an existing object a copy, so that the engine may then replace it. The policy of the
+// webhook service does not let the engine delete an object without these labels.
 func (e *Engine) adopt(
 	ctx context.Context, is *unstructured.Unstructured, want wanted,
 ) (*unstructured.Unstructured, error) {
@@ -137,14 +138,14 @@ func (e *Engine) adopt(
 	next.SetLabels(all)
 	said := map[string]string{}
 	maps.Copy(said, is.GetAnnotations())
-	said[tenant.PublishedAnnotation] = "replacing" // no hash: its content is not the copy's
+	said[tenant.PublishedAnnotation] = "replacing" // no hash, because its content is not that of the copy
 	next.SetAnnotations(said)
 	return e.Dynamic.Resource(want.by.content.Resource).Namespace(want.GetNamespace()).Update(ctx, next,
 		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 }
 
-// updateObject updates a managed object if it differs. An object with an immutable difference is deleted
-// and created, if the server would accept the new object.
+// updateObject updates a managed object if it differs. An object with an immutable difference is
+// deleted and created, if the server would accept the new object.
 func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstructured.Unstructured) error {
 	if isGiven(is, want) {
 		return nil
@@ -152,7 +153,7 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	all := e.Dynamic.Resource(key.resource).Namespace(want.GetNamespace())
 	next := want.DeepCopy()
 	next.SetResourceVersion(is.GetResourceVersion())
-	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // the managers before
+	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // resets the managers
 	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 		DryRun:       []string{metav1.DryRunAll},
 	})
 	if !apierrors.IsAlreadyExists(dry) {
-		return err // it is no object at all
+		return err // the object itself is invalid
 	}
 	if err := e.removeObject(ctx, key, is); err != nil {
 		return err

@@ -64,7 +64,7 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		err = e.release(ctx, id, ns, gives)
 	}
 	failed := errors.Join(err, objects.wrong)
-	if !apierrors.IsConflict(err) { // the namespace has changed since it was read
+	if !apierrors.IsConflict(err) { // otherwise, the namespace has changed since it was read
 		e.note(name, failed)
 	}
 	if failed != nil {
@@ -74,8 +74,9 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 	return err
 }
 
-// take removes at once the rights that a namespace of a tenant should not give, before any namespace
-// of the tenant gets more. Then [Engine.prepare] does the rest. It also retries what failed here.
+// take removes the rights that a namespace of a tenant should not have. It runs for all namespaces
+// of the tenant before any of them gets more rights. It queues the namespace for [Engine.prepare],
+// which does the rest and retries what failed here.
 func (e *Engine) take(ctx context.Context, name string) error {
 	if !e.begin(name) {
 		e.urgent.AddAfter(name, busyFor)
@@ -129,8 +130,9 @@ func (e *Engine) takesFrom(id tenant.ID) bool {
 	return !compared || slices.ContainsFunc(was, func(right uint64) bool { return !slices.Contains(is, right) })
 }
 
-// rights returns hashes of the rights that the content gives: of each role with each subject, of the
-// Keystone domain, and of each label. An equal hash of two rights only makes a removal wait for its turn.
+// rights returns hashes of the rights that the content gives: each role with each subject, the
+// Keystone domain, and each label. If the hashes of two rights collide, a removal only has a lower
+// priority.
 func (g *given) rights(seed maphash.Seed) (all []uint64) {
 	type right struct {
 		binding, role string
@@ -142,7 +144,7 @@ func (g *given) rights(seed maphash.Seed) (all []uint64) {
 			all = append(all, maphash.Comparable(seed, right{b.Name, b.RoleRef.Name, s}))
 		}
 	}
-	if g.domain != "" { // the bindings of its projects end with it
+	if g.domain != "" { // if it changes, the bindings of its projects are deleted
 		all = append(all, maphash.String(seed, g.domain))
 	}
 	all = append(all, g.roleRights(seed)...)
@@ -152,8 +154,8 @@ func (g *given) rights(seed maphash.Seed) (all []uint64) {
 	return all
 }
 
-// applyAll writes all objects of a namespace. It reads the existing objects at the same time. An error
-// about some of them does not delay the others.
+// applyAll writes all objects of a namespace. It reads the existing objects at the same time. An
+// error about some of them does not delay the others.
 func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects) error {
 	var reading sync.WaitGroup
 	var made map[object]*unstructured.Unstructured
@@ -194,8 +196,8 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 var errBehind = errors.New("the Tenant has changed since it was read")
 
 // release records on a namespace that it is prepared. If Pods wait for that, it first compares the
-// Tenant with the one that the server has. An engine with an old Tenant would otherwise release
-// Pods before the objects of the templates exist.
+// Tenant with the one on the server. Otherwise, an engine with an old Tenant would release Pods
+// before the objects of the templates exist.
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
 		t, err := e.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})
@@ -214,7 +216,7 @@ func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace
 }
 
 // givenBy returns the content that the Tenant of a tenant specifies. The second result is false if
-// that is not known. The caller then changes nothing.
+// the content is not known. The caller then MUST NOT change anything.
 func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	t, known := e.Tenants.Tenant(id)
 	switch {

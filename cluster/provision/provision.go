@@ -1,9 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package provision gives each namespace of a tenant what the Tenant says: the bindings of its
-// admins and others, now and when a namespace is made later. What it made it keeps as it is, and
-// takes away when the Tenant does not say it any more.
+// Package provision creates the content that a Tenant specifies in each of the tenant's namespaces,
+// such as the RoleBindings of the tenant's admins. It also prepares namespaces that are created
+// later. It restores managed objects that were changed, and deletes them when the Tenant no longer
+// specifies them.
 package provision
 
 import (
@@ -37,25 +38,26 @@ import (
 )
 
 const (
-	// workers is the number of workers of each queue of namespaces. They can use the whole rate of
-	// writes, although each waits up to 100 ms for the content of its namespace (consistent reads from
-	// the watch cache, KEP-2340). One tenant never occupies the last sparedWorkers of them.
+	// workers is the number of workers of each queue of namespaces. Each worker waits up to 100 ms for
+	// the content of its namespace, because consistent reads from the watch cache are that slow
+	// (KEP-2340). Even so, this number of workers can use the whole write rate. One tenant never
+	// occupies the last sparedWorkers workers.
 	workers       = 20
 	sparedWorkers = 2
 	// statusWorkers is the number of workers that write quotas and statuses.
 	statusWorkers = 4
-	// writesPerSecond bounds what all of them write together.
+	// writesPerSecond limits the rate of all writes together.
 	writesPerSecond = 200
-	// pagesPerSecond bounds the pages that the drift pass reads.
+	// pagesPerSecond limits the rate at which the drift pass reads pages.
 	pagesPerSecond = 1
-	// retryAtFirst and retryAtLast are after how long what failed is tried again.
+	// retryAtFirst and retryAtLast are the first and the longest delay before a retry.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = time.Minute
-	// driftEvery is how often it is looked whether what was made is still as it was.
+	// driftEvery is the interval at which the engine checks whether managed objects have changed.
 	driftEvery = 10 * time.Minute
-	// givenWithin is how long it is waited for templates and members at first.
+	// givenWithin limits the wait for templates and members at the start.
 	givenWithin = 10 * time.Second
-	// statusAfter is how long it is waited for further changes before a status is written.
+	// statusAfter is the delay before a status is written, so that one write covers several changes.
 	statusAfter = time.Second
 )
 
@@ -67,19 +69,19 @@ type Definitions interface {
 	OnChange(f func()) (stop func())
 }
 
-// Options configure the engine. All fields except DerivesRights, Unseen, Rules, Published and
-// Shared are required.
+// Options configure the engine. All fields are required, except DerivesRights, Unseen, Rules,
+// Published and Shared.
 type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
 	Tenants *tenants.Store
-	// Namespaces are all of the cluster's, and Owned returns the names of those with a
-	// value of the tenant label.
+	// Namespaces has all namespaces of the cluster. Owned returns the names of those with a value of
+	// the tenant label.
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
-	// OwnerOf returns the tenant that owns a Namespace, see package authz.
+	// OwnerOf returns the tenant that owns a Namespace. See package authz.
 	OwnerOf     func(*corev1.Namespace) tenant.ID
 	Definitions Definitions
 	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of
@@ -87,8 +89,8 @@ type Options struct {
 	DerivesRights func() bool
 	// Metadata reads the metadata of the objects that may be published, as [tenant.ManagerUser].
 	Metadata metadata.Interface
-	// Unseen is a namespace in which admission does not see all writes. Its objects are not published. If
-	// empty, there is none.
+	// Unseen is a namespace in which admission does not see all writes. The engine does not publish
+	// objects of this namespace. If empty, there is no such namespace.
 	Unseen string
 	// Rules returns the rules of Publications. If nil, only the built-in kinds may be published.
 	Rules func() *publication.Rules
@@ -107,18 +109,18 @@ type Engine struct {
 	tenants   typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	quotas    typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	writes    *turns
-	pages     flowcontrol.RateLimiter // of the drift pass
+	pages     flowcontrol.RateLimiter // limits the drift pass
 	published *publisher
 	events    *tenants.Recorder
 
-	urgent   *queue                                          // namespaces that give too many rights
+	urgent   *queue                                          // namespaces that may have rights to revoke
 	first    *queue                                          // namespaces that were never prepared
 	later    *queue                                          // all other namespaces
-	statuses workqueue.TypedRateLimitingInterface[tenant.ID] // of Tenants
+	statuses workqueue.TypedRateLimitingInterface[tenant.ID] // Tenants whose status may have changed
 
 	comparing sync.Mutex
-	granted   map[tenant.ID][]uint64 // the rights that each tenant gave when it changed last
-	seed      maphash.Seed           // of granted
+	granted   map[tenant.ID][]uint64 // hashes of the rights that each tenant gave at its last change
+	seed      maphash.Seed           // seed of the hashes in granted
 
 	mu      sync.Mutex
 	busy    map[string]bool    // namespaces that a worker prepares
@@ -231,8 +233,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitGiven waits for the templates, the members, and the Publications with their sources, at most
-// for givenWithin. An engine that may not read the members of a tenant changes nothing in the
+// awaitGiven waits at most givenWithin for the templates, the members, and the Publications with
+// their sources. If the engine cannot read the members of a tenant, it changes nothing in the
 // tenant's namespaces.
 func (e *Engine) awaitGiven(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, givenWithin)
@@ -283,7 +285,7 @@ func (e *Engine) namespaceCame(obj any) {
 	}
 }
 
-// prepareSoon has a tenant's namespace prepared, one that never was before others.
+// prepareSoon queues a tenant's namespace. A namespace that was never prepared has its own queue.
 func (e *Engine) prepareSoon(ns *corev1.Namespace) {
 	if ns.Labels[tenant.Label] == "" {
 		return
@@ -315,8 +317,9 @@ func (e *Engine) namespaceUpdated(was, is any) {
 	}
 }
 
-// ownerChanged looks after a tenant that a namespace came to or went from: its service
-// accounts are its namespaces'.
+// ownerChanged queues a tenant that gains or loses a namespace. If the Tenant names service
+// accounts, it also queues all the tenant's namespaces, because service accounts belong to the
+// owner of their namespace.
 func (e *Engine) ownerChanged(id tenant.ID) {
 	if id.IsZero() || id.IsSystem() {
 		return
@@ -354,14 +357,14 @@ func (e *Engine) tenantChanged(id tenant.ID) {
 	e.tellOf(id)
 }
 
-// tellOf queues the status of a tenant's Tenant.
+// tellOf queues a status update of the Tenant of a tenant.
 func (e *Engine) tellOf(id tenant.ID) {
 	if !id.IsZero() && !id.IsSystem() {
 		e.statuses.AddAfter(id, statusAfter)
 	}
 }
 
-// note remembers what a namespace failed for, nil for nothing.
+// note records the error of the last attempt to prepare a namespace, or that there was none.
 func (e *Engine) note(namespace string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -373,7 +376,8 @@ func (e *Engine) note(namespace string, err error) {
 	delete(e.drifted, namespace)
 }
 
-// begin reports whether nobody is at a namespace: then the caller is until end.
+// begin reports whether no worker prepares a namespace. If so, it reserves the namespace for the
+// caller until end is called.
 func (e *Engine) begin(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -390,7 +394,7 @@ func (e *Engine) end(name string) {
 	delete(e.busy, name)
 }
 
-// hasDrifted reports once that a namespace is to be looked at.
+// hasDrifted reports whether a namespace must be checked, and resets this mark.
 func (e *Engine) hasDrifted(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -405,7 +409,7 @@ func (e *Engine) looksDrifted(name string) {
 	e.drifted[name] = true
 }
 
-// failures returns what the namespaces of a tenant failed for, by their names in order.
+// failures returns the errors of a tenant's namespaces, ordered by name.
 func (e *Engine) failures(names []string) (failed []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

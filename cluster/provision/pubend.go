@@ -31,7 +31,8 @@ const (
 	endWorkers = 4
 	// endWithin limits the time of one attempt to end a Publication.
 	endWithin = 30 * time.Second
-	// endAgainFirst is the time until the second attempt after an error. The time doubles with each error.
+	// endAgainFirst is the time until the second attempt after an error. The time doubles with each
+	// error.
 	endAgainFirst = time.Second
 	// endAgain is the time until the next attempt while copies are being deleted.
 	endAgain = 2 * time.Second
@@ -40,9 +41,9 @@ const (
 // errCopies reports that a deleted Publication still has copies.
 var errCopies = errors.New("copies remain")
 
-// end deletes the copies of a deleted Publication, and removes its finalizer when it has none. It has
-// workers of its own, so that a Publication whose end fails or takes long does not delay others. If the
-// definition of Publications is being deleted, the copies remain.
+// end deletes the copies of a deleted Publication. It removes the finalizer when no copies remain.
+// It has its own workers, so that a Publication whose end fails or takes long does not delay
+// others. If the definition of Publications is being deleted, the copies remain.
 func (p *publisher) end(ctx context.Context, name string) error {
 	was := p.get(name)
 	if was == nil || !was.of.Deleting {
@@ -95,15 +96,15 @@ func (p *publisher) tryEnd(ctx context.Context, was *published) error {
 	return p.finish(ctx, now)
 }
 
-// mayHaveCopies reports whether a configuration may allow to publish a kind. If not, the kind has no
-// copies.
+// mayHaveCopies reports whether any configuration may allow a kind to be published. If not, the
+// kind has no copies.
 func mayHaveCopies(kind schema.GroupVersionKind) bool {
 	of := publication.Kind{Kind: kind.GroupKind(), Resource: strings.ToLower(kind.Kind)}
 	return publication.CheckKind(of) == nil
 }
 
-// storedKind returns the kind of the source of a Publication that does not decode, or the zero value if
-// its spec does not name one.
+// storedKind returns the kind of the source of a Publication that does not decode, or the zero
+// value if its spec does not name one.
 func (p *publisher) storedKind(
 	ctx context.Context, of *publication.Publication,
 ) (kind schema.GroupVersionKind, err error) {
@@ -120,7 +121,8 @@ func (p *publisher) storedKind(
 	return kind, nil
 }
 
-// isDefinitionEnding reports whether the definition of Publications is being deleted or does not exist.
+// isDefinitionEnding reports whether the definition of Publications is being deleted or does not
+// exist.
 func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
 	name := v1alpha1.Resource(v1alpha1.ResourcePublications).String()
 	definition, err := p.e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
@@ -130,8 +132,8 @@ func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
 	return err == nil && definition.GetDeletionTimestamp() != nil, err
 }
 
-// finish removes the finalizer of a deleted Publication that has no copies. It returns [errCopies] if
-// there are any.
+// finish removes the finalizer of a deleted Publication that has no copies. It returns [errCopies]
+// if copies remain.
 func (p *publisher) finish(ctx context.Context, is *published) error {
 	for _, resource := range p.e.kinds() {
 		more, err := false, error(nil)
@@ -150,7 +152,7 @@ func (p *publisher) finish(ctx context.Context, is *published) error {
 	return p.release(ctx, is.of)
 }
 
-// hasMoreCopies reports whether a Publication has more than some copies of a kind.
+// hasMoreCopies reports whether a Publication has more copies of a kind than a number.
 func (p *publisher) hasMoreCopies(
 	ctx context.Context, name string, resource schema.GroupVersionResource, than int64,
 ) (bool, error) {
@@ -165,8 +167,8 @@ func (p *publisher) hasMoreCopies(
 	return int64(len(list.Items)) > than, nil
 }
 
-// queueCopies queues the namespaces that have a copy of a Publication of a kind, and reports whether
-// there are any. It does not need the selection of the Publication.
+// queueCopies queues the namespaces that have a copy of a Publication of a kind, and reports
+// whether there are any. It does not need the Publication's selection.
 func (p *publisher) queueCopies(
 	ctx context.Context, name string, resource schema.GroupVersionResource,
 ) (found bool, err error) {
@@ -190,7 +192,7 @@ func (p *publisher) queueCopies(
 	}
 }
 
-// retain adds the finalizer to a Publication, and release removes it.
+// retain adds the finalizer to a Publication.
 func (p *publisher) retain(ctx context.Context, of *publication.Publication) error {
 	return p.patchFinalizers(ctx, of, func(others []string) []string {
 		return append(others, tenant.PublicationFinalizer)
@@ -201,8 +203,8 @@ func (p *publisher) release(ctx context.Context, of *publication.Publication) er
 	return p.patchFinalizers(ctx, of, func(others []string) []string { return others })
 }
 
-// stored returns the stored Publication, which may not decode. It returns nil if it does not exist or is
-// another one.
+// stored returns the stored Publication, which may not decode. It returns nil if the Publication
+// does not exist or has another UID.
 func (p *publisher) stored(ctx context.Context, of *publication.Publication) (*unstructured.Unstructured, error) {
 	u, err := p.e.Dynamic.Resource(resourceOf(v1alpha1.ResourcePublications)).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
@@ -216,7 +218,8 @@ func (p *publisher) stored(ctx context.Context, of *publication.Publication) (*u
 	return u, nil
 }
 
-// patchFinalizers writes the result of change for the finalizers of others, if it differs.
+// patchFinalizers applies change to the finalizers of other owners, and writes the result if it
+// differs.
 func (p *publisher) patchFinalizers(
 	ctx context.Context, of *publication.Publication, change func(others []string) []string,
 ) error {

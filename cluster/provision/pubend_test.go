@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// deleted deletes a Publication, as far as its finalizer allows.
+// deleted deletes a Publication. The finalizer keeps it until the engine removes the finalizer.
 func deleted(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) }
 
 // finalizers returns the finalizers of a Publication.
@@ -37,8 +37,8 @@ func (w *world) finalizers(name string) []string {
 	return u.GetFinalizers()
 }
 
-// listing answers the lists of copies of the Publications slow-*. The fake client calls one reactor at a
-// time, so a reactor cannot wait.
+// listing answers the lists of copies of the Publications slow-*. A reactor cannot wait, because
+// the fake client calls one reactor at a time.
 type listing struct {
 	metadata.Interface
 	answer   func() error
@@ -65,8 +65,8 @@ func (l listingOf) List(ctx context.Context, o metav1.ListOptions) (*metav1.Part
 	return nil, l.answer()
 }
 
-// TestPublicationEndsAlone: Publications whose end takes long or fails delay neither the changes of other
-// Publications nor their end. The engine tries again at longer and longer intervals.
+// TestPublicationEndsAlone checks that Publications whose end takes long or fails do not delay
+// other Publications. The engine retries with a growing delay.
 func TestPublicationEndsAlone(t *testing.T) {
 	for name, answer := range map[string]func() error{
 		"takes long": func() error {
@@ -88,7 +88,7 @@ func TestPublicationEndsAlone(t *testing.T) {
 				w.source(authority)
 				w.publish(asItIs)
 				for i := range 2 {
-					// A Publication whose source is missing has no copies, and its end lists them nevertheless.
+					// A Publication whose source is missing has no copies, but its end lists them.
 					w.publishAs(fmt.Sprint("slow-", i), func(p *v1alpha1.Publication) {
 						p.Annotations = map[string]string{tenant.PruneAnnotation: "true"}
 					})
@@ -115,8 +115,8 @@ func TestPublicationEndsAlone(t *testing.T) {
 	}
 }
 
-// TestNeverPublishedKind: a Publication of a kind that no configuration allows has no copies, so its
-// deletion does not wait for the kind.
+// TestNeverPublishedKind checks that the deletion of a Publication does not wait for a kind that no
+// configuration allows. Such a Publication has no copies.
 func TestNeverPublishedKind(t *testing.T) {
 	for kind, ends := range map[string]bool{"Pod": true, "Widget": false} {
 		t.Run(kind, func(t *testing.T) {
@@ -174,9 +174,9 @@ func (w *world) changeRaw(change func(u *unstructured.Unstructured)) {
 	w.must(err)
 }
 
-// TestInvalidPublication: the copies of a Publication that becomes invalid remain, and no other
-// Publication waits for it. Its condition has the remedy. Its deletion deletes the copies, also by a
-// leader that never knew it.
+// TestInvalidPublication checks that the copies of a Publication that becomes invalid remain, and
+// that other Publications are not delayed. Its condition reports the remedy. Its deletion deletes
+// the copies, even if the leader never knew it.
 func TestInvalidPublication(t *testing.T) {
 	for name, spec := range invalidPublications() {
 		for _, restart := range []bool{false, true} {
@@ -203,7 +203,7 @@ func invalidPublication(t *testing.T, spec any, restart bool) {
 	w.publishAs("other", func(p *v1alpha1.Publication) { p.Spec.Hold = true })
 	w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 	w.source(changed)
-	time.Sleep(11 * time.Minute) // with a drift pass
+	time.Sleep(11 * time.Minute) // with one drift pass
 	synctest.Wait()
 	w.finds("invalid", "acme--web", "configmaps/ca  first", "configmaps/other  first")
 	w.finds("a new namespace", "acme--new", "configmaps/other  first")
@@ -230,7 +230,7 @@ func invalidPublication(t *testing.T, spec any, restart bool) {
 	}
 }
 
-// TestInvalidPublicationIsFixed: a Publication that is valid again brings its copies up to date.
+// TestInvalidPublicationIsFixed checks that a fixed Publication updates its copies.
 func TestInvalidPublicationIsFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -249,8 +249,8 @@ func TestInvalidPublicationIsFixed(t *testing.T) {
 	})
 }
 
-// TestInvalidPublicationWithoutDefinition: if the definition of Publications is deleted, the copies of an
-// invalid Publication remain, and its finalizer is removed.
+// TestInvalidPublicationWithoutDefinition checks an invalid Publication after the definition of
+// Publications is deleted. Its copies remain, and its finalizer is removed.
 func TestInvalidPublicationWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -271,8 +271,8 @@ func TestInvalidPublicationWithoutDefinition(t *testing.T) {
 	})
 }
 
-// TestPreparedBeforeTheEnd: a namespace that is prepared after its Publication was deleted, and before the
-// engine ends the Publication, keeps its copy until the end only.
+// TestPreparedBeforeTheEnd checks a namespace that is prepared after its Publication was deleted
+// and before the engine ends the Publication. The namespace keeps its copy only until the end.
 func TestPreparedBeforeTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// readInvalid returns the state of a Publication that does not decode or is invalid, or nil if there is
-// none. Its copies remain as they are, and it selects no namespace.
+// readInvalid returns the state of a Publication that does not decode or is invalid. It returns nil
+// if there is no such Publication. Its copies remain as they are, and it selects no namespace.
 func (p *publisher) readInvalid(name string) *published {
 	of, why := p.e.Tenants.InvalidPublication(name)
 	if of == nil {
@@ -41,13 +41,13 @@ func (p *publisher) readInvalid(name string) *published {
 	}
 }
 
-// writeInvalid writes the condition of an invalid Publication, and an event if it is new. It does not
-// decode the Publication.
+// writeInvalid writes the condition of an invalid Publication, and an event if it is new. It does
+// not decode the Publication.
 func (p *publisher) writeInvalid(ctx context.Context, is *published) error {
 	p.e.Published.forget(is.of.Name) // its numbers are not known
 	stored, err := p.stored(ctx, is.of)
 	if stored == nil || err != nil || stored.GetGeneration() != is.of.Generation {
-		return err // the next event brings another version
+		return err // the event of the new version follows
 	}
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionReady,
@@ -73,7 +73,7 @@ func (p *publisher) writeInvalid(ctx context.Context, is *published) error {
 	return err
 }
 
-// hasCondition reports whether a Publication has a condition already.
+// hasCondition reports whether a Publication already has a condition.
 func hasCondition(stored *unstructured.Unstructured, c *metav1.Condition) bool {
 	all, _, _ := unstructured.NestedSlice(stored.Object, "status", "conditions")
 	return slices.ContainsFunc(all, func(of any) bool {

@@ -30,19 +30,19 @@ import (
 const (
 	// maxPublished limits the bytes of all copies of a Publication together.
 	maxPublished = 256 << 20
-	// fullCount is the number of namespaces of one tenant that add to maxPublished. Otherwise a tenant
-	// with many namespaces could stop a Publication for all tenants.
+	// fullCount is the maximum number of namespaces of one tenant that add to maxPublished. Otherwise,
+	// a tenant with many namespaces could stop a Publication for all tenants.
 	fullCount = 100
-	// prunedAlone is the number of copies that are deleted when their source is not found. More copies
-	// remain until [tenant.PruneAnnotation] confirms the deletion.
+	// prunedAlone is the maximum number of copies that are deleted without confirmation when their
+	// source is not found. More copies remain until [tenant.PruneAnnotation] confirms the deletion.
 	prunedAlone = 20
-	// publishedAfter is the interval at which the statuses of Publications are written.
+	// publishedAfter is the interval at which the status of Publications is written.
 	publishedAfter = 5 * time.Second
-	// refusedAgain is the time until the engine tries namespaces again that lack a copy, and maxRetried
-	// is how many it tries.
+	// refusedAgain is the time until the engine retries namespaces that lack a copy. maxRetried is the
+	// number of namespaces that it retries.
 	refusedAgain = time.Minute
 	maxRetried   = 100
-	// readAgain is the time until the engine reads a source again. It may have missed a change.
+	// readAgain is the time until the engine reads a source again, in case it missed a change.
 	readAgain = 10 * time.Minute
 )
 
@@ -54,14 +54,14 @@ type published struct {
 	of *publication.Publication
 	// resource is the resource of the source, or the zero value if its kind cannot be published.
 	resource schema.GroupVersionResource
-	// content is what the copies should be. If nil, the copies remain as they are, unless gone is set.
+	// content is the content of the copies. If nil, the copies remain as they are, unless gone is set.
 	content *publication.Content
-	// last is the last content that was known.
+	// last is the last known content.
 	last *publication.Content
-	// gone reports that all copies are to be deleted.
+	// gone reports that all copies must be deleted.
 	gone bool
-	// invalid reports that the Publication does not decode or is invalid. Nothing is known of its
-	// selection, so its copies remain as they are, unless gone is set.
+	// invalid reports that the Publication does not decode or is invalid. Its selection is not known,
+	// so its copies remain as they are, unless gone is set.
 	invalid bool
 	// reason and message are those of the condition Ready while content is nil.
 	reason, message string
@@ -69,7 +69,7 @@ type published struct {
 	since time.Time
 }
 
-// lastHash returns the hash of the last content that was known, or "" if none was.
+// lastHash returns the hash of the last known content, or "" if no content was known.
 func (p *published) lastHash() string {
 	if p.last == nil {
 		return ""
@@ -82,7 +82,8 @@ func (p *published) isOf(of *publication.Publication) bool {
 	return p != nil && p.of.UID == of.UID && p.of.Generation == of.Generation
 }
 
-// prunes reports whether the copy in a namespace is to be deleted, unless the namespace should have it.
+// prunes reports whether the copy in a namespace must be deleted, unless the namespace should have
+// it.
 func (p *published) prunes(isSelected bool) bool {
 	return p.gone || !p.invalid && (p.content != nil || !isSelected)
 }
@@ -189,7 +190,7 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 		return nil
 	case of.Deleting:
 		isKnown := was.isOf(of) && was.of.Deleting
-		// Until [publisher.end], the namespaces record that they have copies of this kind.
+		// Until [publisher.end] runs, the namespaces record that they have copies of this kind.
 		ending := &published{of: of, invalid: now != nil}
 		ending.resource, _ = p.rules().Resource(of.From.Kind)
 		if isKnown || p.put(was, ending) {
@@ -223,8 +224,8 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 	return err
 }
 
-// put replaces the state of a Publication. It returns false and changes nothing if another worker has
-// replaced the state was.
+// put replaces the state of a Publication. It returns false and changes nothing if another worker
+// has replaced the state was.
 func (p *publisher) put(was, now *published) bool {
 	now.since = time.Now()
 	if was != nil && was.of.UID == now.of.UID {
@@ -247,19 +248,19 @@ func (p *publisher) put(was, now *published) bool {
 	return true
 }
 
-// retryRefused queues namespaces that lack the copy of a Publication because of an error, and reports
-// whether there are any.
+// retryRefused queues namespaces that lack the copy of a Publication because of an error, and
+// reports whether there are any.
 func (p *publisher) retryRefused(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	retried := 0
-	for namespace, err := range p.refused[name] { // in another order each time
+	for namespace, err := range p.refused[name] { // in random order
 		if ns, getErr := p.e.lister.Get(namespace); getErr != nil || ns.DeletionTimestamp != nil {
 			delete(p.refused[name], namespace)
 			continue
 		}
 		if errors.Is(err, errConflict) {
-			continue // a change of the other source brings the next attempt
+			continue // a change of the other source queues the namespace
 		}
 		if retried++; retried > maxRetried {
 			break
@@ -271,7 +272,7 @@ func (p *publisher) retryRefused(name string) bool {
 }
 
 // forget removes the state of a Publication that does not exist. Its copies remain. The state of a
-// deleted Publication remains too, for a copy that was written meanwhile.
+// deleted Publication remains too, because a copy may have been written meanwhile.
 func (p *publisher) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -411,7 +412,7 @@ func (e *Engine) addPublished(id tenant.ID, to *given) {
 	for _, of := range all {
 		state := p.get(of.Name)
 		if state == nil || state.of.UID != of.UID || state.of.Generation != of.Generation {
-			to.unread = true // its namespaces are queued when it was read
+			to.unread = true // its namespaces are queued when it has been read
 		}
 		if state != nil {
 			to.published = append(to.published, state)
@@ -430,7 +431,7 @@ func (p *publisher) isCurrent(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		if list.Items[i].DeletionTimestamp != nil {
-			continue // it gives nothing
+			continue // it has no content
 		}
 		is := p.get(list.Items[i].Name)
 		if is == nil || is.of.UID != list.Items[i].UID || is.of.Generation != list.Items[i].Generation {

@@ -33,7 +33,7 @@ var (
 	secrets             = corev1.SchemeGroupVersion.WithResource("secrets")
 )
 
-// followSources makes a metadata client that has the sources of [world.source], and the copies.
+// followSources creates a metadata client that serves the sources of [world.source] and the copies.
 func (w *world) followSources() {
 	scheme := metadatafake.NewTestScheme()
 	w.must(metav1.AddMetaToScheme(scheme))
@@ -61,7 +61,7 @@ func (w *world) followSources() {
 	})
 }
 
-// generations increments the generation of a Publication whose spec a patch changes, as the server
+// generations increments the generation of a Publication if a patch changes its spec, as the server
 // does.
 func (w *world) generations() {
 	prepend(&w.dynamic.Fake, "patch", "publications", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -84,7 +84,7 @@ func (w *world) generations() {
 	})
 }
 
-// storedPublications returns the Publications that the server has.
+// storedPublications returns the Publications on the server.
 func (w *world) storedPublications() *unstructured.UnstructuredList {
 	w.t.Helper()
 	stored, err := w.dynamic.Tracker().List(publicationResource, v1alpha1.SchemeGroupVersion.WithKind("Publication"), "")
@@ -109,7 +109,7 @@ func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
 	}
 }
 
-// shared makes the namespace shared of the system tenant.
+// shared creates the namespace shared of the system tenant.
 func (w *world) shared() {
 	w.t.Helper()
 	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(),
@@ -117,7 +117,7 @@ func (w *world) shared() {
 	w.must(err)
 }
 
-// source writes an object of the system tenant as a checked author does. An empty text deletes the
+// source writes an object of the system tenant as a checked author. An empty text deletes the
 // ConfigMap shared/ca.
 func (w *world) source(text string) {
 	w.t.Helper()
@@ -219,10 +219,11 @@ func (w *world) writePublication(name string, change func(*v1alpha1.Publication)
 	w.must(err)
 }
 
-// published returns the status of the Publication ca: its reason, its counts and its first example.
+// published returns the status of the Publication ca: its reason, its numbers and its first
+// example.
 func (w *world) published() string {
 	w.t.Helper()
-	time.Sleep(6 * time.Second) // of the bubble
+	time.Sleep(6 * time.Second) // in the time of the synctest bubble
 	synctest.Wait()
 	u, err := w.dynamic.Resource(publicationResource).Get(w.t.Context(), "ca", metav1.GetOptions{})
 	w.must(err)
@@ -252,11 +253,12 @@ const (
 	changed   = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: ca }, data: { who: second } }`
 )
 
-// asItIs leaves a Publication as it is.
+// asItIs does not change a Publication.
 func asItIs(*v1alpha1.Publication) {}
 
-// TestPublication: an object is in every namespace of every tenant, also later ones. A change of the
-// object reaches the copies. They are deleted with the object and with the Publication.
+// TestPublication checks that every namespace of every tenant has a copy, including later ones. A
+// change of the object updates the copies. They are deleted with the object and with the
+// Publication.
 func TestPublication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -305,9 +307,9 @@ func TestPublication(t *testing.T) {
 	})
 }
 
-// TestPublicationSelects: a Publication selects by the tenant's ID, by the labels of its Tenant, and by
-// the labels that the Tenant gives to namespaces. A namespace that is no longer selected loses its
-// copy.
+// TestPublicationSelects checks that a Publication selects by the tenant's ID, by the labels of its
+// Tenant, and by the labels that the Tenant gives to namespaces. A namespace that is no longer
+// selected loses its copy.
 func TestPublicationSelects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -357,7 +359,7 @@ func TestPublicationSelects(t *testing.T) {
 	})
 }
 
-// TestPublicationKeeps: the copies remain as they are while nothing is known of their content.
+// TestPublicationKeeps checks that the copies remain as they are while their content is not known.
 func TestPublicationKeeps(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
@@ -412,8 +414,8 @@ func TestPublicationKeeps(t *testing.T) {
 	}
 }
 
-// TestPublicationConflicts: an older object of the same kind and name remains and is reported, or is
-// replaced. The same holds for an object of another source of the engine.
+// TestPublicationConflicts checks that an older object of the same kind and name remains and is
+// reported, or is replaced. This also applies to an object of another source of the engine.
 func TestPublicationConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -444,8 +446,8 @@ func TestPublicationConflicts(t *testing.T) {
 	})
 }
 
-// TestPublicationHolds: the copies of a deleted source remain if they are many. Pods wait in a new
-// namespace while a Publication that holds them has no content.
+// TestPublicationHolds checks that many copies of a deleted source remain. In a new namespace, Pods
+// wait while a Publication that holds them has no content.
 func TestPublicationHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -483,8 +485,8 @@ func (w *world) held() bool {
 	return held
 }
 
-// TestPublicationDrift: a changed or deleted copy is restored. A copy without a source is deleted only
-// if its Publication is known.
+// TestPublicationDrift checks that a changed or deleted copy is restored. A copy without a source
+// is deleted only if its Publication is known.
 func TestPublicationDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -539,7 +541,8 @@ func TestPublicationDrift(t *testing.T) {
 	})
 }
 
-// TestAnnotatedObject: the annotation on an object creates a Publication, changes it, and deletes it.
+// TestAnnotatedObject checks that the annotation on an object creates, changes and deletes a
+// Publication.
 func TestAnnotatedObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -559,7 +562,7 @@ func TestAnnotatedObject(t *testing.T) {
 			{"*", true, true},
 			{"acme, globex", true, true},
 			{"globex", false, true},
-			{"acme, system", false, true}, // ignored: admission refuses it
+			{"acme, system", false, true}, // ignored, because admission refuses it
 		} {
 			w.source(annotated(c.value))
 			w.settle()

@@ -32,8 +32,8 @@ func (w *world) hashOf(text string) string {
 	return content.Hash
 }
 
-// TestEarlierContent: an author without the rights cannot bring back content that was confirmed on the
-// Publication before a later content was confirmed on the source.
+// TestEarlierContent checks that an author without the rights cannot restore earlier content. The
+// earlier content was confirmed on the Publication, and later content on the source.
 func TestEarlierContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -55,7 +55,8 @@ func TestEarlierContent(t *testing.T) {
 	})
 }
 
-// TestUnseenNamespace: an object in the namespace of the webhook service is not published.
+// TestUnseenNamespace checks that an object in the namespace of the webhook service is not
+// published.
 func TestUnseenNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -77,8 +78,8 @@ func TestUnseenNamespace(t *testing.T) {
 	})
 }
 
-// TestUnconfirmedAnnotation: an annotation from a time when the namespace belonged to a tenant creates
-// no Publication, so it reserves no name.
+// TestUnconfirmedAnnotation checks that an annotation from a time when the namespace belonged to a
+// tenant creates no Publication. It therefore reserves no name.
 func TestUnconfirmedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -94,8 +95,8 @@ func TestUnconfirmedAnnotation(t *testing.T) {
 	})
 }
 
-// TestPrunedAfterRestart: a new leader that does not know the content of a Publication deletes its copies
-// nevertheless.
+// TestPrunedAfterRestart checks that a new leader deletes the copies of a Publication even if it
+// does not know the Publication's content.
 func TestPrunedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -122,7 +123,7 @@ func TestPrunedAfterRestart(t *testing.T) {
 	})
 }
 
-// TestExpiredPages: the drift pass continues a list that took longer than the server keeps its state.
+// TestExpiredPages checks that the drift pass continues a list whose continue token has expired.
 func TestExpiredPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -156,7 +157,8 @@ func TestExpiredPages(t *testing.T) {
 	})
 }
 
-// TestManyNamespacesOfOneTenant: a tenant with many namespaces does not stop a large object for others.
+// TestManyNamespacesOfOneTenant checks that a tenant with many namespaces does not stop a large
+// object for other tenants.
 func TestManyNamespacesOfOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

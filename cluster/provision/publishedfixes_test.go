@@ -49,8 +49,8 @@ func (w *world) update(namespace string, change func(*corev1.Namespace)) {
 	w.must(err)
 }
 
-// TestReleasedNamespaces: the drift pass deletes the copies in a namespace that has lost its tenant, and
-// nothing else. It also deletes those in a namespace that another tenant got.
+// TestReleasedNamespaces checks that the drift pass deletes only the copies in a namespace that has
+// lost its tenant. It also deletes the copies in a namespace that another tenant now owns.
 func TestReleasedNamespaces(t *testing.T) {
 	own, kept := "configmaps/own  first", "configmaps/kept std first"
 	for name, c := range map[string]struct {
@@ -100,7 +100,8 @@ func TestReleasedNamespaces(t *testing.T) {
 	}
 }
 
-// TestUnreadKinds: a kind that cannot be listed does not make the drift pass write to every namespace.
+// TestUnreadKinds checks that the drift pass does not write to every namespace if a kind cannot be
+// listed.
 func TestUnreadKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -131,7 +132,8 @@ func TestUnreadKinds(t *testing.T) {
 	})
 }
 
-// TestCurrentWithoutPrepared: a copy is current even if the namespace lacks something else.
+// TestCurrentWithoutPrepared checks that a copy is current even if the namespace lacks another
+// object.
 func TestCurrentWithoutPrepared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -147,8 +149,8 @@ func TestCurrentWithoutPrepared(t *testing.T) {
 	})
 }
 
-// TestNameOfAnotherObject: the engine does not change a Publication of another object that has the name
-// of the one that it would create.
+// TestNameOfAnotherObject checks that the engine does not change a Publication of another object
+// that has the name of the Publication to create.
 func TestNameOfAnotherObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -179,8 +181,8 @@ func TestNameOfAnotherObject(t *testing.T) {
 	})
 }
 
-// TestUnpublishedWithoutContent: the Publication of an annotated object ends with the object, even if the
-// last content was not checked.
+// TestUnpublishedWithoutContent checks that the Publication of an annotated object is deleted with
+// the object, even if the last content was not checked.
 func TestUnpublishedWithoutContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -205,8 +207,8 @@ func TestUnpublishedWithoutContent(t *testing.T) {
 	})
 }
 
-// TestDeletedOfAnUnknownKind: the finalizer of a deleted Publication remains while its kind cannot be
-// published, because the engine may not see all copies.
+// TestDeletedOfAnUnknownKind checks that the finalizer of a deleted Publication remains while its
+// kind cannot be published. The engine may not see all copies of such a kind.
 func TestDeletedOfAnUnknownKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -227,7 +229,8 @@ func TestDeletedOfAnUnknownKind(t *testing.T) {
 	})
 }
 
-// TestLateCopy: a copy that a former leader wrote after its Publication was deleted does not remain.
+// TestLateCopy checks that a copy is deleted if a former leader wrote it after the Publication was
+// deleted.
 func TestLateCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// blocking is a client that waits for open before it returns the source of a Publication.
+// blocking is a client that returns the source of a Publication only after the test closes open.
 type (
 	blocking struct {
 		dynamic.Interface
@@ -61,8 +61,8 @@ func (b blockingObjects) Get(
 	}
 }
 
-// TestHeldUntilRead: an engine that has not read a Publication and its source prepares no namespace that
-// the Publication selects. Pods wait there if the Publication holds them.
+// TestHeldUntilRead checks that an engine that has not read a Publication and its source prepares
+// no namespace that the Publication selects. Pods wait there if the Publication holds them.
 func TestHeldUntilRead(t *testing.T) {
 	for name, beforeStart := range map[string]bool{
 		"a Publication from before the start": true,
@@ -109,8 +109,8 @@ func TestHeldUntilRead(t *testing.T) {
 	}
 }
 
-// TestHeldByALaggingCache: Pods wait until the engine knows each Publication in the version that the
-// server has.
+// TestHeldByALaggingCache checks that Pods wait until the engine knows the server's version of each
+// Publication.
 func TestHeldByALaggingCache(t *testing.T) {
 	for name, cached := range map[string]func(*unstructured.UnstructuredList) error{
 		"a Publication is missing": func(l *unstructured.UnstructuredList) error {
@@ -167,7 +167,7 @@ func TestHeldByALaggingCache(t *testing.T) {
 	}
 }
 
-// TestHeldWithoutALiveList: Pods wait while the server does not list Publications.
+// TestHeldWithoutALiveList checks that Pods wait while the server cannot list Publications.
 func TestHeldWithoutALiveList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

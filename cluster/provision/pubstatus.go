@@ -28,11 +28,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxExamples is the number of namespaces that the status of a Publication names at most.
+// maxExamples is the maximum number of namespaces that the status of a Publication names.
 const maxExamples = 20
 
 // PublicationMetrics are the metrics of Publications. Only the process that runs the engine sets
-// them. The methods of nil do nothing.
+// them. The methods of a nil PublicationMetrics do nothing.
 type PublicationMetrics struct{ desired, current, failed, changed *metrics.GaugeVec }
 
 // NewPublicationMetrics returns the metrics of Publications.
@@ -88,8 +88,8 @@ func (p *publisher) touch(name string) {
 	p.touched[name] = true
 }
 
-// writeStatuses writes the statuses that may not be current. It counts the namespaces of all these
-// Publications together, because the state of a namespace takes longest to find.
+// writeStatuses writes the statuses that may not be current. It iterates over the namespaces once
+// for all these Publications, because the state of a namespace is expensive to compute.
 func (p *publisher) writeStatuses(ctx context.Context) {
 	p.mu.Lock()
 	var all, invalid []*published
@@ -116,7 +116,7 @@ func (p *publisher) writeStatuses(ctx context.Context) {
 	}
 }
 
-// notWritten logs an error of writing a status, and lets the engine try again. err may be nil.
+// notWritten logs an error of writing a status, and marks the status for a retry. err may be nil.
 func (p *publisher) notWritten(ctx context.Context, is *published, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
@@ -130,7 +130,7 @@ func (p *publisher) notWritten(ctx context.Context, is *published, err error) {
 func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	type ofTenant struct {
 		gives     *given // nil if it is not known
-		selecting []int  // in all
+		selecting []int  // indexes of the Publications that select the tenant
 	}
 	out := make([]v1alpha1.PublicationStatus, len(all))
 	refused, applied := make([]map[string]error, len(all)), make([]map[string]string, len(all))
@@ -180,8 +180,8 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	return out
 }
 
-// countIn adds a selected namespace to the numbers of a Publication. refused is the error of the last
-// attempt.
+// countIn adds a selected namespace to the numbers of a Publication. refused is the error of the
+// last attempt.
 func countIn(
 	to *v1alpha1.PublicationStatus, is *published, namespace string, refused error, isCurrent func() bool,
 ) {
@@ -210,7 +210,7 @@ func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1al
 	name := is.of.Name
 	stored, err := p.publications.Get(ctx, cache.ObjectName{Name: name})
 	if apierrors.IsNotFound(err) || err == nil && (stored.UID != is.of.UID || stored.Generation != is.of.Generation) {
-		return nil // the next event brings the other one
+		return nil // the event of the new version follows
 	}
 	if err != nil {
 		return err

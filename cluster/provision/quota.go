@@ -40,9 +40,9 @@ func hardOf(spec *v1alpha1.TenantSpec) corev1.ResourceList {
 	return hard
 }
 
-// applyQuota creates or updates the TenantQuota of a Tenant and returns its name, or "" if the
-// Tenant has no limits. A TenantQuota from the default of the configuration becomes that of the
-// Tenant. If applyQuota fails, it returns the name of the quota that may still exist.
+// applyQuota creates or updates the TenantQuota of a Tenant and returns its name. It returns "" if
+// the Tenant has no limits. The Tenant takes over a TenantQuota that the configuration's defaults
+// created. If applyQuota fails, it returns the name of the quota that may still exist.
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
 	hard := hardOf(&t.Spec)
 	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {
@@ -86,8 +86,8 @@ func (e *Engine) forgetManaged(id tenant.ID) {
 	delete(e.managed, id)
 }
 
-// quotaOf returns the quota of a tenant that is the Tenant's or can become it, or nil. It also
-// returns the name of a quota that cannot. It fails if a quota does not decode.
+// quotaOf returns the quota of a tenant that belongs to the Tenant or can become the Tenant's, or
+// nil. It also returns the name of a quota that cannot. It fails if a quota does not decode.
 func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *v1alpha1.TenantQuota, others string, err error) {
 	var unknown error
 	options := metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotasOf(id)}
@@ -104,7 +104,7 @@ func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *v1alpha1.Tenant
 }
 
 func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.ResourceList) (string, error) {
-	for _, name := range []string{id.ObjectName(), id.DistinctObjectName()} { // the first may be in use
+	for _, name := range []string{id.ObjectName(), id.DistinctObjectName()} { // the first name may be taken
 		if err := e.writes.wait(ctx, id, revokes); err != nil {
 			return "", err
 		}
@@ -128,7 +128,7 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 }
 
 // updateQuota writes the limits of a quota. The status of the quota changes with each object of the
-// tenant, so each attempt after a conflict reads the quota again.
+// tenant. After a conflict, each attempt therefore reads the quota again.
 func (e *Engine) updateQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	return retry.RetryOnConflict(atOnce, func() error {
 		err := e.patchQuota(ctx, is, hard)
@@ -172,7 +172,7 @@ func (e *Engine) patchQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard 
 	return err
 }
 
-// removeQuota deletes a quota that is the Tenant's. It does nothing if the quota is nil.
+// removeQuota deletes a quota that belongs to the Tenant. It does nothing if the quota is nil.
 func (e *Engine) removeQuota(ctx context.Context, is *v1alpha1.TenantQuota) error {
 	if is == nil || is.Labels[tenant.ManagedLabel] == "" {
 		return nil

@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// quota makes one that is not the Tenant's.
+// quota creates a TenantQuota that does not belong to the Tenant.
 func (w *world) quota(name, of, label string) {
 	w.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
@@ -45,8 +45,8 @@ func (w *world) quota(name, of, label string) {
 	w.must(err)
 }
 
-// quotas returns those there are: name, tenant, limits and labels; and the
-// one that the Tenant says.
+// quotas returns name, tenant, limits and labels of all quotas, and the quota that the status of
+// the Tenant names.
 func (w *world) quotas() string {
 	w.t.Helper()
 	list, err := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
@@ -75,8 +75,8 @@ func pods(n int64) func(*v1alpha1.TenantSpec) {
 
 func none(s *v1alpha1.TenantSpec) { s.Quota = nil }
 
-// TestQuota: what a Tenant says its tenant may use becomes its quota and follows it; what somebody
-// else has made stays, and is said.
+// TestQuota checks that the quota of a tenant follows the Tenant, and that a quota of another
+// caller remains and is reported.
 func TestQuota(t *testing.T) {
 	own, byDefault := "map["+tenant.ManagedLabel+":tenant]", v1alpha1.DefaultQuotaLabel
 	distinct := tenanttest.ID(t, "acme").DistinctObjectName()
@@ -152,8 +152,8 @@ func (w *world) condition(kind string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// TestMax: how many namespaces there may be becomes a limit beside the others; where
-// there are more, that is said.
+// TestMax checks that spec.namespaces.max becomes a limit next to the others, and that the Tenant
+// reports a tenant that exceeds it.
 func TestMax(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -187,7 +187,7 @@ func TestMax(t *testing.T) {
 	})
 }
 
-// TestSuspended: the stricter of both fields is the reason.
+// TestSuspended checks that the reason is the stricter of both fields.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -210,8 +210,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestQuotaAtRest: a Tenant whose quota is as it says costs no write, and one that
-// has none is not looked for.
+// TestQuotaAtRest checks that a Tenant with a current quota causes no writes, and that a Tenant
+// without a quota causes no reads.
 func TestQuotaAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -225,7 +225,7 @@ func TestQuotaAtRest(t *testing.T) {
 	})
 }
 
-// TestQuotaFails: what fails is said, and tried again until it is in place, or gone.
+// TestQuotaFails checks that errors are reported and retried until the quota is written or deleted.
 func TestQuotaFails(t *testing.T) {
 	for verb, to := range map[string]func(*v1alpha1.TenantSpec){"create": pods(5), "patch": pods(7), "delete": none} {
 		synctest.Test(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestQuotaFails(t *testing.T) {
 	}
 }
 
-// TestQuotaDrift: one that was given and was changed or deleted past admission comes back.
+// TestQuotaDrift checks that a quota that was changed or deleted without admission is restored.
 func TestQuotaDrift(t *testing.T) {
 	quotas := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	for name, change := range map[string]func(*world) error{
@@ -287,7 +287,8 @@ func TestQuotaDrift(t *testing.T) {
 	}
 }
 
-// TestQuotaUnsaid: one that the status does not name, since its writer died, goes too.
+// TestQuotaUnsaid checks that a quota that the status does not name is deleted too. Its writer died
+// before it wrote the status.
 func TestQuotaUnsaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -309,8 +310,8 @@ func TestQuotaUnsaid(t *testing.T) {
 	})
 }
 
-// TestInvalidTenantKeepsWhatItGave: while a Tenant does not decode, nothing that it gave changes. A
-// namespace that is created meanwhile gets nothing.
+// TestInvalidTenantKeepsWhatItGave checks that the content of a Tenant that does not decode
+// remains. A namespace that is created meanwhile gets no content.
 func TestInvalidTenantKeepsWhatItGave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// NamespacesRole returns the ClusterRole [v1alpha1.NamespacesRole] as it is created.
+// NamespacesRole returns the ClusterRole [v1alpha1.NamespacesRole] as the engine creates it.
 func NamespacesRole() *rbacv1.ClusterRole {
 	return clusterRole(v1alpha1.NamespacesRole, append(namespacesRules("watch"), auditRule())...)
 }
@@ -49,8 +49,8 @@ func namespacesRules(more ...string) []rbacv1.PolicyRule {
 	}
 }
 
-// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as it is created. It allows reads of the
-// resources that the configuration shares with all tenants.
+// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as the engine creates it. It allows
+// reads of the resources that the configuration shares with all tenants.
 func MemberRole(shared []schema.GroupResource) *rbacv1.ClusterRole {
 	rules := memberRules("watch")
 	for _, r := range shared {
@@ -92,8 +92,8 @@ func memberRules(more ...string) []rbacv1.PolicyRule {
 	}
 }
 
-// isEarlier reports whether a role has exactly the rules with which an earlier release created the
-// role that is now.
+// isEarlier reports whether a role has exactly the rules with which an earlier release created it.
+// now is the role that this release creates.
 func isEarlier(role, now *rbacv1.ClusterRole) bool {
 	withoutUsage := slices.DeleteFunc(slices.Clone(now.Rules), func(r rbacv1.PolicyRule) bool {
 		return slices.Contains(r.Resources, v1alpha1.ResourceTenantUsages)
@@ -110,9 +110,9 @@ func isEarlier(role, now *rbacv1.ClusterRole) bool {
 	})
 }
 
-// WriteRole creates a ClusterRole of tenants. If the role exists with the rules of an earlier release,
-// WriteRole updates its rules. It does not change any other existing role. It returns what it did:
-// created, updated, or an empty string.
+// WriteRole creates a ClusterRole of tenants. If the role exists with the rules of an earlier
+// release, WriteRole updates its rules. It changes no other existing role. It returns "created",
+// "updated", or "" if it changed nothing.
 func WriteRole(
 	ctx context.Context, roles rbacclient.ClusterRoleInterface, role *rbacv1.ClusterRole, options metav1.CreateOptions,
 ) (done string, err error) {
@@ -137,12 +137,12 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	}
 }
 
-// rightsEvery is how often the engine checks whether the server derives rights.
+// rightsEvery is the interval at which the engine checks whether the server derives rights.
 const rightsEvery = 5 * time.Second
 
-// followRights creates the ClusterRoles of derived rights as soon as the server derives them, and
-// deletes the bindings that an earlier release created instead. It creates each role once, so a
-// deleted role stays deleted.
+// followRights creates the ClusterRoles of derived rights as soon as the server derives them. It
+// also deletes the bindings that an earlier release created instead. It creates each role once, so
+// a deleted role is not created again.
 func (e *Engine) followRights(ctx context.Context) {
 	var created bool
 	var deleted time.Time
@@ -187,13 +187,14 @@ func (e *Engine) createRoles(ctx context.Context) error {
 }
 
 // EarlierAdminsBinding returns the name of the ClusterRoleBinding that an earlier release created
-// for the admins of a tenant. Only an annotation that other servers ignore limited it.
+// for the admins of a tenant. The binding was limited by an annotation only, and other servers
+// ignore that annotation.
 func EarlierAdminsBinding(id tenant.ID) string {
 	return managed.NamePrefix + "admins:" + id.ObjectName()
 }
 
-// deleteEarlierBindings deletes the bindings of [EarlierAdminsBinding]. It does not touch a binding
-// of that name that the server did not create.
+// deleteEarlierBindings deletes the bindings of [EarlierAdminsBinding]. It does not delete a
+// binding of this name that the server did not create.
 func (e *Engine) deleteEarlierBindings(ctx context.Context) error {
 	all := e.Client.RbacV1().ClusterRoleBindings()
 	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}

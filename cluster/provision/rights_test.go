@@ -57,8 +57,8 @@ func (w *world) clusterRoleBindings() string {
 	return strings.Join(names, " ")
 }
 
-// TestDerivedRights: the engine creates the ClusterRoles of derived rights
-// and no ClusterRoleBinding.
+// TestDerivedRights checks that the engine creates the ClusterRoles of derived rights, and no
+// ClusterRoleBinding.
 func TestDerivedRights(t *testing.T) {
 	const both = v1alpha1.NamespacesRole + " " + v1alpha1.MemberRole
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestDerivedRights(t *testing.T) {
 	})
 }
 
-// TestDerivedRolesAreRetried: an existing ClusterRole stays as it is, and a
+// TestDerivedRolesAreRetried checks that an existing ClusterRole remains as it is, and that a
 // refused creation is retried.
 func TestDerivedRolesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -204,8 +204,8 @@ func TestMemberRole(t *testing.T) {
 	}
 }
 
-// TestBindingsOfAnEarlierRelease: they are deleted on every server, also after a failed
-// attempt. Other bindings stay.
+// TestBindingsOfAnEarlierRelease checks that such bindings are deleted on every server, even after
+// a failed attempt. Other bindings remain.
 func TestBindingsOfAnEarlierRelease(t *testing.T) {
 	for _, webhook := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -249,8 +249,8 @@ func TestBindingsOfAnEarlierRelease(t *testing.T) {
 	}
 }
 
-// TestBindingsOfAFormerTenant: in a namespace without a tenant, a binding that a Tenant gave is
-// deleted. Other bindings stay, and so do those of a tenant whose Tenant is unknown.
+// TestBindingsOfAFormerTenant checks that a managed binding in a namespace without a tenant is
+// deleted. Other bindings remain, including those of a tenant whose Tenant is unknown.
 func TestBindingsOfAFormerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

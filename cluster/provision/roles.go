@@ -29,8 +29,8 @@ import (
 // rolesSelector selects the Roles of TenantMembers.
 const rolesSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 
-// withRoles ends the hash of a namespace that has Roles of TenantMembers. A namespace without it has
-// none.
+// withRoles ends the hash of a namespace that has Roles of TenantMembers. If it is missing, the
+// namespace has no such Roles.
 const withRoles = "r"
 
 // rolesMark returns withRoles for namespaces of a tenant with Roles.
@@ -56,8 +56,7 @@ func definedBy(spec *v1alpha1.TenantMembersSpec) (all []rolebinding.DefinedRole)
 	return all
 }
 
-// giveRoles adds the Roles of TenantMembers. It omits those that admission would refuse for their
-// form.
+// giveRoles adds the Roles of TenantMembers. It omits Roles whose form admission would refuse.
 func (g *given) giveRoles(id tenant.ID, spec *v1alpha1.TenantMembersSpec) {
 	for _, role := range definedBy(spec) {
 		if err := rolebinding.CheckRole(&role); err != nil {
@@ -92,7 +91,7 @@ func (g *given) roleRights(seed maphash.Seed) (all []uint64) {
 // mayHaveRoles reports whether a namespace that has not drifted may have Roles of TenantMembers.
 func (g *given) mayHaveRoles(ns *corev1.Namespace) bool { return hasRoles(ns) || len(g.roles) > 0 }
 
-// rolesThere returns the Roles of TenantMembers in a namespace, by their names.
+// rolesThere returns the Roles of TenantMembers in a namespace by name.
 func (e *Engine) rolesThere(ctx context.Context, ns *corev1.Namespace) (map[string]*rbacv1.Role, error) {
 	is := map[string]*rbacv1.Role{}
 	list, err := e.Client.RbacV1().Roles(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: rolesSelector})
@@ -105,8 +104,8 @@ func (e *Engine) rolesThere(ctx context.Context, ns *corev1.Namespace) (map[stri
 	return is, nil
 }
 
-// revokeRoles removes the rights that the Roles of a namespace should not have. It returns the names
-// of the Roles that it wrote.
+// revokeRoles removes the rights that the Roles of a namespace should not have. It returns the
+// names of the Roles that it wrote.
 func (e *Engine) revokeRoles(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.Role, gives *given,
 ) (done map[string]bool, err error) {
@@ -128,7 +127,8 @@ func (e *Engine) revokeRoles(
 	return done, err
 }
 
-// addRoles creates and updates the Roles of a namespace, except those that [Engine.revokeRoles] wrote.
+// addRoles creates and updates the Roles of a namespace, except those that [Engine.revokeRoles]
+// wrote.
 func (e *Engine) addRoles(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.Role, gives *given, done map[string]bool,
 ) (taken, err error) {
@@ -145,7 +145,7 @@ func (e *Engine) addRoles(
 	return taken, err
 }
 
-// roleIn returns a Role for a namespace.
+// roleIn returns a copy of a Role for a namespace.
 func roleIn(r *rbacv1.Role, namespace string) *rbacv1.Role {
 	out := r.DeepCopy()
 	out.Namespace = namespace
@@ -159,7 +159,7 @@ func losesRules(is, want *rbacv1.Role) bool {
 	})
 }
 
-// isSameRole reports whether a Role is as it should be.
+// isSameRole reports whether a Role is as specified.
 func isSameRole(is, want *rbacv1.Role) bool {
 	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && equality.Semantic.DeepEqual(is.Rules, want.Rules)
 }
@@ -177,7 +177,8 @@ func (e *Engine) removeRole(ctx context.Context, r *rbacv1.Role) error {
 	return err
 }
 
-// putRole creates or updates a Role. is is nil if no Role of TenantMembers with this name was found.
+// putRole creates or updates a Role. is is nil if no Role of TenantMembers with this name was
+// found.
 func (e *Engine) putRole(ctx context.Context, is, want *rbacv1.Role) error {
 	if is != nil && isSameRole(is, want) {
 		return nil
@@ -206,8 +207,8 @@ func (e *Engine) putRole(ctx context.Context, is, want *rbacv1.Role) error {
 	return fmt.Errorf("%s %s: %w", "Role", want.Name, errTaken)
 }
 
-// lookForRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist, or
-// should not exist. It deletes those in namespaces without a tenant.
+// lookForRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist,
+// or should not exist. It deletes those in namespaces without a tenant.
 func (e *Engine) lookForRoles(ctx context.Context, ofTenant func(tenant.ID) *given) {
 	right := map[string]int{} // the number of correct Roles by namespace
 	wrong := map[string]bool{}
@@ -253,8 +254,8 @@ func (e *Engine) lookForRoles(ctx context.Context, ofTenant func(tenant.ID) *giv
 	}
 }
 
-// givenIn returns the content of a namespace. It returns nil if it is not known, or if the namespace
-// has no tenant or is being deleted.
+// givenIn returns the content of a namespace. It returns nil if it is not known, or if the
+// namespace has no tenant or is being deleted.
 func (e *Engine) givenIn(namespace string, ofTenant func(tenant.ID) *given) *given {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {

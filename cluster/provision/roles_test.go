@@ -28,8 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// roleSpec returns a spec of acme's TenantMembers with one Role of get on resources, by the names of
-// the Roles.
+// roleSpec returns a spec of acme's TenantMembers. Each Role allows get on some resources.
 func roleSpec(roles ...string) string {
 	var all []string
 	for _, text := range roles {
@@ -40,7 +39,7 @@ func roleSpec(roles ...string) string {
 	return `{ id: acme, roles: [ ` + strings.Join(all, ", ") + ` ] }`
 }
 
-// roles returns the Roles of a namespace: name: resources.
+// roles returns the Roles of a namespace in the form "name: resources".
 func (w *world) roles(namespace string) (all []string) {
 	w.t.Helper()
 	list, err := w.kube.RbacV1().Roles(namespace).List(w.t.Context(), metav1.ListOptions{})
@@ -76,7 +75,7 @@ func (w *world) message() string {
 }
 
 // TestRoles checks that the Roles of TenantMembers exist in each namespace of the tenant, without
-// spec.memberRoles, and that they change and end with TenantMembers.
+// spec.memberRoles. The Roles change and are deleted with the TenantMembers.
 func TestRoles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -124,8 +123,8 @@ func TestRoles(t *testing.T) {
 	})
 }
 
-// TestRolesOfAnEarlierTenant checks that Roles of TenantMembers that were written for an earlier
-// Tenant of the same name have no effect, and neither have those that are being deleted.
+// TestRolesOfAnEarlierTenant checks that TenantMembers for an earlier Tenant of the same name have
+// no effect. TenantMembers that are being deleted have no effect either.
 func TestRolesOfAnEarlierTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -166,8 +165,8 @@ func TestRolesOfAnEarlierTenant(t *testing.T) {
 	})
 }
 
-// TestRolesDrift checks that each kind of change of a Role is undone, and that Roles of tenants
-// themselves remain.
+// TestRolesDrift checks that each kind of change of a Role is reverted, and that a tenant's own
+// Roles remain.
 func TestRolesDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -222,7 +221,8 @@ func TestRolesDrift(t *testing.T) {
 	})
 }
 
-// TestRoleIsTaken checks that an existing Role remains as it is, and that the Tenant reports it.
+// TestRoleIsTaken checks that an existing Role with the name of a managed Role remains, and that
+// the Tenant reports it.
 func TestRoleIsTaken(t *testing.T) {
 	for name, labels := range map[string]map[string]string{
 		"the tenant's": nil, "published": {tenant.ManagedLabel: "publication"},
@@ -271,8 +271,8 @@ func TestRoleForms(t *testing.T) {
 	})
 }
 
-// TestRolesAreTakenFirst checks that rules are removed in all namespaces before most others are
-// given, and that a failed removal is retried.
+// TestRolesAreTakenFirst checks that rules are removed in all namespaces before most new rules are
+// added, and that a failed removal is retried.
 func TestRolesAreTakenFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces, roles, failures = 40, 5, 7
@@ -295,7 +295,7 @@ func TestRolesAreTakenFirst(t *testing.T) {
 		}
 		w.members(roleSpec(next...))
 		time.Sleep(time.Minute)
-		var revoked, given, before int // before: what was given before the last revocation in time
+		var revoked, given, before int // before: additions before the last revocation in time
 		for _, a := range w.kube.Actions() {
 			switch {
 			case a.GetResource().Resource != "roles":
@@ -319,7 +319,7 @@ func TestRolesAreTakenFirst(t *testing.T) {
 	})
 }
 
-// TestRolesBetweenSteps checks that a leader that ends between two writes leaves no Role behind.
+// TestRolesBetweenSteps checks that no Role remains if a leader ends between two writes.
 func TestRolesBetweenSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -341,7 +341,7 @@ func TestRolesBetweenSteps(t *testing.T) {
 	})
 }
 
-// TestRolesWhileMembersAreUnknown checks that Roles remain if TenantMembers cannot be read, and that a
+// TestRolesWhileMembersAreUnknown checks that Roles remain if TenantMembers cannot be read. A
 // Tenant without spec.memberRoles then reports the cause.
 func TestRolesWhileMembersAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

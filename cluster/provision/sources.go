@@ -37,14 +37,14 @@ const (
 	sourcesEvery = 5 * time.Second
 )
 
-// sources follows the metadata of the objects that may be published, in the namespaces of the system
-// tenant. It creates a Publication for each object with [tenant.PublishAnnotation].
+// sources follows the metadata of the objects that may be published, in the namespaces of the
+// system tenant. It creates a Publication for each object with [tenant.PublishAnnotation].
 type sources struct {
 	p         *publisher
 	annotated workqueue.TypedRateLimitingInterface[publication.Source]
 
 	following map[place]context.CancelFunc
-	ignored   int // namespaces that are too many, as last logged
+	ignored   int // the last logged number of namespaces that exceed the limit
 }
 
 // place is a kind in a namespace.
@@ -78,7 +78,7 @@ func (s *sources) run(ctx context.Context) {
 	running.Wait()
 }
 
-// follow starts to follow the places that are not followed yet, and stops where no source can be.
+// follow starts to follow new places. It stops following places that can no longer have a source.
 func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
 	wanted := s.places(ctx)
 	for at, stop := range s.following {
@@ -94,7 +94,7 @@ func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
 		placed, stop := context.WithCancel(ctx)
 		informer := metadatainformer.NewFilteredMetadataInformer(
 			s.p.e.Metadata, at.resource, at.namespace, 0, cache.Indexers{}, nil).Informer()
-		// The objects of the system tenant may be many: only these fields are kept.
+		// The system tenant may have many objects, so only these fields are cached.
 		if err := informer.SetTransform(onlyPublished); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to follow the sources of Publications", "resource", at.resource)
 		}
@@ -130,7 +130,7 @@ func onlyPublished(obj any) (any, error) {
 	return obj, nil
 }
 
-// places returns the places in which sources may be: first those that Publications name.
+// places returns the places in which sources may be. Namespaces that Publications name are first.
 func (s *sources) places(ctx context.Context) (all []place) {
 	rules := s.p.rules()
 	named := map[string]bool{}
@@ -178,7 +178,7 @@ func (s *sources) places(ctx context.Context) (all []place) {
 	return all
 }
 
-// changed queues what depends on an object: the Publications that name it, and its own annotation.
+// changed queues the Publications that name an object, and the object itself if it is annotated.
 func (s *sources) changed(at place, was, is any) {
 	before, now := metadataOf(was), metadataOf(is)
 	object := now
@@ -229,7 +229,7 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 		stored = nil
 	}
 	if stored != nil && stored.Labels[tenant.ManagedLabel] != publication.SourceAnnotation {
-		return nil // another author wrote this Publication
+		return nil // another caller wrote this Publication
 	}
 	if apierrors.IsNotFound(err) {
 		return s.unpublish(ctx, name, stored)
@@ -238,8 +238,8 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 	if stored != nil && stored.Spec.From != sourceOfSpec(source) {
 		return fmt.Errorf("the Publication %s is of another object than %s", name, source)
 	}
-	// Admission confirms the object of an author who may publish it. An annotation without that, which
-	// may be from a time when the namespace belonged to a tenant, reserves no name.
+	// Admission confirms the object of an author who may publish it. An unconfirmed annotation
+	// reserves no name. It may be from a time when the namespace belonged to a tenant.
 	if stored == nil && object.Annotations[tenant.PublishedAnnotation] == "" {
 		return nil
 	}
@@ -258,8 +258,8 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 	return s.write(ctx, name, stored, source, tenants)
 }
 
-// unpublish deletes the Publication of an object that does not exist, if its copies are to be deleted.
-// stored is nil if there is no Publication.
+// unpublish deletes the Publication of an object that does not exist, if its copies must be
+// deleted. stored is nil if there is no Publication.
 func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.Publication) error {
 	if stored == nil {
 		return nil
@@ -274,7 +274,7 @@ func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.P
 	return nil // its condition reports that the copies remain
 }
 
-// errUnresolved reports that a deletion was noticed here first.
+// errUnresolved reports that the publisher has not observed the deletion of a source yet.
 var errUnresolved = errors.New("the state of the Publication is not known yet")
 
 func (s *sources) delete(ctx context.Context, stored *v1alpha1.Publication) error {

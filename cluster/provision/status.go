@@ -22,17 +22,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// namedFailures is the number of namespaces that a condition names at most.
+// namedFailures is the maximum number of namespaces that a condition names.
 const namedFailures = 5
 
-// writeStatus brings what is given once for a tenant up to date, its quota, and the status of its
-// Tenant. What failed is said there, and returned where another try may do better.
+// writeStatus updates the quota of a tenant and the status of its Tenant. The status reports
+// failures. writeStatus returns an error if a retry may succeed.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	switch {
 	case !known:
-		return nil // it is told when it is
-	case t == nil, t.DeletionTimestamp != nil: // the status of a Tenant that is deleted is written by its deletion
+		return nil // the Tenant is queued when it is known
+	case t == nil, t.DeletionTimestamp != nil: // the deletion of a Tenant writes its status
 		return nil
 	}
 	gives, known := e.givenBy(ctx, id)
@@ -40,7 +40,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 		return e.writeUndefined(ctx, t)
 	}
 	quota, failed := e.applyQuota(ctx, id, t)
-	if apierrors.IsConflict(failed) || ctx.Err() != nil { // somebody else wrote it meanwhile, which is nothing to tell
+	if apierrors.IsConflict(failed) || ctx.Err() != nil { // another writer changed it, which is not reported
 		return failed
 	}
 	status, err := e.statusOf(id, t, gives, failed)
@@ -49,7 +49,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	}
 	status.Quota = quota
 	if errors.Is(failed, errQuotaTaken) || e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
-		failed = nil // the quota is checked again from time to time, and when its definition is installed
+		failed = nil // the drift pass and the installation of the definition queue the Tenant
 	}
 	if err := e.patchStatus(ctx, t, status); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 }
 
 // statusOf returns the status that a Tenant should have. tenantwide is the error of the content
-// that exists once for each tenant.
+// that exists once per tenant.
 func (e *Engine) statusOf(
 	id tenant.ID, t *v1alpha1.Tenant, gives *given, tenantwide error,
 ) (*v1alpha1.TenantStatus, error) {
@@ -145,8 +145,8 @@ func (e *Engine) statusOf(
 	return status, nil
 }
 
-// readyOf returns the condition Ready of a Tenant. It is like prepared, unless the number or the
-// names of the namespaces need an action of an administrator.
+// readyOf returns the condition Ready of a Tenant. It equals prepared, unless the number or the
+// names of the namespaces require action by an administrator.
 func readyOf(
 	id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prepared metav1.Condition,
 ) metav1.Condition {
@@ -190,12 +190,12 @@ func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 	return c
 }
 
-// tell records an event where the condition is another than before.
+// tell records an event if the reason of the condition Prepared has changed.
 func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
 	was := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared)
 	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
 	if is.Reason == v1alpha1.ReasonDefinition || was != nil && was.Reason == v1alpha1.ReasonDefinition {
-		return // one event for the definition is enough, not one for each Tenant
+		return // one event for the definition is enough
 	}
 	if was != nil && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionTrue ||
 		is.Reason == v1alpha1.ReasonPreparing {

@@ -19,7 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// attempts returns the number of attempts to create an object since the last call of [world.writes].
+// attempts returns the number of attempts to create an object since the last call of
+// [world.writes].
 func (w *world) attempts(resource, namespace string) (n int) {
 	for _, actions := range [][]clienttesting.Action{w.kube.Actions(), w.dynamic.Actions()} {
 		for _, a := range actions {
@@ -31,8 +32,8 @@ func (w *world) attempts(resource, namespace string) (n int) {
 	return n
 }
 
-// TestTakenNames: an object of the tenant with the name of a managed object remains. The engine reports
-// it, does not report the namespace as current, and tries again seldom.
+// TestTakenNames checks that a tenant's own object with the name of a managed object remains. The
+// engine reports it, does not report the namespace as current, and retries rarely.
 func TestTakenNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		resource string
@@ -43,7 +44,7 @@ func TestTakenNames(t *testing.T) {
 		// reports and settled are the statuses with and without the object.
 		status           func(w *world) string
 		reports, settled string
-		// most is the number of attempts in one hour.
+		// most is the maximum number of attempts in one hour.
 		most int
 	}{
 		"a Role": {
@@ -137,7 +138,7 @@ func TestTakenNames(t *testing.T) {
 	}
 }
 
-// takeConfigMap creates the tenant's own ConfigMap ca, and freeConfigMap deletes it if nothing wrote it.
+// takeConfigMap creates the tenant's own ConfigMap ca.
 func takeConfigMap(w *world) error {
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(strings.Replace(authority, "first", "the tenant's", 1)), &u.Object); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// undefinedFor returns the problems of the definitions of the kinds that a Tenant
-// uses, or "" if there is none.
+// undefinedFor returns the problems of the definitions of the kinds that a Tenant uses. It returns
+// "" if there are no problems.
 func (e *Engine) undefinedFor(t *v1alpha1.Tenant) string {
 	var needed []string
 	if len(t.Spec.Namespaces.Templates) > 0 {
@@ -30,8 +30,8 @@ func (e *Engine) undefinedFor(t *v1alpha1.Tenant) string {
 	return e.undefined(needed...)
 }
 
-// undefinedForAll returns the problems of the definitions of the kinds on which requests of every
-// tenant depend, or "" if there is none.
+// undefinedForAll returns the problems of the definitions on which the requests of every tenant
+// depend. It returns "" if there are no problems.
 func (e *Engine) undefinedForAll() string {
 	return e.undefined(v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceAccessGrants,
 		v1alpha1.ResourceTenantQuotas)
@@ -47,8 +47,8 @@ func (e *Engine) undefined(resources ...string) string {
 	return strings.Join(said, "; ")
 }
 
-// writeUndefined writes the conditions of a Tenant if the objects that it gives are unknown. It
-// returns errUnknown if no definition is the cause, so that the caller retries.
+// writeUndefined writes the conditions of a Tenant whose content is unknown. It returns errUnknown
+// if no definition is the cause, so that the caller retries.
 func (e *Engine) writeUndefined(ctx context.Context, t *v1alpha1.Tenant) error {
 	missing := e.undefinedFor(t)
 	if missing == "" {

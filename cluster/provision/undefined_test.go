@@ -71,8 +71,8 @@ func (w *world) reasons() string {
 	return strings.Join(said, " ")
 }
 
-// TestDefinitionMissing: a Tenant reports the missing definition that it needs, in one write, and
-// is ready again after the definition is installed.
+// TestDefinitionMissing checks that a Tenant reports a missing definition that it needs in one
+// write. The Tenant is ready again after the definition is installed.
 func TestDefinitionMissing(t *testing.T) {
 	const ready, none = "Ready=True/Ready Prepared=True/Prepared", "DefinitionMissing"
 	unready, unprepared := strings.Replace(ready, "True/Ready", "False/"+none, 1),
@@ -121,7 +121,7 @@ func TestDefinitionMissing(t *testing.T) {
 				w.dynamic.ClearActions()
 				w.missing.set(c.resource)
 				w.settle()
-				w.missing.set(c.resource) // the same once more writes nothing
+				w.missing.set(c.resource) // the same problem causes no write
 				w.settle()
 				if got := w.reasons(); got != c.want {
 					t.Errorf("while it is missing: %s; want %s", got, c.want)
@@ -152,8 +152,8 @@ func TestDefinitionMissing(t *testing.T) {
 	}
 }
 
-// TestDefinitionMissingBeforeTheFirstRead: a Tenant reports the missing definition even if its
-// objects were never read.
+// TestDefinitionMissingBeforeTheFirstRead checks that a Tenant reports the missing definition even
+// if its objects were never read.
 func TestDefinitionMissingBeforeTheFirstRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

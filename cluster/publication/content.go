@@ -31,21 +31,21 @@ type Kind struct {
 	Resource string
 }
 
-// Rules specify which objects may be published, and what of their metadata is copied. The zero value
-// allows the built-in kinds and copies no labels and no annotations.
+// Rules specify which objects may be published, and which of their metadata is copied. The zero
+// value allows the built-in kinds and copies no labels and no annotations.
 type Rules struct {
-	// Kinds are allowed besides the built-in kinds. [Kinds.Check] MUST allow them.
+	// Kinds are allowed in addition to the built-in kinds. [CheckKind] MUST allow them.
 	Kinds []Kind
-	// Namespaced reports whether a resource is known to have objects in namespaces. The server learns
-	// it by discovery. Required with Kinds.
+	// Namespaced reports whether a resource is known to be namespaced. The server determines this by
+	// discovery. Required if Kinds is set.
 	Namespaced func(schema.GroupResource) bool
-	// Labels and Annotations are the keys that are copied. Others are not: the annotation of the last
-	// applied configuration reveals earlier data of a Secret, and a tool that tracks its objects by a
-	// label would delete the copies.
+	// Labels and Annotations are the keys that are copied. Other keys are not copied. The last-applied
+	// annotation would reveal earlier data of a Secret. A tool that tracks its objects by a label
+	// would delete the copies.
 	Labels, Annotations []string
 }
 
-// RulesOf returns the rules that a configuration specifies. namespaced is that of [Rules].
+// RulesOf returns the rules that a configuration specifies. namespaced is [Rules.Namespaced].
 func RulesOf(c *configv1alpha1.PublicationRules, namespaced func(schema.GroupResource) bool) *Rules {
 	out := &Rules{Namespaced: namespaced, Labels: c.Labels, Annotations: c.Annotations}
 	for _, k := range c.Kinds {
@@ -78,7 +78,7 @@ func BuiltIn() map[schema.GroupVersionKind]schema.GroupVersionResource {
 	return all
 }
 
-// All returns the kinds that may be published, in order.
+// All returns the kinds that may be published, built-in kinds first.
 func (r *Rules) All() []Kind { return slices.Concat(builtIn(), r.Kinds) }
 
 // Resource returns the resource of a kind, or an error if its objects may not be published.
@@ -103,17 +103,17 @@ type Content struct {
 	Object map[string]any
 	// Resource is the resource of the object.
 	Resource schema.GroupVersionResource
-	// Hash identifies the content, and the rules of the role that a RoleBinding refers to.
+	// Hash identifies the content, including the rules of the role of a RoleBinding.
 	Hash string
 	// Size is the number of bytes of the object as JSON.
 	Size int
 }
 
-// Role has the rules of the role that a RoleBinding refers to.
+// Role has the rules of the role of a RoleBinding.
 type Role struct {
 	Rules []rbacv1.PolicyRule
-	// Aggregated reports whether the server combines the rules from other ClusterRoles. Such rules
-	// change whenever an application is installed, so they are not part of the hash.
+	// Aggregated reports whether the server combines the rules from other ClusterRoles. Such rules are
+	// not part of the hash, because they change whenever an application is installed.
 	Aggregated bool
 }
 
@@ -172,7 +172,8 @@ func (r *Rules) Content(u *unstructured.Unstructured, role *Role) (*Content, err
 	}, nil
 }
 
-// checkObject refuses objects that other programs own or that are credentials of the cluster.
+// checkObject rejects objects that other programs own and objects that are credentials of the
+// cluster.
 func checkObject(u *unstructured.Unstructured) error {
 	switch u.GetKind() {
 	case "ConfigMap":
@@ -204,7 +205,7 @@ func checkObject(u *unstructured.Unstructured) error {
 // Render returns the copy for a namespace of a tenant. The copy does not name its namespace.
 func (c *Content) Render(id tenant.ID, namespace string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: template.Replace(c.Object, id, namespace)}
-	u.SetName(c.name()) // the reserved name
+	u.SetName(c.name()) // the name must not contain replaced values
 	return u
 }
 
@@ -213,7 +214,7 @@ func (c *Content) name() string {
 	return u.GetName()
 }
 
-// CheckKind refuses a kind that must never be published, regardless of the configuration.
+// CheckKind rejects a kind that must never be published, whatever the configuration allows.
 func CheckKind(kind Kind) error {
 	return (&configv1alpha1.PublicationKind{
 		Group:    kind.Kind.Group,

@@ -15,8 +15,8 @@ import (
 const nameHash = 4
 
 // NameFor returns the name of the Publication that the server and kubectl tenant publish create for
-// an object: its kind, its namespace, and a hash. The name is a valid object name of at most 63
-// characters. It does not depend on the version of the API.
+// an object. It consists of the kind, the namespace and a hash. It is a valid object name of at
+// most 63 characters. It does not depend on the API version.
 func NameFor(source Source) string {
 	sum := sha256.Sum256([]byte(strings.Join(
 		[]string{source.Kind.Group, source.Kind.Kind, source.Namespace, source.Name}, "/")))

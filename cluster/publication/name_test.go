@@ -21,7 +21,7 @@ func source(group, kind, namespace, name string) publication.Source {
 	}
 }
 
-// TestNameFor checks the form of a name, which other programs may rely on.
+// TestNameFor checks the form of names, on which other programs may rely.
 func TestNameFor(t *testing.T) {
 	for _, c := range []struct {
 		of   publication.Source
@@ -51,7 +51,7 @@ func TestNameFor(t *testing.T) {
 	}
 }
 
-// TestNamesDiffer requires a name for each object, whatever separates its fields.
+// TestNamesDiffer checks that each object has a different name, whatever separates its fields.
 func TestNamesDiffer(t *testing.T) {
 	seen := map[string]publication.Source{}
 	for _, of := range []publication.Source{

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package publication reads Publications: which objects may be published, the tenants and
-// namespaces that a Publication selects, and the content of the copies.
+// Package publication reads Publications. It determines which objects may be published, which
+// tenants and namespaces a Publication selects, and the content of the copies.
 package publication
 
 import (
@@ -24,7 +24,7 @@ import (
 )
 
 // Publication is the content of a Publication. Callers MUST NOT change it. The zero value selects
-// nothing.
+// no namespace.
 type Publication struct {
 	Name       string
 	UID        types.UID
@@ -46,7 +46,7 @@ type Publication struct {
 	// Checked is the hash of the content for which the writer of the Publication was checked. It is
 	// empty if no writer was checked.
 	Checked string
-	// Prune confirms that the copies of a deleted source are to be deleted.
+	// Prune confirms that the copies of a deleted source may be deleted.
 	Prune bool
 
 	all        bool
@@ -65,8 +65,8 @@ type Source struct {
 	Namespace, Name string
 }
 
-// Parse reads a Publication. It does not decide whether the kind of the object may be published, see
-// [Kinds.Resource]. An error has the path of its field.
+// Parse reads a Publication. It does not check whether the kind of the object may be published. See
+// [Rules.Resource]. An error contains the path of its field.
 func Parse(stored *v1alpha1.Publication) (*Publication, error) {
 	spec := &stored.Spec
 	version, err := schema.ParseGroupVersion(spec.From.APIVersion)
@@ -144,9 +144,9 @@ func (p *Publication) parseTenants(of *v1alpha1.PublicationTenants) (err error) 
 	return nil
 }
 
-// Selects reports whether the Publication selects the namespaces of a tenant. The labels are those of
-// its Tenant, and exists reports whether the tenant has a Tenant. The system tenant and the zero ID
-// are never selected.
+// Selects reports whether the Publication selects the namespaces of a tenant. tenantLabels are the
+// labels of its Tenant. exists reports whether the tenant has a Tenant. The system tenant and the
+// zero ID are never selected.
 func (p *Publication) Selects(id tenant.ID, tenantLabels map[string]string, exists bool) bool {
 	switch {
 	case id.IsZero() || id.IsSystem():
@@ -158,7 +158,7 @@ func (p *Publication) Selects(id tenant.ID, tenantLabels map[string]string, exis
 }
 
 // SelectsNamespace reports whether the Publication selects a namespace of a selected tenant. given
-// are the labels that the Tenant gives to its namespaces.
+// are the labels that the Tenant specifies for its namespaces.
 func (p *Publication) SelectsNamespace(name string, given map[string]string) bool {
 	if p.namespaces == nil {
 		return false

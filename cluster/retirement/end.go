@@ -24,29 +24,30 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked how far namespaces are, and lookAtStuck how often where
-	// nothing but some that do not end goes on.
+	// lookEvery is the interval at which the deletion of namespaces is checked. lookAtStuck is the
+	// interval if only stuck objects remain.
 	lookEvery, lookAtStuck = 2 * time.Second, time.Minute
-	// lookAtDefinition is the interval at which a deletion that waits for a
-	// CustomResourceDefinition is checked.
+	// lookAtDefinition is the interval at which a deletion that waits for a CustomResourceDefinition
+	// is checked.
 	lookAtDefinition = 10 * time.Second
-	// settles is how long no namespace must have been there: a server that has not heard of
-	// the end yet may admit one.
+	// settles is the time for which the tenant must have no namespaces. A server that has not observed
+	// the deletion of the Tenant may still admit a namespace.
 	settles = 90 * time.Second
-	// inFlight is how many namespaces of a tenant end at a time.
+	// inFlight is the maximum number of namespaces of a tenant that are deleted at the same time.
 	inFlight = 50
-	// stuckAfter is after how long a namespace that ends is named.
+	// stuckAfter is the time after which the condition names a namespace that is still being deleted.
 	stuckAfter = 10 * time.Minute
-	// heldFor is after how long it is looked again whether a deletion may begin.
+	// heldFor is the interval at which a deletion that exceeds the limit is checked.
 	heldFor = time.Minute
-	// beginLeast and beginShare (a hundredth) are how many deletions begin in an hour, of which the
-	// larger counts: a tool that takes everything for gone is noticed before it is.
+	// beginLeast and beginShare (1/100 of all Tenants) limit the number of deletions that start within
+	// an hour. The larger limit applies. An administrator can therefore stop a tool that deletes all
+	// Tenants by mistake.
 	beginLeast, beginShare = 10, 100
 	beginWithin            = time.Hour
-	// named is how many namespaces a condition names, references how many references are kept, and
-	// remembered how many namespaces.
+	// named is the maximum number of namespaces in a condition. references and remembered are the
+	// maximum numbers of references and namespaces in a RetiredTenant.
 	named, references, remembered = 5, 20, 10_000
-	// referenceBytes is how much of one is kept.
+	// referenceBytes is the maximum size of a reference.
 	referenceBytes = 500
 )
 
@@ -117,9 +118,9 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	return 0, e.release(ctx, e.t)
 }
 
-// delay returns whether spec.deletionDelay is over, and otherwise the time until the next check. If
-// the annotation cancels the deletion, delay removes only the finalizer. The bindings that the
-// Tenant created are then deleted, but its ID is not retired. See [end.takeBack].
+// delay reports whether spec.deletionDelay is over. If not, it returns the time until the next
+// check. If the annotation cancels the deletion, delay removes only the finalizer. The bindings
+// that the Tenant created are then deleted, but its ID is not retired. See [end.takeBack].
 func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err error) {
 	if e.t.Spec.DeletionDelay == nil {
 		return 0, true, nil
@@ -138,13 +139,14 @@ func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err er
 		until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" cancels the deletion`))
 }
 
-// hasBegun reports whether the limit of deletions already includes this deletion.
+// hasBegun reports whether this deletion has already started. The limit of deletions then includes
+// it.
 func (e *end) hasBegun() bool {
 	_, is := e.begun[string(e.t.UID)]
 	return is || meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting)
 }
 
-// mayBegin reports whether one deletion more may begin.
+// mayBegin reports whether the limit allows another deletion to start.
 func (e *end) mayBegin() bool {
 	since := time.Now().Add(-beginWithin)
 	for uid, at := range e.begun {
@@ -159,8 +161,8 @@ func (e *end) mayBegin() bool {
 	return len(begun) < max(beginLeast, (total+beginShare-1)/beginShare)
 }
 
-// namespaces deletes the namespaces and returns the time until the next check. It returns zero if
-// the tenant has had no namespaces for the time settles.
+// namespaces deletes the namespaces and returns the time until the next check. It returns zero
+// after the tenant has had no namespaces for the duration settles.
 func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.Duration, error) {
 	if len(spaces) == 0 {
 		gone := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionNamespacesGone)
@@ -237,7 +239,7 @@ func gone(err error) error {
 	return err
 }
 
-// keep creates the RetiredTenant, or adds the namespaces that it lacks.
+// keep creates the RetiredTenant, or adds missing namespaces to it.
 func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*v1alpha1.RetiredTenant, error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
 	kept, err := e.retired.Get(ctx, cache.ObjectName{Name: name})
@@ -269,13 +271,13 @@ func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*v1alpha1.Re
 		kept.Spec.Namespaces = names
 		return e.retired.Create(ctx, kept)
 	}
-	// A record of a canceled deletion does not reserve the ID. This deletion was not canceled in the end.
+	// A record of a canceled deletion does not reserve the ID. This deletion was continued after all.
 	return e.retired.PatchRead(ctx, kept, map[string]any{
 		"spec": map[string]any{"namespaces": names, "takenBack": nil},
 	})
 }
 
-// retire records that the deletion is complete, and the objects that still name the tenant.
+// retire records that the deletion is complete, and which bindings still name the tenant.
 func (e *end) retire(ctx context.Context, kept *v1alpha1.RetiredTenant) error {
 	if kept.Spec.RetiredAt != nil {
 		return nil
@@ -323,7 +325,8 @@ func namespacesGone(is metav1.ConditionStatus) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionNamespacesGone, Status: is, Reason: v1alpha1.ReasonNamespaces}
 }
 
-// say writes conditions if they have changed. If the deletion continues, it is no longer held.
+// say writes conditions if they have changed. If the deletion continues, it also resets
+// DeletionHeld.
 func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 	status := e.t.Status
 	status.Conditions = slices.Clone(status.Conditions)

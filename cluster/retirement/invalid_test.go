@@ -15,8 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestInvalidTenantIsHeld: while a deleted Tenant does not decode, nothing is deleted. The deletion
-// continues when the Tenant is valid. The Tenant is released if its definition is deleted.
+// TestInvalidTenantIsHeld checks that nothing is deleted while a deleted Tenant does not decode.
+// The deletion continues when the Tenant is valid. The Tenant is released if its definition is
+// deleted.
 func TestInvalidTenantIsHeld(t *testing.T) {
 	for _, definitionDeleted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -49,8 +50,8 @@ func TestInvalidTenantIsHeld(t *testing.T) {
 	}
 }
 
-// TestInvalidQuotaIsDeleted: a TenantQuota that does not decode is deleted with its tenant. One of
-// another tenant stays. One whose tenant is unknown holds the deletion.
+// TestInvalidQuotaIsDeleted checks that a TenantQuota that does not decode is deleted with its
+// tenant. A quota of another tenant remains. A quota whose tenant is unknown stops the deletion.
 func TestInvalidQuotaIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   any
@@ -79,8 +80,8 @@ func TestInvalidQuotaIsDeleted(t *testing.T) {
 	}
 }
 
-// TestFinalizerKeepsFields: the engine adds its finalizer to a Tenant and changes nothing else,
-// also if the Tenant does not decode or has fields of a later release.
+// TestFinalizerKeepsFields checks that the engine changes only the finalizers of a Tenant, even if
+// the Tenant does not decode or has fields of a later release.
 func TestFinalizerKeepsFields(t *testing.T) {
 	for name, spec := range map[string]any{
 		"later release":   map[string]any{"id": "acme", "later": "x"},

@@ -22,9 +22,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// deleteOthers deletes the cluster-scoped objects of the tenant. It returns zero when none of them is
-// left, and otherwise the time until the next check. finalizers are those of other programs on the
-// Tenant.
+// deleteOthers deletes the cluster-scoped objects of the tenant. It returns zero if none of them
+// remains, and otherwise the time until the next check. finalizers are the finalizers of other
+// programs on the Tenant.
 func (e *end) deleteOthers(ctx context.Context, finalizers []string) (time.Duration, error) {
 	if !meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting) {
 		if err := e.say(ctx, retiring(nil, finalizers)); err != nil {
@@ -54,8 +54,8 @@ func (e *end) deleteOthers(ctx context.Context, finalizers []string) (time.Durat
 	return lookEvery, nil
 }
 
-// retiring returns the condition of a tenant whose cluster-scoped objects are deleted, except those
-// that are left. finalizers are those of other programs on the Tenant.
+// retiring returns the condition of a tenant while its cluster-scoped objects are deleted. left are
+// the objects that remain. finalizers are the finalizers of other programs on the Tenant.
 func retiring(left, finalizers []string) metav1.Condition {
 	var waits []string
 	if len(left) > 0 {
@@ -81,7 +81,7 @@ func leftOf(kind string, object metav1.Object) string {
 	return text
 }
 
-// remove deletes the objects that are not being deleted yet.
+// remove deletes the objects that are not already being deleted.
 func (e *end) remove(ctx context.Context, all []metav1.Object, remove func(metav1.Object) error) error {
 	for _, object := range all {
 		if object.GetDeletionTimestamp() != nil {
@@ -97,8 +97,8 @@ func (e *end) remove(ctx context.Context, all []metav1.Object, remove func(metav
 	return nil
 }
 
-// remain describes those of some objects that still exist. An object that was created since then
-// has another UID and does not count.
+// remain describes the deleted objects that still exist. It ignores later objects, which have
+// another UID.
 func remain(kind string, deleted, now []metav1.Object) (left []string) {
 	for _, object := range now {
 		if slices.ContainsFunc(deleted, func(d metav1.Object) bool { return d.GetUID() == object.GetUID() }) ||
@@ -109,8 +109,8 @@ func remain(kind string, deleted, now []metav1.Object) (left []string) {
 	return left
 }
 
-// deleteBindings deletes the ClusterRoleBindings that were created for the tenant. It returns those
-// that still exist.
+// deleteBindings deletes the ClusterRoleBindings that were created for the tenant. It returns the
+// bindings that still exist.
 func (e *end) deleteBindings(ctx context.Context) ([]string, error) {
 	list := func() (all []metav1.Object, err error) {
 		bindings, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx,
@@ -129,7 +129,7 @@ func (e *end) deleteBindings(ctx context.Context) ([]string, error) {
 	})
 }
 
-// deleteAll deletes the objects of a kind that list returns. It returns those that still exist.
+// deleteAll deletes the objects that list returns. It returns the objects that still exist.
 func (e *end) deleteAll(
 	ctx context.Context, kind string, list func() ([]metav1.Object, error), remove func(metav1.Object) error,
 ) ([]string, error) {
@@ -162,8 +162,9 @@ func (e *end) deleteMembers(ctx context.Context) ([]string, error) {
 	})
 }
 
-// deleteUsage deletes the TenantUsage, so that a later tenant with the same ID does not read it. A failure
-// does not keep the tenant: a TenantUsage gives no rights, and the servers replace it.
+// deleteUsage deletes the TenantUsage, so that a later tenant with the same ID does not read it. A
+// failure does not stop the deletion of the tenant, because a TenantUsage gives no rights and the
+// servers replace it.
 func (e *end) deleteUsage(ctx context.Context) {
 	var found metav1.Object
 	u, err := e.usages.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
@@ -179,8 +180,8 @@ func (e *end) deleteUsage(ctx context.Context) {
 	}
 }
 
-// deleteQuotas deletes the TenantQuotas of the tenant, also those that do not decode. It returns
-// those that still exist. It fails if the tenant of one is unknown.
+// deleteQuotas deletes the TenantQuotas of the tenant, including those that do not decode. It
+// returns the quotas that still exist. It fails if the tenant of a quota is unknown.
 func (e *end) deleteQuotas(ctx context.Context) ([]string, error) {
 	var unknown error
 	list := func() (all []metav1.Object, err error) {

@@ -26,7 +26,7 @@ import (
 // heldFinalizer is a finalizer of another program.
 const heldFinalizer = "example.com/mine"
 
-// holdable lets the deletion of an object wait for its finalizers, as a server does.
+// holdable makes the deletion of an object wait for its finalizers, as the server does.
 func holdable(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
 	return func(a clienttesting.Action) (bool, runtime.Object, error) {
 		resource, name := a.GetResource(), a.(clienttesting.DeleteAction).GetName()
@@ -47,8 +47,8 @@ func holdable(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
 	}
 }
 
-// hold sets the finalizers of a cluster-scoped object of acme. Without finalizers, an object that is
-// being deleted goes.
+// hold sets the finalizers of a cluster-scoped object of acme. An object that is being deleted is
+// removed if it has no finalizers.
 func (w *world) hold(resource schema.GroupVersionResource, name string, finalizers ...string) {
 	w.t.Helper()
 	tracker := w.dynamic.Tracker()
@@ -76,7 +76,7 @@ func (w *world) hold(resource schema.GroupVersionResource, name string, finalize
 
 var bindings = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 
-// TestHeldObjects checks that a tenant does not end while an object that it deletes still exists.
+// TestHeldObjects checks that a tenant does not end while one of its deleted objects still exists.
 func TestHeldObjects(t *testing.T) {
 	held := map[string]struct {
 		resource schema.GroupVersionResource
@@ -123,8 +123,8 @@ func TestHeldObjects(t *testing.T) {
 	}
 }
 
-// TestUsageIsDeleted checks that the TenantUsage of a deleted tenant is deleted, and that a failure does not
-// keep the tenant.
+// TestUsageIsDeleted checks that the TenantUsage of a deleted tenant is deleted, and that a failure
+// does not stop the deletion of the tenant.
 func TestUsageIsDeleted(t *testing.T) {
 	usages := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
 	for name, err := range map[string]error{"deleted": nil, "not allowed": errors.New("forbidden")} {

@@ -1,9 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retirement ends tenants. A Tenant that is deleted stays until all that was its tenant's
-// has gone, in an order that can be taken up again after any step; what it leaves is a
-// RetiredTenant, by which nobody inherits anything with its name.
+// Package retirement deletes tenants. A deleted Tenant remains until all objects of its tenant are
+// deleted. Each step of the deletion can be repeated, so another process can continue it at any
+// time. The deletion leaves a RetiredTenant, which reserves the ID: a later tenant with this ID
+// inherits nothing.
 package retirement
 
 import (
@@ -31,17 +32,17 @@ import (
 )
 
 const (
-	// writesPerSecond bounds what is written.
+	// writesPerSecond limits the rate of writes.
 	writesPerSecond = 50
-	// retryAtFirst and retryAtLast are after how long what failed is tried again.
+	// retryAtFirst and retryAtLast are the first and the longest delay before a retry.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = time.Minute
 )
 
 // Options configure the engine. All fields are required.
 type Options struct {
-	// Client and Dynamic write as [tenant.ManagerUser]. What they read is what the server has,
-	// not what anybody remembers.
+	// Client and Dynamic write as [tenant.ManagerUser]. They MUST read from the server and not from a
+	// cache.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
@@ -50,7 +51,8 @@ type Options struct {
 	IsReserved func(namespace string) bool
 	// Undefined returns the problem of a resource's definition, or "" if the definition can be used.
 	Undefined func(resource string) string
-	// References returns what in the system tenant's space names a tenant, see [tenants.References].
+	// References returns the bindings outside the tenant's namespaces that name a tenant. See
+	// [tenants.References].
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 }
 
@@ -59,7 +61,7 @@ type Engine struct {
 	Options
 	writes  flowcontrol.RateLimiter
 	queue   workqueue.TypedRateLimitingInterface[string] // names of Tenants
-	begun   map[string]time.Time                         // the deletions that this process has begun, by UID
+	begun   map[string]time.Time                         // the deletions that this process started, by UID
 	events  *tenants.Recorder
 	tenants typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	retired typed.Client[v1alpha1.RetiredTenant, *v1alpha1.RetiredTenant]
@@ -136,7 +138,7 @@ func resource(name string) schema.GroupVersionResource {
 // hasFinalizer reports whether a Tenant has the finalizer of the engine.
 func hasFinalizer(t metav1.Object) bool { return slices.Contains(t.GetFinalizers(), tenant.Finalizer) }
 
-// look does the next steps for the Tenant with a name. It returns the time until the next look, or
+// look does the next steps for the Tenant with a name. It returns the time until the next check, or
 // zero if there is none.
 func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 	t, err := e.tenants.Get(ctx, cache.ObjectName{Name: name})
@@ -154,21 +156,21 @@ func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 		return 0, e.hold(ctx, t)
 	}
 	if !hasFinalizer(t) {
-		return 0, nil // it has finalizers of other programs
+		return 0, nil // only finalizers of other programs remain
 	}
 	definitionEnds, err := e.definitionEnds(ctx, t)
 	if err != nil {
 		return 0, err
 	}
 	id, _ := tenants.AccessOf(t)
-	if definitionEnds || id.IsZero() { // it is not the end of a tenant
+	if definitionEnds || id.IsZero() { // the tenant does not end
 		return 0, e.release(ctx, t)
 	}
 	return (&end{Engine: e, id: id, t: t}).proceed(ctx)
 }
 
-// lookAtInvalid holds a Tenant that does not decode, also while it is being deleted: its tenant and
-// its deletion policy are unknown. It releases the Tenant if its definition is deleted.
+// lookAtInvalid retains a Tenant that does not decode, even if it is being deleted, because its
+// tenant and its deletion policy are unknown. It releases the Tenant if the definition is deleted.
 func (e *Engine) lookAtInvalid(ctx context.Context, t *typed.Invalid) error {
 	if t.DeletionTimestamp == nil {
 		return e.hold(ctx, t)
@@ -186,8 +188,8 @@ func (e *Engine) lookAtInvalid(ctx context.Context, t *typed.Invalid) error {
 	return t
 }
 
-// definitionEnds reports whether a Tenant is deleted because its definition is, or was deleted with
-// an earlier definition.
+// definitionEnds reports whether a Tenant is deleted because its definition is deleted, or was
+// deleted with an earlier definition.
 func (e *Engine) definitionEnds(ctx context.Context, t metav1.Object) (bool, error) {
 	name := resource(v1alpha1.ResourceTenants).GroupResource().String()
 	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
@@ -226,7 +228,7 @@ func (e *Engine) setFinalizers(ctx context.Context, t metav1.Object, finalizers 
 	return err
 }
 
-// tell records an event if the current step, or the reason why the deletion waits, has changed.
+// tell records an event if the current step, or the reason for waiting, has changed.
 func (e *end) tell(now metav1.Condition) {
 	was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type)
 	if was != nil && was.Reason == now.Reason && was.Status == now.Status {

@@ -47,8 +47,8 @@ var (
 	errKilled     = errors.New("killed")
 )
 
-// world is a cluster in virtual time, whose namespaces end ten seconds after they are deleted, and
-// an engine that can be killed.
+// world is a cluster in virtual time and an engine that can be killed. A deleted namespace exists
+// for ten more seconds.
 type world struct {
 	t       *testing.T
 	kube    *fake.Clientset
@@ -56,9 +56,9 @@ type world struct {
 	store   *tenants.Store
 	left    []string // references
 	stuck   atomic.Bool
-	missing atomic.Bool  // the definition of RetiredTenants
-	writes  atomic.Int64 // of the engine
-	kill    atomic.Int64 // the write at which it dies, 0 for none
+	missing atomic.Bool  // whether the definition of RetiredTenants is missing
+	writes  atomic.Int64 // the number of the engine's writes
+	kill    atomic.Int64 // the number of the write at which the engine is killed, or 0
 	dead    atomic.Bool
 	stop    func()
 }
@@ -89,14 +89,14 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w.kube.PrependReactor("*", "*", w.dies)
 	w.dynamic.PrependReactor("*", "*", w.dies)
 	w.dynamic.PrependReactor("create", "retiredtenants", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		// as the server does
+		// The server sets the creation time.
 		a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured).SetCreationTimestamp(metav1.Now())
 		return false, nil, nil
 	})
 	return w
 }
 
-// dies ends the engine at a write: it gets no answer any more, to whatever it asks.
+// dies kills the engine at a write. After that, all its requests fail.
 func (w *world) dies(a clienttesting.Action) (bool, runtime.Object, error) {
 	if w.dead.Load() {
 		return true, nil, errKilled
@@ -111,7 +111,7 @@ func (w *world) dies(a clienttesting.Action) (bool, runtime.Object, error) {
 	return false, nil, nil
 }
 
-// deleteNamespace marks a namespace, which goes a little later.
+// deleteNamespace marks a namespace as deleted, and removes it later.
 func (w *world) deleteNamespace(a clienttesting.Action) (bool, runtime.Object, error) {
 	name := a.(clienttesting.DeleteAction).GetName()
 	obj, err := w.kube.Tracker().Get(namespaces, "", name)
@@ -138,7 +138,7 @@ func (w *world) deleteNamespace(a clienttesting.Action) (bool, runtime.Object, e
 	return true, nil, nil
 }
 
-// patched applies a patch to a Tenant, and deletes the Tenant if it has no finalizer left, as the
+// patched applies a patch to a Tenant. If no finalizer is left, it deletes the Tenant, as the
 // server does.
 func (w *world) patched(a clienttesting.Action) (bool, runtime.Object, error) {
 	_, obj, err := clienttesting.ObjectReaction(w.dynamic.Tracker())(a)
@@ -195,7 +195,7 @@ func (w *world) namespace(name, of string) {
 	}
 }
 
-// has returns what there is.
+// has describes the objects in the cluster.
 func (w *world) has() string {
 	w.t.Helper()
 	var all []string
@@ -242,7 +242,7 @@ func (w *world) has() string {
 	return strings.Join(all, "; ")
 }
 
-// condition returns the reason and message of one of a Tenant.
+// condition returns the reason and message of a condition of a Tenant.
 func (w *world) condition(name, of string) string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(tenantObjects).Get(w.t.Context(), name, metav1.GetOptions{})
@@ -311,8 +311,8 @@ func (w *world) filled() {
 const afterDelete = "namespace globex--shop; binding member:globex; tenantquota globex; tenantmember globex; " +
 	"tenant globex; retired acme acme-uid-acme ended=true [acme--db acme--web] []"
 
-// TestDelete: all that was the tenant's goes and nothing else, also where the engine dies at any of
-// its writes and another takes over.
+// TestDelete checks that exactly the objects of the tenant are deleted, even if the engine is
+// killed at any of its writes and another engine continues.
 func TestDelete(t *testing.T) {
 	for kill, done := int64(0), false; !done; kill++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -348,7 +348,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestRaces: a namespace that came meanwhile goes too, and is remembered.
+// TestRaces checks that a namespace that is created during the deletion is deleted and recorded.
 func TestRaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
@@ -370,7 +370,8 @@ func TestRaces(t *testing.T) {
 	})
 }
 
-// TestOrphan: the namespaces stay, and what names the tenant elsewhere is said.
+// TestOrphan checks that the namespaces remain, and that bindings that name the tenant are
+// recorded.
 func TestOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
@@ -393,8 +394,8 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// TestHeld: what nobody may have deleted, what went with its definition and what counts for
-// nothing is no end of a tenant.
+// TestHeld checks that a Tenant with the policy Protect is not deleted, and that a Tenant with the
+// name of another tenant's Tenant deletes nothing. A Tenant without the finalizer gets it.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong := object("acme", v1alpha1.TenantDeletionDelete, true)
@@ -425,8 +426,8 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-// TestDefinitionEnds: Tenants that go since their definition does take nothing with them,
-// and their callers go on.
+// TestDefinitionEnds checks that nothing is deleted with Tenants that are deleted with their
+// definition. The access of their callers remains.
 func TestDefinitionEnds(t *testing.T) {
 	for name, end := range map[string]func(*world) error{
 		"gone": func(w *world) error { return w.dynamic.Tracker().Delete(definitions, "", "tenants.kubetenant.dev") },
@@ -464,7 +465,8 @@ func TestDefinitionEnds(t *testing.T) {
 	}
 }
 
-// TestStuck: a namespace that does not end is named, and its tenant's callers may only read.
+// TestStuck checks that the condition names a stuck namespace, and that the tenant's callers may
+// only read.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
@@ -483,7 +485,7 @@ func TestStuck(t *testing.T) {
 		}
 		writes := len(w.kube.Actions())
 		time.Sleep(10 * time.Minute)
-		if more := len(w.kube.Actions()) - writes; more > 100 { // every two seconds it would be some hundreds
+		if more := len(w.kube.Actions()) - writes; more > 100 { // checks every two seconds would cause several hundred
 			t.Errorf("in ten minutes more of what is stuck the server was asked %d times", more)
 		}
 		if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessReadOnly {
@@ -492,7 +494,7 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestStuckBlocksNobody: deletions that do not end hold up others for an hour, not for ever.
+// TestStuckBlocksNobody checks that stuck deletions delay other deletions for at most an hour.
 func TestStuckBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []runtime.Object
@@ -517,8 +519,8 @@ func TestStuckBlocksNobody(t *testing.T) {
 	})
 }
 
-// TestLeftovers: a Tenant that is older than its definition went with the one before; and what
-// others hold is not retired yet.
+// TestLeftovers checks that a Tenant that is older than its definition is released. It also checks
+// that a Tenant with a finalizer of another program is not retired.
 func TestLeftovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
@@ -553,7 +555,7 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
-// TestTooMany: ten deletions begin in an hour, the others later.
+// TestTooMany checks that ten deletions start in an hour, and that the others start later.
 func TestTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []runtime.Object
@@ -575,7 +577,7 @@ func TestTooMany(t *testing.T) {
 		}
 		for hour, want := range []int{10, 20, 25} {
 			time.Sleep(30 * time.Minute)
-			w.stop() // which remembers nothing
+			w.stop() // a new leader does not know the started deletions
 			w.start()
 			time.Sleep(10 * time.Minute)
 			if gone, held := left(); gone != want || held != 25-want {
@@ -586,8 +588,8 @@ func TestTooMany(t *testing.T) {
 	})
 }
 
-// TestDelay: nothing goes before the time is over, and then all of it; taken back, the Tenant alone
-// goes, and leaves nothing by which its name were another's.
+// TestDelay checks that nothing is deleted before the delay is over, and then all objects. If the
+// deletion is canceled, only the Tenant is deleted, and its ID is not retired.
 func TestDelay(t *testing.T) {
 	delayed := func() *unstructured.Unstructured {
 		u := object("acme", v1alpha1.TenantDeletionDelete, true)
@@ -629,7 +631,7 @@ func TestDelay(t *testing.T) {
 				"Delayed: nothing is deleted before 2000-01-01T01:00:00Z") {
 				t.Errorf("it says %s", got)
 			}
-			takeBack(w, "yes") // which is not how to say it
+			takeBack(w, "yes") // not a valid value
 			if takenBack {
 				takeBack(w, "true")
 			}
@@ -664,7 +666,8 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// TestEvents: what is being done with a Tenant that is deleted, and why nothing is, is told once.
+// TestEvents checks that there is one event for each step of a deletion and for each reason to
+// wait.
 func TestEvents(t *testing.T) {
 	for policy, want := range map[v1alpha1.TenantDeletionPolicy]string{
 		v1alpha1.TenantDeletionDelete:  "Normal Namespaces, Normal Settling, Normal Retiring",
@@ -696,8 +699,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestReservedNamespaces checks that a system namespace is not deleted with the tenant whose label
-// it has, and that the Tenant reports it.
+// TestReservedNamespaces checks that a system namespace with the label of a tenant is not deleted
+// with the tenant, and that the Tenant reports it.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))

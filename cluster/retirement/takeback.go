@@ -17,13 +17,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// recordSettles is the time for which every server has a RetiredTenant before the Tenant is removed. A
-// server without the record would allow requests that the Tenant denied.
+// recordSettles is the time between the creation of the RetiredTenant and the removal of the
+// Tenant. In this time, every server observes the RetiredTenant. A server without it would allow
+// requests that the Tenant denied.
 const recordSettles = 2 * time.Second
 
-// takeBack cancels the deletion of a Tenant. It records the access of the Tenant, because this access
-// applies until a Tenant is created again, and then removes the finalizer. It returns the time until
-// the next check. The deletion is not canceled if the delay is over and there is no record.
+// takeBack cancels the deletion of a Tenant. It records the access of the Tenant, which applies
+// until a Tenant is created again. It then removes the finalizer. It returns the time until the
+// next check. It does not cancel the deletion if the delay is over and there is no record.
 func (e *end) takeBack(ctx context.Context, inTime bool) (again time.Duration, takenBack bool, err error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
 	kept, err := e.retired.Get(ctx, cache.ObjectName{Name: name})

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestWithdrawnTakeBack: if the annotation that cancels a deletion is removed before the Tenant is gone,
-// the tenant is deleted and its ID is reserved.
+// TestWithdrawnTakeBack checks a cancellation whose annotation is removed before the Tenant is
+// removed. The tenant is deleted and its ID is reserved.
 func TestWithdrawnTakeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := object("acme", v1alpha1.TenantDeletionDelete, true)

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestDeletionWaitsForDefinition: a deletion reports that it waits for the definition of
-// RetiredTenants, deletes nothing, and continues by itself after the definition is installed.
+// TestDeletionWaitsForDefinition checks that a deletion waits for the definition of RetiredTenants,
+// reports this, and deletes nothing. It continues after the definition is installed.
 func TestDeletionWaitsForDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))

@@ -20,8 +20,8 @@ import (
 
 var errList = errors.New("the server's answer is not a list")
 
-// eachItem calls f for each object of a list in JSON, and returns the token of the next page. It holds one
-// object at a time.
+// eachItem calls f for each object of a JSON list, and returns the token of the next page. It
+// retains one object at a time.
 func eachItem(list io.Reader, f func(item []byte) error) (next string, err error) {
 	decoder := json.NewDecoder(list)
 	if err := expect(decoder, json.Delim('{')); err != nil {
@@ -85,7 +85,7 @@ func expect(decoder *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// requesting are the resources whose objects request other resources than themselves.
+// requesting reports whether the objects of a resource request other resources.
 func requesting(of schema.GroupResource) bool {
 	switch of {
 	case corev1.Resource("pods"), corev1.Resource("services"), corev1.Resource("persistentvolumeclaims"),
@@ -95,8 +95,8 @@ func requesting(of schema.GroupResource) bool {
 	return false
 }
 
-// addItem adds an object to what its tenant stores. It ignores objects of namespaces that no tenant owns, and
-// the requests of an object that does not decode.
+// addItem adds an object to the measurement of its tenant. It ignores objects in namespaces without
+// a tenant, and the requests of an object that does not decode.
 func (m *Measurer) addItem(
 	found totals, of schema.GroupResource, item []byte, owners map[string]tenant.ID,
 ) error {

@@ -14,16 +14,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxMeasured bounds the tenants that have metrics.
+// maxMeasured limits the number of tenants with metrics.
 const maxMeasured = 500
 
-// Metrics are the metrics of a [Measurer]. Only the process that leads sets them.
+// Metrics are the metrics of a [Measurer]. Only the leader sets them.
 type Metrics struct {
 	objects, bytes *metrics.GaugeVec
 	errors         *metrics.Counter
 
 	mu    sync.Mutex
-	named map[tenant.ID]bool // the tenants that have metrics
+	named map[tenant.ID]bool // the tenants with metrics
 }
 
 // NewMetrics returns the metrics.
@@ -53,7 +53,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Registerables returns the metrics, to be registered.
+// Registerables returns the metrics to register.
 func (m *Metrics) Registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.objects, m.bytes, m.errors}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestMetrics checks that at most 500 tenants have metrics, those with the most objects, and that the metrics
+// TestMetrics checks that the 500 tenants with the most objects have metrics, and that the metrics
 // of other tenants are removed.
 func TestMetrics(t *testing.T) {
 	m, registry := NewMetrics(), metrics.NewKubeRegistry()

@@ -1,10 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stored measures what tenants store and request, and writes it to their TenantUsages. It also
-// removes old entries and TenantUsages of tenants that do not exist.
+// Package stored measures the objects that tenants store and the resources that they request, and
+// writes the results to their TenantUsages. It also removes old entries and TenantUsages of tenants
+// that do not exist.
 //
-// A pass reads all namespaced objects that the server stores, page by page. It holds one object at a time.
+// A pass reads all namespaced objects that the server stores, page by page. It retains one object
+// at a time.
 package stored
 
 import (
@@ -37,27 +39,28 @@ import (
 const (
 	// measureEvery is the interval of the passes.
 	measureEvery = 6 * time.Hour
-	// measureAfter is the time from the start until the first pass.
+	// measureAfter is the delay of the first pass after the start.
 	measureAfter = time.Minute
-	// retryAfter is the time until the first attempt after a failure. It doubles with each further failure.
+	// retryAfter is the delay after the first failure. It doubles with each further failure.
 	retryAfter = time.Minute
 	// pageSize is the number of objects in a page.
 	pageSize = 500
-	// maxIncomplete bounds the names of resources that could not be read.
+	// maxIncomplete limits the number of unreadable resources in a TenantUsage.
 	maxIncomplete = 100
-	// maxPage is the size of a page, in bytes, after which the next page has fewer objects.
+	// maxPage is the size of a page in bytes above which the next page has fewer objects.
 	maxPage = 20 << 20
-	// maxExpired bounds how often a list continues after its token has expired.
+	// maxExpired limits how often a list continues after its token has expired.
 	maxExpired = 10
-	// pagesPerSecond and writesPerSecond bound the requests to the server.
+	// pagesPerSecond and writesPerSecond limit the rate of requests to the server.
 	pagesPerSecond  = 5
 	writesPerSecond = 5
-	// maxNames bounds the names of extended resources that a tenant requests, because Pods can name any.
+	// maxNames limits the number of extended resources in a TenantUsage, because Pods can request any
+	// name.
 	maxNames = 64
 )
 
-// List returns a page of the objects of a resource in all namespaces as JSON. next is the token of an earlier
-// page, or "".
+// List returns a page of the objects of a resource in all namespaces as JSON. next is the continue
+// token of the previous page, or "".
 type List func(ctx context.Context, of schema.GroupVersionResource, limit int, next string) (io.ReadCloser, error)
 
 // ListsOf returns a [List] that reads from a server.
@@ -80,20 +83,22 @@ type Options struct {
 	List List
 	// Client reads and writes TenantUsages.
 	Client dynamic.Interface
-	// Resources returns the namespaced resources that the server stores. The error may come with some of them.
+	// Resources returns the namespaced resources that the server stores. If it returns an error, the
+	// list may be incomplete.
 	Resources func() ([]schema.GroupVersionResource, error)
-	// Namespaces returns the names of all namespaces and their owners. The zero ID is no owner.
+	// Namespaces returns the names of all namespaces and their owners. The zero ID means no owner.
 	Namespaces func() (map[string]tenant.ID, error)
-	// Tenants returns the tenants that have a Tenant, with its UID. It returns false if they are not known.
+	// Tenants returns the UIDs of all Tenants by tenant. It returns false if they are not known.
 	Tenants func() (map[tenant.ID]string, bool)
 	// Classes returns the DeviceClasses.
 	Classes func() (quota.Classes, error)
-	// Field manager of a server's entry in a TenantUsage.
+	// ManagerOf returns the field manager of a server's entry in a TenantUsage.
 	ManagerOf func(server string) string
 	Metrics   *Metrics
 }
 
-// Measurer measures what tenants store. Only one of a cluster may run at a time.
+// Measurer measures the objects that tenants store. Only one Measurer of a cluster may run at a
+// time.
 type Measurer struct {
 	Options
 	usages typed.Client[v1alpha1.TenantUsage, *v1alpha1.TenantUsage]
@@ -115,7 +120,8 @@ func New(o Options) *Measurer {
 	}
 }
 
-// Run measures until ctx ends. After a change of the leader, it waits until the last measurement is old.
+// Run measures until ctx ends. After a change of the leader, it waits until the last measurement is
+// old enough.
 func (m *Measurer) Run(ctx context.Context) error {
 	defer m.Metrics.set(nil)
 	sleep(ctx, measureAfter)
@@ -147,11 +153,11 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// measured is what one tenant stores.
+// measured is the measurement of one tenant.
 type measured struct {
 	objects, bytes int64
 	requested      corev1.ResourceList
-	extended       int // names in requested that are not in common
+	extended       int // the number of names in requested that are not common
 }
 
 func (t *measured) add(of *measured) {
@@ -162,7 +168,7 @@ func (t *measured) add(of *measured) {
 	}
 }
 
-// isCommon reports whether a name is one of Kubernetes' own, so that no tenant can invent it.
+// isCommon reports whether a name belongs to Kubernetes, so that no tenant can invent it.
 func isCommon(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
@@ -172,7 +178,8 @@ func isCommon(name corev1.ResourceName) bool {
 	return false
 }
 
-// request adds a requested resource. It ignores further names of extended resources above the limit.
+// request adds a requested resource. Above the limit, it ignores further names of extended
+// resources.
 func (t *measured) request(name corev1.ResourceName, quantity resource.Quantity) {
 	sum, found := t.requested[name]
 	if !found {
@@ -190,7 +197,7 @@ func (t *measured) request(name corev1.ResourceName, quantity resource.Quantity)
 	t.requested[name] = sum
 }
 
-// totals are what tenants store.
+// totals has the measurements by tenant.
 type totals map[tenant.ID]*measured
 
 func (t totals) of(id tenant.ID) *measured {
@@ -202,10 +209,10 @@ func (t totals) of(id tenant.ID) *measured {
 	return is
 }
 
-// Pass measures all objects once, and writes the TenantUsages. The objects of a resource that cannot be read
-// are missing in the sums. Then the TenantUsages and the error name the resource.
+// Pass measures all objects once, and writes the TenantUsages. If a resource cannot be read, its
+// objects are missing in the sums, and the TenantUsages and the error name the resource.
 func (m *Measurer) Pass(ctx context.Context) error {
-	// Without the definition or the right, the measurement would be useless.
+	// Without the definition or the rights, the measurement could not be written.
 	if _, err := m.read(ctx, func(time.Time) {}); err != nil {
 		return err
 	}
@@ -248,7 +255,7 @@ func (m *Measurer) Pass(ctx context.Context) error {
 	return errors.Join(problems, m.write(ctx, all, began))
 }
 
-// state is which tenants there are at one time, except the system tenant.
+// state has the tenants at one time, except the system tenant.
 type state struct {
 	owners     map[string]tenant.ID // by namespace
 	namespaces map[tenant.ID]int64
@@ -256,7 +263,7 @@ type state struct {
 	incomplete []string // resources that could not be read
 }
 
-// look returns which tenants there are now.
+// look returns the current tenants.
 func (m *Measurer) look() (*state, error) {
 	owners, err := m.Namespaces()
 	if err != nil {
@@ -299,10 +306,10 @@ func (s *state) names() map[string]bool {
 	return all
 }
 
-// isCopy reports whether the objects of a resource are those of another one.
+// isCopy reports whether the objects of a resource also belong to another resource.
 func isCopy(of schema.GroupResource) bool { return of.Group == "events.k8s.io" }
 
-// measure measures the objects of a resource. It returns nothing if one page cannot be read.
+// measure measures the objects of a resource. It returns no result if a page cannot be read.
 func (m *Measurer) measure(
 	ctx context.Context, of schema.GroupVersionResource, owners map[string]tenant.ID,
 ) (totals, error) {
@@ -315,7 +322,7 @@ func (m *Measurer) measure(
 		if apierrors.IsResourceExpired(err) && expired < maxExpired {
 			expired++
 			if next = continueAfter(err); next == "" {
-				clear(found) // the list begins again
+				clear(found) // the list starts again
 			}
 			continue
 		}
@@ -337,8 +344,8 @@ func (m *Measurer) measure(
 	}
 }
 
-// continueAfter returns the token with which a list continues after its token has expired. The rest of the
-// list then is of a later time.
+// continueAfter returns the token with which a list continues after its token has expired. The rest
+// of the list is of a later state.
 func continueAfter(expired error) string {
 	var status apierrors.APIStatus
 	if errors.As(expired, &status) {
@@ -355,7 +362,7 @@ func limitAfter(limit, size int) int {
 	return min(2*limit, pageSize)
 }
 
-// isRequested reports whether a TenantUsage has a name of a quota.
+// isRequested reports whether a TenantUsage contains a name of a quota.
 func isRequested(name corev1.ResourceName) bool {
 	return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceServicesLoadBalancers ||
 		strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) || quota.IsDevice(name)

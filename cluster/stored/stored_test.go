@@ -46,10 +46,10 @@ var (
 	events  = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
 )
 
-// objects are lists of a server, as JSON of each object.
+// objects are the lists of a server, with the JSON of each object.
 type objects map[schema.GroupVersionResource][]string
 
-// list returns pages of two objects. The token is the number of the next object.
+// list returns pages of two objects. The continue token is the number of the next object.
 func (o objects) list(
 	_ context.Context, of schema.GroupVersionResource, limit int, next string,
 ) (io.ReadCloser, error) {
@@ -127,7 +127,7 @@ func (f *fixture) pass(t *testing.T) {
 	}
 }
 
-// TestPass checks what is measured: by tenant, in several pages, without copies, and without the objects of
+// TestPass checks a measurement by tenant over several pages. It omits copies, and the objects of
 // the system tenant and of unowned namespaces.
 func TestPass(t *testing.T) {
 	f := newFixture(t)
@@ -182,7 +182,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestInventedNames checks that a tenant that requests many resources does not make its TenantUsage large.
+// TestInventedNames checks that a tenant that requests many resources does not make its TenantUsage
+// large.
 func TestInventedNames(t *testing.T) {
 	f := newFixture(t)
 	for i := range 500 {
@@ -200,7 +201,7 @@ func TestInventedNames(t *testing.T) {
 	}
 }
 
-// TestErrors checks that a resource that cannot be read does not keep the others from being measured.
+// TestErrors checks that an unreadable resource does not affect the measurement of the others.
 func TestErrors(t *testing.T) {
 	for name, answer := range map[string]func() (io.ReadCloser, error){
 		"an error": func() (io.ReadCloser, error) { return nil, apierrors.NewForbidden(secrets.GroupResource(), "", nil) },
@@ -251,8 +252,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestExpired checks that a list whose token expires continues with the token in the answer, and that it is
-// read again from the beginning if the answer has none.
+// TestExpired checks that a list with an expired token continues with the token in the response. It
+// starts again if the response has no token.
 func TestExpired(t *testing.T) {
 	for _, token := range []string{"", "2"} {
 		f := newFixture(t)
@@ -282,7 +283,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestLargeObjects checks that the pages after a large one have fewer objects.
+// TestLargeObjects checks that the pages after a large page have fewer objects.
 func TestLargeObjects(t *testing.T) {
 	f := newFixture(t)
 	secret := `{"metadata":{"namespace":"acme--web","name":"s"},"data":{"x":"` + strings.Repeat("eA==", 3<<20) + `"}}`
@@ -331,8 +332,8 @@ func (f *fixture) add(t *testing.T, name, uid, server string, hour time.Time) {
 	}
 }
 
-// TestCleanUp checks that entries of servers without recent requests, and TenantUsages of deleted tenants and
-// of earlier Tenants are removed, and nothing else.
+// TestCleanUp checks which objects are removed: entries of servers without recent requests, and
+// TenantUsages of deleted tenants and earlier Tenants. Nothing else is removed.
 func TestCleanUp(t *testing.T) {
 	f := newFixture(t)
 	recent, old := time.Now().Add(-time.Hour), time.Now().Add(-50*time.Hour)
@@ -360,7 +361,7 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
-// TestListsOf checks the requests of pages, with a real client.
+// TestListsOf checks the requests for pages with a real client.
 func TestListsOf(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -410,7 +411,7 @@ func TestListsOf(t *testing.T) {
 	}
 }
 
-// TestRun checks that a new leader does not measure again soon after another one did.
+// TestRun checks that a new leader does not repeat a recent measurement.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -458,7 +459,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// during calls f once, while the objects are read.
+// during calls f once while the objects are read.
 func (f *fixture) during(change func()) {
 	list, once := f.options.List, sync.OnceFunc(change)
 	f.options.List = func(
@@ -469,15 +470,15 @@ func (f *fixture) during(change func()) {
 	}
 }
 
-// TestChangesDuringPass checks that a pass neither deletes nor writes the TenantUsage of a tenant that was
-// created during the pass.
+// TestChangesDuringPass checks that a pass neither deletes nor writes the TenantUsage of a tenant
+// that was created during the pass.
 func TestChangesDuringPass(t *testing.T) {
 	f := newFixture(t)
 	f.objects[pods] = []string{pod("acme--web", "1")}
 	f.pass(t)
 	hour := time.Now().Truncate(time.Hour)
 	acme, late := tenanttest.ID(t, "acme"), tenanttest.ID(t, "late")
-	f.during(func() { // the servers have noticed the new Tenants
+	f.during(func() { // the servers have observed the new Tenants
 		f.uids[acme], f.uids[late] = "second", "uid-of-late"
 		if err := f.Tracker().Delete(usagetest.Usages(), "", "acme"); err != nil {
 			t.Fatal(err)
@@ -503,7 +504,7 @@ func TestChangesDuringWrite(t *testing.T) {
 	acme, deleted := tenanttest.ID(t, "acme"), tenanttest.ID(t, "deleted")
 	calls := 0
 	f.options.Tenants = func() (map[tenant.ID]string, bool) {
-		if calls++; calls == 3 { // after those at the beginning of the pass and of the writes
+		if calls++; calls == 3 { // the first two calls are at the start of the pass and of the writes
 			f.uids[acme], f.uids[deleted] = "second", "uid-of-deleted"
 		}
 		return f.uids, true
@@ -518,8 +519,8 @@ func TestChangesDuringWrite(t *testing.T) {
 	}
 }
 
-// TestNoRights checks that a pass without the definition or without rights costs little, and that its error is
-// short.
+// TestNoRights checks that a pass without the definition or the rights makes few requests, and that
+// its error is short.
 func TestNoRights(t *testing.T) {
 	f := newFixture(t)
 	for i := range 1000 {
@@ -545,7 +546,7 @@ func TestNoRights(t *testing.T) {
 	}
 }
 
-// TestRetry checks that a pass that failed is repeated soon.
+// TestRetry checks that a failed pass is retried soon.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

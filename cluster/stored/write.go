@@ -20,21 +20,23 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// keepServers is how long the entry of a server without requests is kept.
+// keepServers is the time for which the entry of a server without requests is retained.
 const keepServers = 49 * time.Hour
 
-// maxSilence is the age of the newest hour of all servers above which the clock may be wrong.
+// maxSilence is a maximum age for the newest hour of all servers. If it is older, the clock may be
+// wrong.
 const maxSilence = 3 * time.Hour
 
-// existing is what a pass needs of a TenantUsage.
+// existing has the fields of a TenantUsage that a pass needs.
 type existing struct {
 	metav1.ObjectMeta
 	tenant, uid string
 	old         []string // names of the servers without recent requests
 }
 
-// read returns all TenantUsages by name, and calls latest with each time of a complete measurement. If no server
-// has written an hour for some time, the clock of this process may be wrong. Then no server is old.
+// read returns all TenantUsages by name, and calls latest with the time of each complete
+// measurement. If no server has written an hour for some time, the clock of this process may be
+// wrong. In this case, no server is treated as old.
 func (m *Measurer) read(ctx context.Context, latest func(time.Time)) (map[string]*existing, error) {
 	all := map[string]*existing{}
 	now, newest := time.Now(), time.Time{}
@@ -59,7 +61,7 @@ func (m *Measurer) read(ctx context.Context, latest func(time.Time)) (map[string
 		}
 		all[u.Name] = is
 	}, func(i *typed.Invalid) {
-		all[i.Name] = &existing{ObjectMeta: metav1.ObjectMeta{Name: i.Name, UID: i.UID}} // without a tenant
+		all[i.Name] = &existing{ObjectMeta: metav1.ObjectMeta{Name: i.Name, UID: i.UID}} // the tenant is not known
 	})
 	if now.Sub(newest) > maxSilence {
 		for _, is := range all {
@@ -75,7 +77,7 @@ func isOld(s *v1alpha1.ServerUsage, now time.Time) bool {
 	})
 }
 
-// last returns the time of the last measurement. It fails if there is none.
+// last returns the time of the last measurement. It fails if there is no measurement.
 func (m *Measurer) last(ctx context.Context) (time.Time, error) {
 	var last time.Time
 	_, err := m.read(ctx, func(at time.Time) {
@@ -89,10 +91,10 @@ func (m *Measurer) last(ctx context.Context) (time.Time, error) {
 	return last, err
 }
 
-// maxFailures is the number of failures in a row after which a pass ends.
+// maxFailures is the number of successive failures after which a pass ends.
 const maxFailures = 5
 
-// failures are the errors of a pass. It keeps the first ones.
+// failures has the first errors of a pass.
 type failures struct {
 	all   []error
 	inRow int
@@ -111,7 +113,7 @@ func (f *failures) add(err error) (end bool) {
 	return f.inRow == maxFailures || errors.Is(err, context.Canceled)
 }
 
-// write writes the TenantUsages of all tenants that still exist, and deletes those of tenants that do not.
+// write writes the TenantUsages of existing tenants, and deletes those of other tenants.
 func (m *Measurer) write(ctx context.Context, all totals, began *state) error {
 	present, err := m.read(ctx, func(time.Time) {})
 	if err != nil {
@@ -125,7 +127,7 @@ func (m *Measurer) write(ctx context.Context, all totals, began *state) error {
 	for id, is := range all {
 		uid := began.uids[id]
 		if !now.exists(id) || now.uids[id] != uid {
-			continue // another tenant than the one that was measured
+			continue // not the tenant that was measured
 		}
 		was := present[id.ObjectName()]
 		if was == nil || was.tenant != id.String() || was.uid != uid && was.uid != "" {
@@ -184,8 +186,8 @@ func (m *Measurer) applyStored(
 
 var errChanged = errors.New("the tenant was deleted or created during the measurement: the next pass measures it")
 
-// replace deletes the TenantUsage of an earlier Tenant, so that a new one can be created. It fails if the
-// Tenant is another one than the one that was measured. was may be nil.
+// replace deletes the TenantUsage of an earlier Tenant, so that a new one can be created. It fails
+// if the current Tenant is not the one that was measured. was may be nil.
 func (m *Measurer) replace(ctx context.Context, was *existing, id tenant.ID, uid string) error {
 	uids, known := m.Tenants()
 	if !known || uids[id] != uid {
@@ -209,8 +211,8 @@ func (m *Measurer) removeDeleted(ctx context.Context, was *existing) error {
 	return m.remove(ctx, was)
 }
 
-// apply applies the fields of one manager. If is is nil, the manager has no fields, so that its entry is
-// removed. If was is not nil, it fails with a conflict if the object is another one.
+// apply applies the fields of one manager. If is is nil, it removes the entry of the manager. If
+// was is not nil, it fails with a conflict if the object has another UID.
 func (m *Measurer) apply(ctx context.Context, was *existing, manager string, is *v1alpha1.TenantUsage) error {
 	if err := m.writes.Wait(ctx); err != nil {
 		return err

@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Kinds returns the kinds of the objects that a template may have, and their resources. None of
-// them grants rights. A Tenant grants rights, because the server checks its subjects.
+// Kinds returns the kinds that a template may contain, and their resources. None of them grants
+// rights. Only a Tenant grants rights, because the server checks its subjects.
 func Kinds() map[schema.GroupVersionKind]schema.GroupVersionResource {
 	core, networking := corev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion
 	return map[schema.GroupVersionKind]schema.GroupVersionResource{
@@ -52,8 +52,8 @@ func typed(kind string) any {
 	return &networkingv1.NetworkPolicy{}
 }
 
-// maxRendered limits the objects of a template in one namespace, in bytes of JSON. It is the
-// largest object that etcd accepts.
+// maxRendered limits the objects of a template in one namespace, in bytes of JSON. It is the size
+// of the largest object that etcd accepts.
 const maxRendered = 1 << 20
 
 // longest is the longest value of ${tenant} and ${namespace}.
@@ -93,7 +93,7 @@ func Parse(stored *v1alpha1.NamespaceTemplate) (*Template, error) {
 			return nil, fmt.Errorf("spec.objects[%d]: %w", i, err)
 		}
 	}
-	// The maps have the same JSON in whichever order the object had its fields.
+	// The JSON of a map does not depend on the order of its fields.
 	text, err := json.Marshal(t.Objects)
 	sum := sha256.Sum256(text)
 	t.Digest = hex.EncodeToString(sum[:16])
@@ -110,7 +110,8 @@ func (t *Template) Gives(id tenant.ID, namespace string, resource schema.GroupRe
 	})
 }
 
-// Replace returns a copy of an object with the values of "${tenant}" and "${namespace}".
+// Replace returns a copy of an object in which "${tenant}" and "${namespace}" are replaced with
+// their values.
 func Replace(content map[string]any, id tenant.ID, namespace string) map[string]any {
 	out, _ := replaced(runtime.DeepCopyJSON(content), replacer(id, namespace)).(map[string]any)
 	return out
@@ -120,7 +121,7 @@ func replacer(id tenant.ID, namespace string) *strings.Replacer {
 	return strings.NewReplacer("${tenant}", id.String(), "${namespace}", namespace)
 }
 
-// Validate returns the first problem of the objects, with the path of its field. It does not depend
+// Validate returns the first problem of the objects with the path of its field. It does not depend
 // on a tenant.
 func (t *Template) Validate() error {
 	id, err := tenant.Parse(longest)
@@ -131,8 +132,8 @@ func (t *Template) Validate() error {
 	return err
 }
 
-// Resources returns the resources of the objects, each once and in order. It ignores an object that
-// a template may not have.
+// Resources returns the distinct resources of the objects, in order. It ignores objects that a
+// template may not contain.
 func (t *Template) Resources() []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for _, content := range t.Objects {
@@ -145,8 +146,8 @@ func (t *Template) Resources() []schema.GroupVersionResource {
 	return out
 }
 
-// Render returns all objects for a namespace of a tenant. The objects do not name their namespace.
-// An error has the path of its field.
+// Render returns all objects for a namespace of a tenant. The objects have no namespace. An error
+// contains the path of its field.
 func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
 	replace := replacer(id, namespace)
 	seen := map[string]bool{}
@@ -204,7 +205,7 @@ func render(content map[string]any, replace *strings.Replacer) (out Object, err 
 	return Object{Resource: resource, Object: u}, nil
 }
 
-// checkMetadata refuses metadata that the author of a template may not set.
+// checkMetadata rejects metadata that the author of a template may not set.
 func checkMetadata(content map[string]any) error {
 	metadata, is := content["metadata"].(map[string]any)
 	if !is {
@@ -233,7 +234,7 @@ func checkMetadata(content map[string]any) error {
 	return nil
 }
 
-// replaced replaces placeholders in strings that are values, never in keys.
+// replaced replaces placeholders in string values, but never in keys.
 func replaced(value any, replace *strings.Replacer) any {
 	switch value := value.(type) {
 	case string:

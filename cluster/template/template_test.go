@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// templateOf reads the template of some objects.
+// templateOf parses a template with these objects.
 func templateOf(t *testing.T, objects string) *template.Template {
 	t.Helper()
 	stored := &v1alpha1.NamespaceTemplate{}
@@ -31,7 +31,8 @@ func templateOf(t *testing.T, objects string) *template.Template {
 	return out
 }
 
-// TestTemplateValidate: what cannot be an object in a tenant's namespace is refused by its path.
+// TestTemplateValidate checks that objects that are not allowed in a template are rejected with the
+// path of their field.
 func TestTemplateValidate(t *testing.T) {
 	const good = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x } }`
 	in := func(fields string) string {
@@ -89,8 +90,8 @@ func TestTemplateValidate(t *testing.T) {
 	}
 }
 
-// FuzzRender: what stands for names goes into values and nowhere else, and a
-// template stays as it was.
+// FuzzRender checks that placeholders are replaced in values only, and that a template is not
+// changed.
 func FuzzRender(f *testing.F) {
 	f.Add(`{"a":"${tenant}"}`, "x-${namespace}")
 	f.Add(`{"${tenant}":"${namespace}","b":"${${tenant}}"}`, "x")

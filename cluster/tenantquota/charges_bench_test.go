@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// BenchmarkCharge measures what one write costs in the store: read the quota of the tenant, then
-// write a state with 50 reservations. The API server is a fake and costs nearly nothing.
+// BenchmarkCharge measures the cost of one write in the store: a read of the tenant's quota and a
+// write with 50 reservations. The API server is a fake with almost no cost.
 func BenchmarkCharge(b *testing.B) {
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestChargesThatFail checks that a charge that fails changes no usage. If another process has
+// TestChargesThatFail checks that a failed charge does not change the usage. If another process has
 // written the quota, the store returns a conflict and reads the quota again.
 func TestChargesThatFail(t *testing.T) {
 	of := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)

@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/quota"
 )
 
-// deviceClasses follows the DeviceClasses. The informer starts when a quota first limits devices:
-// most clusters have none.
+// deviceClasses follows the DeviceClasses. The informer starts when a quota first limits devices,
+// because most quotas do not.
 type deviceClasses struct {
 	informer cache.SharedIndexInformer
 	wanted   chan struct{} // receives when the informer is needed
@@ -45,8 +45,8 @@ func (c *deviceClasses) run(ctx context.Context) {
 	}
 }
 
-// Classes returns the DeviceClasses of the cluster. If they are not known yet, the error is
-// [quota.ErrUnknown].
+// Classes returns the DeviceClasses of the cluster. It fails with [quota.ErrUnknown] if they are
+// not known yet.
 func (s *Store) Classes() (quota.Classes, error) {
 	select {
 	case s.classes.wanted <- struct{}{}:
@@ -84,7 +84,7 @@ func (s *Store) Classes() (quota.Classes, error) {
 	return classes, nil
 }
 
-// noting is a client that notes whether the server serves what is listed.
+// noting is a client that records whether the server serves a listed resource.
 type noting struct {
 	dynamic.Interface
 	unserved *atomic.Bool

@@ -46,8 +46,9 @@ func devices(objects ...runtime.Object) *fake.FakeDynamicClient {
 	}, objects...)
 }
 
-// TestClasses: the classes are unknown until they are read. The scheduler prefers the newest class
-// of an extended resource. A server without the kind has none.
+// TestClasses checks that the classes are unknown until they have been read. The newest class of an
+// extended resource comes first, because the scheduler prefers it. A server without the kind has no
+// classes.
 func TestClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -92,7 +93,8 @@ func TestClasses(t *testing.T) {
 	})
 }
 
-// TestDevicesAreCounted: the name of a device class includes the devices of Pods and of claims.
+// TestDevicesAreCounted checks that the usage of a device class includes the devices of Pods and of
+// claims.
 func TestDevicesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		claim := thing("ResourceClaim", "a--db", "c")
@@ -118,7 +120,7 @@ func TestDevicesAreCounted(t *testing.T) {
 		}
 		running(t, quotas.Run)
 		counting(t, quotas, &mapper{})
-		time.Sleep(2 * time.Minute) // a cycle
+		time.Sleep(2 * time.Minute) // one cycle
 		synctest.Wait()
 		used := one(t, quotas, tenanttest.ID(t, "a")).Used
 		for name, want := range map[corev1.ResourceName]string{

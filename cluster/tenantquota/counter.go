@@ -36,15 +36,15 @@ const (
 	countAfter = 250 * time.Millisecond
 	// countCycle is the interval at which every quota is counted, even if nothing has changed.
 	countCycle = time.Minute
-	// rememberGone is how long a deleted object releases its reservation. After that the reservation
-	// must expire.
+	// rememberGone is the time for which a deleted object releases its reservation. After that, the
+	// reservation must expire.
 	rememberGone = 15 * time.Minute
 )
 
 // errCounting reports that an informer has not synced.
 var errCounting = errors.New("the list of objects is not complete yet")
 
-// Counter counts the usage of tenants and writes it into their quotas. This releases the usage of
+// Counter computes the usage of tenants and writes it to their quotas. This releases the usage of
 // deleted objects, and reservations of writes that were not stored. It follows all objects of each
 // resource that a quota limits or has limited.
 type Counter struct {
@@ -55,11 +55,11 @@ type Counter struct {
 	queue      workqueue.TypedRateLimitingInterface[string]
 
 	mu       sync.Mutex
-	counting map[schema.GroupResource]cache.SharedIndexInformer // nil for a kind that the server does not have
+	counting map[schema.GroupResource]cache.SharedIndexInformer // nil if the server does not have the kind
 	gone     map[types.UID]time.Time
 }
 
-// NewCounter returns a counter for a store that runs.
+// NewCounter returns a counter for a running store.
 func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Namespaces) *Counter {
 	return &Counter{
 		quotas:     quotas,
@@ -74,7 +74,8 @@ func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Nam
 	}
 }
 
-// Run counts until ctx ends. It is called once, after the namespaces have synced.
+// Run updates the usage until ctx ends. It must be called only once, after the namespaces have
+// synced.
 func (c *Counter) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	add := func(obj any) {
@@ -125,7 +126,7 @@ func (c *Counter) Run(ctx context.Context) {
 	}
 }
 
-// forget forgets old deletions, and the resources that the server did not have.
+// forget removes old deletions, and the resources that the server did not have.
 func (c *Counter) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +149,7 @@ func (c *Counter) isGone(uid types.UID) bool {
 	return gone
 }
 
-// count counts one quota.
+// count updates the usage of one quota.
 func (c *Counter) count(ctx context.Context, name string) error {
 	obj, _, err := c.quotas.informer.GetStore().GetByKey(name)
 	known, ok := obj.(metav1.Object)
@@ -166,7 +167,7 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "A TenantQuota is invalid, so its tenant cannot create objects",
 			"quota", name, "tenant", tenantOf(obj))
-		return nil // an event follows if it is fixed
+		return nil // a fix causes an event
 	}
 	was := stateOf(object)
 	objects, counted, unknown := c.objects(ctx, object)
@@ -201,7 +202,7 @@ func earliest(all []quota.Reservation) time.Time {
 }
 
 // objects returns the objects that a quota limits, and the names of the limits that it has counted.
-// If it cannot read a resource, it leaves out the limits of this resource and returns an error.
+// If it cannot read a resource, it omits the limits of this resource and returns an error.
 func (c *Counter) objects(
 	ctx context.Context, q *v1alpha1.TenantQuota,
 ) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
@@ -275,7 +276,7 @@ func (c *Counter) stored(
 type countedObject struct {
 	metav1.ObjectMeta
 	usage corev1.ResourceList
-	// over is the end of the grace period of an object that is being deleted, otherwise zero.
+	// over is the end of the grace period of an object that is being deleted. Otherwise, it is zero.
 	over time.Time
 	// final is the usage after over.
 	final corev1.ResourceList
@@ -289,8 +290,8 @@ func (o *countedObject) now() corev1.ResourceList {
 	return o.usage
 }
 
-// informer returns the informer of a resource and starts a new one. It returns nil if the server
-// does not have the resource.
+// informer returns the informer of a resource. It starts a new informer if necessary. It returns
+// nil if the server does not have the resource.
 func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
 	c.mu.Lock()
 	known, ok := c.counting[of]
@@ -318,7 +319,7 @@ func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.
 		}
 		go informer.RunWithContext(ctx)
 	}
-	c.mu.Lock() // no other goroutine adds an informer, because counts do not run concurrently
+	c.mu.Lock() // no other goroutine adds an informer, because count does not run concurrently
 	defer c.mu.Unlock()
 	c.counting[of] = informer
 	return informer, nil
@@ -357,8 +358,8 @@ func (c *Counter) again(id string) {
 	}
 }
 
-// followNamespaces returns a handler that queues the quotas of a tenant when it gets or loses a
-// namespace.
+// followNamespaces returns a handler that queues the quotas of a tenant when the tenant gains or
+// loses a namespace.
 func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if id := labelOf(obj); id != "" {
@@ -397,7 +398,7 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 func (c *Counter) follow() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-			c.again(c.namespaces.owner(name.Namespace)) // the next cycle finds a namespace that is not known yet
+			c.again(c.namespaces.owner(name.Namespace)) // the next cycle includes a namespace that is not known yet
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{

@@ -31,11 +31,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// mapper knows pods, secrets when they are said to be there, and fails for configmaps.
+// mapper knows pods and, if secrets is set, secrets. It fails for configmaps.
 type mapper struct {
 	meta.RESTMapper
 	mu      sync.Mutex
-	secrets bool // are there, after the next reset
+	secrets bool // whether secrets exist after the next reset
 	fresh   bool
 }
 
@@ -78,7 +78,7 @@ func namespaces(t testing.TB, owners map[string]string) *tenantquota.Namespaces 
 	return all
 }
 
-// counting runs a counter over the namespaces of a and one of b's.
+// counting runs a counter over two namespaces of tenant a and one of tenant b.
 func counting(t *testing.T, quotas *tenantquota.Store, m *mapper) {
 	t.Helper()
 	c := tenantquota.NewCounter(quotas, m, namespaces(t, map[string]string{"a--web": "a", "a--db": "a", "b--web": "b"}))
@@ -98,7 +98,7 @@ func running(t *testing.T, f func(context.Context)) {
 	})
 }
 
-// thing is an object whose UID is its name.
+// thing returns an object whose UID is its name.
 func thing(kind, namespace, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind}}
 	u.SetNamespace(namespace)
@@ -114,7 +114,7 @@ func pod(namespace, name, phase string) *unstructured.Unstructured {
 	return u
 }
 
-// limiting is a quota of a with limits and what is reserved.
+// limiting returns a quota of tenant a with limits and reservations.
 func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaReservation) *unstructured.Unstructured {
 	t.Helper()
 	u := object(t, "q", "a", false, "")
@@ -137,8 +137,8 @@ func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaRe
 	return u
 }
 
-// is fails the test where a quota does not say after some time of the bubble what is used,
-// and in how many namespaces.
+// is waits in the time of the synctest bubble, and then checks the usage of a quota and the number
+// of its namespaces.
 func is(
 	t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when string, want map[string]string, in int,
 ) {
@@ -163,8 +163,9 @@ func is(
 	}
 }
 
-// TestCounter: what is used follows the objects in a moment; of a kind that the server has not
-// nothing is used, until it has; and what cannot be counted stays as it was.
+// TestCounter checks that the usage follows the objects without a long delay. The usage of a kind
+// that the server does not have is zero until the server has it. The usage of a kind that cannot be
+// counted does not change.
 func TestCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := pod("a--web", "one", "Running")
@@ -207,8 +208,9 @@ func TestCounter(t *testing.T) {
 	})
 }
 
-// TestCountOfNamespaces: a tenant's namespaces are counted as they come, change hands and go, those
-// too that are on their way out; what was reserved for one that has gone is free again.
+// TestCountOfNamespaces checks that a tenant's namespaces are counted when they are created, change
+// their owner, are being deleted, or have been deleted. The reservation of a deleted namespace is
+// released.
 func TestCountOfNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, limiting(t, map[string]string{"count/namespaces": "5"},
@@ -264,8 +266,8 @@ func TestCountOfNamespaces(t *testing.T) {
 	})
 }
 
-// TestWhatIsReserved: it counts until the object is seen, is gone, or the time is over; for that
-// nothing else need happen.
+// TestWhatIsReserved checks that a reservation applies until its object is counted or deleted, or
+// the reservation expires. No other event is needed.
 func TestWhatIsReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reserve := func(uid types.UID, after time.Duration) v1alpha1.QuotaReservation {
@@ -275,7 +277,7 @@ func TestWhatIsReserved(t *testing.T) {
 				Used:    corev1.ResourceList{"pods": resource.MustParse("1")},
 			}
 		}
-		two, gone := reserve("two", time.Hour), reserve("gone", time.Hour) // which are never seen so
+		two, gone := reserve("two", time.Hour), reserve("gone", time.Hour) // reservations that differ from the objects
 		two.Used = corev1.ResourceList{"pods": resource.MustParse("2")}
 		gone.Used = two.Used
 		quotas, client := store(t,
@@ -309,7 +311,7 @@ func TestWhatIsReserved(t *testing.T) {
 	})
 }
 
-// TestWhatIsLeaving: a pod that should have been stopped by now is over, though nobody says so.
+// TestWhatIsLeaving checks that a Pod is not counted after its grace period, even without an event.
 func TestWhatIsLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaving := pod("a--web", "one", "Running")
@@ -322,7 +324,7 @@ func TestWhatIsLeaving(t *testing.T) {
 	})
 }
 
-// TestOneOfItsOwn: a default quota goes when its tenant has one of its own, and only then.
+// TestOneOfItsOwn checks that a default quota is deleted only if its tenant has its own quota.
 func TestOneOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "q", "a", false, ""), object(t, "a", "a", true, ""),

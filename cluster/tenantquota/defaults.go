@@ -32,13 +32,13 @@ const (
 	ensureAnyway = time.Minute
 )
 
-// EnsureDefaults creates a default quota with the limits of hard for each tenant that has no quota,
-// until ctx ends. If hard returns no limits, it deletes the default quotas. The writes of a tenant
-// wait for its quota.
+// EnsureDefaults creates a default quota with the limits of hard for each tenant without a quota,
+// until ctx ends. If hard returns no limits, it deletes the default quotas. Until a tenant has its
+// quota, it cannot create limited objects.
 func (s *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard func() corev1.ResourceList) {
 	var last pass
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		// The changes are counted first. The next pass handles a later change.
+		// The counters are read first, so that the next pass handles later changes.
 		now := pass{namespaces.changes.Load(), s.changes.Load(), hard(), time.Now()}
 		if last.covers(&now) {
 			return
@@ -51,20 +51,20 @@ func (s *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard
 	}, ensureEvery)
 }
 
-// pass records what a check of all tenants was based on. The zero value covers no other pass.
+// pass records the input of a check of all tenants. The zero value covers no other pass.
 type pass struct {
 	namespaces, quotas uint64
 	hard               corev1.ResourceList
 	at                 time.Time
 }
 
-// covers reports whether nothing has changed since p and p is not too old.
+// covers reports whether nothing has changed since p, and p is recent enough.
 func (p *pass) covers(now *pass) bool {
 	return p.namespaces == now.namespaces && p.quotas == now.quotas && upstreamquota.Equals(p.hard, now.hard) &&
 		now.at.Sub(p.at) < ensureAnyway
 }
 
-// ensureAll reports whether all tenants have the quotas that they should have.
+// ensureAll updates the quotas of all tenants and reports whether it succeeded.
 func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard corev1.ResourceList) bool {
 	if len(hard) == 0 {
 		err := s.dropDefaults(ctx)
@@ -82,7 +82,7 @@ func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 		}
 		failed := s.ensure(ctx, id, hard)
 		done = done && failed == nil
-		if !errors.Is(failed, quota.ErrConflict) { // a conflict must not hide other errors
+		if !errors.Is(failed, quota.ErrConflict) { // a conflict is not logged
 			err = errors.Join(err, failed)
 		}
 	}
@@ -93,7 +93,7 @@ func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 	return done
 }
 
-// ensure creates the quota of a tenant that has none, and updates a default quota.
+// ensure creates the quota of a tenant without one, and updates a default quota.
 func (s *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceList) error {
 	objects, err := s.of(id.String())
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceLi
 	}
 	name := id.ObjectName()
 	if _, taken, err := s.informer.GetStore().GetByKey(name); err != nil || taken {
-		name = id.DistinctObjectName() // a quota of another tenant has the name
+		name = id.DistinctObjectName() // the name belongs to a quota of another tenant
 	}
 	return s.create(ctx, name, id, hard)
 }
@@ -132,7 +132,7 @@ func (s *Store) dropDefaults(ctx context.Context) error {
 	return err
 }
 
-// drop deletes a quota, unless another one has its name now.
+// drop deletes a quota. Its UID precondition protects a later quota of the same name.
 func (s *Store) drop(ctx context.Context, object metav1.Object) error {
 	uid := object.GetUID()
 	err := s.client.Resource(tenantQuotas()).Delete(ctx, object.GetName(),
@@ -143,8 +143,8 @@ func (s *Store) drop(ctx context.Context, object metav1.Object) error {
 	return err
 }
 
-// create creates a default quota. If a quota of the name exists, it is one of the tenant that the
-// store does not have yet, and stays as it is.
+// create creates a default quota. If a quota of this name exists, it is a quota of the tenant that
+// the store has not observed yet. It is not changed.
 func (s *Store) create(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
 	s.changes.Add(1) // the tenant is checked again even if no event arrives
 	_, err := s.quotas.Create(ctx, &v1alpha1.TenantQuota{
@@ -158,8 +158,8 @@ func (s *Store) create(ctx context.Context, name string, id tenant.ID, hard core
 	return err
 }
 
-// update updates the limits of a default quota. It returns a conflict if the quota has changed
-// since, because it may be one of the tenant now.
+// update updates the limits of a default quota. It returns a conflict if the quota has changed,
+// because it may now be the tenant's own quota.
 func (s *Store) update(ctx context.Context, known *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": known.ResourceVersion},
@@ -168,7 +168,7 @@ func (s *Store) update(ctx context.Context, known *v1alpha1.TenantQuota, hard co
 	if err != nil {
 		return err
 	}
-	s.changes.Add(1) // as in create
+	s.changes.Add(1) // the tenant is checked again even if no event arrives
 	_, err = s.quotas.Patch(ctx, cache.NewObjectName("", known.Name), types.JSONPatchType, patch)
 	if apierrors.IsConflict(err) {
 		return quota.ErrConflict // the next pass tries again

@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// ensured keeps defaults for so long.
+// ensured runs EnsureDefaults for a few passes.
 func ensured(t *testing.T, quotas *tenantquota.Store, all *tenantquota.Namespaces, pods string) {
 	t.Helper()
 	hard := corev1.ResourceList{}
@@ -34,13 +34,13 @@ func ensured(t *testing.T, quotas *tenantquota.Store, all *tenantquota.Namespace
 	ctx, stop := context.WithCancel(t.Context())
 	var over sync.WaitGroup
 	over.Go(func() { quotas.EnsureDefaults(ctx, all, func() corev1.ResourceList { return hard }) })
-	time.Sleep(2500 * time.Millisecond) // of the bubble
+	time.Sleep(2500 * time.Millisecond) // in the time of the synctest bubble
 	synctest.Wait()
 	stop()
 	over.Wait()
 }
 
-// written is what of quotas was written: verb and name.
+// written returns the writes of quotas: the verb and the name.
 func written(client *fake.FakeDynamicClient) []string {
 	var all []string
 	for _, action := range client.Actions() {
@@ -59,8 +59,8 @@ func written(client *fake.FakeDynamicClient) []string {
 	return all
 }
 
-// TestDefaults: each tenant without a quota gets one, those of its own are left alone, and what the
-// configuration says reaches default ones only.
+// TestDefaults checks that each tenant without a quota gets a default quota. A change of the
+// configuration updates default quotas only.
 func TestDefaults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known      []runtime.Object
@@ -121,8 +121,8 @@ func TestDefaults(t *testing.T) {
 
 var ofA = map[string]string{"a--web": "a"}
 
-// TestDefaultsGiveWay: a default is never written over what a tenant's admin made meanwhile,
-// which the store has not seen.
+// TestDefaultsGiveWay checks that a default quota never replaces a quota of the tenant that the
+// store has not observed.
 func TestDefaultsGiveWay(t *testing.T) {
 	quotasResource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	synctest.Test(t, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestDefaultsGiveWay(t *testing.T) {
 	})
 }
 
-// TestDefaultsConflict: one that was charged in the same moment is brought up to date a second
-// later, although its spec is as it was.
+// TestDefaultsConflict checks that a quota that is charged during an update is updated one second
+// later, although its spec has not changed.
 func TestDefaultsConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "a", "a", true, ""))

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// invalidQuotas returns quotas of b that do not decode.
+// invalidQuotas returns quotas of tenant b that do not decode.
 func invalidQuotas(t *testing.T, isDefault bool) map[string]*unstructured.Unstructured {
 	t.Helper()
 	all := map[string]*unstructured.Unstructured{}
@@ -40,7 +40,8 @@ func invalidQuotas(t *testing.T, isDefault bool) map[string]*unstructured.Unstru
 	return all
 }
 
-// TestInvalidQuota checks that a quota that does not decode still limits its tenant, and no other.
+// TestInvalidQuota checks that a quota that does not decode still limits its tenant, and no other
+// tenant.
 func TestInvalidQuota(t *testing.T) {
 	for name, u := range invalidQuotas(t, false) {
 		t.Run(name, func(t *testing.T) {
@@ -64,10 +65,10 @@ func TestInvalidQuota(t *testing.T) {
 				if err := quotas.Charge(t.Context(), was, was); err == nil {
 					t.Error("it is charged")
 				}
-				// The counter writes no usage into it, and drops the default quota.
+				// The counter does not write its usage, and deletes the default quota.
 				client.ClearActions()
 				counting(t, quotas, &mapper{})
-				time.Sleep(time.Minute) // of the bubble
+				time.Sleep(time.Minute) // in the time of the synctest bubble
 				synctest.Wait()
 				if all := written(client); slices.Contains(all, "update invalid") || !slices.Contains(all, "delete b") {
 					t.Errorf("the counter wrote %v", all)
@@ -77,8 +78,8 @@ func TestInvalidQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaBecomesInvalid checks that a change of a valid quota does not lift its limits, and that
-// a repair takes effect.
+// TestQuotaBecomesInvalid checks that the limits of a quota that becomes invalid remain, and that a
+// fix takes effect.
 func TestQuotaBecomesInvalid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "a", "a", false, "1"))
@@ -113,8 +114,8 @@ func TestQuotaBecomesInvalid(t *testing.T) {
 	})
 }
 
-// TestInvalidDefault checks that an invalid default quota goes when no default is wanted, and
-// otherwise still limits its tenant.
+// TestInvalidDefault checks that an invalid default quota is deleted if there should be no default
+// quota. Otherwise, it still limits its tenant.
 func TestInvalidDefault(t *testing.T) {
 	for pods, want := range map[string][]string{"": {"delete invalid"}, "5": nil} {
 		for name, u := range invalidQuotas(t, true) {

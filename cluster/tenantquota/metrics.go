@@ -14,10 +14,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxMeasured limits the quotas that have metrics.
+// maxMeasured limits the number of quotas with metrics.
 const maxMeasured = 1000
 
-// measures are the metrics of quotas. They follow the informer.
+// measures are the metrics of quotas. The events of the informer update them.
 type measures struct {
 	hard, used *metrics.GaugeVec
 
@@ -25,8 +25,8 @@ type measures struct {
 	measured map[string][]map[string]string // the labels of each quota by its name
 }
 
-// Metrics returns the limits and the usage of quotas by tenant and resource. At most 1,000 quotas
-// have metrics. Metrics is called once, before [Store.Run].
+// Metrics returns the metrics of the limits and the usage of quotas by tenant and resource. At most
+// 1,000 quotas have metrics. Metrics must be called only once, before [Store.Run].
 func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	gauge := func(name, help string) *metrics.GaugeVec {
 		return metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -54,7 +54,7 @@ func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	return []metrics.Registerable{m.hard, m.used}, err
 }
 
-// set replaces the metrics of a quota. A quota that does not decode has none.
+// set replaces the metrics of a quota. A quota that does not decode has no metrics.
 func (m *measures) set(obj any) {
 	q, err := typed.From[v1alpha1.TenantQuota](obj)
 	if err != nil {

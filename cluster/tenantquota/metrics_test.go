@@ -21,7 +21,7 @@ import (
 )
 
 // TestMetrics checks that the metrics follow the quotas. A quota that does not decode has no
-// metrics, and other quotas keep theirs.
+// metrics, and the metrics of other quotas remain.
 func TestMetrics(t *testing.T) {
 	quota := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,

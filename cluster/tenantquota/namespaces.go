@@ -21,11 +21,11 @@ const namespacesByTenant = "kubetenant"
 type Namespaces struct {
 	informer cache.SharedIndexInformer
 	indexer  cache.Indexer
-	changes  *atomic.Uint64 // how often a namespace was created, deleted or got another owner
+	changes  *atomic.Uint64 // the number of creations, deletions and changes of the owner
 }
 
-// NewNamespaces returns the namespaces of an informer. It adds an index and is called once for each
-// informer.
+// NewNamespaces returns the namespaces of an informer. It adds an index, so it must be called only
+// once for each informer.
 func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	n := &Namespaces{informer: informer, indexer: informer.GetIndexer(), changes: &atomic.Uint64{}}
 	if err := informer.AddIndexers(cache.Indexers{namespacesByTenant: func(obj any) ([]string, error) {
@@ -40,7 +40,8 @@ func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	return n, err
 }
 
-// counted returns a handler that counts changes. It ignores updates for which same returns true.
+// counted returns a handler that increments changes. It ignores updates for which same returns
+// true.
 func counted(changes *atomic.Uint64, same func(was, now any) bool) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changes.Add(1) },
@@ -61,16 +62,16 @@ func labelOf(obj any) string {
 	return ns.Labels[tenant.Label]
 }
 
-// Tenants returns all values of the label.
+// Tenants returns all values of the tenant label.
 func (n *Namespaces) Tenants() []string { return n.indexer.ListIndexFuncValues(namespacesByTenant) }
 
-// Of returns the names of the namespaces with a value of the label.
+// Of returns the names of the namespaces with a value of the tenant label.
 func (n *Namespaces) Of(id string) ([]string, error) {
 	return n.indexer.IndexKeys(namespacesByTenant, id)
 }
 
-// count returns the usage of the namespaces with a value of the label, including those that are being
-// deleted.
+// count returns the usage of the namespaces with a value of the tenant label. It includes
+// namespaces that are being deleted.
 func (n *Namespaces) count(id string) ([]quota.Counted, error) {
 	all, err := n.indexer.ByIndex(namespacesByTenant, id)
 	if err != nil {
@@ -90,7 +91,7 @@ func (n *Namespaces) count(id string) ([]quota.Counted, error) {
 	return out, nil
 }
 
-// owner returns the value of a namespace's label, or "" if the namespace is not known.
+// owner returns the value of a namespace's tenant label, or "" if the namespace is not known.
 func (n *Namespaces) owner(name string) string {
 	obj, _, _ := n.indexer.GetByKey(name)
 	return labelOf(obj)

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenantquota holds the TenantQuotas of a cluster with their limits, usage and
-// reservations. It also counts the objects of tenants.
+// Package tenantquota stores the TenantQuotas of a cluster with their limits, usage and
+// reservations. It also computes the usage of tenants.
 package tenantquota
 
 import (
@@ -33,26 +33,26 @@ func tenantQuotas() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 }
 
-// Store holds the TenantQuotas that a client sees. It implements [quota.Store].
+// Store stores the TenantQuotas of a cluster. It implements [quota.Store].
 //
-// Its objects are of the type or [typed.Invalid]. A quota that does not decode still limits its
-// tenant: [Store.Of] returns an error, so the tenant can use nothing more.
+// Its objects are TenantQuotas or [typed.Invalid]. A quota that does not decode still limits its
+// tenant: [Store.Of] fails, so the tenant cannot use more.
 type Store struct {
 	client   dynamic.Interface
 	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	informer cache.SharedIndexInformer
 	defined  func(schema.GroupResource) (is, known bool)
 	classes  *deviceClasses
-	changes  atomic.Uint64 // how often a quota was created, deleted or got another spec
+	changes  atomic.Uint64 // the number of creations, deletions and changes of the spec
 
 	mu sync.Mutex
-	// latest are quotas that this process has written or read and the informer may not have yet. They
-	// MUST NOT be changed.
+	// latest has quotas that this process has written or read and that the informer may not have yet.
+	// They MUST NOT be changed.
 	latest map[string]*v1alpha1.TenantQuota
 }
 
-// New returns the store of the quotas that client sees while [Store.Run] runs. defined reports
-// whether the server defines a kind of the project. If nil, the server defines the quotas.
+// New returns a store that is empty until [Store.Run] is called. defined reports whether the server
+// defines a kind of the project. If nil, the server defines the quotas.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	informer, err := typed.NewInformer[v1alpha1.TenantQuota](client, tenantQuotas(), nil)
 	if err != nil {
@@ -75,8 +75,8 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	return s, err
 }
 
-// sameSpec reports whether two states of a quota have the same limits and both do or do not follow
-// the configuration.
+// sameSpec reports whether two states of a quota have the same limits, and both are or are not
+// default quotas.
 func sameSpec(before, after any) bool {
 	was, errBefore := typed.From[v1alpha1.TenantQuota](before)
 	now, errAfter := typed.From[v1alpha1.TenantQuota](after)
@@ -95,18 +95,18 @@ func tenantOf(obj any) string {
 	return ""
 }
 
-// Run follows the quotas until ctx ends. It is called once.
+// Run follows the quotas until ctx ends. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	go s.classes.run(ctx)
 	s.informer.RunWithContext(ctx)
 }
 
-// HasSynced reports whether the store has the quotas that existed when Run began.
+// HasSynced reports whether the quotas have been read once.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// IsOf reports whether the quota with a name belongs to a tenant. If there is no such quota, it reports
-// whether the tenant's objects have this name. It returns false if the tenant of the quota is
-// invalid, and if the quotas are not known yet.
+// IsOf reports whether the quota with a name belongs to a tenant. If there is no such quota, it
+// reports whether the tenant's objects have this name. It returns false if the tenant of the quota
+// is invalid, or if the quotas are not known yet.
 func (s *Store) IsOf(name string, id tenant.ID) bool {
 	obj, exists, err := s.informer.GetStore().GetByKey(name)
 	switch {
@@ -119,7 +119,8 @@ func (s *Store) IsOf(name string, id tenant.ID) bool {
 	return err == nil && of == id
 }
 
-// newest returns the newer of an object of the informer and the one that this process has written.
+// newest returns the newer of an object of the informer and the version that this process has
+// written.
 func (s *Store) newest(object metav1.Object) metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +142,8 @@ func (s *Store) remember(q *v1alpha1.TenantQuota) {
 	s.latest[q.Name] = q
 }
 
-// of returns the quotas of a tenant in the order of their names. A default quota is left out if the
-// tenant has another one.
+// of returns the quotas of a tenant, sorted by name. It omits a default quota if the tenant has
+// another quota.
 func (s *Store) of(id string) ([]metav1.Object, error) {
 	if !s.HasSynced() {
 		return nil, quota.ErrUnknown
@@ -164,15 +165,15 @@ func (s *Store) of(id string) ([]metav1.Object, error) {
 	return out, nil
 }
 
-// isDefault reports whether a quota follows the configuration.
+// isDefault reports whether a quota is a default quota of the configuration.
 func isDefault(object metav1.Object) bool {
 	return object.GetLabels()[v1alpha1.DefaultQuotaLabel] == "true"
 }
 
 func isOwn(object metav1.Object) bool { return !isDefault(object) }
 
-// isUndefined reports whether the definition of the quotas was deleted: their limits are not known,
-// and no usage can be written.
+// isUndefined reports whether the definition of the quotas does not exist. The limits are then not
+// known, and no usage can be written.
 func (s *Store) isUndefined() bool {
 	if s.defined == nil {
 		return false
@@ -181,7 +182,7 @@ func (s *Store) isUndefined() bool {
 	return known && !is
 }
 
-// Of implements [quota.Store]. While the definition is missing, the error is [quota.ErrUnknown].
+// Of implements [quota.Store]. While the definition is missing, it fails with [quota.ErrUnknown].
 func (s *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	if s.isUndefined() {
 		return nil, quota.ErrUnknown
@@ -236,7 +237,7 @@ func (s *Store) Charge(ctx context.Context, was, is *quota.State) error {
 	return s.write(ctx, was, is, nil)
 }
 
-// write replaces a state with another. If namespaces is nil, the usage of each namespace stays.
+// write replaces a state with another. If namespaces is nil, the usage of each namespace remains.
 func (s *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1alpha1.NamespaceUsage) error {
 	obj, _, err := s.informer.GetStore().GetByKey(was.Name)
 	object, ok := obj.(metav1.Object)
@@ -250,7 +251,7 @@ func (s *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1
 	if stored.ResourceVersion != was.Version {
 		return quota.ErrConflict
 	}
-	next := *stored // the fields that are set below are its own
+	next := *stored // the fields below do not belong to the shared object
 	next.Status.Used = is.Used
 	next.Status.Reserved = make([]v1alpha1.QuotaReservation, 0, len(is.Reserved))
 	if namespaces != nil {

@@ -58,7 +58,7 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 		{Version: "v1", Resource: "pods"}:                                       "PodList",
 		{Version: "v1", Resource: "secrets"}:                                    "SecretList",
 	}, objects...)
-	// as a server does
+	// The server increments the resource version.
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if u, is := action.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured); is {
 			version, err := strconv.Atoi(u.GetResourceVersion())
@@ -73,7 +73,7 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Before they are known nothing counts as unlimited.
+	// Until the quotas are known, no tenant is unlimited.
 	if _, err := quotas.Of(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
 		t.Errorf("before they are known: %v", err)
 	}
@@ -84,7 +84,7 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 		t.Error("before the quotas are known, a missing one belongs to a tenant")
 	}
 	running(t, quotas.Run)
-	time.Sleep(time.Second) // of the bubble
+	time.Sleep(time.Second) // in the time of the synctest bubble
 	synctest.Wait()
 	return quotas, client
 }
@@ -102,8 +102,8 @@ func names(t *testing.T, quotas *tenantquota.Store, id string) []string {
 	return all
 }
 
-// TestWhichQuotasCount: a tenant's own in place of the default one, and all of its own
-// where there are several.
+// TestWhichQuotasCount checks that a tenant's own quotas apply instead of the default quota, and
+// that all of them apply.
 func TestWhichQuotasCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, _ := store(t, object(t, "own", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""),
@@ -156,8 +156,8 @@ func one(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.State {
 	return states[0]
 }
 
-// TestCharge: what is written counts at once, before it comes back; who goes by an
-// older state must look again.
+// TestCharge checks that a written usage applies immediately, before the informer observes it. A
+// charge of an older state fails with a conflict.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := tenanttest.ID(t, "a")
@@ -200,8 +200,8 @@ func TestCharge(t *testing.T) {
 	})
 }
 
-// TestUndefined: while the definition of the quotas is missing, no quota is known: a tenant is not
-// unlimited. When the definition is there again, so are its quotas.
+// TestUndefined checks that the quotas are unknown while their definition is missing, so that no
+// tenant is unlimited. The quotas are known again after the definition exists.
 func TestUndefined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is, known := true, true

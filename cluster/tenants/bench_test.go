@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// BenchmarkBoundary decides for callers of 10,000 tenants in their own namespaces, without
-// Tenants and with one of each.
+// BenchmarkBoundary measures decisions for callers of 10,000 tenants in their own namespaces,
+// without and with Tenants.
 func BenchmarkBoundary(b *testing.B) {
 	const count = 10_000
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)

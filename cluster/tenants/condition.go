@@ -5,12 +5,12 @@ package tenants
 
 import "strings"
 
-// maxMessage is the longest message of a condition that a server stores, in bytes. The definitions
-// count characters, which are at most as many (metav1.Condition).
+// maxMessage is the maximum size of a condition's message in bytes. The definitions limit the
+// number of characters (metav1.Condition), which is at most the number of bytes.
 const maxMessage = 32768
 
-// ConditionMessage returns the text as the message of a condition. It cuts the end of a longer text,
-// because the server would refuse the whole status.
+// ConditionMessage returns a text as the message of a condition. It truncates a longer text,
+// because the server would reject the whole status.
 func ConditionMessage(text string) string {
 	const end = " ..."
 	if len(text) <= maxMessage {

@@ -11,7 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 )
 
-// TestConditionMessage requires messages that a server stores: at most 32768 bytes of valid UTF-8.
+// TestConditionMessage checks that messages have at most 32768 bytes of valid UTF-8, which the
+// server accepts.
 func TestConditionMessage(t *testing.T) {
 	const limit = 32768
 	for _, text := range []string{"", "x", strings.Repeat("x", limit)} {

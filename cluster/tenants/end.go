@@ -16,12 +16,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// retiredPrefix is the prefix of the names of RetiredTenants in the queue. The name of a Tenant has
-// no slash.
+// retiredPrefix is the prefix of the names of RetiredTenants in the queue. The name of a Tenant
+// contains no slash.
 const retiredPrefix = "retired/"
 
-// look finds the cause of the deletion of a Tenant. If the cause is not the deletion of the
-// definition, the tenant ends.
+// look finds the cause of the deletion of a Tenant. If the definition was not deleted, the tenant
+// ends.
 func (s *Store) look(ctx context.Context, name string) error {
 	retiredName, isRetired := strings.CutPrefix(name, retiredPrefix)
 	of := resource()
@@ -50,9 +50,9 @@ func (s *Store) look(ctx context.Context, name string) error {
 	return err
 }
 
-// end records that the Tenant with a name is being deleted, or was deleted. It returns what applied
-// of the Tenant and what applies now. It changes nothing if the Tenant was created again meanwhile.
-// defined is the creation time of the definition, or nil if there is none.
+// end records that the Tenant with a name is being deleted, or was deleted. It returns the state of
+// the Tenant before and after. It changes nothing if the Tenant was created again meanwhile.
+// defined is the creation time of the definition, or nil if there is no definition.
 func (s *Store) end(name string, defined *metav1.Time) (id tenant.ID, was, now *live, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Store) end(name string, defined *metav1.Time) (id tenant.ID, was, now *
 		return id, was, was, nil // it was created again
 	}
 	changed := *was
-	changed.ending = defined != nil && !was.made.Before(defined) // otherwise it is deleted with its definition
+	changed.ending = defined != nil && !was.made.Before(defined) // otherwise, it is deleted with its definition
 	s.put(name, id, &changed)
 	return id, was, &changed, nil
 }
@@ -84,8 +84,8 @@ func hasBegunSince(t *v1alpha1.Tenant, since time.Time) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && c.LastTransitionTime.After(since)
 }
 
-// Ended returns the UIDs of the Tenants whose deletion has begun since a time, and the number of
-// all Tenants.
+// Ended returns the UIDs of the Tenants whose deletion has begun since a time, and the total number
+// of Tenants.
 func (s *Store) Ended(since time.Time) (begun map[string]bool, total int) {
 	begun = map[string]bool{}
 	all := s.informer.GetStore().List()

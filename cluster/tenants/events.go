@@ -19,7 +19,7 @@ import (
 // Recorder records events of Tenants and Publications.
 type Recorder struct{ recorder record.EventRecorder }
 
-// NewRecorder returns one that writes with a client, until stop is called.
+// NewRecorder returns a Recorder that writes events with client until stop is called.
 func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder, stop func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{
@@ -29,8 +29,7 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder,
 	return &Recorder{recorder}, broadcaster.Shutdown
 }
 
-// SayOfDefinition records an event with a condition about a
-// CustomResourceDefinition, which may be missing.
+// SayOfDefinition records an event about a CustomResourceDefinition. The definition may be missing.
 func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: "apiextensions.k8s.io/v1",
@@ -39,7 +38,7 @@ func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 	}, kind, c.Reason, c.Message)
 }
 
-// Say records an event with a condition of an object of a kind of the project. level is
+// Say records a condition of an object of a kind of the project as an event. level is
 // [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
 func (r *Recorder) Say(kind string, of metav1.Object, level string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{

@@ -27,8 +27,8 @@ func membersResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 }
 
-// GivenSynced reports whether the NamespaceTemplates, TenantMembers and Publications were read once,
-// or their kinds are not defined.
+// GivenSynced reports whether the NamespaceTemplates, TenantMembers and Publications have been read
+// once. A kind that is not defined needs no read.
 func (s *Store) GivenSynced() bool {
 	_, known := s.Publications()
 	return known && s.knows(templateResource(), s.templates.handled) && s.knows(membersResource(), s.members.handled)
@@ -43,9 +43,9 @@ func (s *Store) Template(name string) (t *template.Template, known bool) {
 	return s.templates.get(name), true
 }
 
-// Members returns the TenantMembers of a tenant. It returns nil if they do not exist, are invalid or
-// are being deleted. It also returns nil if they have another ID or an earlier tenant's UID. The second result is
-// false if that is not known. Callers MUST NOT change the members.
+// Members returns the TenantMembers of a tenant. It returns nil if they do not exist, are invalid
+// or are being deleted. It also returns nil if they have another ID or an earlier tenant's UID. The
+// second result is false if that is not known. Callers MUST NOT change the members.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	if !s.knows(membersResource(), s.members.handled) || !s.HasSynced() {
 		return nil, false
@@ -62,8 +62,9 @@ func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	return m, true
 }
 
-// OnGiven has f told of each tenant whose Tenant names a NamespaceTemplate that comes, changes or
-// goes, or whose TenantMembers do. One f at a time; nil for nobody.
+// OnGiven sets a function. The store calls it for each tenant whose TenantMembers are created,
+// change or are deleted, or whose Tenant names a NamespaceTemplate that does. Calls for one kind do
+// not overlap. If f is nil, no function is called.
 func (s *Store) OnGiven(f func(tenant.ID)) {
 	if f == nil {
 		s.templates.onChange(nil)
@@ -94,13 +95,14 @@ func (s *Store) naming(template string) (ids []tenant.ID) {
 	return ids
 }
 
-// holdTimeout bounds the read of a Tenant in [Store.Holds].
+// holdTimeout limits the read of a Tenant in [Store.Holds].
 const holdTimeout = 2 * time.Second
 
 // Holds reports whether Pods in a new namespace of a tenant wait until the namespace is prepared.
-// They wait if a template of its Tenant or a Publication that selects the tenant has spec.hold, or if
-// one is not known. Holds reads the Tenant from the server, since a Tenant is often created right
-// before its namespaces. Pods wait if the server does not answer or the Tenant does not decode.
+// They wait if a template of its Tenant or a Publication that selects the tenant has spec.hold.
+// They also wait if a template or the Publications are not known. Holds reads the Tenant from the
+// server, because a Tenant is often created right before its namespaces. Pods wait if the server
+// does not answer or the Tenant does not decode.
 func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	if defined, known := s.defined(resource().GroupResource()); known && !defined {
 		return s.publicationHolds(id, nil)
@@ -121,9 +123,9 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 // errTemplates reports that the objects of the templates are not known.
 var errTemplates = errors.New("the NamespaceTemplates of the Tenant have not been read yet")
 
-// Gives reports whether a template of a tenant or a Publication has an object with a name in a
+// Gives reports whether a template of a tenant or a Publication defines an object with a name in a
 // namespace. It fails if that is not known. A template that does not exist has no objects. rules
-// specify which kinds may be published.
+// specifies the kinds that may be published.
 func (s *Store) Gives(
 	rules *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
 ) (bool, error) {
@@ -162,7 +164,7 @@ func (s *Store) FairUse(id tenant.ID) v1alpha1.FairUse {
 	return v1alpha1.FairUse{}
 }
 
-// MemberRoles returns the ClusterRoles that a tenant itself may bind. Callers MUST NOT change them.
+// MemberRoles returns the ClusterRoles that the tenant may bind. Callers MUST NOT change them.
 func (s *Store) MemberRoles(id tenant.ID) []string {
 	if is := s.of(id); is != nil {
 		return is.memberRoles

@@ -50,7 +50,8 @@ func templateNamed(name string, hold bool) *unstructured.Unstructured {
 	return u
 }
 
-// TestHoldsAndGives: what is not known holds, and gives what nobody can tell.
+// TestHoldsAndGives checks that Pods wait for templates that are not known, and that Gives finds
+// the objects of templates.
 func TestHoldsAndGives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, naming("nothing"), naming("free", "open"), naming("held", "open", "holding"),
@@ -59,7 +60,7 @@ func TestHoldsAndGives(t *testing.T) {
 		configMaps := schema.GroupResource{Resource: "configmaps"}
 		for id, want := range map[string]struct {
 			holds bool
-			gives string // the name of what is given
+			gives string // the name of an object that the tenant's templates define
 		}{
 			"nobody":  {},
 			"nothing": {},
@@ -91,12 +92,12 @@ func TestHoldsAndGives(t *testing.T) {
 	})
 }
 
-// TestUnreadTemplates: while templates cannot be read, whose Tenant names one is held, and
-// nobody is told what it gives.
+// TestUnreadTemplates checks a Tenant with a template while templates cannot be read. Its Pods
+// wait, and Gives fails.
 func TestUnreadTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, naming("nothing"), naming("free", "open"), templateNamed("open", false))
-		w.run() // the store that knows all
+		w.run() // this store can read everything
 		var may atomic.Bool
 		var err error
 		if w.store, err = tenants.New(w.client, func(r schema.GroupResource) (is, known bool) {
@@ -125,7 +126,7 @@ func TestUnreadTemplates(t *testing.T) {
 }
 
 // TestMembersOfASuccessor checks that TenantMembers apply only to the Tenant for which they were
-// written, and not while they are being deleted.
+// written. They do not apply while they are being deleted.
 func TestMembersOfASuccessor(t *testing.T) {
 	members := func(uid string, isGoing bool) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{
@@ -185,7 +186,7 @@ func TestMembersOfASuccessor(t *testing.T) {
 	}
 }
 
-// TestLeft checks that the TenantMembers of a tenant are left, and TenantQuotas that are being
+// TestLeft checks that Left returns the TenantMembers of a tenant, and TenantQuotas that are being
 // deleted.
 func TestLeft(t *testing.T) {
 	of := func(kind, name, field, id string, isGoing bool) *unstructured.Unstructured {

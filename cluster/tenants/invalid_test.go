@@ -31,8 +31,8 @@ func invalidSpecs() map[string]map[string]any {
 	}
 }
 
-// TestInvalidTenant: a Tenant that does not decode closes its tenant and gives it nothing, from the
-// start of the server or later. It applies until it is changed or deleted.
+// TestInvalidTenant checks that a Tenant that does not decode closes its tenant and gives it no
+// rights, at the start of the server or later. This applies until the Tenant is changed or deleted.
 func TestInvalidTenant(t *testing.T) {
 	for field, spec := range invalidSpecs() {
 		t.Run(field, func(t *testing.T) {
@@ -88,8 +88,7 @@ func TestInvalidTenant(t *testing.T) {
 	}
 }
 
-// TestInvalidTenantIsFollowed: the objects that a follower gets include a Tenant that does not
-// decode.
+// TestInvalidTenantIsFollowed checks that followers receive a Tenant that does not decode.
 func TestInvalidTenantIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"admins": "x"}))
@@ -113,7 +112,8 @@ func TestInvalidTenantIsFollowed(t *testing.T) {
 	})
 }
 
-// TestInvalidRetiredTenant: the ID of a RetiredTenant that does not decode remains retired.
+// TestInvalidRetiredTenant checks that the ID of a RetiredTenant that does not decode remains
+// retired.
 func TestInvalidRetiredTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const uid = "0d2c7c2f-5a43-4d6b-9f3c-2b5f0a6d7e11"
@@ -146,8 +146,8 @@ func TestInvalidRetiredTenant(t *testing.T) {
 	})
 }
 
-// TestInvalidTemplate: a NamespaceTemplate that does not decode is ignored, so Pods wait for it.
-// Other templates apply.
+// TestInvalidTemplate checks that a NamespaceTemplate that does not decode is ignored, so that Pods
+// wait for it. Other templates apply.
 func TestInvalidTemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := templateNamed("bad", false)

@@ -17,25 +17,25 @@ import (
 	"github.com/kubetenant/kubetenant/internal/typed"
 )
 
-// kept has what was parsed of the objects of a kind, by name.
+// kept has the parsed objects of a kind by name.
 type kept[V any] struct {
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
 
 	mu      sync.RWMutex
-	named   map[string]*V // never changed
+	named   map[string]*V // values are never changed in place
 	invalid map[string]invalid
 	changed func(name string)
 }
 
-// invalid is an object that does not decode or that parse refuses.
+// invalid is an object that does not decode or that parse rejects.
 type invalid struct {
 	of  metav1.Object
 	why error
 }
 
-// newKept follows the objects of a kind as soon as the informer runs. An object that does not
-// decode, or that parse refuses, does not apply.
+// newKept returns a store of the objects of a kind, which has content when the informer runs. It
+// ignores objects that do not decode or that parse rejects.
 func newKept[V, T any, P typed.Pointer[T]](
 	client dynamic.Interface, of schema.GroupVersionResource, parse func(P) (*V, error),
 ) (*kept[V], error) {
@@ -71,7 +71,7 @@ func newKept[V, T any, P typed.Pointer[T]](
 	return k, err
 }
 
-// put stores what was parsed of an object, or why it is invalid. Both are zero if the object does not
+// put stores a parsed object, or the reason why it is invalid. Both are zero if the object does not
 // exist.
 func (k *kept[V]) put(name string, parsed *V, wrong invalid) {
 	k.mu.Lock()
@@ -90,21 +90,21 @@ func (k *kept[V]) put(name string, parsed *V, wrong invalid) {
 	}
 }
 
-// get returns what was parsed of an object, or nil if there is none.
+// get returns a parsed object, or nil if it does not exist or is invalid.
 func (k *kept[V]) get(name string) *V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.named[name]
 }
 
-// getInvalid returns an object that is invalid, or the zero value if there is none.
+// getInvalid returns an invalid object, or the zero value if there is none.
 func (k *kept[V]) getInvalid(name string) invalid {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.invalid[name]
 }
 
-// all returns what was parsed of all objects, in no order.
+// all returns all parsed objects in no particular order.
 func (k *kept[V]) all() []*V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -112,7 +112,7 @@ func (k *kept[V]) all() []*V {
 }
 
 // onChange sets the function that is called for each object that is created, changes or is deleted.
-// If nil, none is called.
+// If nil, no function is called.
 func (k *kept[V]) onChange(changed func(name string)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

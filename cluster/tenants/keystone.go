@@ -23,11 +23,11 @@ type Keystone struct {
 	Domain string `json:"domain"`
 	// Project is the ID of the project of a Namespace. It is empty on a Tenant.
 	Project string `json:"project,omitempty"`
-	// Roles are the roles that the server binds: those of the project in its namespace, and those of the
-	// domain in each namespace of the Tenant. They are sorted by their IDs.
+	// Roles are the roles that the server binds, sorted by ID. Roles of a project are bound in its
+	// namespace. Roles of a domain are bound in each namespace of the Tenant.
 	Roles []KeystoneRole `json:"roles,omitempty"`
-	// MissingSince is the time of the first read that lacked the project. On a Tenant, it is the time of
-	// the first read that lacked too many roles of the tenant.
+	// MissingSince is the time of the first read in which the project was missing. On a Tenant, it is
+	// the time of the first read in which too many roles of the tenant were missing.
 	MissingSince *metav1.Time `json:"missingSince,omitempty"`
 }
 
@@ -41,11 +41,12 @@ type KeystoneRole struct {
 	ClusterRole string `json:"clusterRole"`
 }
 
-// maxKeystone is the longest annotation in bytes. The annotations of an object have at most 256 KiB.
+// maxKeystone is the maximum size of the annotation in bytes. The server limits all annotations of
+// an object to 256 KiB.
 const maxKeystone = 64 << 10
 
-// IsKeystoneID reports whether a text can be the ID of a domain, a project or a role of Keystone. The
-// texts "domain" and "system" cannot, because groups contain them as scopes.
+// IsKeystoneID reports whether a text can be the ID of a domain, a project or a role of Keystone.
+// It returns false for "domain" and "system", because groups contain these words as scopes.
 func IsKeystoneID(id string) bool {
 	return keystoneID.MatchString(id) && id != "domain" && id != "system"
 }
@@ -54,8 +55,8 @@ var keystoneID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 var errKeystone = errors.New("the annotation " + tenant.KeystoneAnnotation + " is invalid")
 
-// KeystoneOf decodes the annotation of a Tenant or a Namespace. It returns nil if the annotation is missing
-// or empty, and an error if [Keystone.String] cannot return its value.
+// KeystoneOf decodes the annotation of a Tenant or a Namespace. It returns nil if the annotation is
+// missing or empty. It fails if [Keystone.String] cannot return its value.
 func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	text := object.GetAnnotations()[tenant.KeystoneAnnotation]
 	if text == "" {
@@ -103,7 +104,7 @@ func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	return is && !strings.HasPrefix(prefix, "system:") && !strings.HasPrefix(prefix, tenant.GroupPrefix)
 }
 
-// String returns the value of the annotation. It is the same for the same content.
+// String returns the value of the annotation. Equal content has the same value.
 func (k *Keystone) String() string {
 	text, err := json.Marshal(k)
 	if err != nil {

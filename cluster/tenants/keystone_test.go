@@ -14,14 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// annotated returns a Namespace with the annotation.
+// annotated returns a Namespace with an annotation.
 func annotated(text string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Annotations: map[string]string{tenant.KeystoneAnnotation: text},
 	}}
 }
 
-// TestKeystoneOf checks that an annotation is valid only if String could have returned it.
+// TestKeystoneOf checks that an annotation is valid only if [tenants.Keystone.String] can return
+// it.
 func TestKeystoneOf(t *testing.T) {
 	role := func(id, group string) string {
 		return `{"id":"` + id + `","group":"` + group + `","clusterRole":"edit"}`
@@ -118,7 +119,7 @@ func TestKeystoneOf(t *testing.T) {
 	}
 }
 
-// TestKeystoneSize checks that an annotation of any size is read, or refused, quickly.
+// TestKeystoneSize checks that an annotation of any size is read or rejected quickly.
 func TestKeystoneSize(t *testing.T) {
 	k := &tenants.Keystone{Domain: "d1", Project: "p1"}
 	for i := range 26 * 26 * 26 {

@@ -10,7 +10,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// accesses are those that a Tenant can say.
+// accesses returns the accesses that a Tenant may specify.
 func accesses() map[authz.Access]v1alpha1.TenantAccess {
 	return map[authz.Access]v1alpha1.TenantAccess{
 		authz.AccessOpen:     v1alpha1.TenantAccessOpen,
@@ -19,7 +19,7 @@ func accesses() map[authz.Access]v1alpha1.TenantAccess {
 	}
 }
 
-// Metrics returns how many Tenants there are of each access.
+// Metrics returns the number of Tenants by access.
 func (s *Store) Metrics() []metrics.Registerable { return []metrics.Registerable{s.count} }
 
 func newCount() *metrics.GaugeVec {

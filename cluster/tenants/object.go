@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// trim removes the fields of a Tenant that no user of the store reads.
+// trim removes the fields of a Tenant that no caller of the store reads.
 func trim(t *v1alpha1.Tenant) {
 	t.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant}
 	all := t.ObjectMeta
@@ -38,7 +38,7 @@ func trim(t *v1alpha1.Tenant) {
 }
 
 // AccessOf returns the tenant of a Tenant and the access of its callers. It returns the zero ID if
-// the Tenant has another name than the Tenant of spec.id, or if spec.id is invalid.
+// spec.id is invalid or does not match the name of the Tenant.
 func AccessOf(t *v1alpha1.Tenant) (tenant.ID, authz.Access) {
 	id, err := tenant.Parse(t.Spec.ID)
 	if err != nil || id.IsSystem() || id.ObjectName() != t.Name {
@@ -57,8 +57,8 @@ func accessOf(value v1alpha1.TenantAccess) authz.Access {
 	return authz.AccessClosed // includes the values of a later release
 }
 
-// IDNamed returns the tenant whose Tenant has a name, or the zero ID if the name does not determine
-// it. The name determines an ID that is a DNS label.
+// IDNamed returns the tenant whose Tenant has a name. It returns the zero ID unless the name is
+// that of a DNS label ID, because no other name determines its ID.
 func IDNamed(name string) tenant.ID {
 	id, err := tenant.Parse(name)
 	if err != nil || id.IsSystem() || id.ObjectName() != name {
@@ -67,25 +67,25 @@ func IDNamed(name string) tenant.ID {
 	return id
 }
 
-// live is what the store remembers of a Tenant. It is never changed.
+// live is the stored state of a Tenant. It is never changed.
 type live struct {
-	access      authz.Access // in its spec
-	invalid     bool         // it does not decode
+	access      authz.Access // the access in spec
+	invalid     bool         // the Tenant does not decode
 	uid         types.UID
 	made        metav1.Time
-	ending      bool // it is being deleted, and its definition is not the cause
-	goes        bool // it is being deleted
+	ending      bool // the Tenant is being deleted, and not with its definition
+	goes        bool // the Tenant is being deleted
 	undated     bool
-	replaces    string                        // the UID of the Tenant before
-	spaces      v1alpha1.TenantNamespacesSpec // not to be changed
+	replaces    string                        // the UID of the earlier Tenant
+	spaces      v1alpha1.TenantNamespacesSpec // never changed in place
 	memberRoles []string
-	labels      map[string]string // the Tenant's own, not to be changed
-	admins      []rbacv1.Subject  // not to be changed
+	labels      map[string]string // the labels of the Tenant itself, never changed in place
+	admins      []rbacv1.Subject  // never changed in place
 	fairUse     v1alpha1.FairUse
 }
 
-// effective returns the access of the tenant's callers. They may only read while the Tenant is
-// being deleted.
+// effective returns the access of the tenant's callers. While the Tenant is being deleted, they may
+// only read.
 func (l *live) effective() authz.Access {
 	if l.ending {
 		return min(l.access, authz.AccessReadOnly)
@@ -93,8 +93,8 @@ func (l *live) effective() authz.Access {
 	return l.access
 }
 
-// read returns an object of the informer, its tenant, and what applies of it. The last result is
-// nil if nothing applies.
+// read returns an object of the informer, its tenant and its state. The last result is nil if the
+// Tenant does not apply.
 func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
 	t, err := typed.From[v1alpha1.Tenant](obj)
 	var invalid *typed.Invalid
@@ -124,9 +124,9 @@ func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
 	}
 }
 
-// readInvalid returns the tenant of a Tenant that does not decode, and what applies of it: the
-// tenant is closed and has no admins. Its namespaces keep what was known of them. The ID is zero if
-// neither the name nor an earlier version of the Tenant determines it.
+// readInvalid returns the tenant and the state of a Tenant that does not decode. The tenant has no
+// admins, and its callers have no access. The last valid version still applies to its namespaces.
+// The ID is zero if neither the name nor an earlier version of the Tenant determines it.
 func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *live) {
 	now := &live{
 		access:  authz.AccessClosed,
@@ -149,7 +149,8 @@ func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *live) {
 	return id, now
 }
 
-// entry returns the tenant and what applies of the Tenant with a name, or nil. The caller holds mu.
+// entry returns the tenant and the state of the Tenant with a name, or nil. The caller MUST hold
+// mu.
 func (s *Store) entry(name string) (tenant.ID, *live) {
 	if id, ok := s.named[name]; ok {
 		return id, s.live[id]
@@ -157,8 +158,8 @@ func (s *Store) entry(name string) (tenant.ID, *live) {
 	return tenant.ID{}, s.invalid[name]
 }
 
-// put stores what applies of the Tenant with a name, and removes what applied before. If now is
-// nil, nothing applies. The caller holds mu.
+// put replaces the state of the Tenant with a name. If now is nil, it removes the state. The caller
+// MUST hold mu.
 func (s *Store) put(name string, id tenant.ID, now *live) {
 	if last, ok := s.named[name]; ok {
 		delete(s.live, last)

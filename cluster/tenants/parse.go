@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// ReadRetired returns the tenant of a RetiredTenant and its record. It takes the results of a
-// function that reads one. It returns the zero ID if the ID is invalid. It reads the name and the ID
-// of a RetiredTenant that does not decode, because no tenant may get the ID meanwhile.
+// ReadRetired returns the tenant of a RetiredTenant and its record. Its parameters are the results
+// of a read. It returns the zero ID if the ID is invalid. If the RetiredTenant does not decode,
+// ReadRetired uses its name and its ID, because the ID must remain reserved.
 func ReadRetired(r *v1alpha1.RetiredTenant, err error) (tenant.ID, tenant.Retired, error) {
 	var invalid *typed.Invalid
 	if errors.As(err, &invalid) {
@@ -60,8 +60,8 @@ func RetiredOf(r *v1alpha1.RetiredTenant) (tenant.ID, tenant.Retired) {
 	return id, out
 }
 
-// TakenBackAccess returns the access that a canceled deletion leaves to callers of the tenant. The second
-// result is false if the RetiredTenant records a deleted tenant.
+// TakenBackAccess returns the access that a canceled deletion leaves to callers of the tenant. The
+// second result is false if the RetiredTenant records a deleted tenant.
 func TakenBackAccess(r *v1alpha1.RetiredTenant) (authz.Access, bool) {
 	return accessOf(r.Spec.TakenBack), r.Spec.TakenBack != ""
 }
@@ -69,8 +69,8 @@ func TakenBackAccess(r *v1alpha1.RetiredTenant) (authz.Access, bool) {
 // RetiredName returns the name of the RetiredTenant of a Tenant.
 func RetiredName(tenantName, uid string) string { return tenantName + "-" + uid }
 
-// QuotaTenantField is the field that has the tenant of a TenantQuota. Its definition lets clients
-// select by it.
+// QuotaTenantField is the field of a TenantQuota that names its tenant. It is selectable in the
+// definition.
 const QuotaTenantField = "spec.tenant"
 
 // QuotasOf returns the field selector of the TenantQuotas of a tenant.
@@ -78,7 +78,7 @@ func QuotasOf(id tenant.ID) string {
 	return fields.OneTermEqualSelector(QuotaTenantField, id.String()).String()
 }
 
-// Labels converts the labels of a Tenant's namespaces. They are nil if the Tenant has none.
+// Labels converts the labels of a Tenant's namespaces. It returns nil if the Tenant has none.
 func Labels(of map[string]v1alpha1.LabelValue) map[string]string {
 	if of == nil {
 		return nil
@@ -90,7 +90,7 @@ func Labels(of map[string]v1alpha1.LabelValue) map[string]string {
 	return out
 }
 
-// Subjects converts the subjects of a Tenant or of TenantMembers to subjects of RBAC.
+// Subjects converts the subjects of a Tenant or of TenantMembers to RBAC subjects.
 func Subjects(all []v1alpha1.Subject) []rbacv1.Subject {
 	var out []rbacv1.Subject
 	for _, s := range all {

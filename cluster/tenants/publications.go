@@ -24,7 +24,7 @@ func publicationResource() schema.GroupVersionResource {
 // errPublications reports that the Publications are not known.
 var errPublications = errors.New("the Publications have not been read yet")
 
-// Publications returns all Publications that decode, the oldest first. The second result is false if
+// Publications returns all Publications that decode, oldest first. The second result is false if
 // they are not known. Callers MUST NOT change the Publications.
 func (s *Store) Publications() (all []*publication.Publication, known bool) {
 	if !s.knows(publicationResource(), s.publications.handled) {
@@ -40,13 +40,13 @@ func (s *Store) Publications() (all []*publication.Publication, known bool) {
 	return all, true
 }
 
-// Publication returns a Publication, or nil if it does not exist or does not decode. Callers MUST NOT
-// change it.
+// Publication returns a Publication, or nil if it does not exist or does not decode. Callers MUST
+// NOT change it.
 func (s *Store) Publication(name string) *publication.Publication { return s.publications.get(name) }
 
-// InvalidPublication returns the metadata of a Publication that does not decode or is invalid, and the
-// reason. It returns nil if there is none. The reason contains no value of a field that does not decode.
-// Callers MUST NOT change the metadata.
+// InvalidPublication returns the metadata of a Publication that does not decode or is invalid, and
+// the reason. It returns nil if there is none. The reason contains no value of a field that does
+// not decode. Callers MUST NOT change the metadata.
 func (s *Store) InvalidPublication(name string) (of metav1.Object, why error) {
 	wrong := s.publications.getInvalid(name)
 	return wrong.of, wrong.why
@@ -66,8 +66,8 @@ func (s *Store) Selects(p *publication.Publication, id tenant.ID) bool {
 	return p.Selects(id, is.tenantLabels(), is != nil)
 }
 
-// PublicationsOf returns the Publications that select a tenant, the oldest first. The second result
-// is false if they are not known. Callers MUST NOT change the Publications.
+// PublicationsOf returns the Publications that select a tenant, oldest first. The second result is
+// false if they are not known. Callers MUST NOT change the Publications.
 func (s *Store) PublicationsOf(id tenant.ID) (selecting []*publication.Publication, known bool) {
 	all, known := s.Publications()
 	for _, p := range all {
@@ -78,12 +78,12 @@ func (s *Store) PublicationsOf(id tenant.ID) (selecting []*publication.Publicati
 	return selecting, known
 }
 
-// OnPublication sets the function that is called for each Publication that is created, changes or is
-// deleted. If nil, none is called.
+// OnPublication sets the function that is called for each Publication that is created, changes or
+// is deleted. If nil, no function is called.
 func (s *Store) OnPublication(f func(name string)) { s.publications.onChange(f) }
 
-// publicationHolds reports whether a Publication holds Pods in new namespaces of a tenant, or that is
-// not known. The Tenant is nil if the tenant has none.
+// publicationHolds reports whether a Publication holds Pods in new namespaces of a tenant. It
+// returns true if that is not known. t is nil if the tenant has no Tenant.
 func (s *Store) publicationHolds(id tenant.ID, t *v1alpha1.Tenant) bool {
 	all, known := s.Publications()
 	return !known || slices.ContainsFunc(all, func(p *publication.Publication) bool {

@@ -21,14 +21,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// referencePage is how many bindings are read at once.
+// referencePage is the page size for bindings.
 const referencePage = 5000
 
-// References returns which bindings of a cluster name a tenant's callers in the system tenant's
-// space, by kind and name: its group, or service accounts of some namespaces and of those that
-// have its prefix; and which of them were made for it ([tenant.OfTenantLabel]). What other
-// tenants' namespaces hold is theirs. isTenants reports whether a namespace is a tenant's. It
-// reads all bindings, page by page.
+// References returns the bindings that name a tenant, by kind and name. A binding names the tenant
+// if a subject is its group or a service account of its namespaces. These are the listed namespaces
+// and those with the tenant's prefix. References includes ClusterRoleBindings that were created for
+// the tenant ([tenant.OfTenantLabel]). It omits RoleBindings in namespaces of tenants, as reported
+// by isTenants. It reads all bindings page by page.
 func References(
 	ctx context.Context,
 	client kubernetes.Interface,
@@ -67,9 +67,9 @@ func References(
 	}
 }
 
-// Left returns the objects of the project's kinds that an earlier tenant with an ID left, by kind and
-// name: its TenantMembers, and TenantQuotas that are being deleted. Any other TenantQuota limits a
-// later tenant and gives it nothing.
+// Left returns the objects of the project's kinds that an earlier tenant with an ID left, by kind
+// and name. These are its TenantMembers, and TenantQuotas that are being deleted. Any other
+// TenantQuota only limits a later tenant and gives it no rights.
 func Left(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []string, err error) {
 	members := typed.NewClient[v1alpha1.TenantMembers](client, membersResource())
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String()
@@ -103,8 +103,9 @@ func Left(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []
 	return found, nil
 }
 
-// Named returns what reports whether one of some subjects is a tenant's: its group, or service
-// accounts of some namespaces and of those that have its prefix.
+// Named returns a function that reports whether subjects include a tenant's group or one of its
+// service accounts. Its service accounts are those of the listed namespaces and of namespaces with
+// its prefix.
 func Named(id tenant.ID, namespaces []string) func([]rbacv1.Subject) bool {
 	had := make(map[string]bool, len(namespaces))
 	for _, name := range namespaces {

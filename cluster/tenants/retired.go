@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// retired stores the Tenants that were deleted.
+// retired stores the RetiredTenants.
 type retired struct {
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
@@ -28,10 +28,10 @@ type retired struct {
 	none atomic.Bool // no tenant is retired
 
 	mu        sync.RWMutex
-	ids       map[string]tenant.ID                   // by the name of the object
-	named     map[tenant.ID]map[string]retiredRecord // the same of each
-	byID      map[tenant.ID][]tenant.Retired         // in the order of their end; never changed
-	takenBack map[tenant.ID]authz.Access             // tenants without restriction are absent
+	ids       map[string]tenant.ID                   // the tenant by the name of the RetiredTenant
+	named     map[tenant.ID]map[string]retiredRecord // the records by tenant and name
+	byID      map[tenant.ID][]tenant.Retired         // in the order of their end, never changed in place
+	takenBack map[tenant.ID]authz.Access             // omits tenants without a restriction
 }
 
 // retiredRecord is the content of a RetiredTenant.
@@ -41,9 +41,9 @@ type retiredRecord struct {
 	access    authz.Access // the access that a canceled deletion leaves
 }
 
-// newRetired follows the RetiredTenants as soon as its informer runs. It calls changed for the
-// tenant of each new RetiredTenant. It calls gone with the name of each deleted RetiredTenant, which
-// applies until [retired.forget].
+// newRetired returns a store of RetiredTenants, which has content when its informer runs. It calls
+// changed for the tenant of each new RetiredTenant, and gone with the name of each deleted one. A
+// deleted RetiredTenant applies until [retired.forget] is called.
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{
 		changed:   changed,
@@ -71,7 +71,7 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 	return r, err
 }
 
-// set stores a RetiredTenant. One that does not decode remains as it was.
+// set stores a RetiredTenant. If it does not decode, its last valid version remains.
 func (r *retired) set(obj any) {
 	stored, err := typed.From[v1alpha1.RetiredTenant](obj)
 	is := retiredRecord{}
@@ -115,7 +115,7 @@ func (r *retired) put(name string, id tenant.ID, is retiredRecord) {
 	}
 }
 
-// take takes out who has a name.
+// take removes the record with a name. The caller MUST hold mu.
 func (r *retired) take(name string) {
 	if was, has := r.ids[name]; has {
 		delete(r.named[was], name)
@@ -125,7 +125,7 @@ func (r *retired) take(name string) {
 }
 
 // order updates byID and takenBack for a tenant. If several deletions were canceled, the newest
-// applies. If they are equally old, the strictest applies.
+// record applies. The strictest of equally old records applies.
 func (r *retired) order(id tenant.ID) {
 	if len(r.named[id]) == 0 {
 		delete(r.named, id)
@@ -163,7 +163,7 @@ func (r *retired) limit(id tenant.ID) authz.Access {
 	return authz.AccessOpen
 }
 
-// of returns those of a tenant's name.
+// of returns the earlier tenants with an ID.
 func (r *retired) of(id tenant.ID) []tenant.Retired {
 	if r.none.Load() {
 		return nil
@@ -173,8 +173,8 @@ func (r *retired) of(id tenant.ID) []tenant.Retired {
 	return r.byID[id]
 }
 
-// forget takes one out that is gone, and neither for its definition's sake nor with one before
-// that, which was created later.
+// forget removes a deleted RetiredTenant. It keeps a RetiredTenant that is older than its
+// definition, because it was deleted with an earlier definition.
 func (r *retired) forget(name string, definitionCreated metav1.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +186,7 @@ func (r *retired) forget(name string, definitionCreated metav1.Time) {
 	r.none.Store(len(r.ids) == 0)
 }
 
-// since tells of those whose end began since a time.
+// since passes the UID of each tenant whose deletion began after a time to a function.
 func (r *retired) since(at time.Time, tell func(uid string)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

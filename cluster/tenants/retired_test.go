@@ -43,8 +43,8 @@ func deleted(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return u
 }
 
-// TestRetired: the name of a tenant that was deleted is nobody's until a Tenant has it again, and
-// what is known of those before stays.
+// TestRetired checks that the ID of a deleted tenant is reserved until it has a Tenant again. The
+// history of the ID remains.
 func TestRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live := object("live", "live", nil)
@@ -120,8 +120,8 @@ func TestRetired(t *testing.T) {
 	})
 }
 
-// TestReplaces: who replaces somebody knows that there was one, whatever
-// became of what that one left.
+// TestReplaces checks that a Tenant with spec.replaces has a predecessor, even if the RetiredTenant
+// is missing.
 func TestReplaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"replaces": "u0"}), object("b", "b", nil))
@@ -134,8 +134,8 @@ func TestReplaces(t *testing.T) {
 	})
 }
 
-// TestAcceptUndatedTakenBack: who no longer takes credentials of no time is told of, so
-// that what they opened ends.
+// TestAcceptUndatedTakenBack checks that a tenant is reported when its Tenant no longer accepts
+// undated credentials, so that their connections end.
 func TestAcceptUndatedTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}),
@@ -163,8 +163,8 @@ func TestAcceptUndatedTakenBack(t *testing.T) {
 	})
 }
 
-// TestEnding: callers of a tenant whose Tenant is deleted may only read, from the moment that it is
-// known that not its definition goes; a server that begins then does not let them write meanwhile.
+// TestEnding checks that callers of a deleted Tenant may only read as soon as it is known that the
+// definition was not deleted. A server that starts then does not let them write before that.
 func TestEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}),
@@ -182,7 +182,7 @@ func TestEnding(t *testing.T) {
 		w.settle()
 		w.expect("deleted", "a", authz.AccessReadOnly)
 		w.expect("closed, and deleted", "c", authz.AccessClosed)
-		if got := w.told(); !slices.Equal(got, []string{"a", "c"}) { // of c too: what it granted ends
+		if got := w.told(); !slices.Equal(got, []string{"a", "c"}) { // c too, so that its connections end
 			t.Errorf("told of %v", got)
 		}
 		if l := w.store.Lineage(tenanttest.ID(t, "a")); !l.IsOver() || !l.Ending {
@@ -195,8 +195,8 @@ func TestEnding(t *testing.T) {
 	})
 }
 
-// TestLeftoverOfADefinition: a Tenant that goes with the definition before this one does not
-// end for a look at this one.
+// TestLeftoverOfADefinition checks that a Tenant that is deleted with an earlier definition does
+// not end its tenant.
 func TestLeftoverOfADefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", nil))
@@ -214,7 +214,7 @@ func TestLeftoverOfADefinition(t *testing.T) {
 	})
 }
 
-// deletedOf returns a Tenant of a world as its deletion leaves it.
+// deletedOf returns a Tenant as it is while it is being deleted.
 func deletedOf(w *world, name string) *unstructured.Unstructured {
 	w.t.Helper()
 	u, err := w.client.Resource(resource).Get(w.t.Context(), name, metav1.GetOptions{})
@@ -224,8 +224,7 @@ func deletedOf(w *world, name string) *unstructured.Unstructured {
 	return deleted(u)
 }
 
-// TestReferences: what names a tenant where the system tenant's callers have written it, and
-// what was not made for it.
+// TestReferences checks that only bindings outside the namespaces of other tenants are returned.
 func TestReferences(t *testing.T) {
 	role := func(namespace, name string, subjects ...rbacv1.Subject) runtime.Object {
 		if namespace == "" {

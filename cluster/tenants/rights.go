@@ -15,11 +15,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Rights returns the ClusterRoles that callers of a tenant have without a binding: every caller has
-// [v1alpha1.MemberRole], and the admins of its Tenant have [v1alpha1.NamespacesRole]. A subject
-// that the tenant could not bind itself gets no role. The namespace of a service account is not
-// checked. Callers MUST apply the rights to users of the tenant only. A service account belongs to
-// the tenant that owns its namespace.
+// Rights returns the ClusterRoles that callers of a tenant have without a binding. Every caller has
+// [v1alpha1.MemberRole]. The admins of the tenant's Tenant have [v1alpha1.NamespacesRole]. A
+// subject that the tenant could not bind itself gets no role. Rights does not check the namespace
+// of a service account. Callers MUST apply the rights only to users of the tenant. A service
+// account belongs to the tenant that owns its namespace.
 func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.Derived {
 	rights := []rbac.Derived{{
 		Source:      fmt.Sprintf("tenant %q", id),

@@ -7,9 +7,9 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/publication"
 )
 
-// PublicationsFrom returns the Publications whose source has a namespace and a name, of any kind and
-// in no order. It omits Publications that are being deleted. The second result is false if they are
-// not known. Callers MUST NOT change the Publications.
+// PublicationsFrom returns the Publications whose source has a namespace and a name, whatever its
+// kind. They are in no particular order. It omits Publications that are being deleted. The second
+// result is false if the Publications are not known. Callers MUST NOT change them.
 func (s *Store) PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool) {
 	if !s.knows(publicationResource(), s.publications.handled) {
 		return nil, false

@@ -23,8 +23,8 @@ func takenBack(id, uid, access string, age time.Duration) *unstructured.Unstruct
 	return u
 }
 
-// TestTakenBack: a canceled deletion leaves the access of the Tenant and does not reserve its ID. The
-// newest record applies, and the strictest of equally old ones.
+// TestTakenBack checks that a canceled deletion leaves the access of the Tenant and does not
+// reserve its ID. The newest record applies, or the strictest of equally old ones.
 func TestTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kind := definition()

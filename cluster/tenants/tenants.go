@@ -1,8 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenants holds the Tenants of a cluster: which tenants there are, and how
-// far their callers may go.
+// Package tenants stores the Tenants of a cluster and the access of their callers.
 package tenants
 
 import (
@@ -31,10 +30,10 @@ import (
 )
 
 const (
-	// definedEvery is how often it is looked whether the kind is defined.
+	// definedEvery is the interval at which the store checks whether a kind is defined.
 	definedEvery = 200 * time.Millisecond
-	// retryAtFirst and retryAtLast are after how long it is asked again why a Tenant goes:
-	// who goes counts meanwhile.
+	// retryAtFirst and retryAtLast are the first and the longest delay before the store again tries to
+	// find out why a Tenant was deleted. The Tenant applies meanwhile.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = 10 * time.Second
 )
@@ -47,29 +46,29 @@ func retiredResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)
 }
 
-// Definitions is the resource of the definitions of custom resources.
+// Definitions returns the resource of CustomResourceDefinitions.
 func Definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// Store holds the Tenants of a cluster, and those that were deleted. It is safe for concurrent use.
+// Store stores the Tenants of a cluster, including deleted ones. It is safe for concurrent use.
 //
-// Until the Tenants were read once, each access is [authz.AccessUnknown]. If a Tenant is deleted
-// with its definition, the store retains it until it is created again or the process ends. So a
-// closed tenant remains closed.
+// Until the Tenants have been read once, each access is [authz.AccessUnknown]. If a Tenant is
+// deleted with its definition, the store retains it until it is created again or the process ends.
+// Its callers therefore do not gain access.
 type Store struct {
 	client   dynamic.Interface
 	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	defined  func(schema.GroupResource) (is, known bool)
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
-	changed  workqueue.TypedRateLimitingInterface[string] // names of objects that are being, or were, deleted
+	changed  workqueue.TypedRateLimitingInterface[string] // names of objects that are being deleted or were deleted
 	synced   atomic.Bool
 	replaced atomic.Bool // a Tenant has replaced another
 	less     atomic.Pointer[func(tenant.ID)]
 	retired  *retired
 	// templates, members and publications do not affect identity. Authentication and authorization do
-	// not wait for them.
+	// not wait for them to be read.
 	templates    *kept[template.Template]
 	members      *kept[v1alpha1.TenantMembers]
 	publications *kept[publication.Publication]
@@ -79,13 +78,13 @@ type Store struct {
 	mu    sync.RWMutex
 	live  map[tenant.ID]*live
 	named map[string]tenant.ID // by the name of the Tenant
-	// invalid has the Tenants that do not decode and whose ID is not known, by name. An ID determines
-	// the name of its Tenant, so its callers are found.
+	// invalid has the Tenants that do not decode and whose ID is not known, by name. Callers are still
+	// matched, because an ID determines the name of its Tenant.
 	invalid map[string]*live
 }
 
-// New returns a store of the Tenants, which [Store.Run] follows. defined reports whether the server
-// defines a kind of the project. There are no objects of an undefined kind.
+// New returns a store that is empty until [Store.Run] is called. defined reports whether the server
+// defines a kind of the project. An undefined kind has no objects.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	s := &Store{
 		client:  client,
@@ -129,12 +128,13 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	return s, err
 }
 
-// OnLess sets the function that is called for each tenant whose callers may do less than before, or
-// whose Tenant was deleted. It replaces the function that was set before.
+// OnLess sets a function. The store calls it for each tenant whose callers lose access, or whose
+// Tenant was deleted. It replaces an earlier function.
 func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
 
-// Follow calls f for each tenant whose Tenant exists, is created, changes or is deleted, until stop
-// is called. A deleted Tenant applies until the cause is known: see [Store.Tenant].
+// Follow calls f for each tenant whose Tenant exists, is created, changes or is deleted. It does so
+// until stop is called. A deleted Tenant applies until the cause of its deletion is known. See
+// [Store.Tenant].
 func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
 	return s.FollowObjects(func(object metav1.Object) {
 		if id := s.idOf(object); !id.IsZero() {
@@ -155,9 +155,9 @@ func (s *Store) idOf(object metav1.Object) tenant.ID {
 	return IDNamed(object.GetName())
 }
 
-// FollowObjects is like [Store.Follow], but calls f with the stored objects: each is a
-// [v1alpha1.Tenant] or a [typed.Invalid]. It includes those that the store ignores. The callee MUST
-// NOT change them.
+// FollowObjects is like [Store.Follow], but calls f with the stored objects. Each is a
+// [v1alpha1.Tenant] or a [typed.Invalid], including objects that the store ignores. f MUST NOT
+// change them.
 func (s *Store) FollowObjects(f func(metav1.Object)) (stop func(), err error) {
 	call := func(obj any) {
 		if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -182,7 +182,7 @@ func (s *Store) FollowObjects(f func(metav1.Object)) (stop func(), err error) {
 	return func() { _ = s.informer.RemoveEventHandler(registered) }, err
 }
 
-// onlyStatus reports whether nothing but the status of a Tenant has changed.
+// onlyStatus reports whether only the status of a Tenant has changed.
 func onlyStatus(before, now metav1.Object) bool {
 	_, wasValid := before.(*v1alpha1.Tenant)
 	_, isValid := now.(*v1alpha1.Tenant)
@@ -193,14 +193,14 @@ func onlyStatus(before, now metav1.Object) bool {
 		before.GetAnnotations()[tenant.KeystoneAnnotation] == now.GetAnnotations()[tenant.KeystoneAnnotation]
 }
 
-// Tenant returns a copy of the Tenant of a tenant, or nil if it has none. The second result is
-// false if that is not known or the Tenant does not decode. The copy lacks metadata that no caller
-// reads.
+// Tenant returns a copy of the Tenant of a tenant, or nil if the tenant has no Tenant. The second
+// result is false if that is not known or the Tenant does not decode. The copy lacks metadata that
+// no caller reads.
 func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if !s.HasSynced() {
 		return nil, false
 	}
-	// The cache is ahead of the handlers of its events.
+	// The cache is newer than the state that the event handlers have stored.
 	obj, exists, err := s.informer.GetStore().GetByKey(id.ObjectName())
 	if err != nil {
 		return nil, false
@@ -214,7 +214,7 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 			return t.DeepCopy(), true
 		}
 	}
-	// Without its definition, it is not known whether the Tenant was deleted with it.
+	// If the kind is not defined, the Tenant may have been deleted with its definition.
 	if defined, _ := s.defined(resource().GroupResource()); !defined {
 		return nil, false
 	}
@@ -223,7 +223,8 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	return nil, access == authz.AccessNone || access == authz.AccessRetired
 }
 
-// Run follows the Tenants from their definition until ctx ends. It must be called only once.
+// Run follows the Tenants until ctx ends. It waits for their definition first. It must be called
+// only once.
 func (s *Store) Run(ctx context.Context) {
 	for access := range accesses() {
 		s.counts(access, 0)
@@ -256,7 +257,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// follow starts an informer as soon as its kind is defined. It reports false if ctx ends before
+// follow starts an informer as soon as its kind is defined. It returns false if ctx ends before
 // that.
 func (s *Store) follow(ctx context.Context, of schema.GroupVersionResource, informer cache.SharedIndexInformer) bool {
 	if wait.PollUntilContextCancel(ctx, definedEvery, true, func(context.Context) (bool, error) {
@@ -269,8 +270,8 @@ func (s *Store) follow(ctx context.Context, of schema.GroupVersionResource, info
 	return true
 }
 
-// HasSynced reports whether the Tenants of the start are known, and those that were deleted:
-// that there are none, too.
+// HasSynced reports whether the Tenants and RetiredTenants have been read once. A kind that is not
+// defined needs no read.
 func (s *Store) HasSynced() bool {
 	if s.synced.Load() {
 		return true
@@ -282,7 +283,7 @@ func (s *Store) HasSynced() bool {
 	return s.knows(resource(), s.handled) && s.knows(retiredResource(), s.retired.handled)
 }
 
-// knows reports whether all of a kind was read, or is not defined.
+// knows reports whether all objects of a kind have been read, or the kind is not defined.
 func (s *Store) knows(of schema.GroupVersionResource, handled cache.ResourceEventHandlerRegistration) bool {
 	is, known := s.defined(of.GroupResource())
 	return handled.HasSynced() || known && !is
@@ -303,11 +304,11 @@ func (s *Store) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
-// WithoutTenant returns the access of callers of a tenant that has no Tenant and needs none. It is
-// [authz.AccessOpen], unless the deletion of a Tenant with less access was canceled.
+// WithoutTenant returns the access of the callers of a tenant that has no Tenant and needs none. It
+// is [authz.AccessOpen], unless a canceled deletion left a lower access.
 func (s *Store) WithoutTenant(id tenant.ID) authz.Access { return s.retired.limit(id) }
 
-// of returns what applies of a tenant's Tenant, or nil if it has none.
+// of returns the stored state of a tenant's Tenant, or nil if it has none.
 func (s *Store) of(id tenant.ID) *live {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -324,8 +325,8 @@ func (s *Store) TenantOf(name string) tenant.ID {
 	return s.named[name]
 }
 
-// IsOf reports whether the Tenant with a name belongs to a tenant, or whether there is no Tenant of
-// that name and the name is the tenant's. It returns false if that is not known.
+// IsOf reports whether the Tenant with a name belongs to a tenant. If no such Tenant exists, it
+// reports whether the name is that of the tenant's Tenant. It returns false if that is not known.
 func (s *Store) IsOf(name string, id tenant.ID) bool {
 	if of := s.TenantOf(name); !of.IsZero() {
 		return of == id
@@ -337,7 +338,7 @@ func (s *Store) IsOf(name string, id tenant.ID) bool {
 	return err == nil && !exists
 }
 
-// Lineage returns what is known of a tenant beside its name.
+// Lineage returns the history of a tenant's ID.
 func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	retired := s.retired.of(id)
 	is := s.of(id)
@@ -345,7 +346,7 @@ func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 		return tenant.Lineage{Retired: retired}
 	}
 	if is.replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == is.replaces }) {
-		// Whatever became of what it left: who replaces somebody knows that there was one.
+		// spec.replaces names an earlier Tenant, even if its RetiredTenant is missing.
 		retired = append([]tenant.Retired{{UID: is.replaces, At: is.made.Time}}, retired...)
 	}
 	return tenant.Lineage{
@@ -357,8 +358,8 @@ func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	}
 }
 
-// Accepts reports whether a credential that was issued at a time can be a tenant's own, see
-// [tenant.Lineage.Accepts]. It costs nothing where no tenant was deleted.
+// Accepts reports whether a credential that was issued at a time is valid for a tenant. See
+// [tenant.Lineage.Accepts]. It is cheap if no tenant was deleted or replaced.
 func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
 	if s.retired.none.Load() && !s.replaced.Load() {
 		return true
@@ -391,7 +392,7 @@ func (s *Store) set(obj any) {
 	s.mu.Lock()
 	last, was := s.entry(name)
 	if now != nil {
-		// A Tenant that this process has not seen before ends until the cause is known.
+		// The Tenant ends, unless [Store.look] finds another cause. This process has not seen it before.
 		now.ending = now.goes && (was == nil || was.uid != now.uid || was.ending)
 	}
 	s.put(name, id, now)
@@ -400,8 +401,8 @@ func (s *Store) set(obj any) {
 	}
 	s.mu.Unlock()
 	if was != nil && last != id && !last.IsZero() {
-		// The definition cannot compare a name with an ID that is no DNS label, so the name may have
-		// changed its tenant.
+		// The definition cannot check the name against an ID that is not a DNS label. The Tenant with
+		// this name may therefore belong to another tenant than before.
 		s.changedTo(last, was, nil)
 		was = nil
 	}
@@ -421,10 +422,10 @@ func (s *Store) set(obj any) {
 	}
 }
 
-// changedTo counts a Tenant that changed; nil means that there is none. It reports a tenant whose
-// callers may do less than before, unless the ID is zero.
+// changedTo updates the metric after a change of a Tenant. was or now is nil if there is no Tenant.
+// It reports a tenant whose callers lose access, unless the ID is zero.
 func (s *Store) changedTo(id tenant.ID, was, now *live) {
-	before := authz.AccessOpen // callers have it without a Tenant, unless a Tenant is required
+	before := authz.AccessOpen // the access without a Tenant, unless a Tenant is required
 	if was != nil {
 		before = was.effective()
 		s.counts(before, -1)

@@ -70,7 +70,7 @@ type world struct {
 	changed []string
 }
 
-// newWorld makes one that is not followed yet.
+// newWorld returns a cluster and a store that does not run yet.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
 	w := &world{
@@ -100,7 +100,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
-// run follows it until the test ends.
+// run runs the store until the test ends.
 func (w *world) run() {
 	done := make(chan struct{})
 	go func() {
@@ -112,11 +112,11 @@ func (w *world) run() {
 }
 
 func (w *world) settle() {
-	time.Sleep(2 * time.Second) // of the bubble
+	time.Sleep(2 * time.Second) // in the time of the synctest bubble
 	synctest.Wait()
 }
 
-// told returns of whom it was told since.
+// told returns the tenants that the store reported since the last call.
 func (w *world) told() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,8 +132,8 @@ func (w *world) expect(what, id string, want authz.Access) {
 	}
 }
 
-// TestAccessOf: the stricter of both fields applies. A value of a later release closes the tenant.
-// A Tenant with the name of another tenant's has no tenant.
+// TestAccessOf checks that the stricter of both fields applies, and that a value of a later release
+// closes the tenant. A Tenant with the name of another tenant's Tenant has no tenant.
 func TestAccessOf(t *testing.T) {
 	for _, c := range []struct {
 		name, id           string
@@ -170,8 +170,8 @@ func TestAccessOf(t *testing.T) {
 	}
 }
 
-// TestStore: it is not known how far anybody may go before the Tenants were read; then each
-// change is known and told.
+// TestStore checks that the access is unknown until the Tenants have been read. After that, each
+// change is known and reported.
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", nil), object("b", "b", map[string]any{"access": "Closed"}),
@@ -198,7 +198,7 @@ func TestStore(t *testing.T) {
 				t.Errorf("the Tenant %q is of %q", name, got)
 			}
 		}
-		if told := w.told(); !slices.Equal(told, []string{"b"}) { // whose definition may be new
+		if told := w.told(); !slices.Equal(told, []string{"b"}) { // b has less access than without a Tenant
 			t.Errorf("of what was there it is told: %v", told)
 		}
 		tenantsOf := w.client.Resource(resource)
@@ -244,8 +244,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestWithoutDefinition: there are no Tenants where the kind is not defined, and
-// whether it is must be known.
+// TestWithoutDefinition checks that there are no Tenants if the kind is not defined, and that the
+// access is unknown while this is not known.
 func TestWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
@@ -271,8 +271,8 @@ func TestWithoutDefinition(t *testing.T) {
 	}
 }
 
-// TestDefinitionDeleted: Tenants that go with their definition count on, also where it is not known
-// for a while whether it goes.
+// TestDefinitionDeleted checks that Tenants that are deleted with their definition still apply.
+// They also apply while the cause of their deletion is not known.
 func TestDefinitionDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		definition func(*world)
@@ -342,7 +342,8 @@ func TestDefinitionDeleted(t *testing.T) {
 	}
 }
 
-// TestMadeAnew: a Tenant that is made again while it is looked why it went is not forgotten.
+// TestMadeAnew checks that a Tenant that is created again while the store checks the definition is
+// not removed.
 func TestMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
@@ -352,7 +353,7 @@ func TestMadeAnew(t *testing.T) {
 				""); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(500 * time.Millisecond) // it is seen
+			time.Sleep(500 * time.Millisecond) // the informer observes it
 			return false, nil, nil
 		})
 		if err := w.client.Resource(resource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
@@ -363,8 +364,8 @@ func TestMadeAnew(t *testing.T) {
 	})
 }
 
-// TestANameOfAnother: whose Tenant is replaced by one of another tenant under
-// its name has none any more.
+// TestANameOfAnother checks a Tenant that is replaced by the Tenant of another tenant with the same
+// name. The first tenant then has no Tenant.
 func TestANameOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upper := tenanttest.ID(t, "Acme")

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credfile reads the records that the token file and the password file have in common:
+// Package credfile reads the records of token files and password files:
 //
 //	secret,user,uid[,"group1,group2"[,other...]][,,tenant]
 package credfile
@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The fields that have a meaning, counted from 0. The tenant is the last one.
+// The indexes of the fields. The tenant is the last field.
 const (
 	fieldSecret = 0
 	fieldUser   = 1
@@ -28,35 +28,36 @@ const (
 	fieldGroups = 3
 )
 
-// Record is one line. Name and UID share memory with Secret: whoever keeps them beyond the call
-// MUST clone them, or the secret stays in memory too.
+// Record is one record of a file. Name and UID share memory with Secret. A caller that retains them
+// MUST clone them. Otherwise, the secret remains in memory too.
 type Record struct {
 	Secret, Name, UID string
 	Kin               *Kin
 }
 
-// Kin is what many records have alike. It is shared and must not be changed.
+// Kin has the groups and the tenant that many records share. It MUST NOT be changed.
 type Kin struct {
 	Groups []string
 	Tenant tenant.ID
 }
 
-// Rules are what a file is held to besides its form.
+// Rules specify additional rules for a file.
 type Rules struct {
-	// Default is the tenant of a record that names none. If zero, such a record is refused.
+	// Default is the tenant of a record without a tenant. If zero, such a record is rejected.
 	Default tenant.ID
-	// Secrets specifies how the file holds secrets. Any other form is refused.
+	// Secrets specifies the allowed forms of secrets. Any other form is rejected.
 	Secrets Secrets
-	// Check refuses a tenant that the source may not assert and names that are reserved.
+	// Check rejects a tenant that the source may not assert and reserved names.
 	Check func(name string, groups []string, id tenant.ID) error
-	// EmptySecret decides about a record without a secret: an error refuses the file, nil skips it.
+	// EmptySecret handles a record without a secret. An error rejects the file, and nil skips the
+	// record.
 	EmptySecret func(line int) error
 }
 
-// Error says where a file breaks the rules. It never holds what stands there.
+// Error reports where a file violates the rules. It contains no content of the file.
 type Error struct {
-	Line  int // counted from 1
-	Field int // counted from 0, as the file formats do; -1 for the whole record
+	Line  int // starts at 1
+	Field int // starts at 0, as in the file formats; -1 means the whole record
 	Err   error
 }
 
@@ -67,13 +68,13 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d, field %d: %v", e.Line, e.Field, e.Err)
 }
 
-// Position returns the line, and the field, -1 for the whole record: for tools that show the place.
+// Position returns the line and the field for tools. Field -1 means the whole record.
 func (e *Error) Position() (line, field int) { return e.Line, e.Field }
 
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// AboutUser returns err as one about a record's user.
+// AboutUser returns err as an error about a record's user.
 func AboutUser(err error) error { return aboutUser{err} }
 
 type aboutUser struct{ error }
@@ -83,24 +84,24 @@ var (
 	errUTF16     = errors.New("the file is UTF-16: save it as UTF-8")
 )
 
-// byteOrderMark begins what some editors write; it is no part of the first secret.
+// byteOrderMark is a prefix that some editors write. It does not belong to the first secret.
 const byteOrderMark = "\ufeff"
 
-// Count counts the records of a file.
+// Count has the number of records of a file.
 type Count struct {
 	Records int
 	System  int // records of the system tenant
 }
 
-// Log logs how many records of the file at path belong to the system tenant.
+// Log logs the numbers of records of the file at path.
 func (c Count) Log(ctx context.Context, path string) {
 	klog.FromContext(ctx).Info("Loaded a credential file", "path", path, "records", c.Records,
 		"systemTenantRecords", c.System)
 }
 
-// Read calls each with the records of data in order, and counts them. It stops with an [*Error] at
-// the first record that breaks a rule or for which each returns an error. An error that [AboutUser]
-// made is about the user. Any other error is about the secret.
+// Read calls each with the records of data in order, and returns their number. It stops with an
+// [*Error] at the first record that violates a rule or for which each fails. An error of
+// [AboutUser] is reported for the user field. Any other error is reported for the secret field.
 func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 	if isUTF16(data) {
 		return Count{}, &Error{1, -1, errUTF16}
@@ -154,8 +155,7 @@ func (c *Count) add(r Record) {
 	}
 }
 
-// isUTF16 reports whether a file begins with the byte order mark of UTF-16, or with a character of
-// ASCII in UTF-16.
+// isUTF16 reports whether a file begins with a byte order mark or an ASCII character in UTF-16.
 func isUTF16(data []byte) bool {
 	if len(data) < 2 {
 		return false
@@ -175,7 +175,7 @@ func hasTenantForm(fields []string) bool {
 	return n >= 5 && fields[n-2] == ""
 }
 
-// ended returns what a reader's error says of its file: nothing at the end.
+// ended returns the error for an error of the CSV reader, or nil at the end of the file.
 func ended(err error) error {
 	var malformed *csv.ParseError
 	switch {

@@ -22,7 +22,7 @@ func rules() credfile.Rules {
 	}
 }
 
-// read returns "secret user uid groups tenant" of each record.
+// read returns each record in the form "secret user uid groups tenant".
 func read(data string, r credfile.Rules) ([]string, error) {
 	var out []string
 	_, err := credfile.Read([]byte(data), r, func(rec credfile.Record) error {
@@ -71,8 +71,8 @@ func TestReadSaysWhere(t *testing.T) {
 	}
 }
 
-// TestReadSaysWhatIsRefused: what is done with a record refuses its secret, or
-// its user where it says so.
+// TestReadSaysWhatIsRefused checks that an error of the callback is reported for the secret field,
+// or for the user field if it is about the user.
 func TestReadSaysWhatIsRefused(t *testing.T) {
 	refused := errors.New("refused")
 	for err, field := range map[error]int{refused: 0, credfile.AboutUser(refused): 1} {
@@ -114,7 +114,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// FuzzRead: no input panics or is quoted in an error, and every record that is read is complete.
+// FuzzRead checks that no input causes a panic or is quoted in an error, and that every record is
+// complete.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{
 		"s,u,1\n", "s,u,1,g,,a\n", "s,u,1,\"g,h\",x,,a\n", ",u,1\n", "\"", "s,u,1,,,a", "\xff,u,1\n", "s,u,1\ns,v,2,,a\n",

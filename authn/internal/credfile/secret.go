@@ -12,17 +12,17 @@ import (
 	"unicode/utf8"
 )
 
-// Secrets specifies how a file holds secrets.
+// Secrets specifies the forms in which a file may contain secrets.
 type Secrets int
 
 const (
-	// Text is for secrets that are written as they are.
+	// Text allows plain text.
 	Text Secrets = iota
-	// TextOrBcrypt is for secrets that are written as they are or as a bcrypt hash.
+	// TextOrBcrypt allows plain text and bcrypt hashes.
 	TextOrBcrypt
 )
 
-// Why the form of a secret is refused. None of these errors contains any part of the secret.
+// The errors for the form of a secret. They contain no part of the secret.
 var (
 	errCommented = errors.New("the record looks like a comment, but the server would accept its secret: " +
 		"remove the record, or put the secret in quotes")
@@ -35,17 +35,18 @@ var (
 	errBcrypt      = errors.New("begins with $2 but is not a valid bcrypt hash")
 )
 
-// The forms of a secret that is not the text of a secret.
+// The forms of text that is not a plain-text secret.
 var (
-	// modular is the Modular Crypt Format and PHC strings, as of crypt(3) and htpasswd.
+	// modular matches the Modular Crypt Format and PHC strings, as in crypt(3) and htpasswd.
 	modular = regexp.MustCompile(`^\$([A-Za-z0-9][A-Za-z0-9_.-]*)(?:\$|,rounds=)`)
-	// braced is a storage scheme of LDAP (RFC 2307), Dovecot or Spring.
+	// braced matches a storage scheme of LDAP (RFC 2307), Dovecot or Spring.
 	braced = regexp.MustCompile(`^\{([A-Za-z][A-Za-z0-9_./+-]*)\}.`)
-	// named is a hash that begins with the name of its algorithm, as of Django, Werkzeug and PostgreSQL.
+	// named matches a hash with the name of its algorithm as prefix, as in Django, Werkzeug and
+	// PostgreSQL.
 	named = regexp.MustCompile(`(?i)^((?:pbkdf2|scrypt|scram|argon2|bcrypt|crypt|sha|md5)[a-z0-9_:-]*)\$.*\$.`)
-	// sums are the hashes of MySQL and of PostgreSQL.
+	// sums matches the hashes of MySQL and of PostgreSQL.
 	sums = regexp.MustCompile(`^(?:\*[0-9A-F]{40}|md5[0-9a-f]{32})$`)
-	// bcryptHash is a hash that this project verifies.
+	// bcryptHash matches a hash that this project verifies.
 	bcryptHash = regexp.MustCompile(`^\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}$`)
 
 	locked      = regexp.MustCompile(`^[!*]+(?:LK|NP)?[!*]*$`)
@@ -53,12 +54,12 @@ var (
 	scheme      = regexp.MustCompile(`(?i)^(?:bearer|basic|digest)\s`)
 )
 
-// hashBytes is the length from which a text of the form of a hash is one, although its format is
-// unknown. A shorter text may be a password such as $ecret$.
+// hashBytes is the minimum size of a text in the form of a hash with an unknown format to be
+// treated as a hash. A shorter text may be a password such as $ecret$.
 const hashBytes = 24
 
-// hashNames are the known hash formats. An error does not repeat another name, because it might be
-// a part of a password.
+// hashNames returns the known hash formats. An error contains no other name, because it might be a
+// part of a password.
 func hashNames() []string {
 	return []string{
 		"1", "2", "2a", "2b", "2x", "2y", "3", "5", "6", "7", "8", "9", "gy", "y", "md5", "sha1", "apr1", "P", "H", "S",
@@ -71,12 +72,12 @@ func hashNames() []string {
 	}
 }
 
-// CheckSecret returns an error if a record with the secret, not in quotes, is refused for the
-// secret's form. The error contains no part of the secret.
+// CheckSecret returns an error if the form of an unquoted secret is rejected. The error contains no
+// part of the secret.
 func CheckSecret(secret string, as Secrets) error { return checkSecret(secret, false, as) }
 
-// checkSecret returns an error if the file's reader would misread a secret. Without the error, the
-// text of a hash would become the secret, or a line that is commented out would apply.
+// checkSecret returns an error if the server would misread a secret. Otherwise, the text of a hash
+// would become the secret, or a record that looks like a comment would apply.
 func checkSecret(secret string, quoted bool, as Secrets) error {
 	text := strings.TrimSpace(secret)
 	unlocked := strings.TrimLeft(text, "!*")
@@ -109,15 +110,15 @@ func checkSecret(secret string, quoted bool, as Secrets) error {
 	return nil
 }
 
-// isBcrypt reports whether a secret begins as the bcrypt hashes that the server verifies, or is a
-// bcrypt hash that was cut off.
+// isBcrypt reports whether a secret begins like the bcrypt hashes that the server verifies, or is a
+// truncated bcrypt hash.
 func isBcrypt(text string) bool {
 	name, is := hashOf(text)
 	return is && slices.Contains([]string{"$2a$", "$2b$", "$2y$"}, name) || !is && strings.HasPrefix(text, "$2")
 }
 
-// hashOf reports whether a text has the form of a hash, and returns the name of its format if it is
-// a known one.
+// hashOf reports whether a text has the form of a hash. It also returns the name of the format if
+// it is known.
 func hashOf(text string) (name string, is bool) {
 	is = sums.MatchString(text)
 	for _, form := range []struct {
@@ -137,7 +138,8 @@ func hashOf(text string) (name string, is bool) {
 	return "", is
 }
 
-// unsupported returns an error about a hash, with the name of its format if it is known.
+// unsupported returns an error about an unsupported hash, with the name of its format if it is
+// known.
 func unsupported(name string, as Secrets) error {
 	instead := "write a bcrypt hash (htpasswd -nB) or the password itself"
 	if as == Text {

@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/credfile"
 )
 
-// secretOf returns the error of a file with one secret, in quotes.
+// secretOf returns the error for a file with one quoted secret.
 func secretOf(secret string, as credfile.Secrets) error {
 	r := rules()
 	r.Secrets = as
@@ -22,8 +22,8 @@ func secretOf(secret string, as credfile.Secrets) error {
 
 const bcryptHash = "$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC"
 
-// TestHashesAreNoSecrets: a hash that the server cannot verify is refused by the name of its
-// format. Otherwise the text of the hash would be the password, and the password would be wrong.
+// TestHashesAreNoSecrets checks that a hash that the server cannot verify is rejected with the name
+// of its format. Otherwise, the text of the hash would be the password.
 func TestHashesAreNoSecrets(t *testing.T) {
 	const sum = "qRPK7m23GJusamGpoGLby/qRPK7m23GJusamGpoGLby"
 	for secret, format := range map[string]string{
@@ -98,7 +98,7 @@ func TestHashesAreNoSecrets(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoSecret: text that is something else than a secret is refused with the reason.
+// TestWhatIsNoSecret checks that text that is not a secret is rejected with the reason.
 func TestWhatIsNoSecret(t *testing.T) {
 	for secret, want := range map[string]string{
 		"alice:$apr1$salt$sum":             "contains a user name and a hash",
@@ -136,7 +136,7 @@ func TestWhatIsNoSecret(t *testing.T) {
 	}
 }
 
-// TestSecrets: a secret that has no such form is read, whatever its characters.
+// TestSecrets checks that a secret of no such form is accepted, whatever its characters.
 func TestSecrets(t *testing.T) {
 	for _, secret := range []string{
 		"secret", "$ecret", "$ecret$", "$a$b", "{secret}", "{a", "p!", "!secret!", "a*b", "*secret", "pässword", "a b c",
@@ -156,8 +156,9 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestComments: the formats have no comments. A record that looks like one is refused, so that its
-// secret does not apply. A secret that begins with the character is written in quotes.
+// TestComments checks that a record that looks like a comment is rejected, so that its secret does
+// not apply. The formats have no comments. A secret that begins with a comment character must be
+// quoted.
 func TestComments(t *testing.T) {
 	for data, want := range map[string]string{
 		"#tok,carol,3,,a\n":                       "line 1, field 0: the record looks like a comment",
@@ -180,7 +181,8 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// TestEncodings: the error specifies the encoding, or the rule and the field that breaks it.
+// TestEncodings checks that the error names the encoding, or the rule and the field that violates
+// it.
 func TestEncodings(t *testing.T) {
 	wide := func(mark string, low int) string {
 		out := []byte(mark)

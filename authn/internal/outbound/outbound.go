@@ -1,8 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outbound bounds what a server that is asked about credentials can
-// do to us by its answers.
+// Package outbound limits the effects of the responses of external authentication services.
 package outbound
 
 import (
@@ -18,14 +17,14 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// MaxBytes bounds the body of an answer: a hundred times the largest seen (a key set of a public
-// provider), and small enough that many at once are no danger.
+// MaxBytes limits the body of a response. It is a hundred times the largest known response (a key
+// set of a public provider), and small enough for many concurrent responses.
 const MaxBytes = 1 << 20
 
-// MaxHeaderBytes bounds the headers of an answer.
+// MaxHeaderBytes limits the headers of a response.
 const MaxHeaderBytes = 64 << 10
 
-// Errors of the transports and the gate; to be tested with [errors.Is].
+// The errors of the transports and the gate. Test for them with [errors.Is].
 var (
 	ErrMalformed = errors.New("malformed response")
 	ErrTooLarge  = errors.New("response too large")
@@ -33,18 +32,19 @@ var (
 	ErrBusy      = errors.New("too many concurrent requests")
 )
 
-// Unavailable is the error of a provider that cannot be asked: nothing was
-// learned of the credential.
+// Unavailable is the error of a provider that cannot be reached. The validity of the credential is
+// then unknown.
 type Unavailable string
 
-// Error implements error.
+// Error implements the interface error.
 func (u Unavailable) Error() string { return string(u) }
 
-// AtOnce is how many answers a source reads at a time: a large one takes many times its size.
+// AtOnce is the number of responses that a source reads concurrently. A large response takes many
+// times its size in memory.
 const AtOnce = 8
 
-// Decode reads an answer, JSON (RFC 8259), in one way only: names count in their own case, and it
-// is refused if one stands twice or anything follows. The gate bounds how many are read at a time.
+// Decode decodes a JSON response (RFC 8259) strictly. Names are case-sensitive. It rejects
+// duplicate names and trailing data. The gate limits the number of concurrent reads.
 func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 	if err := gate.Enter(ctx); err != nil {
 		return err
@@ -58,7 +58,7 @@ func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 		return ErrTooLarge
 	}
 	strict, err := json.UnmarshalStrict(data, into, json.DisallowDuplicateFields)
-	switch { // no error may contain what the answer contains
+	switch { // no error may contain data of the response
 	case len(bytes.TrimSpace(data)) == 0:
 		return fmt.Errorf("%w: it is empty", ErrMalformed)
 	case bytes.HasPrefix(data, []byte("\ufeff")):
@@ -71,7 +71,7 @@ func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 	return nil
 }
 
-// Capped returns a transport whose answers end in [ErrTooLarge] beyond [MaxBytes].
+// Capped returns a transport whose responses fail with [ErrTooLarge] after [MaxBytes].
 func Capped(next http.RoundTripper) http.RoundTripper { return cappedAt(MaxBytes, next) }
 
 func cappedAt(bytes int64, next http.RoundTripper) http.RoundTripper {
@@ -89,12 +89,12 @@ func cappedAt(bytes int64, next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// Discreet returns a capped transport for requests that carry somebody's token: it follows no
-// redirect, which would show the token to another host, and drops the body of an answer that is no
-// success, which may echo the token into an error.
+// Discreet returns a capped transport for requests that contain a caller's token. It follows no
+// redirect, which would send the token to another host. It drops the body of an unsuccessful
+// response, which may echo the token.
 func Discreet(next http.RoundTripper) http.RoundTripper { return DiscreetAt(MaxBytes, next) }
 
-// DiscreetAt is [Discreet] with another limit for the body of an answer.
+// DiscreetAt is like [Discreet], with another limit for the body of a response.
 func DiscreetAt(bytes int64, next http.RoundTripper) http.RoundTripper {
 	next = cappedAt(bytes, next)
 	return transport(func(req *http.Request) (*http.Response, error) {
@@ -131,13 +131,13 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Recover returns f with a panic turned into an error: in a flight, which is a goroutine of its
-// own, it would end the server.
+// Recover returns a function that turns a panic of f into an error. A panic in the goroutine of a
+// flight would otherwise end the server.
 func Recover[T any](err error, f func() (T, error)) func() (T, error) {
 	return func() (result T, problem error) {
 		defer func() {
 			if crash := recover(); crash != nil {
-				// The value may hold what came from outside.
+				// The value may contain external data.
 				klog.ErrorS(nil, "Recovered from a panic", "type", fmt.Sprintf("%T", crash), "stack", string(debug.Stack()))
 				problem = err
 			}
@@ -146,11 +146,12 @@ func Recover[T any](err error, f func() (T, error)) func() (T, error) {
 	}
 }
 
-// Gate bounds how many requests are under way at once, so that a server that hangs holds no more
-// than those. Its zero value lets nobody through.
+// Gate limits the number of concurrent requests, in case the server hangs. Its zero value lets no
+// request through.
 type Gate chan struct{}
 
-// Enter waits for a place until ctx ends, and answers [ErrBusy] then. The caller must Leave.
+// Enter waits for a place until ctx ends, and then fails with [ErrBusy]. If it succeeds, the caller
+// MUST call Leave.
 func (g Gate) Enter(ctx context.Context) error {
 	select {
 	case g <- struct{}{}:
@@ -165,5 +166,5 @@ func (g Gate) Enter(ctx context.Context) error {
 	}
 }
 
-// Leave gives a place back.
+// Leave releases a place.
 func (g Gate) Leave() { <-g }

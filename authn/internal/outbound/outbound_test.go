@@ -27,7 +27,7 @@ func get(t *testing.T, transport http.RoundTripper, url string) (*http.Response,
 	return resp, data, err
 }
 
-// flood writes n bytes without saying so before.
+// flood writes n bytes without declaring the length.
 func flood(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		chunk := strings.Repeat("x", 1<<16)
@@ -112,7 +112,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what is read of an answer is what every other reader reads of it.
+// FuzzDecode checks that the decoded content is the same as that of another parser.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"status":{"authenticated":true}}`, `{"status":{"authenticated":false,"Authenticated":true}}`,

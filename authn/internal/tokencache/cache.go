@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokencache remembers what came of tokens, without holding the tokens.
+// Package tokencache caches the results for tokens without storing the tokens.
 package tokencache
 
 import (
@@ -19,12 +19,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Key stands for a token and the audiences that it was asked about: a keyed hash (HMAC-SHA-256),
-// so that nobody who sees it can test a guess, and nobody can aim at collisions.
+// Key identifies a token and its audiences. It is a keyed hash (HMAC-SHA-256). A reader of a key
+// cannot test a guessed token, and a client cannot produce a collision.
 type Key [sha256.Size]byte
 
-// Cache remembers values by token, each up to a time, in bounded memory. It is made by [New] and
-// safe for concurrent use.
+// Cache caches values by token, each until a time, in limited memory. Use [New]. It is safe for
+// concurrent use.
 type Cache[V any] struct {
 	hashes sync.Pool
 	limits Limits
@@ -32,15 +32,15 @@ type Cache[V any] struct {
 
 	mu      sync.Mutex
 	entries map[Key]*entry[V]
-	used    list.List // of *entry[V], the one used last in front
+	used    list.List // the elements are *entry[V], the last used one first
 	ends    ends[V]
 	bytes   int
 }
 
-// Limits bound what a cache holds; the longest unused go first.
+// Limits limit the content of a cache. The least recently used entries are removed first.
 type Limits struct {
 	Entries int
-	// Bytes of all values together, by the sizes that they are remembered with.
+	// Bytes is the maximum total size of all values, as passed to Set.
 	Bytes int
 }
 
@@ -50,13 +50,13 @@ type entry[V any] struct {
 	size  int
 	until time.Time
 	used  *list.Element
-	end   int // its place among the ends
+	end   int // its index in ends
 }
 
-// overhead is what an entry takes beside its value, in bytes, roughly.
+// overhead is the approximate size of an entry without its value in bytes.
 const overhead = 256
 
-// New returns a cache of no more than the limits.
+// New returns a cache with limits.
 func New[V any](limits Limits, now func() time.Time) *Cache[V] {
 	secret := make([]byte, sha256.Size)
 	_, _ = rand.Read(secret) // never fails (crypto/rand, Go 1.24)
@@ -68,9 +68,9 @@ func New[V any](limits Limits, now func() time.Time) *Cache[V] {
 	}
 }
 
-// SizeOf returns how many bytes an identity takes, roughly.
+// SizeOf returns the approximate size of an identity in bytes.
 func SizeOf(u user.Info) int {
-	const header = 16 // of a string
+	const header = 16 // the header of a string
 	size := len(u.GetName()) + len(u.GetUID())
 	for _, group := range u.GetGroups() {
 		size += header + len(group)
@@ -84,8 +84,7 @@ func SizeOf(u user.Info) int {
 	return size
 }
 
-// Key returns the key of a token for a list of audiences, each in its
-// place: lengths are hashed too.
+// Key returns the key of a token for an ordered list of audiences. The hash includes their lengths.
 func (c *Cache[V]) Key(token string, audiences []string) Key {
 	h := c.hashes.Get().(hash.Hash)
 	h.Reset()
@@ -105,7 +104,7 @@ func (c *Cache[V]) Key(token string, audiences []string) Key {
 	return key
 }
 
-// Get returns what was remembered, unless its time is over.
+// Get returns a cached value that has not expired.
 func (c *Cache[V]) Get(key Key) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,9 +116,9 @@ func (c *Cache[V]) Get(key Key) (V, bool) {
 	return none, false
 }
 
-// Set remembers a value of a size in bytes up to, and no longer at, a time. What is over by now is
-// forgotten, and what was not used for the longest time, until the value has room; one larger than
-// the whole cache is not kept.
+// Set caches a value with a size in bytes until a time. It removes expired entries, and then the
+// least recently used ones until there is room. A value that is larger than the whole cache is not
+// cached.
 func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 	size += overhead
 	c.mu.Lock()
@@ -149,7 +148,7 @@ func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 	c.bytes += size
 }
 
-// Remove forgets a value.
+// Remove removes a value.
 func (c *Cache[V]) Remove(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +164,7 @@ func (c *Cache[V]) remove(e *entry[V]) {
 	c.bytes -= e.size
 }
 
-// ends are the entries as a heap (container/heap), the first to end on top.
+// ends has the entries as a heap (container/heap). The entry that expires first is on top.
 type ends[V any] []*entry[V]
 
 func (e ends[V]) Len() int           { return len(e) }

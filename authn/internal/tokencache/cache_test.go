@@ -16,7 +16,8 @@ func limits(entries int) tokencache.Limits {
 	return tokencache.Limits{Entries: entries, Bytes: 1 << 20}
 }
 
-// TestKeysAreApart: no token and audiences share a key with another's, however they are cut.
+// TestKeysAreApart checks that different tokens and audiences have different keys, wherever they
+// are split.
 func TestKeysAreApart(t *testing.T) {
 	c := tokencache.New[int](limits(1), time.Now)
 	seen := map[tokencache.Key]string{}
@@ -92,8 +93,8 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestBytesAreBounded: large values push out others, what is over goes
-// first, and what is used stays.
+// TestBytesAreBounded checks that large values evict others. Expired values are removed first, and
+// recently used values remain.
 func TestBytesAreBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := tokencache.New[int](tokencache.Limits{Entries: 1000, Bytes: 10_000}, func() time.Time { return now })
@@ -119,7 +120,7 @@ func TestBytesAreBounded(t *testing.T) {
 		t.Errorf("after one that has no room at all: %v", got)
 	}
 	now = now.Add(time.Minute)
-	c.Set(key(51), 51, 8000, now.Add(time.Hour)) // the two that are over make room, not the other
+	c.Set(key(51), 51, 8000, now.Add(time.Hour)) // the two expired values make room
 	if got := held(); !slices.Equal(got, []int{0, 51}) {
 		t.Errorf("after some are over: %v", got)
 	}

@@ -8,17 +8,16 @@ import (
 	"slices"
 )
 
-// scanner walks over a JSON object that is known to be valid, looks for duplicate members, and
-// hands on the members of the outermost object. It is a quarter of the work of a decoder, and every
-// token that is not remembered goes through it.
+// scanner scans a valid JSON object for duplicate members, and passes on the members of the
+// outermost object. It takes a quarter of the time of a decoder, and runs for each uncached token.
 type scanner struct {
 	data  []byte
 	at    int
 	claim func(key string, raw []byte)
 }
 
-// object walks over the object that begins here. A duplicate is told at the end, so that the issuer
-// is known whatever stands before it.
+// object scans the object at the current position. It reports a duplicate at the end, so that the
+// issuer is known at any position.
 func (s *scanner) object(depth int) error {
 	if depth > maxDepth {
 		return ErrMalformed
@@ -38,7 +37,7 @@ func (s *scanner) object(depth int) error {
 		switch err := s.value(depth + 1); {
 		case errors.Is(err, ErrDuplicate):
 			problem = err
-		case err != nil: // and where it stands is not known
+		case err != nil: // the position is not known
 			return err
 		}
 		if depth == 0 {
@@ -89,7 +88,7 @@ func (s *scanner) array(depth int) error {
 	return problem
 }
 
-// space passes over white space and returns what follows.
+// space skips white space and returns the next byte.
 func (s *scanner) space() byte {
 	for {
 		switch c := s.data[s.at]; c {
@@ -101,7 +100,7 @@ func (s *scanner) space() byte {
 	}
 }
 
-// literal passes over a string and returns it with its quotes.
+// literal skips a string and returns it with its quotes.
 func (s *scanner) literal() []byte {
 	begin := s.at
 	for s.at++; s.data[s.at] != '"'; s.at++ {
@@ -113,17 +112,18 @@ func (s *scanner) literal() []byte {
 	return s.data[begin:s.at]
 }
 
-// names are the names of one object's members.
+// names has the member names of one object.
 type names struct {
 	few  []string
 	many map[string]struct{}
 }
 
-// fewNames is up to how many names are compared one by one, which is faster than hashing them; an
-// object with a hundred thousand members must not be slow either.
+// fewNames is the number of names up to which they are compared one by one, which is faster than
+// hashing. Above it, names are hashed, so that an object with a hundred thousand members is not
+// slow.
 const fewNames = 32
 
-// has reports whether the name was seen before, and remembers it.
+// has reports whether a name was added before, and adds it.
 func (n *names) has(name string) bool {
 	if n.many == nil && len(n.few) < fewNames {
 		if slices.Contains(n.few, name) {

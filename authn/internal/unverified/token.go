@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unverified tells what can be seen of a bearer token without verifying it: enough to
-// choose the source that may claim it, and nothing that may be believed before that source has
-// verified the token.
+// Package unverified reads a bearer token without verifying it. The result is only for choosing the
+// source that may claim the token. It MUST NOT be trusted before that source has verified the
+// token.
 package unverified
 
 import (
@@ -19,43 +19,44 @@ import (
 	"unicode/utf8"
 )
 
-// Why a token of a known issuer is not even verified; to be tested with [errors.Is].
+// The errors for a token of a known issuer that is not verified. Test for them with [errors.Is].
 var (
-	// ErrDuplicate says that a claim stands twice in one object, or a registered claim also in
-	// another case: two readers could read two tokens. RFC 7519, section 4 allows to refuse it.
+	// ErrDuplicate reports that an object contains a claim twice, or a registered claim also in
+	// another case. Different parsers could read different tokens. RFC 7519, section 4 allows the
+	// rejection.
 	ErrDuplicate = errors.New("duplicate claim")
-	// ErrMalformed says that a token has the form of a JWT and is none.
+	// ErrMalformed reports that a token has the form of a JWT but is not valid.
 	ErrMalformed = errors.New("malformed token")
 )
 
-// maxDepth bounds the nesting of claims; no known issuer nests deeper than 6.
+// maxDepth limits the nesting of claims. No known issuer uses more than 6 levels.
 const maxDepth = 32
 
-// Token is what can be seen of a bearer token. The zero value is an opaque token.
+// Token is the readable content of a bearer token. The zero value is an opaque token.
 type Token struct {
-	// JWT says that the token has the form of a signed (RFC 7515, section 7.1) or encrypted (RFC
-	// 7516) JSON Web Token, by its payload or by its header. It must not be sent to a service for opaque
+	// JWT specifies that the payload or the header has the form of a signed (RFC 7515, section 7.1) or
+	// encrypted (RFC 7516) JSON Web Token. Such a token MUST NOT be sent to a service for opaque
 	// tokens.
 	JWT bool
-	// Issuerless reports whether a signed token, of three parts, has no claim iss, whatever its value.
-	// No source can be chosen by the issuer of such a token.
+	// Issuerless reports whether a signed token with three parts has no claim iss. No source can be
+	// chosen by the issuer of such a token.
 	Issuerless bool
-	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings. An ID
-	// that is a number, as some issuers have it, is its digits as they stand.
+	// Issuer, Subject and ID are the claims iss, sub and jti. They are empty if they are missing or
+	// not strings. A numeric ID, which some issuers use, is stored as its digits.
 	Issuer, Subject, ID string
-	// IssuedAt and Expires are the claims iat and exp; zero if absent.
+	// IssuedAt and Expires are the claims iat and exp. They are zero if missing.
 	IssuedAt, Expires time.Time
 
-	badTime   bool // a claim that must be a time is none
+	badTime   bool // a claim that must be a time has another type
 	hasIssuer bool // the claim iss is present
 }
 
-// Google's tokens have two forms of one issuer (OpenID Connect Core 1.0, section 15.6.2), which
-// upstream takes for one too.
+// Google's tokens have two forms of one issuer (OpenID Connect Core 1.0, section 15.6.2). Upstream
+// treats them as equal too.
 const google, googleOlder = "https://accounts.google.com", "accounts.google.com"
 
-// Read looks at a token. With ErrDuplicate the token's Issuer is set, if it has one, so that the
-// source that it speaks of can refuse it.
+// Read parses a token. With ErrDuplicate, the token's Issuer is set if it has one, so that the
+// source of this issuer can reject the token.
 func Read(token string) (Token, error) {
 	header, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")
@@ -64,8 +65,8 @@ func Read(token string) (Token, error) {
 	default:
 		return Token{}, nil
 	}
-	// Upstream's authenticators look at nothing but the payload (untrustedIssuer, k8s.io/apiserver
-	// plugin/pkg/authenticator/token/oidc, v0.37.1), so no header may hide one.
+	// Upstream's authenticators read only the payload (untrustedIssuer, k8s.io/apiserver
+	// plugin/pkg/authenticator/token/oidc, v0.37.1), so a header must not hide it.
 	data, err := base64.RawURLEncoding.DecodeString(payload)
 	data = bytes.Trim(data, " \t\r\n")
 	if err != nil || !json.Valid(data) || data[0] != '{' {
@@ -74,7 +75,7 @@ func Read(token string) (Token, error) {
 		}
 		return Token{}, nil
 	}
-	// What follows need not be careful about syntax.
+	// The syntax is valid from here on.
 	t := Token{JWT: true}
 	err = (&scanner{data: data, claim: t.claim}).object(0)
 	if err == nil && t.badTime {
@@ -84,9 +85,9 @@ func Read(token string) (Token, error) {
 	return t, err
 }
 
-// IsVisible reports whether a token holds nothing but visible ASCII characters. Some readers skip
-// white space within a token (jose.ParseSigned), so that it would be one thing to them and another
-// to us; RFC 6750, section 2.1 allows none.
+// IsVisible reports whether a token contains only visible ASCII characters. Some parsers ignore
+// white space within a token (jose.ParseSigned), so they would read another token. RFC 6750,
+// section 2.1 allows no white space.
 func IsVisible(token string) bool {
 	for i := range len(token) {
 		if c := token[i]; c <= ' ' || c >= 0x7f {
@@ -96,7 +97,7 @@ func IsVisible(token string) bool {
 	return true
 }
 
-// beginsObject reports whether a header decodes to something that begins as a JSON object does.
+// beginsObject reports whether a decoded header begins like a JSON object.
 func beginsObject(header string) bool {
 	if len(header) < 4 {
 		return false
@@ -105,11 +106,12 @@ func beginsObject(header string) bool {
 	return err == nil && strings.HasPrefix(strings.TrimLeft(string(first), " \t\r\n"), "{")
 }
 
-// registered are the claims that readers decode by name, some of them in any case (encoding/json).
+// registered has the claims that parsers decode by name. Some parsers ignore the case
+// (encoding/json).
 var registered = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "kubernetes.io"}
 
-// isVariant reports whether a reader that ignores case takes key for a registered claim that it is
-// not, by the folding of Unicode too ("i\u017fs").
+// isVariant reports whether a parser that ignores case would treat key as another registered claim.
+// This includes Unicode case folding ("i\u017fs").
 func isVariant(key string) bool {
 	return slices.ContainsFunc(registered, func(r string) bool { return key != r && strings.EqualFold(key, r) })
 }
@@ -132,13 +134,13 @@ func (t *Token) claim(key string, raw []byte) {
 	case "exp":
 		t.Expires = t.time(raw)
 	case "nbf":
-		if string(raw) != "null" { // as if absent, as in upstream (RFC 7519, section 4.1.5)
+		if string(raw) != "null" { // null means absent, as in upstream (RFC 7519, section 4.1.5)
 			t.time(raw)
 		}
 	}
 }
 
-// text is the content of a JSON string; empty if it is none.
+// text returns the content of a JSON string, or "" for another type.
 func text(raw []byte) string {
 	if raw[0] != '"' {
 		return ""
@@ -147,12 +149,12 @@ func text(raw []byte) string {
 		return string(raw[1 : len(raw)-1])
 	}
 	var s string
-	_ = json.Unmarshal(raw, &s) // of a valid string
+	_ = json.Unmarshal(raw, &s) // the string is valid
 	return s
 }
 
-// time is a JSON number of seconds (RFC 7519, section 2), rounded down. Some readers take texts
-// too, and would know of an end that we do not.
+// time returns the time of a JSON number of seconds (RFC 7519, section 2), rounded down. Some
+// parsers accept strings too, and would use an expiry that we ignore.
 func (t *Token) time(raw []byte) time.Time {
 	seconds, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || math.Abs(seconds) > 1<<40 {

@@ -94,7 +94,7 @@ func TestReadTimes(t *testing.T) {
 	}
 	for _, bad := range []string{`"1700000000"`, "1e300", "null", "true", "[1]", "{}"} {
 		for _, claim := range []string{"exp", "iat", "nbf"} {
-			if claim == "nbf" && bad == "null" { // as if absent, as in upstream
+			if claim == "nbf" && bad == "null" { // null means absent, as in upstream
 				continue
 			}
 			if got, err := unverified.Read(jwt(`{"` + claim + `":` + bad + `,"iss":"i"}`)); !errors.Is(err,
@@ -105,7 +105,7 @@ func TestReadTimes(t *testing.T) {
 	}
 }
 
-// TestIssuerless checks which tokens may go by their prefix and form: those without any claim iss.
+// TestIssuerless checks which tokens may be matched by prefix and form. They have no claim iss.
 func TestIssuerless(t *testing.T) {
 	for payload, want := range map[string]bool{
 		`{}`:                         true,
@@ -117,7 +117,7 @@ func TestIssuerless(t *testing.T) {
 		`{"iss":7}`:                  false,
 		`{"iss":["i"]}`:              false,
 		`{"\u0069ss":"i"}`:           false,
-		`{"ISS":"i"}`:                false, // another reader may take it for the issuer
+		`{"ISS":"i"}`:                false, // another parser may use it as the issuer
 		`{"i\u017fs":"i"}`:           false,
 		`{"sub":"u","sub":"v"}`:      false,
 		`{"exp":"1700000000"}`:       false,
@@ -170,7 +170,8 @@ func TestReadManyMembers(t *testing.T) {
 	}
 }
 
-// FuzzRead: never panics; what it reads without an error is what encoding/json reads.
+// FuzzRead checks that Read never panics, and that its results without an error are those of
+// encoding/json.
 func FuzzRead(f *testing.F) {
 	for _, payload := range []string{
 		`{"iss":"i","exp":1,"jti":"x"}`, `{"a":[{"b":{}}],"iss":"i"}`, `{"iss":"i","iss":"j"}`, `[]`, ``,

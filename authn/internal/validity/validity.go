@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validity carries with an identity from when until when its credential counts, from a
-// source that knows it to the chain.
+// Package validity attaches the validity period of a credential to an identity, for use between a
+// source and the chain.
 package validity
 
 import (
@@ -16,11 +16,10 @@ type dated struct {
 	from, until time.Time
 }
 
-// With returns an identity whose credential was issued at a time, and ends at one.
+// With returns an identity with the times of issue and expiry of its credential.
 func With(u user.Info, from, until time.Time) user.Info { return &dated{u, from, until} }
 
-// Of returns when the credential of an identity was issued, and when it ends;
-// zero where nobody said so.
+// Of returns the times of issue and expiry of an identity's credential. They are zero if unknown.
 func Of(u user.Info) (from, until time.Time) {
 	if d, is := u.(*dated); is {
 		return d.from, d.until

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lookuptest has parts of a cluster for tests.
+// Package lookuptest provides parts of a cluster for tests.
 package lookuptest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// OwnedBy returns a cluster that has only the owners of namespaces.
+// OwnedBy returns a cluster that knows only the owners of namespaces.
 func OwnedBy(owners *authz.Owners) lookup.Cluster { return (&lookup.Parts{Owners: owners}).Cluster() }
 
 // Namespaces implements [lookup.Namespaces]. The result of a nil function is unknown.
@@ -43,13 +43,13 @@ func (n *Namespaces) WithoutTenant() (ids []string, known bool) {
 	return n.Without()
 }
 
-// References implements [lookup.Namespaces]. There are none.
+// References implements [lookup.Namespaces]. It returns no objects.
 func (*Namespaces) References(context.Context, tenant.ID, []string) ([]string, error) {
 	return nil, nil
 }
 
-// AllLabeled implements [lookup.Resources] for a cluster without custom resources, in which all objects
-// of a tenant have its label.
+// AllLabeled implements [lookup.Resources]. It has no custom resources, and all objects of a tenant
+// have its label.
 type AllLabeled struct{}
 
 // Scope implements [lookup.Resources].
