@@ -128,7 +128,7 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 		m.find(Contradicted, c.name, "", "rules for a namespace of another tenant",
 			fmt.Sprintf("%d rules in %s", len(rules)+len(review.Status.NonResourceRules), namespace))
 	}
-	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook denies these reviews, because it cannot limit the rules
+	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook denies these reviews
 		m.find(Contradicted, c.name, "", "no rules for the caller's own namespace", namespace)
 	}
 	if m.world.mode == installation.Gateway {
