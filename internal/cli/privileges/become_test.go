@@ -139,7 +139,7 @@ func TestBecomeAccount(t *testing.T) {
 		"reading pods": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
 	} {
 		got := pathsOf(t, boundary(t, shop(t), may("eves", "eve", c.namespace, c.rules...)...), robot, tenant.ID{})
-		// of the fixture
+		// from the fixture
 		got = slices.DeleteFunc(got, func(text string) bool {
 			return text == "read its token Secret, if one exists: carol"
 		})
