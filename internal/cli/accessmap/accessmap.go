@@ -218,7 +218,7 @@ type row struct {
 }
 
 // reaches adds the namespaces in which a binding applies. namespace is the binding's namespace, or
-// "" for a ClusterRoleBinding. of is the tenant of the binding's subject. own contains the
+// "" for a ClusterRoleBinding. The tenant of the binding's subject is of. own contains the
 // namespaces of each tenant.
 func (r *row) reaches(namespace, of string, own map[string][]string) {
 	switch {

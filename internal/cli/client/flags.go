@@ -28,7 +28,7 @@ type Flags struct {
 	Kubeconfig string
 
 	overrides clientcmd.ConfigOverrides
-	extra     []string // of --as-user-extra
+	extra     []string // the values of --as-user-extra
 	cacheDir  string
 	contexts  []string
 	clusters  []string             // see AddClusters

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// counts returns the number of requests with each outcome.
+// counts is the number of requests with each outcome.
 func counts(m *matrix) [6]int {
 	var n [6]int
 	for _, o := range columns {

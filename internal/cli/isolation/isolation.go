@@ -174,7 +174,7 @@ func (m *matrix) unanswered(ctx context.Context, c *caller, space, request strin
 	return m.lose(err)
 }
 
-// lose counts an unanswered request. It returns an error if there are more than maxLost.
+// lose records an unanswered request. It returns an error if there are more than maxLost.
 func (m *matrix) lose(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

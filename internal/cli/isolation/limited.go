@@ -19,7 +19,7 @@ import (
 type listed struct {
 	Metadata struct{ Name, Namespace string }
 	Spec     map[string]any
-	Code     int // of a Status
+	Code     int // set for a Status
 }
 
 // document is a list or an event of a watch.

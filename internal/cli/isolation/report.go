@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// Cell counts the outcomes of one caller for one target.
+// Cell contains the number of outcomes of one caller for one target.
 type Cell struct {
 	Caller string          `json:"caller"`
 	Space  string          `json:"space"`
@@ -182,7 +182,7 @@ func (f *Finding) String() string {
 	return b.String()
 }
 
-// count counts an outcome of a caller for a target.
+// count records an outcome of a caller for a target.
 func (m *matrix) count(caller, space string, o Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,7 +213,7 @@ func (m *matrix) find(o Outcome, caller, space, what, example string) {
 	}
 }
 
-// note counts an outcome. A leak, a denied own request and an untested request are also findings.
+// note records an outcome. A leak, a denied own request and an untested request are also findings.
 // group is the verb and the resource. why is the reason for [Untested].
 func (m *matrix) note(caller, space string, o Outcome, why, group, example string) {
 	m.count(caller, space, o)

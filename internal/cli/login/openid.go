@@ -145,7 +145,7 @@ const maxDeviceBytes = 1 << 20
 // response as strings, which the library does not accept. The transport converts them to numbers.
 type numbers struct {
 	next http.RoundTripper
-	url  string // of the device authorization endpoint
+	url  string // the device authorization endpoint
 }
 
 // RoundTrip implements [http.RoundTripper].

@@ -29,7 +29,7 @@ func isUnchecked(u *unstructured.Unstructured) bool {
 	})
 }
 
-// confirm asks the server to check whether the caller may publish the content of an object. If the
+// confirm makes the server check whether the caller may publish the content of an object. If the
 // object has [tenant.PublishedAnnotation], confirm sets the annotation there, because the
 // Publication's annotation then has no effect. confirm fails if the object's content has changed
 // since the caller published it, or if the server does not confirm it.

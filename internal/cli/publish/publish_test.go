@@ -582,7 +582,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestPublishUnchecked checks that the command asks the server to check the content of a
+// TestPublishUnchecked checks that the command makes the server check the content of a
 // Publication with an unchecked author. It changes no other Publication.
 func TestPublishUnchecked(t *testing.T) {
 	for reason, want := range map[string]int{v1alpha1.ReasonAuthorNotChecked: 1, v1alpha1.ReasonPublished: 0} {

@@ -296,7 +296,7 @@ func TestCollectAsATenant(t *testing.T) {
 	}
 }
 
-// TestCollectManyTenants checks that a report names at most 20 Tenants and counts all of them.
+// TestCollectManyTenants checks that a report names at most 20 Tenants and has the total.
 func TestCollectManyTenants(t *testing.T) {
 	a := healthy()
 	var items []any

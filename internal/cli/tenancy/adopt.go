@@ -316,7 +316,7 @@ func refusedAs(
 		admission.Create, nil, true, caller)
 	for _, p := range plugins {
 		if p.Last || !p.Handles(admission.Create) {
-			continue // the quota already counts existing objects
+			continue // the usage of the quota already includes existing objects
 		}
 		if m, ok := p.Interface.(admission.MutationInterface); ok {
 			if err := m.Admit(ctx, attributes, nil); err != nil {

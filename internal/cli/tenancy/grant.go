@@ -91,7 +91,7 @@ const shortHash = 10
 
 // bindingName returns a readable name that differs for each subject and role.
 func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
-	const longest = 80 // of each part that others choose
+	const longest = 80 // for each part that others choose
 	name := s.Name
 	if s.Namespace != "" {
 		name = s.Namespace + "." + s.Name

@@ -113,7 +113,7 @@ func (h held) String() string {
 // the server created.
 func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	var found []held
-	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources first, because they may create the others
+	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources may create the others
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
 		if err != nil {
 			return nil, err

@@ -75,8 +75,8 @@ func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 	}
 }
 
-// TestReleaseOfASystemNamespaceNamesSome checks that an error counts all objects and names at most
-// 20.
+// TestReleaseOfASystemNamespaceNamesSome checks that an error contains the number of objects
+// and names at most 20.
 func TestReleaseOfASystemNamespaceNamesSome(t *testing.T) {
 	var all []runtime.Object
 	for i := range 25 {
