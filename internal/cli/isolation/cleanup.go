@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// runLabel is the label of the objects of a run of kubectl tenant verify-isolation. Its value is
-// the first tenant of the run.
+// runLabel specifies the run of kubectl tenant verify-isolation that created an object, by the first
+// tenant of the run.
 const runLabel = tenant.Domain + "/verify-isolation"
 
 // Prefixes of the names of temporary tenants. Both names end with the same random suffix.

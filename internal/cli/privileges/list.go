@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// MadeByLabel is the label of bindings and roles that kubectl tenant created. The value is
+// MadeByLabel specifies that kubectl tenant created a binding or a role. The value is
 // "kubectl-tenant".
 const MadeByLabel = tenant.Domain + "/made-by"
 

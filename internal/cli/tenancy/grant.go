@@ -32,8 +32,7 @@ import (
 const (
 	// maker is the value of [privileges.MadeByLabel].
 	maker = "kubectl-tenant"
-	// subjectLabel is the label with a hash of the subject of a binding. kubectl tenant finds the
-	// binding by this label.
+	// subjectLabel specifies a hash of the subject of a binding. kubectl tenant finds the binding by it.
 	subjectLabel = tenant.Domain + "/subject"
 	podSecurity  = "pod-security.kubernetes.io/enforce"
 )

@@ -21,9 +21,9 @@ import (
 
 const (
 	// progressAnnotation records the progress of kubectl tenant uninstall in the published
-	// configuration in kube-system. The cluster itself does not show that the labels of namespaces
-	// are being removed. Without the annotation, a RoleBinding to a tenant's group would look like
-	// a binding in another tenant's namespace.
+	// configuration of kube-system. The cluster itself does not show that the labels of namespaces are
+	// being removed. A RoleBinding to a tenant's group then looks like a binding in another tenant's
+	// namespace.
 	progressAnnotation = tenant.Domain + "/uninstall"
 	onlyNamespaces     = "namespaces"
 )
