@@ -16,9 +16,8 @@ import (
 	"testing"
 )
 
-// contents returns a verifier of the snapshot. The tests in this file call the checks of the
-// content, because an attacker with the key, or a mistake in the build, can create files with valid
-// checksums and signatures.
+// The tests in this file call the checks of the content directly. An attacker with the key, or a
+// mistake in the build, can create files with valid checksums and signatures.
 
 func contents(t *testing.T) *verifier {
 	t.Helper()
