@@ -72,7 +72,7 @@ With --objects, it reads a dump like the one for replay instead of a cluster.`,
 	return cmd
 }
 
-// mapped is what a map is made of: the policy of a cluster, and its configuration.
+// mapped contains the inputs of a map: the policy of a cluster and its configuration.
 type mapped struct {
 	name   string
 	policy *simulator.Snapshot
@@ -80,7 +80,7 @@ type mapped struct {
 	done   func()
 }
 
-// readMapped reads from a file or a cluster.
+// readMapped reads the inputs from a file or a cluster.
 func readMapped(
 	cmd *cobra.Command, flags *client.Flags, file, config string, progress *output.Progress,
 ) (m *mapped, err error) {

@@ -90,7 +90,7 @@ exist.`,
 	return cmd
 }
 
-// warnTo returns a function that prints to the standard error.
+// warnTo returns a function that prints to standard error.
 func warnTo(cmd *cobra.Command) func(string, ...any) {
 	return func(format string, args ...any) {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))

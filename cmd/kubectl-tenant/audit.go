@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// validStream matches the names of streams, which are the names of their files.
+// validStream matches the names of streams. The files of a stream have the same name.
 var validStream = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+-]{0,255}$`)
 
 func newAuditCommand(flags *client.Flags) *cobra.Command {
@@ -84,7 +84,7 @@ type auditOptions struct {
 	tenantText, sinceText, from, uid, format string
 
 	query  audit.Query
-	stream tenantaudit.Stream // with --from
+	stream tenantaudit.Stream // for --from
 }
 
 func (o *auditOptions) check(cmd *cobra.Command) (err error) {
@@ -123,7 +123,7 @@ func (o *auditOptions) run(cmd *cobra.Command, flags *client.Flags) error {
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	var lines io.Writer = out
 	if o.query.Follow {
-		lines = cmd.OutOrStdout() // each line at once
+		lines = cmd.OutOrStdout() // print each line at once
 	}
 	invalid, first := 0, true
 	visitor := &audit.Visitor{
@@ -163,7 +163,7 @@ func (o *auditOptions) run(cmd *cobra.Command, flags *client.Flags) error {
 	return err
 }
 
-// mostInvalid is the maximum number of lines that are reported one by one.
+// mostInvalid is the maximum number of invalid lines that are reported separately.
 const mostInvalid = 20
 
 func (o *auditOptions) read(cmd *cobra.Command, flags *client.Flags, v *audit.Visitor) error {
@@ -192,7 +192,7 @@ func (o *auditOptions) read(cmd *cobra.Command, flags *client.Flags, v *audit.Vi
 	return audit.FromFiles(cmd.Context(), o.from, stream, &o.query, v)
 }
 
-// streamOf returns the stream of a tenant by the UID of its Tenant.
+// streamOf returns the stream of a tenant. The UID of its Tenant determines the name.
 func streamOf(cmd *cobra.Command, flags *client.Flags, id tenant.ID) (tenantaudit.Stream, error) {
 	c, _, d, err := flags.Clients()
 	if errors.Is(err, tenancy.ErrNoTenant) {

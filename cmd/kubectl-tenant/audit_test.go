@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// auditLine returns a record of now.
+// auditLine returns a record with the current time.
 func auditLine(name, user string) string {
 	return `{"time":"` + time.Now().UTC().Format(time.RFC3339Nano) + `","verb":"get","resource":"pods","name":"` + name +
 		`","code":200,"user":"` + user + `","new":1}` + "\n"
@@ -38,7 +38,7 @@ func serving(serve http.HandlerFunc) func(http.Handler) http.Handler {
 	}
 }
 
-// TestAudit checks what the command requests and prints.
+// TestAudit checks the request of the command and its output.
 func TestAudit(t *testing.T) {
 	query := ""
 	s := newServer(t, serving(func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditNotServed requires a remedy if a server has no streams.
+// TestAuditNotServed checks that the error contains a remedy if a server has no streams.
 func TestAuditNotServed(t *testing.T) {
 	s := newServer(t, serving(http.NotFound))
 	if out, err := s.run(t, "audit"); err == nil || exitCode(err) != exitUnusual ||
@@ -82,8 +82,8 @@ func TestAuditNotServed(t *testing.T) {
 	}
 }
 
-// TestAuditFollows requires that the command prints records at once, and that it fails if the server ends
-// the stream.
+// TestAuditFollows checks that the command prints records at once, and that it fails if the server
+// ends the stream.
 func TestAuditFollows(t *testing.T) {
 	s := newServer(t, serving(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("follow") == "true" {
@@ -106,7 +106,7 @@ func TestAuditFromFiles(t *testing.T) {
 		"eu1+u-1.jsonl":    auditLine("of-gateway", "mallory"),
 		"u-2.jsonl":        auditLine("of-predecessor", "mallory"),
 		"id-initech.jsonl": auditLine("of-initech", "peter"),
-		// The name of the tenant is not safe in the name of a file.
+		// The tenant ID is not safe as a file name.
 		string(tenantaudit.StreamOf(tenanttest.ID(t, "id-x"), "")) + ".jsonl": auditLine("of-id-x", "peter"),
 		"broken.jsonl": auditLine("a", "alice") + "x\x1b\n" + auditLine("b", "bob"),
 	} {
@@ -165,7 +165,7 @@ func TestAuditFromFiles(t *testing.T) {
 	}
 }
 
-// TestAuditRefusesArguments requires that invalid arguments are refused before a request is sent.
+// TestAuditRefusesArguments checks that invalid arguments are rejected before a request is sent.
 func TestAuditRefusesArguments(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--follow cannot be used with --from":        {"--from", ".", "-f"},

@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// change is a line of the standard output of a command that changes objects.
+// change matches a line of standard output for a changed object.
 var change = regexp.MustCompile(`^[a-z0-9.]+/\S+ (created|configured|unchanged|suspended|resumed|adopted|released)` +
 	` \(dry run\)$`)
 
-// TestChangesAreKubectls requires that each command with --dry-run prints its changes as kubectl
-// does. The scripts of test/e2e have the commands that query a cluster.
+// TestChangesAreKubectls checks that each command with --dry-run prints its changes as kubectl
+// does. The scripts of test/e2e check the commands that query a cluster.
 func TestChangesAreKubectls(t *testing.T) {
 	offline := map[string][][]string{
 		"create-tenant": {
@@ -33,7 +33,7 @@ func TestChangesAreKubectls(t *testing.T) {
 		"revoke-privileges": {{"--user", "bob", "--for-namespace", "acme--web"}, {"--user", "bob", "--tenant", "acme"}},
 	}
 	asks := []string{"adopt", "adopt-tenants", "delete-tenant", "publish", "release"}
-	// They print steps, files or plans, not changed objects.
+	// These commands print steps, files or plans, and no changed objects.
 	reports := []string{"gen-kubeconfig", "keystone-sync", "migrate", "uninstall", "verify-isolation"}
 	for name, cmd := range leaves(newCommand()) {
 		if cmd.Flags().Lookup("dry-run") != nil && offline[name] == nil && !slices.Contains(asks, name) &&
@@ -49,7 +49,7 @@ func TestChangesAreKubectls(t *testing.T) {
 			if err := root.ExecuteContext(t.Context()); err != nil {
 				t.Errorf("%s %v: %v", name, args, err)
 			}
-			if (stdout.Len() == 0) != (name == "revoke-privileges") { // which cannot know what exists
+			if (stdout.Len() == 0) != (name == "revoke-privileges") { // it cannot know the existing bindings
 				t.Errorf("%s %v: wrote %q", name, args, &stdout)
 			}
 			for line := range strings.Lines(stdout.String()) {

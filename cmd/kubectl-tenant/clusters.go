@@ -62,7 +62,8 @@ configuration.`,
 	return cmd
 }
 
-// clustersOf asks the gateway that a cluster is reached through.
+// clustersOf returns the clusters that a gateway lists. The gateway is the one that the cluster is
+// reached through.
 func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*output.List, error) {
 	config, err := client.Gateway(c.Config)
 	if err != nil {
@@ -74,7 +75,7 @@ func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*outpu
 	}
 	all, err := d.Resource(views.GroupVersion.WithResource(views.Resource)).List(ctx,
 		metav1.ListOptions{LabelSelector: selector})
-	// a server of Kubernetes, and a gateway for which that is no path of its own
+	// either the server is not a gateway, or the gateway does not serve this path
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("%s does not list clusters: either it is not a gateway, or gateway.views.clusters is not "+
 			"set in its configuration: %w", config.Host, err)

@@ -60,7 +60,7 @@ Exit status:
 	return cmd
 }
 
-// noArgs refuses arguments: cobra's own takes them for commands.
+// noArgs rejects arguments. cobra would report them as unknown commands.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no arguments, but got %q: use flags instead (see %[1]s --help)",
@@ -69,8 +69,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// usageTemplate is cobra's template (cobra 1.10.2, UsageTemplate) as kubectl has it: in 80 columns, and
-// with the flags of all commands under "kubectl tenant options".
+// usageTemplate is cobra's template (cobra 1.10.2, UsageTemplate) in kubectl's form. It is 80
+// columns wide. The flags of all commands are listed by "kubectl tenant options" only.
 const usageTemplate = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]{{end}}{{if .HasExample}}
@@ -102,7 +102,7 @@ func newOptionsCommand() *cobra.Command {
 	}
 }
 
-// pageWidth is what help keeps to.
+// pageWidth is the maximum width of help texts, in columns.
 const pageWidth = 80
 
 func newVersionCommand() *cobra.Command {
@@ -134,13 +134,13 @@ version and the commit.`,
 	return cmd
 }
 
-// outputs returns a completion of the values of -o.
+// outputs returns a completion for the values of -o.
 func outputs(values ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// printList prints a list. If the list is empty and the output is for a person, it says so on
-// standard error, as kubectl does.
+// printList prints a list. If the list is empty and the output is for people, it prints a message
+// to standard error, as kubectl does.
 func printList(cmd *cobra.Command, format *output.Format, list *output.List) error {
 	if len(list.Rows) == 0 && format.IsForPeople() {
 		_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")

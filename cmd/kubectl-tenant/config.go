@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// readPolicy returns the policy file that a configuration names; nil where it names none.
+// readPolicy returns the policy file of a configuration, or nil if it has none.
 func readPolicy(c *configv1alpha1.Settings) (*abac.Policy, error) {
 	if c.Authorization.ABAC == nil {
 		return nil, nil
@@ -65,12 +65,12 @@ func published(ctx context.Context, c *client.Cluster) (*configv1alpha1.Publishe
 	return found.Published(ctx)
 }
 
-// errNoSettings says that the settings of a server are unknown.
+// errNoSettings reports that the settings of a server are unknown.
 var errNoSettings = errors.New("you cannot read a published configuration of the server: set --config")
 
-// serverSettings returns the settings of a configuration file; without one those that
-// the server publishes, or with a warning the default ones. done removes the files
-// that stand for the server's.
+// serverSettings returns the settings of a configuration file. If path is empty, it returns the
+// settings that the server publishes. If they cannot be read, it warns and returns the default
+// settings. done deletes the temporary files of the settings.
 func serverSettings(
 	cmd *cobra.Command, c *client.Cluster, path string,
 ) (known *configv1alpha1.Settings, done func(), err error) {
@@ -83,7 +83,7 @@ func serverSettings(
 	return known, done, err
 }
 
-// systemNamespaces returns the system namespaces that [serverSettings] knows.
+// systemNamespaces returns the system namespaces in the [serverSettings].
 func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]string, error) {
 	known, done, err := serverSettings(cmd, c, path)
 	if err != nil {
@@ -93,8 +93,8 @@ func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]str
 	return known.Authorization.SystemNamespaces, nil
 }
 
-// requiredSettings is [serverSettings] for commands that assume no default. The error wraps
-// [errNoSettings] if the server publishes no configuration that the caller may read.
+// requiredSettings is like [serverSettings], but does not return default settings. The error wraps
+// [errNoSettings] if the caller may not read a published configuration.
 func requiredSettings(
 	cmd *cobra.Command, c *client.Cluster, path string,
 ) (known *configv1alpha1.Settings, done func(), err error) {
@@ -116,7 +116,7 @@ func requiredSettings(
 	if err != nil {
 		return nil, done, err
 	}
-	done = func() { _ = os.RemoveAll(dir) } // at worst a file stays that holds no secret
+	done = func() { _ = os.RemoveAll(dir) } // a remaining file contains no secret
 	missing := func(what string) {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 			"warning: the server does not publish its %s because it is too large: set --config to the server's "+
@@ -147,8 +147,8 @@ func requiredSettings(
 	return known, done, err
 }
 
-// readSnapshot reads the objects on which decisions of a cluster depend. It calls read with the
-// number of objects read so far.
+// readSnapshot reads the objects that the decisions of a cluster depend on. It reports the number
+// of objects to read.
 func readSnapshot(
 	ctx context.Context, c *client.Cluster, s privileges.Selection, read func(objects int64),
 ) (*simulator.Snapshot, error) {

@@ -13,19 +13,20 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// confirmation is the question that a command asks before it writes.
+// confirmation is a question before the first write of a command.
 type confirmation struct {
-	// does says what the command will do. kind says which name the caller must type.
+	// does describes the action of the command. kind describes the name that the caller must type.
 	does, kind string
-	// name is that name. done is the participle for the error message, such as "deleted".
+	// name is the required name. done is the participle for the error message, such as "deleted".
 	name, done string
 }
 
-// confirm returns an error unless the caller types the name.
+// confirm requests the name from the caller. It returns an error if the caller types something
+// else.
 func confirm(cmd *cobra.Command, c confirmation) error {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s To continue, type %s: ", output.Safe(c.does), c.kind)
 	typed := make(chan string, 1)
-	go func() { // it ends with the process if nothing is typed
+	go func() { // it ends with the process if no input arrives
 		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		typed <- strings.TrimSpace(line)
 	}()

@@ -88,7 +88,7 @@ const bindMembers = "bind-members"
 func createTenant(
 	cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, w tenancy.Writing,
 ) error {
-	if mode == dryRunClient { // asks no cluster
+	if mode == dryRunClient { // sends no request
 		if len(t.Namespaces) == 0 {
 			w.Say("--dry-run=client sends no request, so it cannot check whether the tenant exists: assuming a new tenant")
 			if err := setDefaultNamespace(t); err != nil {
@@ -138,8 +138,7 @@ func createTenant(
 	return nil
 }
 
-// derivesRights reports whether a server gives callers of tenants the rights that
-// follow from their Tenant.
+// derivesRights reports whether a server derives the rights of tenants' callers from their Tenant.
 func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 	found, err := c.Installation(ctx)
 	if err != nil {
@@ -152,8 +151,8 @@ func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 	return derives, err
 }
 
-// sharedResources returns the resources that the published configuration shares with all tenants. If
-// that is unknown, it returns the default.
+// sharedResources returns the resources that the published configuration shares with all tenants.
+// If the configuration cannot be read, it returns the default resources.
 func sharedResources(ctx context.Context, c *client.Cluster) []schema.GroupResource {
 	settings := &configv1alpha1.Settings{}
 	if found, err := c.Installation(ctx); err == nil {
@@ -169,7 +168,7 @@ func sharedResources(ctx context.Context, c *client.Cluster) []schema.GroupResou
 	return out
 }
 
-// setDefaultNamespace sets the first namespace of a new tenant.
+// setDefaultNamespace sets the default namespace of a new tenant.
 func setDefaultNamespace(t *tenancy.New) error {
 	if t.ID.NamespacePrefix() == "" {
 		return fmt.Errorf("tenant %q cannot be a namespace prefix: set --namespaces", t.ID)
@@ -190,7 +189,8 @@ func setDefaultNamespace(t *tenancy.New) error {
 	return nil
 }
 
-// printObjects prints objects that were made, or would be, where -o asks for them.
+// printObjects prints created objects if -o requests this. In a dry run, it prints the objects that
+// would be created.
 func printObjects(cmd *cobra.Command, format *output.Format, all ...runtime.Object) error {
 	if _, err := format.Objects(cmd.OutOrStdout(), all...); err != nil {
 		return err
@@ -198,7 +198,7 @@ func printObjects(cmd *cobra.Command, format *output.Format, all ...runtime.Obje
 	return nil
 }
 
-// checkNewTenant sets the tenant of a name, and returns every problem that the words have.
+// checkNewTenant parses the ID of the new tenant, and returns all problems of the arguments.
 func checkNewTenant(t *tenancy.New, text string) error {
 	id, err := client.ParseTenant("tenant", text)
 	t.ID = id
@@ -219,9 +219,8 @@ func checkNewTenant(t *tenancy.New, text string) error {
 	return errors.Join(problems...)
 }
 
-// writing returns how a command writes objects: changes are printed to the standard output, and
-// explanations to the standard error. If the command prints the objects themselves, it prints
-// neither.
+// writing returns the Writing of a command. Changes are printed to standard output, and
+// explanations to standard error. If the command prints the objects themselves, neither is printed.
 func writing(cmd *cobra.Command, mode string, format *output.Format) tenancy.Writing {
 	w := tenancy.Writing{DryRun: dryRunOption(mode), Say: func(string, ...any) {}}
 	if format.IsForPeople() {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestDefaultNamespaceOfLongTenants checks that the error blames the length of the tenant's name if
-// the default namespace would be too long, and proposes what the caller can do.
+// TestDefaultNamespaceOfLongTenants checks the error for a tenant whose default namespace would
+// have a name that is too long. The error must contain a remedy.
 func TestDefaultNamespaceOfLongTenants(t *testing.T) {
 	for length, want := range map[int]string{
 		1:  "",

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// deletionWait is how long delete-tenant waits for a tenant to end: a server looks for its
-// namespaces once more after a minute and a half.
+// deletionWait is the time for which delete-tenant waits for the deletion of a tenant. A server
+// checks the tenant's namespaces again after a minute and a half.
 const deletionWait = 10 * time.Minute
 
 func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
@@ -94,7 +94,7 @@ the name can be reused at once. It never deletes system namespaces.`,
 	return cmd
 }
 
-// confirmDeletion has the name of a tenant typed.
+// confirmDeletion requests the name of the tenant from the caller.
 func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) error {
 	what := fmt.Sprintf("This deletes tenant %s with its namespaces (%s).",
 		id, strings.Join(namespaces, ", "))

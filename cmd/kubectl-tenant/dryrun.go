@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The values of --dry-run.
+// Values of --dry-run.
 const (
 	dryRunClient = "client"
 	dryRunServer = "server"
@@ -24,7 +24,7 @@ func addDryRun(cmd *cobra.Command, mode *string) {
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", outputs(dryRunClient, dryRunServer))
 }
 
-// checkDryRun refuses other values.
+// checkDryRun returns an error for other values.
 func checkDryRun(mode string) error {
 	switch mode {
 	case "", dryRunClient, dryRunServer:
@@ -33,7 +33,7 @@ func checkDryRun(mode string) error {
 	return fmt.Errorf("--dry-run=%s: must be client or server", mode)
 }
 
-// dryRunOption is the mode as requests carry it.
+// dryRunOption returns the dry run option of requests.
 func dryRunOption(mode string) []string {
 	if mode == dryRunServer {
 		return []string{metav1.DryRunAll}

@@ -36,7 +36,8 @@ type explainOptions struct {
 	groups     []string
 	files      []string
 	asked      requestFlags
-	// scenario and object are what the files are; empty and nil for none.
+	// scenario is the scenario file, and object the object of the files. They are empty and nil if
+	// there is none.
 	scenario string
 	object   *unstructured.Unstructured
 }
@@ -160,7 +161,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// live explains a decision of a cluster.
+// live explains a decision in a cluster.
 func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []string) (*explain.Explanation, error) {
 	c, err := o.flags.Cluster()
 	if err != nil {
@@ -226,8 +227,8 @@ func orNone(source string) string {
 	return source
 }
 
-// identity returns who --as, --as-group and --tenant name, with the groups
-// that authentication adds.
+// identity returns the identity that --as, --as-group and --tenant specify, with the groups that
+// authentication adds.
 func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, error) {
 	id := tenant.ID{}
 	for _, group := range o.groups {
@@ -245,19 +246,19 @@ func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, erro
 	if namespace, isAccount := tenant.ServiceAccountNamespace(o.as); isAccount {
 		_, name, _ := strings.Cut(strings.TrimPrefix(o.as, "system:serviceaccount:"), ":")
 		if ns := snapshot.Namespaces[namespace]; ns != nil && id.IsZero() {
-			id, _ = tenant.Parse(ns.Labels[tenant.Label]) // the boundary says what is wrong with it
+			id, _ = tenant.Parse(ns.Labels[tenant.Label]) // the boundary reports an invalid label
 		}
 		i = privileges.OfServiceAccount(namespace, name, id)
 	}
 	return i.Info(), nil
 }
 
-// accountExists refuses a service account of --as that does not exist. It returns nil if the caller
-// may not see whether it does.
+// accountExists returns an error if --as specifies a service account that does not exist. It
+// returns nil if the caller may not read the service account.
 func (o *explainOptions) accountExists(ctx context.Context, c *client.Cluster, q *explain.Query) error {
 	namespace, name, err := serviceaccount.SplitUsername(o.as)
 	if err != nil {
-		return nil // a user
+		return nil // not a service account
 	}
 	if !q.Limited && !q.Snapshot.HasNamespace(namespace) {
 		return fmt.Errorf("--as: namespace %s: %w", namespace, tenancy.ErrMissing)
@@ -292,7 +293,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 		colour = output.Red
 	}
 	switch {
-	case e.Allowed() && len(e.NotChecked) > 0: // the steps show what allows it
+	case e.Allowed() && len(e.NotChecked) > 0: // the steps show the reason
 		reason = ", by the checks that ran; not checked: " + strings.Join(e.NotChecked, ", ")
 	case e.Reason != "":
 		reason = ": " + output.Safe(e.Reason)

@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// readFiles tells what the files of -f are: a scenario, an object, or one of each.
+// readFiles reads the files of -f: a scenario, an object, or one of each.
 func (o *explainOptions) readFiles() error {
 	for _, file := range o.files {
 		data, err := os.ReadFile(file) // #nosec G304 -- the caller's own
@@ -63,7 +63,7 @@ func (o *explainOptions) readFiles() error {
 	return nil
 }
 
-// request puts what the arguments and the object ask for into a question about a cluster.
+// request sets the request of a query about a cluster from the arguments and the object.
 func (o *explainOptions) request(
 	ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Query, args []string,
 ) error {
@@ -109,7 +109,7 @@ func (o *explainOptions) request(
 	q.Write = &explain.Write{Kind: kind}
 	switch r.Verb {
 	case "create":
-		r.Name = "" // a POST names no object
+		r.Name = "" // the path of a POST contains no name
 	case "update", "patch":
 		old, err := resource.Get(ctx, r.Name, metav1.GetOptions{})
 		if err != nil {
@@ -139,7 +139,7 @@ func storedObject(
 		return nil, err
 	}
 	resource, err := mapper.ResourceFor(schema.GroupVersionResource{Group: r.APIGroup, Resource: r.Resource})
-	if meta.IsNoMatchError(err) { // it is only checked by authorizers
+	if meta.IsNoMatchError(err) { // only authorizers know this resource
 		return nil, nil
 	}
 	if err != nil {
@@ -156,8 +156,8 @@ func storedObject(
 	return m, err
 }
 
-// checkObject refuses arguments that name another resource or another object than the one in the
-// file, and a subresource that the server does not have.
+// checkObject returns an error if the arguments name a different resource or object than the file,
+// or a subresource that the server does not have.
 func (o *explainOptions) checkObject(
 	cmd *cobra.Command, c *client.Cluster, of schema.GroupVersionResource, args []string,
 ) error {
@@ -188,7 +188,7 @@ func (o *explainOptions) checkObject(
 
 var errObjectWithPath = errors.New("-f with an object cannot be used with PATH")
 
-// namespace returns that of the object, which is the kubeconfig's where it names none.
+// namespace returns the namespace of the object. Defaults to the namespace of the kubeconfig.
 func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (string, error) {
 	if o.object.GetNamespace() == "" {
 		o.object.SetNamespace(c.Namespace)
@@ -199,7 +199,7 @@ func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (strin
 	return o.object.GetNamespace(), nil
 }
 
-// decoded returns an object as admission plugins have it.
+// decoded converts an object to the type that admission plugins receive.
 func decoded(object *unstructured.Unstructured) (runtime.Object, error) {
 	raw, err := object.MarshalJSON()
 	if err != nil {
@@ -208,8 +208,8 @@ func decoded(object *unstructured.Unstructured) (runtime.Object, error) {
 	return scenario.Decode(&runtime.RawExtension{Raw: raw})
 }
 
-// answered explains a decision about oneself as far as the server tells it: its decision, and of a
-// write a dry run of it. It names no owner but oneself.
+// answered explains a decision about the caller itself from the server's responses: a self review
+// and, for a write, a dry run. It reports no owner except the caller's tenant.
 func answered(
 	ctx context.Context, c *client.Cluster, q *explain.Query, self *client.Caller,
 ) (*explain.Explanation, error) {
@@ -291,7 +291,7 @@ func answered(
 	return e, nil
 }
 
-// dryRun is a server's answer to a dry run of a write.
+// dryRun is a server's response to a dry run of a write.
 type dryRun struct {
 	verdict  explain.Admission
 	said     string
@@ -301,7 +301,7 @@ type dryRun struct {
 // HandleWarningHeader implements [rest.WarningHandler].
 func (is *dryRun) HandleWarningHeader(_ int, _, text string) { is.warnings = append(is.warnings, text) }
 
-// tried is what a server says of a dry run of a write.
+// tried sends a dry run of a write and returns the server's response.
 func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, error) {
 	is := &dryRun{verdict: explain.Undecided, said: "depends on " + explain.NoObject}
 	write := q.Written()
@@ -338,7 +338,7 @@ func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, e
 	return is.of(err)
 }
 
-// of returns the text for the error of a dry run.
+// of sets the verdict and the text for the error of a dry run.
 func (is *dryRun) of(err error) (*dryRun, error) {
 	switch {
 	case err == nil:
@@ -346,7 +346,7 @@ func (is *dryRun) of(err error) (*dryRun, error) {
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		is.said = err.Error()
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
-		// a webhook with side effects
+		// The webhook has side effects.
 		is.said = err.Error()
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), missesNamespace(err):
 		is.verdict, is.said = explain.Refused, explain.Refusal(err)
@@ -356,7 +356,7 @@ func (is *dryRun) of(err error) (*dryRun, error) {
 	return is, nil
 }
 
-// missesNamespace reports whether an error says that the namespace of an object does not exist.
+// missesNamespace reports whether an error means that the namespace of an object does not exist.
 func missesNamespace(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&

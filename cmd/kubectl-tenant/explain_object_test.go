@@ -22,12 +22,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/explain"
 )
 
-// TestTried: what a server answers to a dry run is a refusal only where it says so: what hangs on
-// other objects, or on when it is asked, is not, and what the server could not do is an error.
+// TestTried checks that only a rejection by the server is a refusal. A result that depends on other
+// objects or on the time is undecided. A request that the server could not handle is an error.
 func TestTried(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, c := range map[string]struct {
-		answer *apierrors.StatusError // nil where it is admitted
+		answer *apierrors.StatusError // nil if it is admitted
 		want   explain.Admission
 	}{
 		"admitted":     {nil, explain.Admitted},

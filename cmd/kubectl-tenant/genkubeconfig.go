@@ -106,7 +106,7 @@ The kubeconfig is printed to standard output, unless --out or --merge is set.`,
 	return cmd
 }
 
-// check looks at the flags before anything is asked.
+// check validates the flags before the first request.
 func (o *genOptions) check() (id tenant.ID, err error) {
 	var problems []error
 	switch {
@@ -177,7 +177,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	}
 	if o.out != "" {
 		if err := kubeconfig.Free(o.out); err != nil {
-			return err // before a credential is made
+			return err // before a credential is created
 		}
 	}
 	config, err := o.make(cmd, c, id)
@@ -210,7 +210,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	return err
 }
 
-// make returns the kubeconfig, nil in a dry run.
+// make returns the kubeconfig, or nil in a dry run.
 func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*clientcmdapi.Config, error) {
 	k, err := c.Kube()
 	if err != nil {
@@ -239,7 +239,7 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	}
 	narrowed := e.Tenant
 	if !o.tenantPath {
-		narrowed = tenant.System() // whom nothing is narrowed to
+		narrowed = tenant.System() // the system tenant has no tenant path
 	}
 	if o.gateway.url != "" {
 		if client.Changed(cmd.Flags(), "namespace") {
@@ -256,7 +256,7 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	return kubeconfig.New(e, c.Config)
 }
 
-// byCertificate has a certificate signed for an entry, or says in a dry run what would be.
+// byCertificate requests a certificate for an entry. In a dry run, it prints the request.
 func (o *genOptions) byCertificate(
 	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
 ) (err error) {
@@ -268,12 +268,12 @@ func (o *genOptions) byCertificate(
 		Within: o.wait,
 		DryRun: o.mode == dryRunServer,
 	}
-	if len(o.groups) > 0 && o.gateway.url == "" { // which reads them from OU
+	if len(o.groups) > 0 && o.gateway.url == "" { // kubetenant reads the groups from OU
 		found, err := c.Installation(cmd.Context())
 		if err != nil {
 			return err
 		}
-		// upstream's server reads the certificate
+		// The groups must be Os if upstream's server reads the certificate.
 		request.AsOrganizations = found.Mode == installation.Webhook || found.Direct
 	}
 	defer sayProgress(cmd, request)()
@@ -284,8 +284,8 @@ func (o *genOptions) byCertificate(
 	return err
 }
 
-// byAccount gives an entry a token of a service account and its tenant, or says in
-// a dry run that it would.
+// byAccount sets the token of a service account and its tenant in an entry. In a dry run, it prints
+// the request.
 func (o *genOptions) byAccount(
 	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
 ) error {
@@ -311,7 +311,7 @@ func (o *genOptions) byAccount(
 	return err
 }
 
-// byLogin has an entry log in when it is used, or says in a dry run how.
+// byLogin configures an entry to log in when it is used. In a dry run, it prints the command.
 func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kube.Interface, e *kubeconfig.Entry) error {
 	e.User, e.Auth.Exec = "oidc", o.login()
 	if o.mode == "" {
@@ -322,7 +322,8 @@ func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kube.Inter
 	return err
 }
 
-// sayProgress shows what a request comes to, until done is called; what somebody must do stays.
+// sayProgress shows the progress of a request until done is called. An instruction for the user is
+// printed permanently.
 func sayProgress(cmd *cobra.Command, request *kubeconfig.Request) (done func()) {
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	request.Say = func(format string, args ...any) {
@@ -357,7 +358,7 @@ func (o *genOptions) tryCertificate(
 	return err
 }
 
-// token returns a token of the service account.
+// token requests a token of the service account.
 func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kube.Interface) (string, error) {
 	seconds := int64(o.expires.Seconds())
 	options := metav1.CreateOptions{DryRun: dryRunOption(o.mode)}
@@ -381,7 +382,7 @@ func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kube.Interfa
 }
 
 // readAuthority reads the file of --issuer-ca, so that the kubeconfig contains its content. A path
-// would apply only on this machine.
+// would be valid only on this machine.
 func (o *genOptions) readAuthority() (err error) {
 	if o.issuerCA == "" {
 		return nil
@@ -395,7 +396,7 @@ func (o *genOptions) readAuthority() (err error) {
 	return nil
 }
 
-// login is the exec stanza of --oidc.
+// login returns the exec section for --oidc.
 func (o *genOptions) login() *clientcmdapi.ExecConfig {
 	args := []string{"login", "--issuer-url", o.issuer, "--client-id", o.clientID}
 	if len(o.authority) > 0 {
@@ -416,8 +417,9 @@ func (o *genOptions) login() *clientcmdapi.ExecConfig {
 	}
 }
 
-// firstNamespace returns the namespace to begin in: the one of -n, else the tenant's only one. It
-// warns of a tenant that owns none: a name is easily misspelt.
+// firstNamespace returns the namespace of the context. This is the value of -n or the only
+// namespace of the tenant. It warns if the tenant owns no namespace, because the name may be
+// misspelled.
 func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kube.Interface, id tenant.ID) string {
 	if client.Changed(cmd.Flags(), "namespace") {
 		return c.Namespace
@@ -429,7 +431,7 @@ func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kube.Interface, id 
 		metav1.ListOptions{LabelSelector: tenant.Label + "=" + id.String(), Limit: 2})
 	switch {
 	case err != nil:
-		return "" // who may not look begins nowhere
+		return "" // the caller may not list namespaces
 	case len(list.Items) == 0:
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 			"warning: tenant %s has no namespace; to list the tenants, run kubectl tenant tenants\n", id)
@@ -439,8 +441,8 @@ func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kube.Interface, id 
 	return ""
 }
 
-// ownerOf returns whose a namespace is: by its label, or where the caller may
-// not read it, the caller's.
+// ownerOf returns the owner of a namespace by its label. If the caller may not read the namespace,
+// it returns the caller's tenant.
 func ownerOf(ctx context.Context, c *client.Cluster, k kube.Interface, namespace string) (tenant.ID, error) {
 	if err := client.CheckNamespace("-n", namespace); err != nil {
 		return tenant.ID{}, err

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// gatewayOptions are the flags of gen-kubeconfig that lead to clusters behind a gateway.
+// gatewayOptions are the flags of gen-kubeconfig for clusters behind a gateway.
 type gatewayOptions struct {
 	url, ca  string
 	clusters []string
@@ -42,7 +42,7 @@ func (g *gatewayOptions) addFlags(cmd *cobra.Command) {
 
 var errGatewayURL = errors.New("--gateway must be an https:// address of a gateway, without a cluster")
 
-// check looks at the flags.
+// check validates the flags.
 func (g *gatewayOptions) check() error {
 	if g.url == "" {
 		if g.ca != "" {
@@ -64,7 +64,8 @@ func (g *gatewayOptions) check() error {
 	return nil
 }
 
-// checkServiceAccount refuses several clusters: one alone knows a service account's token.
+// checkServiceAccount returns an error for several clusters, because a service account's token is
+// valid in one cluster only.
 func (g *gatewayOptions) checkServiceAccount() error {
 	if len(g.clusters) > 1 {
 		return errors.New("--serviceaccount: a service account's token is valid for one cluster only: name that cluster " +
@@ -73,8 +74,8 @@ func (g *gatewayOptions) checkServiceAccount() error {
 	return nil
 }
 
-// place returns a kubeconfig with a context of an entry for each cluster, narrowed to a
-// tenant, the system's for none.
+// place returns a kubeconfig with a context for each cluster. The server URLs end in the path of
+// the tenant narrowed, unless it is the system tenant.
 func (g *gatewayOptions) place(
 	e *kubeconfig.Entry, asked *rest.Config, narrowed tenant.ID,
 ) (*clientcmdapi.Config, error) {
@@ -89,7 +90,7 @@ func (g *gatewayOptions) place(
 		}
 	}
 	if g.ca != "" {
-		data, err := os.ReadFile(g.ca) // #nosec G304 -- of the caller's choice
+		data, err := os.ReadFile(g.ca) // #nosec G304 -- the caller names the file
 		if err != nil {
 			return nil, fmt.Errorf("--gateway-ca: %w", err)
 		}
@@ -116,7 +117,8 @@ func (g *gatewayOptions) place(
 	return out, nil
 }
 
-// cluster returns the one that a credential is made at: none where nothing is made.
+// cluster returns the cluster that issues the credential. If no cluster does, it returns a Cluster
+// with only the gateway's address.
 func (o *genOptions) cluster() (*client.Cluster, error) {
 	if o.gateway.url == "" || !o.oidc {
 		return o.flags.Cluster()
@@ -128,7 +130,7 @@ func (o *genOptions) cluster() (*client.Cluster, error) {
 	}, nil
 }
 
-// contexts names what a kubeconfig was written for.
+// contexts returns the quoted names of a kubeconfig's contexts.
 func contexts(config *clientcmdapi.Config) string {
 	names := slices.Sorted(maps.Keys(config.Contexts))
 	for i, name := range names {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestNoPathInKubeconfig: a kubeconfig of --oidc contains the provider's certificate authority, and
-// no path of this machine.
+// TestNoPathInKubeconfig checks that a kubeconfig of --oidc contains the provider's certificate
+// authority, and no path of this machine.
 func TestNoPathInKubeconfig(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()

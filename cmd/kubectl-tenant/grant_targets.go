@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// The kinds that commands write.
+// Kinds that commands write.
 var (
 	roleBindings        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 	clusterRoleBindings = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}
@@ -29,7 +29,7 @@ var (
 	namespaceKind       = schema.GroupKind{Kind: "Namespace"}
 )
 
-// changes returns what prints the changes in a cluster, which it names if there are several.
+// changes returns the Changes of a cluster. They contain its name if there are several clusters.
 func (f *grantFlags) changes(cmd *cobra.Command, c *client.Cluster, clusters int) *output.Changes {
 	name := ""
 	if clusters > 1 {
@@ -77,7 +77,7 @@ func (f *grantFlags) applyInNamespace(
 			done.Did(namespaceKind, g.Namespace, output.Created)
 		}
 		if made && f.mode != "" {
-			return nil // the server cannot validate a binding in a namespace that does not exist
+			return nil // the server cannot validate a binding in a missing namespace
 		}
 	}
 	b, verb, err := g.Apply(ctx, k)
@@ -93,8 +93,8 @@ func (f *grantFlags) applyInNamespace(
 
 var errNotSystem = errors.New("--cluster-wide is only for callers of the system tenant")
 
-// applyClusterWide grants the privileges with a ClusterRoleBinding that is limited to objects of the
-// system tenant.
+// applyClusterWide grants the privileges with a ClusterRoleBinding that is limited to objects of
+// the system tenant.
 func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, done *output.Changes) error {
 	g := &tenancy.WideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
 	b, verb := g.Binding(), output.Created
@@ -119,8 +119,8 @@ func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, don
 	return nil
 }
 
-// checkWide refuses a caller or a subject that is not of the system tenant, and a server that would
-// ignore the limit of the binding.
+// checkWide returns an error if the caller or the subject does not belong to the system tenant, or
+// if the server would ignore the limit of the binding.
 func (f *grantFlags) checkWide(cmd *cobra.Command, c *client.Cluster, g *tenancy.WideGrant) error {
 	self, err := c.WhoAmI(cmd.Context())
 	if err != nil {
@@ -172,7 +172,8 @@ func (f *grantFlags) applyMembers(cmd *cobra.Command, c *client.Cluster, id tena
 	return nil
 }
 
-// members returns the grant in all namespaces of a tenant: the one with the ID, or the caller's own.
+// members returns the grant in all namespaces of a tenant. If id is zero, it is the caller's own
+// tenant.
 func (f *grantFlags) members(
 	cmd *cobra.Command, c *client.Cluster, id tenant.ID,
 ) (*tenancy.MemberGrant, dynamic.Interface, error) {

@@ -20,13 +20,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// roles that are given where none is named.
+// Default roles.
 const (
 	defaultRole  = "edit"
 	readonlyRole = "view"
 )
 
-// grantFlags are those of grant-privileges and revoke-privileges.
+// grantFlags are the flags of grant-privileges and revoke-privileges.
 type grantFlags struct {
 	who             identityFlags
 	flags           *client.Flags
@@ -34,7 +34,7 @@ type grantFlags struct {
 	clusterWide     bool
 	readonly        bool
 	createNamespace bool
-	wellKnown       bool // the role is one of every cluster's
+	wellKnown       bool // the role is a default role, which every cluster has
 	tenant          string
 	mode            string
 	format          *output.Format
@@ -59,7 +59,7 @@ func (f *grantFlags) add(cmd *cobra.Command) {
 	addDryRun(cmd, &f.mode)
 }
 
-// check refuses invalid flags. It returns the tenant of --tenant, or the zero ID.
+// check validates the flags. It returns the tenant of --tenant, or the zero ID.
 func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 	problems := []error{f.who.check(cmd), checkDryRun(f.mode)}
 	for _, name := range []string{"role", "tenant"} {
@@ -89,7 +89,7 @@ func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 	return id, errors.Join(problems...)
 }
 
-// checkNamespaced refuses flags that cannot be used with --for-namespace.
+// checkNamespaced returns an error for flags that cannot be used with --for-namespace.
 func (f *grantFlags) checkNamespaced(cmd *cobra.Command) error {
 	switch {
 	case f.tenant == "" || f.createNamespace:
@@ -101,7 +101,7 @@ func (f *grantFlags) checkNamespaced(cmd *cobra.Command) error {
 		"namespace")
 }
 
-// checkEverywhere refuses flags that need --for-namespace.
+// checkEverywhere returns an error for flags that require --for-namespace.
 func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 	var problems []error
 	for _, name := range []string{"expires", "create-namespace"} {
@@ -126,7 +126,8 @@ func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 	return errors.Join(problems...)
 }
 
-// endOf reads when something ends: a time, or the duration until then. The result is whole seconds.
+// endOf parses an expiration, as a time or as a duration from now. The result is rounded down to
+// seconds.
 func endOf(text string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if after, notLong := client.ParseDuration(text); notLong == nil {
@@ -134,7 +135,7 @@ func endOf(text string, now time.Time) (time.Time, error) {
 	}
 	at = at.UTC().Truncate(time.Second)
 	switch {
-	case err != nil || at.Year() > 9999: // which RFC 3339 cannot write
+	case err != nil || at.Year() > 9999: // RFC 3339 cannot represent the year
 		return at, fmt.Errorf("--expires %q: must be a duration, such as 8h or 30d, or a time, such as 2030-01-31T18:00:00Z",
 			text)
 	case !at.After(now):
@@ -143,7 +144,7 @@ func endOf(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// checkEnds refuses an end that the server does not know of.
+// checkEnds returns an error if the server does not support expirations.
 func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 	if f.until.IsZero() {
 		return nil
@@ -164,7 +165,7 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 	return nil
 }
 
-// grant returns what is asked for.
+// grant returns the grant that the flags specify.
 func (f *grantFlags) grant() *tenancy.Grant {
 	g := &tenancy.Grant{
 		Namespace:   f.namespace,
@@ -174,8 +175,8 @@ func (f *grantFlags) grant() *tenancy.Grant {
 		DryRun:      dryRunOption(f.mode),
 	}
 	switch {
-	case tenant.IsServiceAccountName(f.who.user): // one identity has one name in bindings
-		namespace, name, _ := serviceaccount.SplitUsername(f.who.user) // checked
+	case tenant.IsServiceAccountName(f.who.user): // an identity has only one name in bindings
+		namespace, name, _ := serviceaccount.SplitUsername(f.who.user) // validated before
 		g.Subject = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 	case f.who.user != "":
 		g.Subject = rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: f.who.user}
@@ -244,7 +245,7 @@ run it again.`,
 			if err := errors.Join(err, f.format.Check()); err != nil {
 				return err
 			}
-			if f.mode == dryRunClient { // which asks no cluster
+			if f.mode == dryRunClient { // sends no request
 				f.flags.Require(nil)
 			}
 			clusters, err := f.flags.Clusters()
@@ -292,7 +293,7 @@ are listed. You can run the command again without harm.`,
 			if err != nil {
 				return err
 			}
-			if f.mode == dryRunClient { // which asks no cluster
+			if f.mode == dryRunClient { // sends no request
 				f.flags.Require(nil)
 			}
 			clusters, err := f.flags.Clusters()

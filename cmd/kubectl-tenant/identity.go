@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// identityFlags name an identity.
+// identityFlags specify an identity.
 type identityFlags struct {
 	user, serviceAccount, tenant, kubeconfig string
 	groups                                   []string
@@ -38,7 +38,7 @@ func (f *identityFlags) add(cmd *cobra.Command, flags *client.Flags) {
 	_ = cmd.RegisterFlagCompletionFunc("group", flags.CompleteGroups)
 }
 
-// addTenant adds --tenant and --of-kubeconfig, for commands that only look.
+// addTenant adds --tenant and --of-kubeconfig, for commands that only read.
 func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
 	cmd.Flags().StringVar(&f.tenant, "tenant", "",
 		"tenant of the user or group (without a user or group: any caller of this tenant)")
@@ -50,12 +50,12 @@ func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
 	_ = cmd.MarkFlagFilename("of-kubeconfig")
 }
 
-// isNobody reports whether nobody is named: the caller is meant.
+// isNobody reports whether no identity is specified. The identity is then the caller.
 func (f *identityFlags) isNobody() bool {
 	return f.user == "" && len(f.groups) == 0 && f.serviceAccount == "" && f.tenant == "" && f.kubeconfig == ""
 }
 
-// check looks at the flags before anything is asked.
+// check validates the flags before the first request.
 func (f *identityFlags) check(cmd *cobra.Command) error {
 	var problems []error
 	for _, name := range []string{"user", "group", "serviceaccount", "tenant", "of-kubeconfig"} {
@@ -94,7 +94,7 @@ func (f *identityFlags) check(cmd *cobra.Command) error {
 	return errors.Join(problems...)
 }
 
-// account returns the service account that is named.
+// account returns the specified service account.
 func (f *identityFlags) account(c *client.Cluster) (namespace, name string) {
 	if namespace, name, found := strings.Cut(f.serviceAccount, "/"); found {
 		return namespace, name
@@ -102,11 +102,11 @@ func (f *identityFlags) account(c *client.Cluster) (namespace, name string) {
 	return c.Namespace, f.serviceAccount
 }
 
-// identity returns who is named, as the cluster knows it; the caller where nobody is.
+// identity returns the specified identity as the cluster knows it. Defaults to the caller.
 func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privileges.Holder, error) {
 	var id tenant.ID
 	if f.tenant != "" {
-		id, _ = tenant.Parse(f.tenant) // checked
+		id, _ = tenant.Parse(f.tenant) // validated before
 	}
 	switch {
 	case f.user != "" && strings.HasPrefix(f.user, "system:serviceaccount:"):
@@ -142,8 +142,8 @@ func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privi
 	return privileges.OfUser(i.User, i.Groups, id), nil
 }
 
-// accountIdentity returns a service account with its namespace's owner; none of its own where the
-// namespace cannot be read or does not exist.
+// accountIdentity returns a service account with the owner of its namespace. If the namespace
+// cannot be read or does not exist, the account has no tenant.
 func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name string) (*privileges.Holder, error) {
 	k, err := c.Kube()
 	if err != nil {
@@ -160,7 +160,7 @@ func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name str
 		if err != nil {
 			return nil, err
 		}
-		id, _ = subjects.OfServiceAccounts(ctx, namespace) // nobody's have none
+		id, _ = subjects.OfServiceAccounts(ctx, namespace) // no tenant if the namespace is unowned
 	}
 	return privileges.OfServiceAccount(namespace, name, id), nil
 }

@@ -62,7 +62,7 @@ Exit status:
 			if err := format.Check(); err != nil {
 				return err
 			}
-			if cleanUp { // rights that a run left matter most on a server without kubetenant
+			if cleanUp { // remaining rights matter most on a server without kubetenant
 				flags.Require(nil)
 			}
 			c, err := flags.Cluster()
@@ -84,7 +84,8 @@ Exit status:
 	return cmd
 }
 
-// cleanUpIsolation removes what every run left. It does not need kubetenant on the server.
+// cleanUpIsolation deletes the objects that runs left. It does not require kubetenant on the
+// server.
 func cleanUpIsolation(cmd *cobra.Command, c *client.Cluster) error {
 	n, err := isolation.CleanUp(cmd.Context(), c.Config, 0)
 	if err != nil {
@@ -94,7 +95,7 @@ func cleanUpIsolation(cmd *cobra.Command, c *client.Cluster) error {
 	return err
 }
 
-// errDirect refuses a cluster behind a gateway that is reached directly.
+// errDirect reports that the cluster is behind a gateway, and the client bypasses the gateway.
 var errDirect = errors.New("this cluster does not isolate tenants itself, only the gateway in front of it does: use " +
 	"the kubeconfig of an operator at the gateway (docs/gateway.md#prove-it)")
 
@@ -141,7 +142,7 @@ func verifyIsolation(cmd *cobra.Command, c *client.Cluster, o isolation.Options,
 	return nil
 }
 
-// undone marks the error of an interrupted run that removed what it created.
+// undone replaces the error of an interrupted run that deleted its objects.
 func undone(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, isolation.ErrLeft) {
 		return errUndone

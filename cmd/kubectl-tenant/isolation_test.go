@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 )
 
-// behindGateway is what a cluster behind a gateway answers: its admission is kubetenant's,
-// and its authorizer is not.
+// behindGateway is a cluster behind a gateway. Its admission is kubetenant's, and its authorizer is
+// not.
 func behindGateway(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := func(code int, object map[string]any) {
@@ -58,8 +58,8 @@ func behindGateway(next http.Handler) http.Handler {
 	})
 }
 
-// TestVerifyIsolationRefusesServers: where nothing keeps tenants apart, the command
-// says so and creates nothing.
+// TestVerifyIsolationRefusesServers checks that the command fails and creates nothing on a server
+// that does not isolate tenants.
 func TestVerifyIsolationRefusesServers(t *testing.T) {
 	for name, c := range map[string]struct {
 		around func(http.Handler) http.Handler
@@ -82,7 +82,8 @@ func TestVerifyIsolationRefusesServers(t *testing.T) {
 	}
 }
 
-// TestCleanUpAnywhere: what a run left is removed from a server that kubetenant has left too.
+// TestCleanUpAnywhere checks that the objects of a run are also deleted from a server without
+// kubetenant.
 func TestCleanUpAnywhere(t *testing.T) {
 	out, err := newServer(t, nil).run(t, "verify-isolation", "--clean-up")
 	if err != nil || out != "runs cleaned up: 0\n" {

@@ -86,7 +86,8 @@ Exit status:
 	return cmd
 }
 
-// check returns the source to follow and the system namespaces. It reads only the configuration.
+// check returns the source to synchronize and the system namespaces. It reads only the
+// configuration.
 func (o *keystoneSyncOptions) check() (source *configv1alpha1.Source, system []string, err error) {
 	if o.mode == "" {
 		return nil, nil, errors.New("the leader of the control plane follows Keystone by itself: use --dry-run to see what " +
@@ -116,7 +117,7 @@ func (o *keystoneSyncOptions) check() (source *configv1alpha1.Source, system []s
 func (o *keystoneSyncOptions) run(
 	cmd *cobra.Command, c *client.Cluster, source *configv1alpha1.Source, system []string,
 ) error {
-	// A tenant's caller gets lists with its own objects only, and they look complete.
+	// A tenant's caller receives lists with only its own objects, and cannot detect this.
 	caller, err := c.WhoAmI(cmd.Context())
 	if err != nil {
 		return c.Explain(err)
@@ -147,10 +148,10 @@ func (o *keystoneSyncOptions) run(
 	return printKeystoneSync(cmd, report, o.format)
 }
 
-// readKeystone returns the content of the Keystone of a source.
+// readKeystone reads the Keystone of a source.
 func readKeystone(cmd *cobra.Command, source *configv1alpha1.Source) (*keystone.Contents, error) {
 	ctx := klog.NewContext(quiet(cmd.Context()), logr.New(warningSink{warnTo(cmd)}))
-	// The command reads cloudsFile once, so nothing reports a later version.
+	// The command reads cloudsFile once, so a later version is ignored.
 	reader, _, err := projects.Open(source, func(string, error) {})
 	if err != nil {
 		return nil, fmt.Errorf("source %s: keystone.cloudsFile: %w", source.Name, err)
@@ -161,7 +162,7 @@ func readKeystone(cmd *cobra.Command, source *configv1alpha1.Source) (*keystone.
 	return keystonesync.Read(ctx, reader)
 }
 
-// warningSink prints the errors that a package logs. They have the cause of a failed request.
+// warningSink prints the errors that a package logs. They contain the cause of a failed request.
 type warningSink struct{ warn func(string, ...any) }
 
 func (warningSink) Init(logr.RuntimeInfo)                 {}
@@ -171,19 +172,18 @@ func (s warningSink) WithValues(...any) logr.LogSink      { return s }
 func (s warningSink) WithName(string) logr.LogSink        { return s }
 func (s warningSink) Error(err error, m string, _ ...any) { s.warn("warning: %s: %v", m, err) }
 
-// keystoneChange is one change, as programs get it.
+// keystoneChange is one change in the output for programs.
 type keystoneChange struct {
 	Tenant string `json:"tenant"`
 	Action string `json:"action"`
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
-	// Keystone is the new content of the annotation [tenant.KeystoneAnnotation]. It is nil if the change
-	// does not write it.
+	// Keystone is the new value of the annotation [tenant.KeystoneAnnotation]. It is nil if the
+	// change does not write it.
 	Keystone *tenants.Keystone `json:"keystone,omitempty"`
 }
 
-// printKeystoneSync prints the changes to the standard output, and everything else to the standard
-// error.
+// printKeystoneSync prints the changes to standard output, and everything else to standard error.
 func printKeystoneSync(cmd *cobra.Command, r *keystonesync.Report, format *output.Format) error {
 	list := &output.List{
 		Columns: append(output.Columns("Tenant", "Action", "Name", "Reason"), output.Column{Name: "Roles", Wide: true}),

@@ -26,12 +26,13 @@ const (
 		syncedProject + `:r1","clusterRole":"edit"}]}`
 )
 
-// syncFixture is a Keystone and a cluster of keystone-sync. Tests change the responses.
+// syncFixture is a Keystone and a cluster for keystone-sync. Tests change the responses.
 type syncFixture struct {
 	*server
 	keystone *httptest.Server
 	config   string
-	// lists are the responses of Keystone, by list. objects are those of the cluster, by resource.
+	// lists are the responses of Keystone, by list. objects are the responses of the cluster, by
+	// resource.
 	lists, objects map[string]string
 	tenant         string // the caller's tenant
 	password       string // the password that Keystone accepts
@@ -62,7 +63,7 @@ func newSyncFixture(t *testing.T) *syncFixture {
 	return f
 }
 
-// syncConfig returns a TenancyConfiguration that follows a Keystone.
+// syncConfig returns a TenancyConfiguration with a keystone source that is synchronized.
 func syncConfig(t *testing.T, authURL string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -137,7 +138,7 @@ func (f *syncFixture) serveCluster(next http.Handler) http.Handler {
 	})
 }
 
-// sync runs the command, and requires that it writes nothing and prints no secret.
+// sync runs the command. It checks that the command writes nothing and prints no secret.
 func (f *syncFixture) sync(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	out, err = f.run(t, append([]string{"keystone-sync", "--dry-run", "--config", f.config}, args...)...)
@@ -153,7 +154,7 @@ func (f *syncFixture) sync(t *testing.T, args ...string) (out string, err error)
 	return out, err
 }
 
-// TestKeystoneSyncPrintsChanges requires one row for each change, in each format.
+// TestKeystoneSyncPrintsChanges checks that each change is one row, in each format.
 func TestKeystoneSyncPrintsChanges(t *testing.T) {
 	f := newSyncFixture(t)
 	out, err := f.sync(t)
@@ -186,7 +187,8 @@ func TestKeystoneSyncPrintsChanges(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncWithoutChanges requires a message on a terminal, and an empty list for programs.
+// TestKeystoneSyncWithoutChanges checks for a message on a terminal, and an empty list for
+// programs.
 func TestKeystoneSyncWithoutChanges(t *testing.T) {
 	f := newSyncFixture(t)
 	f.objects = map[string]string{"tenants": syncedTenant(syncedDomain), "namespaces": syncedObject(syncedRoles)}
@@ -198,7 +200,7 @@ func TestKeystoneSyncWithoutChanges(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncConditions requires the reason for each tenant that the leader cannot follow.
+// TestKeystoneSyncConditions checks the reason for each tenant that the leader cannot synchronize.
 func TestKeystoneSyncConditions(t *testing.T) {
 	f := newSyncFixture(t)
 	f.objects["tenants"] = syncedTenant(`{"domain":"other"}`)
@@ -210,8 +212,8 @@ func TestKeystoneSyncConditions(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncOfHostileNames requires that no text of Keystone reaches the terminal. The check for
-// control characters is in sync.
+// TestKeystoneSyncOfHostileNames checks that no text of Keystone reaches the terminal. sync checks
+// for control characters.
 func TestKeystoneSyncOfHostileNames(t *testing.T) {
 	const hostile = `\u001b[2J\u202eCANARY`
 	f := newSyncFixture(t)
@@ -236,7 +238,8 @@ func TestKeystoneSyncOfHostileNames(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncFails requires an error with a remedy, and no changes, if something cannot be read.
+// TestKeystoneSyncFails checks that the command fails with a remedy and without changes if
+// something cannot be read.
 func TestKeystoneSyncFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*testing.T, *syncFixture)
@@ -299,8 +302,8 @@ func TestKeystoneSyncFails(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncRefusesItsArguments requires that the command sends no request for a wrong command
-// line or configuration.
+// TestKeystoneSyncRefusesItsArguments checks that an invalid command line or configuration causes
+// no request.
 func TestKeystoneSyncRefusesItsArguments(t *testing.T) {
 	f := newSyncFixture(t)
 	plain := filepath.Join(t.TempDir(), "plain.yaml")

@@ -87,8 +87,8 @@ command then uses the server's answer.`,
 	return cmd
 }
 
-// eachCluster does something with each cluster, and goes on where it fails with one of several. The
-// error says how many failed; what failed has been said on standard error.
+// eachCluster calls do for each cluster. If one of several clusters fails, it prints the error to
+// standard error and continues. Its error contains the number of failed clusters.
 func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client.Cluster) error) error {
 	failed, refused := 0, false
 	for _, c := range clusters {
@@ -99,7 +99,7 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 		if err == nil {
 			continue
 		}
-		if errors.Is(err, errFailed) { // and has said why
+		if errors.Is(err, errFailed) { // it has printed the reason
 			refused = true
 			continue
 		}
@@ -119,8 +119,9 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 	return nil
 }
 
-// policyLines returns the settings of a configuration and its policy file, or of what the cluster
-// publishes; the default ones where that may not be read, and nil where there is no file.
+// policyLines returns the settings and the policy file of a configuration, or those that the
+// cluster publishes. If they cannot be read, it returns the default settings. The policy is nil if
+// there is no file.
 func policyLines(
 	ctx context.Context, c *client.Cluster, known *configv1alpha1.Settings,
 ) (*configv1alpha1.Settings, *abac.Policy, error) {
@@ -178,7 +179,7 @@ func listPrivileges(
 	}
 	for _, ns := range ownNamespaces(c, p, i) {
 		review, err := ownRules(ctx, c, ns)
-		if apierrors.IsForbidden(err) { // as behind the webhook service
+		if apierrors.IsForbidden(err) { // such as behind the webhook service
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 				"%s: the server does not list your rules, and you may not list %s: privileges that depend on them are missing\n",
 				c.Name, strings.Join(l.Unread, ", "))
@@ -192,11 +193,11 @@ func listPrivileges(
 	return l, nil
 }
 
-// mostReviews is how many namespaces the server is asked about.
+// mostReviews is the maximum number of namespaces for which reviews are sent.
 const mostReviews = 10
 
-// ownNamespaces returns the namespaces to ask the server about: the tenant's own that may be
-// seen, else the kubeconfig's.
+// ownNamespaces returns the namespaces for reviews. They are the visible namespaces of the tenant,
+// or else the namespace of the kubeconfig.
 func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Holder) []string {
 	var own []string
 	for name := range p.Namespaces {
@@ -212,7 +213,7 @@ func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Holde
 	return own[:min(len(own), mostReviews)]
 }
 
-// ownRules asks the server for the caller's own rules in a namespace.
+// ownRules requests the caller's own rules in a namespace from the server.
 func ownRules(ctx context.Context, c *client.Cluster, namespace string) (*privileges.Review, error) {
 	k, err := c.Kube()
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// loginWithin bounds a login.
+// loginWithin is the maximum duration of a login.
 const loginWithin = 5 * time.Minute
 
 func newLoginCommand() *cobra.Command {
@@ -56,7 +56,7 @@ secret is read from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 			}
 			o.Secret = os.Getenv("KUBECTL_TENANT_CLIENT_SECRET")
 			if secret != "" {
-				data, err := os.ReadFile(secret) // #nosec G304 -- the caller's own
+				data, err := os.ReadFile(secret) // #nosec G304 -- the caller names the file
 				if err != nil {
 					return err
 				}
@@ -138,7 +138,7 @@ func addCache(cmd *cobra.Command, cache *login.Cache) {
 	}
 }
 
-// The values of --token-cache-storage.
+// Values of --token-cache-storage.
 const (
 	storageDisk    = "disk"
 	storageKeyring = "keyring"
@@ -157,7 +157,7 @@ func checkStorage(storage string) error {
 	return nil
 }
 
-// printToken prints a token that is kept, or got anew.
+// printToken prints a stored token or a new one.
 func printToken(
 	cmd *cobra.Command, cache *login.Cache, key []string, get func(context.Context, *login.Token) (*login.Token, error),
 ) error {
@@ -177,7 +177,8 @@ func printToken(
 	return login.Print(cmd.OutOrStdout(), token)
 }
 
-// browse opens a page in the caller's browser: $BROWSER, or what the system has for it.
+// browse opens a page in the caller's browser. This is $BROWSER or the default browser of the
+// system.
 func browse(ctx context.Context, address string) error {
 	name, args := os.Getenv("BROWSER"), []string{address}
 	switch {

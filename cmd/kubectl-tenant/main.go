@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-tenant is the plugin behind "kubectl tenant".
+// Command kubectl-tenant is the plugin for "kubectl tenant".
 package main
 
 import (
@@ -22,33 +22,33 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// Exit codes: 0 all is well, 1 something was found wrong or refused, 2 it could
-// not be looked at or tried.
+// Exit codes: 0 for success, 1 for a failed check or a rejected request, 2 if the command could not
+// run.
 const (
 	exitFailed  = 1
 	exitUnusual = 2
-	// exitInterrupted is that of shells.
+	// exitInterrupted is the exit code that shells use for an interrupt.
 	exitInterrupted = 130
 )
 
 var (
-	// errFailed ends a command that has already said what it found.
+	// errFailed ends a command that has already printed its findings.
 	errFailed = errors.New("failed")
-	// errSome says that some of several clusters failed.
+	// errSome reports that some of several clusters failed.
 	errSome = errors.New("run the command again when the failed clusters are available")
-	// errUndone says that an interrupted command removed what it created.
+	// errUndone reports that an interrupted command deleted the objects that it created.
 	errUndone = errors.New("interrupted: everything that the run created was deleted")
 )
 
-// gcPercent lets the heap grow to five times what is live before it is collected: commands
-// are short, hold little of what they read (docs/design/benchmarks.md), and share processors
-// with what they wait for.
+// gcPercent lets the heap grow to five times the live data before a collection. Commands are short
+// and retain little of the data that they read (docs/design/benchmarks.md). They may share
+// processors with the server.
 const gcPercent = 400
 
 func main() {
 	debug.SetGCPercent(gcPercent)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends the process wherever it is
+	context.AfterFunc(ctx, stop) // the second signal ends the process
 	err := newCommand().ExecuteContext(ctx)
 	interrupted := ctx.Err() != nil
 	stop()
@@ -68,8 +68,8 @@ func main() {
 	}
 }
 
-// printed returns the text of an error for a terminal. cobra suggests commands on lines of their own,
-// as kubectl does. Any other error is one line.
+// printed returns the text of an error for a terminal. The commands that cobra suggests are on
+// separate lines, as in kubectl. Any other error is one line.
 func printed(err error) string {
 	message, suggestions, is := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 	if !is {
@@ -82,7 +82,7 @@ func printed(err error) string {
 	return text
 }
 
-// oneLine returns what an error says, on one line and harmless for a terminal.
+// oneLine returns the text of an error on one line, without control characters.
 func oneLine(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {
@@ -93,9 +93,9 @@ func oneLine(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// exitCode returns 1 if the server or its rules refuse the command, a named object does
-// not exist, or the command failed on some of several clusters. It returns 2 if the
-// command could not be tried.
+// exitCode returns 1 if the server or its rules deny the command, if a specified object does not
+// exist, or if the command failed on some of several clusters. It returns 2 if the command could
+// not run.
 func exitCode(err error) int {
 	for _, found := range []error{
 		errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
@@ -111,8 +111,8 @@ func exitCode(err error) int {
 	return exitUnusual
 }
 
-// isMissingObject reports whether an error says that one object does not exist, and not that
-// the server lacks its kind.
+// isMissingObject reports whether an error means that an object does not exist. It returns false if
+// the server lacks the object's kind.
 func isMissingObject(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

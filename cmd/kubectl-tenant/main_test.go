@@ -24,11 +24,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"kubectl-tenant": main, "browser": browser, "generate": generate})
 }
 
-// browser opens a page as a browser does, redirects and all. It trusts the providers of tests.
+// browser opens a page and follows redirects, as a browser does. It trusts the test providers.
 func browser() {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-	} // #nosec G402 -- a test's provider
+	} // #nosec G402 -- a test provider
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, os.Args[1], http.NoBody)
 	if err != nil {
 		os.Exit(1)
@@ -39,8 +39,8 @@ func browser() {
 	}
 }
 
-// generate writes to a directory what kubetenant-webhook or kubetenant-gateway generates from
-// tenancy.yaml. The arguments are the program and the directory.
+// generate writes the files that kubetenant-webhook or kubetenant-gateway generates from
+// tenancy.yaml to a directory. Its arguments are the program and the directory.
 func generate() {
 	var files map[string][]byte
 	var err error
@@ -60,7 +60,7 @@ func generate() {
 			SelfManaged: os.Args[1] == "self-managed",
 			ServingCA:   map[bool]string{false: "tenancy.yaml"}[os.Args[1] == "self-managed"],
 			Directory:   "/etc/kubernetes/kubetenant",
-			// The files that kube-apiserver shows to the service.
+			// kube-apiserver authenticates with these files at the service.
 			ClientCertificate: "/etc/kubernetes/kubetenant/client.crt",
 			ClientKey:         "/etc/kubernetes/kubetenant/client.key",
 			Authorizers:       []string{"Node", "RBAC"},

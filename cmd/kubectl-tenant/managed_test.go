@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// withCopy is a server whose namespace acme--web has a Secret with labels.
+// withCopy returns a server whose namespace acme--web contains a Secret with labels.
 func withCopy(labels map[string]any) func(http.Handler) http.Handler {
 	answers := map[string]map[string]any{
 		"/api/v1": {
@@ -49,8 +49,8 @@ func withCopy(labels map[string]any) func(http.Handler) http.Handler {
 	}
 }
 
-// TestWhoCanChangeACopy answers that only the server changes a copy. Other verbs and objects have the
-// answers of RBAC.
+// TestWhoCanChangeACopy checks that only the server may change a copy. RBAC decides about other
+// verbs and objects.
 func TestWhoCanChangeACopy(t *testing.T) {
 	isCopy := map[string]any{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "registry"}
 	for name, c := range map[string]struct {

@@ -20,9 +20,9 @@ import (
 
 const manual = "../../docs/cli"
 
-// TestManual: docs/cli is what the commands say about themselves. make golden writes it.
+// TestManual checks that docs/cli contains the help of the commands. make golden writes it.
 func TestManual(t *testing.T) {
-	// Defaults that depend on the machine are shown as they would be written.
+	// These defaults depend on the machine.
 	t.Setenv("HOME", "~")
 	t.Setenv("KUBECACHEDIR", "")
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func TestManual(t *testing.T) {
 	everybodys := func(hidden bool) {
 		root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = hidden })
 	}
-	everybodys(true) // the flags of all commands have a page of their own
+	everybodys(true) // the flags of all commands have their own page
 	generate(root)
 	everybodys(false)
 	options, _, err := root.Find([]string{"options"})
@@ -67,7 +67,8 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// TestHelpFits: no help is wider than a page, and each command's stands without the flags of all.
+// TestHelpFits checks that no help is wider than a page, and that it omits the flags of all
+// commands.
 func TestHelpFits(t *testing.T) {
 	t.Setenv("HOME", "~")
 	var commands func(c *cobra.Command) []*cobra.Command
@@ -80,7 +81,7 @@ func TestHelpFits(t *testing.T) {
 	}
 	for _, c := range commands(newCommand()) {
 		path := strings.Fields(c.CommandPath())[2:]   // after "kubectl tenant"
-		if len(path) > 0 && path[0] == "completion" { // cobra's own
+		if len(path) > 0 && path[0] == "completion" { // provided by cobra
 			continue
 		}
 		var b bytes.Buffer
@@ -91,7 +92,7 @@ func TestHelpFits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {
-			// Commands that are copied are on one line.
+			// A command in an example may be longer, so that it can be copied.
 			if len(strings.TrimRight(line, "\n")) > pageWidth && !strings.HasPrefix(line, "  kubectl ") {
 				t.Errorf("%v: %d columns: %s", path, len(line)-1, line)
 			}
@@ -110,7 +111,7 @@ func TestHelpFits(t *testing.T) {
 	}
 }
 
-// quieten leaves out the line that says when a page was generated.
+// quieten omits the generation date from the pages.
 func quieten(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	for _, c := range cmd.Commands() {

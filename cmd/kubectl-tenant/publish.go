@@ -94,8 +94,8 @@ a RoleBinding, you need the rights of its role or the verb bind.`,
 	return cmd
 }
 
-// checkDryRun refuses other values. The answer depends on the cluster, so there is no dry run without
-// requests.
+// checkDryRun returns an error for other values. The result depends on the cluster, so a dry run
+// needs requests.
 func (f *publishFlags) checkDryRun() error {
 	if f.mode == "" || f.mode == dryRunServer {
 		return nil
@@ -103,7 +103,7 @@ func (f *publishFlags) checkDryRun() error {
 	return fmt.Errorf("--dry-run=%s: must be server", f.mode)
 }
 
-// spec returns the spec of the Publications, without the objects.
+// spec returns the spec of the Publications, without the source.
 func (f *publishFlags) spec() (*v1alpha1.PublicationSpec, error) {
 	spec := &v1alpha1.PublicationSpec{Tenants: v1alpha1.PublicationTenants{All: f.all, IDs: f.to}, Hold: f.hold}
 	var problems []error
@@ -130,7 +130,7 @@ func (f *publishFlags) spec() (*v1alpha1.PublicationSpec, error) {
 	return spec, errors.Join(problems...)
 }
 
-// run publishes the objects that an argument names.
+// run publishes the objects that an argument specifies.
 func (f *publishFlags) run(
 	cmd *cobra.Command, flags *client.Flags, named string, spec *v1alpha1.PublicationSpec,
 ) error {
@@ -163,8 +163,7 @@ func (f *publishFlags) run(
 	return c.Explain(f.publish(cmd, p, all))
 }
 
-// stored returns the kind and the name of KIND/NAME. The last result is false if there is a file of
-// that name.
+// stored returns the kind and the name in KIND/NAME. stored is false if the argument is a file.
 func (*publishFlags) stored(named string) (kind, name string, stored bool) {
 	kind, name, found := strings.Cut(named, "/")
 	if !found || kind == "" || name == "" || strings.ContainsAny(name, "/") || kind == "." || kind == ".." {
@@ -177,7 +176,7 @@ func (*publishFlags) stored(named string) (kind, name string, stored bool) {
 		!strings.HasSuffix(name, ".json")
 }
 
-// readObjects returns the content of a file, or of the standard input.
+// readObjects returns the content of a file or of standard input.
 func readObjects(cmd *cobra.Command, file string) ([]byte, error) {
 	if file == "-" {
 		return io.ReadAll(cmd.InOrStdin())
@@ -185,7 +184,7 @@ func readObjects(cmd *cobra.Command, file string) ([]byte, error) {
 	return yamlfile.Read(file)
 }
 
-// objectInCluster returns an object of the cluster, without its content.
+// objectInCluster returns a stored object, without its content.
 func objectInCluster(cmd *cobra.Command, c *client.Cluster, kind, name string) ([]*publish.Object, error) {
 	resource, _, err := resourceOf(cmd, c, &target{resource: kind, name: name})
 	if err != nil {

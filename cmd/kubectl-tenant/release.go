@@ -88,10 +88,12 @@ reserves the namespace.`,
 	return cmd
 }
 
-// releaseOf names the namespace of a release and the configuration file, if any.
+// releaseOf contains the namespace of a release and the path of the configuration, which may be
+// empty.
 type releaseOf struct{ namespace, config string }
 
-// setServer sets what a release depends on of the server. It assumes no default.
+// setServer sets the fields of a release that depend on the server. It assumes no default
+// configuration.
 func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, of releaseOf) error {
 	found, err := c.Installation(cmd.Context())
 	if err != nil {
@@ -110,7 +112,8 @@ func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, of rel
 	return c.Explain(err)
 }
 
-// confirmRelease has the tenant's name typed, or the namespace's if the label is empty.
+// confirmRelease requests the name of the tenant from the caller, or the name of the namespace if
+// the label is empty.
 func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
 	what := fmt.Sprintf("This removes namespace %s from tenant %s.", namespace, name)
@@ -126,8 +129,9 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	})
 }
 
-// managerOf returns clients that write as [tenant.ManagerUser], which the caller must be allowed to
-// impersonate. On a compiled-in server, that user has rights only in the group system:masters.
+// managerOf returns clients that write as [tenant.ManagerUser]. The caller must have the right to
+// impersonate this user. On a compiled-in server, the user has rights only in the group
+// system:masters.
 func managerOf(ctx context.Context, c *client.Cluster, namespace string) (tenancy.Manager, error) {
 	if as := c.Config.Impersonate.UserName; as != "" {
 		return tenancy.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use a kubeconfig without impersonation", as)

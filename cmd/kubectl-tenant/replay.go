@@ -75,8 +75,7 @@ Exit status:
 	return cmd
 }
 
-// replayLogs decides what logs recorded under the configuration of a file,
-// over the objects of another.
+// replayLogs decides the events in logs again, with a configuration file and a file of objects.
 func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*replay.Report, error) {
 	known, err := settings(config)
 	if err != nil {
@@ -104,7 +103,7 @@ func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*rep
 	return report, nil
 }
 
-// withFile hands a file on, or with - what comes in.
+// withFile opens a file, or uses standard input for "-", and calls do.
 func withFile(path string, in io.Reader, do func(io.Reader) error) error {
 	if path == "-" {
 		return do(in)

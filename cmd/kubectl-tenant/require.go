@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// worksWithout returns why a command works without kubetenant on the server, or "" if it does not.
-// Every command that is not listed here refuses such a server.
+// worksWithout returns the reason why a command works without kubetenant on the server, or "".
+// Every other command fails on such a server.
 func worksWithout(command string) string {
 	switch command {
 	case "validate", "lint", "test", "replay", "migrate":
@@ -39,9 +39,9 @@ func worksWithout(command string) string {
 	return ""
 }
 
-// requireInstalled makes a command refuse a server without kubetenant, and a tenant or namespace
-// that does not exist. It takes effect when the command asks for its cluster, after it has
-// checked its command line.
+// requireInstalled makes a command fail if the server runs without kubetenant, or if a specified
+// tenant or namespace does not exist. The check runs when the command creates its client, after it
+// has validated its command line.
 func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 	if worksWithout(cmd.Name()) != "" {
 		return
@@ -60,14 +60,14 @@ func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 	})
 }
 
-// namesTenants reports whether the arguments of a command are tenants that must exist. The
-// commands "tenants", "retired" and "delete-tenant" look for more than [tenancy.CheckExists]
-// does: see [withNearest].
+// namesTenants reports whether the arguments of a command are tenants that must exist. The commands
+// "tenants", "retired" and "delete-tenant" check more than [tenancy.CheckExists] does: see
+// [withNearest].
 func namesTenants(command string) bool {
 	return slices.Contains([]string{"suspend", "resume", "adopt-tenants", "usage"}, command)
 }
 
-// withNearest adds the nearest existing name to an error about a tenant that does not exist.
+// withNearest adds a similar existing name to an error for a tenant that does not exist.
 func withNearest(ctx context.Context, c *client.Cluster, name string, err error) error {
 	if !errors.Is(err, tenancy.ErrNoTenant) {
 		return err
@@ -78,15 +78,15 @@ func withNearest(ctx context.Context, c *client.Cluster, name string, err error)
 	return err
 }
 
-// checkNamed refuses tenants, and namespaces of service accounts, that the command line names and
-// that do not exist. It asks as the caller itself, not as an impersonated user.
+// checkNamed returns an error if the command line contains a tenant, or the namespace of a service
+// account, that does not exist. It sends its requests as the caller, not as an impersonated user.
 func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	var tenants []string
 	if namesTenants(cmd.Name()) {
 		tenants = append(tenants, args...)
 	}
 	flag := cmd.Flags().Lookup("tenant")
-	if flag != nil && flag.Value.String() != "" && cmd.Name() != "adopt" { // which has --force
+	if flag != nil && flag.Value.String() != "" && cmd.Name() != "adopt" { // adopt has --force
 		tenants = append(tenants, flag.Value.String())
 	}
 	if to, err := cmd.Flags().GetStringSlice("to"); err == nil {
@@ -109,7 +109,7 @@ func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	return c.Explain(checkExisting(cmd.Context(), c, tenants, namespace))
 }
 
-// namedNamespace returns the namespace of the service account that the command line names, or "".
+// namedNamespace returns the namespace of the service account in the command line, or "".
 func namedNamespace(cmd *cobra.Command, c *client.Cluster) string {
 	account, _ := cmd.Flags().GetString("serviceaccount")
 	namespace, _, found := strings.Cut(account, "/")

@@ -26,14 +26,16 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 )
 
-// server is a kube-apiserver that knows no objects. It counts the requests for each path.
+// server is a kube-apiserver without objects. requests contains the number of requests for each
+// path.
 type server struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests map[string]int
 }
 
-// kinds are those of lists that typed clients decode; versions are those of the core and of RBAC.
+// kinds maps resources to the kinds of lists that typed clients decode. versions are the API
+// versions of the core and of RBAC.
 var (
 	kinds = map[string]string{
 		"namespaces":          "Namespace",
@@ -46,8 +48,8 @@ var (
 	versions = []string{"v1", "rbac.authorization.k8s.io/v1"}
 )
 
-// newServer starts a server whose callers may do anything. around is what kubetenant would add,
-// nil for upstream's server.
+// newServer starts a server that allows its callers everything. around adds kubetenant to the
+// handler. If nil, the server is upstream's.
 func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 	t.Helper()
 	s := &server{requests: map[string]int{}}
@@ -103,7 +105,7 @@ func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 	return s
 }
 
-// run runs a command of the tree, and returns its error and what it wrote.
+// run runs a command, and returns its output and its error.
 func (s *server) run(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
@@ -129,7 +131,7 @@ func secretFile(t *testing.T) string {
 	return file
 }
 
-// leaves returns the commands that do something, by their names.
+// leaves returns the runnable commands by name.
 func leaves(root *cobra.Command) map[string]*cobra.Command {
 	all := map[string]*cobra.Command{}
 	for _, c := range root.Commands() {
@@ -140,7 +142,7 @@ func leaves(root *cobra.Command) map[string]*cobra.Command {
 	return all
 }
 
-// invocations are the arguments of each command that needs kubetenant.
+// invocations returns arguments for each command that requires kubetenant.
 func invocations(t *testing.T) map[string][]string {
 	t.Helper()
 	secret := secretFile(t)
@@ -177,8 +179,8 @@ func invocations(t *testing.T) map[string][]string {
 	}
 }
 
-// TestEveryCommandRefusesAServerWithoutKubetenant walks the tree: a command either is listed in
-// worksWithout, or refuses.
+// TestEveryCommandRefusesAServerWithoutKubetenant checks that each command is in worksWithout, or
+// fails on such a server.
 func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 	all := invocations(t)
 	for name := range leaves(newCommand()) {
@@ -268,8 +270,8 @@ func TestOnlyWhoAmIRunsWithoutReviews(t *testing.T) {
 	}
 }
 
-// TestCommandsOfSeveralClustersRefuseEach requires that one cluster without kubetenant
-// does not stop the others.
+// TestCommandsOfSeveralClustersRefuseEach checks that one cluster without kubetenant does not stop
+// the others.
 func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	s := newServer(t, nil)
 	config := filepath.Join(t.TempDir(), "config")
@@ -299,20 +301,20 @@ func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	several := []string{"list-privileges", "who-can", "grant-privileges", "revoke-privileges"}
 	for name, cmd := range leaves(newCommand()) {
 		if flag := cmd.LocalFlags().Lookup("cluster"); flag != nil && flag.Value.Type() == "stringSlice" &&
-			!slices.Contains(several, name) && name != "gen-kubeconfig" { // where it names the clusters of the new kubeconfig
+			!slices.Contains(several, name) && name != "gen-kubeconfig" { // there it contains the clusters of the new kubeconfig
 			t.Errorf("%s accepts several clusters: add it to the list", name)
 		}
 	}
 }
 
-// TestEveryCommandRefusesAnUnknownTenant walks the tree: a command that takes a tenant, a group or
-// a service account refuses one that does not exist, with exit code 1.
+// TestEveryCommandRefusesAnUnknownTenant checks that a command fails with exit code 1 if its
+// tenant, group or service account does not exist.
 func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 	const (
 		noTenant    = "tenant nosuch: there is no such tenant"
 		noNamespace = "namespace nosuch: the namespace does not exist"
 	)
-	takes := map[string]map[string][]string{ // by what is wrong
+	takes := map[string]map[string][]string{ // by problem
 		"adopt-tenants": {noTenant: {"nosuch"}},
 		"audit":         {noTenant: {"--tenant", "nosuch"}},
 		"delete-tenant": {noTenant: {"nosuch", "--yes"}},
@@ -371,8 +373,8 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 	}
 }
 
-// TestTenantRowsOfUnreadKinds requires that a cell about a kind that the caller may not list is
-// <unknown>, and not <none>.
+// TestTenantRowsOfUnreadKinds checks that a cell is <unknown>, and not <none>, if the caller may
+// not list its kind.
 func TestTenantRowsOfUnreadKinds(t *testing.T) {
 	acme := &tenancy.Tenant{Name: "acme", Namespaces: []string{"acme--web"}}
 	for name, c := range map[string]struct {
@@ -394,8 +396,8 @@ func TestTenantRowsOfUnreadKinds(t *testing.T) {
 	}
 }
 
-// TestExitCodes requires 1 for what is refused or does not exist, and 2 for what
-// could not be determined.
+// TestExitCodes checks that denied requests and missing objects have exit code 1, and other errors
+// 2.
 func TestExitCodes(t *testing.T) {
 	missing := schema.GroupResource{Resource: "configmaps"}
 	for name, c := range map[string]struct {
@@ -419,8 +421,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestEmptyLists requires that an empty list says so to people on standard error,
-// and nothing to programs.
+// TestEmptyLists checks that an empty list prints a message for people to standard error, and
+// nothing for programs.
 func TestEmptyLists(t *testing.T) {
 	compiledIn := func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) }
 	for _, args := range [][]string{{"retired"}, {"tenants"}} {
@@ -435,8 +437,7 @@ func TestEmptyLists(t *testing.T) {
 	}
 }
 
-// TestReleaseNeedsTheConfiguration requires that release does not guess which namespaces
-// are the system tenant's.
+// TestReleaseNeedsTheConfiguration checks that release fails if the system namespaces are unknown.
 func TestReleaseNeedsTheConfiguration(t *testing.T) {
 	s := newServer(t, func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) })
 	out, err := s.run(t, "release", "acme--web", "--yes")

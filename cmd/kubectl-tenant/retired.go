@@ -45,7 +45,7 @@ create-tenant --replaces UID.`,
 			}
 			list, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)).
 				List(cmd.Context(), metav1.ListOptions{})
-			if err != nil && !apierrors.IsNotFound(err) { // a server of an older release has none
+			if err != nil && !apierrors.IsNotFound(err) { // a server of an older release lacks them
 				return c.Explain(err)
 			}
 			rows := &output.List{
@@ -69,10 +69,10 @@ create-tenant --replaces UID.`,
 	return cmd
 }
 
-// retiredRow shows one.
+// retiredRow returns the row of a RetiredTenant.
 func retiredRow(u *unstructured.Unstructured) output.Row {
 	r, err := typed.Decode[v1alpha1.RetiredTenant](u)
-	id, was, _ := tenants.ReadRetired(r, err) // an error leaves the cells empty
+	id, was, _ := tenants.ReadRetired(r, err) // the cells are empty after an error
 	at := "deleting"
 	switch {
 	case !was.At.IsZero():

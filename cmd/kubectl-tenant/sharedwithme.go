@@ -79,7 +79,8 @@ URL that ends in /tenants/<id>, the list is empty.`,
 	return cmd
 }
 
-// announced lists what is announced to a tenant; to the caller's own with the zero ID.
+// announced lists the grants that are announced to a tenant. If id is zero, it is the caller's own
+// tenant.
 func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.List, error) {
 	if id.IsZero() {
 		me, err := c.WhoAmI(cmd.Context())
@@ -96,7 +97,7 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 	}
 	grants, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)).List(cmd.Context(),
 		metav1.ListOptions{FieldSelector: grant.AnnouncedTo(id).String()})
-	if apierrors.IsBadRequest(err) { // of fields that its definition does not select by
+	if apierrors.IsBadRequest(err) { // the definition lacks the selectable field
 		return nil,
 			fmt.Errorf("the server does not support announced AccessGrants: its kubetenant or its CustomResourceDefinition is "+
 				"too old: %w", err)
@@ -114,8 +115,8 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 	return list, nil
 }
 
-// announcedRow shows one grant. One that is not understood is shown by its name: who made it
-// may be of a later release.
+// announcedRow returns the row of a grant. It shows only the name of an invalid grant, which a
+// later release may have created.
 func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 	row := output.Row{
 		Kind:  schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant},

@@ -67,7 +67,7 @@ Exit status:
 	return cmd
 }
 
-// unknown is shown for a part that the caller may not read.
+// unknown is printed for a part that the caller may not read.
 const unknown = "<unknown>"
 
 func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) error {
@@ -175,7 +175,7 @@ func replicaNames(r *status.Report) string {
 	return cmp.Or(strings.Join(names, ", "), unknown)
 }
 
-// mostFairUse is the maximum number of tenants whose use is shown.
+// mostFairUse is the maximum number of tenants whose usage is printed.
 const mostFairUse = 20
 
 func fairUseText(r *status.Report) string {
@@ -191,7 +191,7 @@ func fairUseText(r *status.Report) string {
 	return strconv.Itoa(len(r.FairUse)) + " tenants have requests at this server"
 }
 
-// useText describes what a tenant uses and its limits.
+// useText describes the usage of a tenant and its limits.
 func useText(u *fairuse.Report) string {
 	limit := func(n int) string {
 		if n == 0 {

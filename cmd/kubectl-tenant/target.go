@@ -19,12 +19,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 )
 
-// target is the object of a request, as in kubectl auth can-i: either a path, or a resource with an
+// target is the target of a request, as in kubectl auth can-i. It is a path, or a resource with an
 // optional name and subresource.
 type target struct {
 	path                        string
 	resource, name, subresource string
-	// slash reports that the arguments are TYPE/NAME.
+	// slash reports whether the arguments are TYPE/NAME.
 	slash bool
 }
 
@@ -65,12 +65,12 @@ func parseTarget(args []string, subresource string) (target, error) {
 	return t, nil
 }
 
-// requestFlags are the flags that, together with the arguments, describe a request.
+// requestFlags are the flags that describe a request together with the arguments.
 type requestFlags struct {
 	subresource string
 	everywhere  bool
-	// eachNamespace checks each namespace by itself if the request names neither a namespace nor an
-	// object.
+	// eachNamespace checks each namespace separately if the request specifies neither a namespace
+	// nor an object.
 	eachNamespace bool
 }
 
@@ -122,12 +122,12 @@ func (f *requestFlags) question(cmd *cobra.Command, c *client.Cluster, args []st
 	return q, nil
 }
 
-// askedOnly are resources that no server serves. Authorizers check them for impersonation and for
-// the signers of certificates.
+// askedOnly returns resources that no server serves. Authorizers check them for impersonation and
+// for certificate signers.
 func askedOnly() []string { return []string{"users", "groups", "uids", "userextras", "signers"} }
 
-// resourceOf returns the resource that t names, in any form that kubectl accepts, and reports whether
-// it is namespaced. It warns if the name in t is that of a subresource.
+// resourceOf returns the resource of t in any form that kubectl accepts, and reports whether it is
+// namespaced. It warns if the name in t is also the name of a subresource.
 func resourceOf(cmd *cobra.Command, c *client.Cluster, t *target) (schema.GroupResource, bool, error) {
 	mapper, err := c.Mapper()
 	if err != nil {
@@ -159,7 +159,7 @@ func resourceOf(cmd *cobra.Command, c *client.Cluster, t *target) (schema.GroupR
 	switch {
 	case t.subresource != "":
 		err = checkSubresource(c, found, t.subresource)
-	case t.slash: // which named a subresource in earlier versions
+	case t.slash: // in earlier versions, this specified a subresource
 		var names []string
 		if names, err = subresources(c, found); slices.Contains(names, t.name) {
 			warnOfName(cmd, t)
@@ -168,14 +168,14 @@ func resourceOf(cmd *cobra.Command, c *client.Cluster, t *target) (schema.GroupR
 	return found.GroupResource(), mapping.Scope.Name() == meta.RESTScopeNameNamespace, err
 }
 
-// warnOfName warns that a request is about an object whose name is that of a subresource.
+// warnOfName warns that the name of an object is also the name of a subresource.
 func warnOfName(cmd *cobra.Command, t *target) {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 		"warning: %s/%s names the object %[2]q: for the subresource, use %[1]s --subresource %[2]s\n",
 		t.resource, output.Safe(t.name))
 }
 
-// checkSubresource refuses a subresource that the server does not have.
+// checkSubresource returns an error if the server does not have a subresource.
 func checkSubresource(c *client.Cluster, of schema.GroupVersionResource, name string) error {
 	names, err := subresources(c, of)
 	if err != nil || slices.Contains(names, name) {

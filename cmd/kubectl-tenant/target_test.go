@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestParseTarget requires that arguments have the meaning that they have in kubectl auth can-i.
+// TestParseTarget checks that arguments have the same meaning as in kubectl auth can-i.
 func TestParseTarget(t *testing.T) {
 	for name, c := range map[string]struct {
 		args        []string
@@ -56,10 +56,10 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// errAny specifies any error in a table.
+// errAny matches any error in a table.
 var errAny = errors.New("any error")
 
-// FuzzParseTarget requires that no argument is read as more than it contains.
+// FuzzParseTarget checks that the result contains only text of the arguments.
 func FuzzParseTarget(f *testing.F) {
 	f.Add("pods/log", "", "")
 	f.Add("pods", "web-1", "log")

@@ -88,7 +88,7 @@ func (o *tenantsOptions) check() error {
 	return errors.Join(problems...)
 }
 
-// run prints the tenants, and where it watches those that change.
+// run prints the tenants. With --watch, it also prints the tenants that change.
 func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *output.Format) error {
 	k, err := c.Kube()
 	if err != nil {
@@ -99,7 +99,7 @@ func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *outp
 		return err
 	}
 	var changes watch.Interface
-	if o.watch { // before the list: what changes in between is seen
+	if o.watch { // before the list, so that no change is missed
 		options := privileges.Limit(own, "Namespaces")
 		options.AllowWatchBookmarks = true
 		if changes, err = k.CoreV1().Namespaces().Watch(cmd.Context(), options); err != nil {
@@ -127,12 +127,12 @@ func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *outp
 	}
 }
 
-// settleFor is how long it is waited for further changes after one.
+// settleFor is the time without a change after which the tenants are printed again.
 const settleFor = 500 * time.Millisecond
 
 var errWatchEnded = errors.New("the server ended the watch: run the command again")
 
-// settle waits for a change, and until there were none for a moment.
+// settle waits for a change, and then until no further change occurs within [settleFor].
 func settle(ctx context.Context, changes watch.Interface) error {
 	var quiet <-chan time.Time
 	for {
@@ -194,9 +194,8 @@ func (o *tenantsOptions) list(
 	}), unread, nil
 }
 
-// limitedTo returns the tenant to which lists must be limited. This is the caller's
-// tenant behind the webhook service, which cannot limit lists itself. It returns the zero
-// ID if lists need no limit.
+// limitedTo returns the tenant that lists must be limited to, or the zero ID. Behind the webhook
+// service, which cannot limit lists itself, it is the caller's tenant.
 func limitedTo(ctx context.Context, c *client.Cluster) (tenant.ID, error) {
 	found, err := c.Installation(ctx)
 	if err != nil || found.Mode != installation.Webhook {
@@ -208,12 +207,12 @@ func limitedTo(ctx context.Context, c *client.Cluster) (tenant.ID, error) {
 	}
 	id, err := tenant.Parse(caller.Tenant)
 	if err != nil || id.IsSystem() {
-		return tenant.ID{}, nil // the server refuses a caller without a tenant
+		return tenant.ID{}, nil // the server denies a caller without a tenant
 	}
 	return id, nil
 }
 
-// keepSelected leaves the namespaces that the selector selects.
+// keepSelected removes the namespaces that the selector does not select.
 func (o *tenantsOptions) keepSelected(
 	ctx context.Context, c *client.Cluster, p *simulator.Snapshot, own tenant.ID,
 ) error {
@@ -235,8 +234,8 @@ func (o *tenantsOptions) keepSelected(
 	return nil
 }
 
-// tenantRows returns the rows for tenants. A cell is <unknown> if it depends on a kind that the
-// caller may not list and has no value.
+// tenantRows returns the rows of tenants. An empty cell is <unknown> if it depends on a kind that
+// the caller may not list.
 func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 	list := &output.List{Columns: append(output.Columns("Tenant", "Namespaces", "Admins", "CPU", "Memory", "Pods"),
 		output.Column{Name: "Access", Wide: true}, output.Column{Name: "Namespace names", Wide: true},
@@ -267,7 +266,7 @@ func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 	return list
 }
 
-// changed returns the rows that are others than those shown, which it notes.
+// changed returns the rows that differ from the shown ones, and records them as shown.
 func changed(shown map[string]output.Row, l *output.List) *output.List {
 	l.Rows = slices.DeleteFunc(l.Rows, func(r output.Row) bool {
 		same := slices.Equal(shown[r.Name].Cells, r.Cells)
@@ -277,7 +276,7 @@ func changed(shown map[string]output.Row, l *output.List) *output.List {
 	return l
 }
 
-// shortened returns the first few of a list.
+// shortened returns the first elements of a list, and the number of the others.
 func shortened(all []string) string {
 	const shown = 1
 	if len(all) <= shown {

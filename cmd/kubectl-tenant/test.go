@@ -53,8 +53,8 @@ the server uses, including its evaluation of roles and bindings. A scenario with
 	return cmd
 }
 
-// quiet returns a context without a log: what a server would log is no part of the result, and not
-// all of it goes by the context.
+// quiet returns a context that discards the log. It also discards the global log, because some code
+// of the server does not log through the context.
 func quiet(ctx context.Context) context.Context {
 	klog.SetLogger(logr.Discard())
 	return klog.NewContext(ctx, logr.Discard())

@@ -66,7 +66,7 @@ before step 5.`,
 	return cmd
 }
 
-// runUninstall runs an uninstallation on the cluster of the flags.
+// runUninstall uninstalls kubetenant from the selected cluster.
 func runUninstall(cmd *cobra.Command, flags *client.Flags, o *uninstall.Options) error {
 	c, err := flags.Cluster()
 	if err != nil {
@@ -93,11 +93,11 @@ func runUninstall(cmd *cobra.Command, flags *client.Flags, o *uninstall.Options)
 	return c.Explain(uninstall.Run(quiet(cmd.Context()), o))
 }
 
-// askYes asks a question on the terminal. Every answer except yes means no.
+// askYes requests a confirmation on the terminal. Every answer except yes means no.
 func askYes(ctx context.Context, cmd *cobra.Command, question string) (bool, error) {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", output.Safe(question))
 	typed := make(chan string, 1)
-	go func() { // it ends with the process if nothing is typed
+	go func() { // it ends with the process if no input arrives
 		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		typed <- strings.ToLower(strings.TrimSpace(line))
 	}()

@@ -111,7 +111,8 @@ func (o *usageOptions) check(args []string) (err error) {
 	return nil
 }
 
-// read returns the report. Without a tenant, it sets the tenant to that of a caller of a tenant.
+// read returns the report. If no tenant is specified, a caller of a tenant gets the report of its
+// own tenant.
 func (o *usageOptions) read(cmd *cobra.Command, flags *client.Flags) (*usage.Report, error) {
 	now := time.Now()
 	if o.from != "" {
@@ -248,7 +249,7 @@ func seatSeconds(n *usage.Numbers) string {
 	return strconv.FormatFloat(float64(n.SeatMilliseconds)/1000, 'f', 1, 64)
 }
 
-// requestedText returns the requested resources in the order of their names.
+// requestedText returns the requested resources, sorted by name.
 func requestedText(s *v1alpha1.StoredUsage) string {
 	var all []string
 	for name, quantity := range s.Requested {
@@ -258,8 +259,8 @@ func requestedText(s *v1alpha1.StoredUsage) string {
 	return strings.Join(all, ", ")
 }
 
-// problemsOf prints the problems of a report. It returns an error if there are any, because the report
-// lacks numbers.
+// problemsOf prints the problems of a report. It returns an error if there are any, because the
+// report is then incomplete.
 func problemsOf(cmd *cobra.Command, r *usage.Report) error {
 	if r.ProblemsTotal == 0 {
 		return nil

@@ -19,11 +19,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// answers are what a server with kubetenant responds to requests, by method and path. A number is a status
-// without an object.
+// answers contains the responses of a server with kubetenant, by method and path. A number is a
+// status without an object.
 type answers map[string]any
 
-// around returns the server. Requests without an answer reach the next handler.
+// around returns the server. The next handler handles other requests.
 func (a answers) around(next http.Handler) http.Handler {
 	return authz.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, found := a[r.Method+" "+r.URL.Path]
@@ -56,7 +56,7 @@ const (
 	listOfUsage = "GET /apis/kubetenant.dev/v1alpha1/tenantusages"
 )
 
-// callerOf returns the answer about a caller of a tenant.
+// callerOf returns the self review of a caller of a tenant.
 func callerOf(id string) map[string]any {
 	return map[string]any{
 		"kind":       "SelfSubjectReview",
@@ -84,7 +84,8 @@ func hourOf(at time.Time, requests int) map[string]any {
 	return map[string]any{"hour": at.Format(time.RFC3339), "requests": requests, "seatMilliseconds": 1500}
 }
 
-// tenantUsage returns the TenantUsage of a tenant with two servers, which had the requests in each hour.
+// tenantUsage returns the TenantUsage of a tenant with two servers. Each had the specified number
+// of requests in each hour.
 func tenantUsage(id string, stored map[string]any, requests ...int) map[string]any {
 	var hours []any
 	for i, n := range requests {
@@ -105,7 +106,7 @@ func tenantUsage(id string, stored map[string]any, requests ...int) map[string]a
 
 func lastHour() time.Time { return time.Now().UTC().Truncate(time.Hour) }
 
-// TestUsage checks what callers of a tenant and of the system tenant see, and what they do not see.
+// TestUsage checks which data callers of a tenant and of the system tenant see.
 func TestUsage(t *testing.T) {
 	stored := map[string]any{
 		"measuredAt": "2026-11-28T01:02:03Z",
@@ -129,7 +130,7 @@ func TestUsage(t *testing.T) {
 			tenantUsage("acme", stored, 1, 20), tenantUsage("globex", nil, 300),
 		}},
 	}
-	// The hours of the output depend on the time of the test.
+	// The hours in the output depend on the current time.
 	const hour = "2006-01-02T15:00:00Z"
 	hours := regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:00:00Z`)
 	acme := "Tenant:      acme\nSince:       " + hour + "\n" +
@@ -217,7 +218,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageRefusesArguments requires that invalid arguments are refused before a request is sent.
+// TestUsageRefusesArguments checks that invalid arguments are rejected before a request is sent.
 func TestUsageRefusesArguments(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--since 49h: the server keeps 48 hours: set --from to a directory": {"--since", "49h"},
@@ -235,7 +236,7 @@ func TestUsageRefusesArguments(t *testing.T) {
 	}
 }
 
-// TestUsageFromRecords requires that the command reads records without a server, and that it reports the
+// TestUsageFromRecords checks that the command reads records without a server, and reports the
 // lines that it cannot read.
 func TestUsageFromRecords(t *testing.T) {
 	dir := t.TempDir()

@@ -101,7 +101,7 @@ Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`
 	return cmd
 }
 
-// newLintCommand returns the former name of the command validate.
+// newLintCommand returns the command lint, the former name of validate.
 func newLintCommand(flags *client.Flags) *cobra.Command {
 	o := validateOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
@@ -127,7 +127,7 @@ type validateOptions struct {
 	kind     string
 	cluster  bool
 	restored bool
-	// auditLogs and usageRecords are what --restored compares the cluster with.
+	// auditLogs and usageRecords are the records that --restored compares the cluster with.
 	auditLogs    []string
 	usageRecords string
 	format       *output.Format
@@ -171,7 +171,8 @@ func (o *validateOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	if o.restored {
 		if err := o.checkRestored(cmd, report, namespace); err != nil {
-			// The cause is not wrapped, so that the exit status of a refused read is not that of a finding.
+			// The error is not wrapped, so that a denied read does not have the exit code of a
+			// finding.
 			report.Unread = append(report.Unread, errors.New(err.Error()))
 		}
 	}
@@ -199,7 +200,7 @@ func (o *validateOptions) checkCluster(cmd *cobra.Command, report *validate.Repo
 	return c.Explain(report.Cluster(cmd.Context(), c.Name, k, namespaces))
 }
 
-// checkRestored adds to the report what a restored cluster lost.
+// checkRestored adds the changes that a restored cluster lost to the report.
 func (o *validateOptions) checkRestored(cmd *cobra.Command, report *validate.Report, namespace string) error {
 	c, _, d, err := o.flags.Clients()
 	if err != nil {

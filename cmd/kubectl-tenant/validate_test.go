@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// newValidatedCluster returns an API server for validate --cluster. The first element of a
-// path says which of the requests it refuses: "open" none, "partly" those for
-// RoleBindings, "closed" all. "restored" refuses none, and has a Tenant.
+// newValidatedCluster returns an API server for validate --cluster. The first element of a path
+// specifies which requests it denies: "open" none, "partly" those for RoleBindings, "closed" all.
+// "restored" denies none, and has a Tenant.
 func newValidatedCluster() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rights, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -52,7 +52,8 @@ func newValidatedCluster() *httptest.Server {
 	}))
 }
 
-// serveRestored answers a list of a cluster that was restored at 12:00: one Tenant and its grant.
+// serveRestored responds to a list with the objects of a cluster that was restored at 12:00: one
+// Tenant and its grant.
 func serveRestored(w http.ResponseWriter, kind string, metadataOnly bool) {
 	const (
 		then   = `"creationTimestamp":"2026-11-28T12:00:00Z"`

@@ -94,7 +94,7 @@ the answers of each.`,
 	return cmd
 }
 
-// whoCan returns the subjects of a cluster that may do what the arguments and flags describe.
+// whoCan returns the subjects of a cluster that may perform the request of the arguments and flags.
 func whoCan(
 	cmd *cobra.Command, c *client.Cluster, config string, asked *requestFlags, args []string,
 ) ([]privileges.Answer, error) {
@@ -125,8 +125,8 @@ func whoCan(
 	return answers, nil
 }
 
-// checkAsked refuses a namespace that does not exist, and a verb that neither
-// the server nor a role uses.
+// checkAsked returns an error if the namespace does not exist, or if neither the server nor a role
+// uses the verb.
 func checkAsked(p *simulator.Snapshot, q *privileges.Action) error {
 	if _, exists := p.Namespaces[q.Namespace]; !exists && q.Namespace != "" {
 		return fmt.Errorf("namespace %s: %w", q.Namespace, tenancy.ErrMissing)
@@ -208,8 +208,8 @@ into its tenant from another tenant.`,
 	return cmd
 }
 
-// takeUser takes somebody from the arguments, who is no service account, and returns what is
-// wrong with what was named.
+// takeUser sets the user from the arguments, unless a service account is specified. It returns the
+// problems of the identity.
 func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "":
@@ -222,7 +222,7 @@ func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
 	return f.check(cmd)
 }
 
-// ask reads from the cluster and answers from that.
+// ask reads a snapshot of the cluster and returns the answers for it.
 func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
 	from func(*simulator.Snapshot, *privileges.Boundary) []privileges.Answer,
 ) ([]privileges.Answer, error) {
@@ -253,17 +253,17 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	return from(p, b), nil
 }
 
-// requestVerbs are those of requests for resources.
+// requestVerbs returns the verbs of resource requests.
 func requestVerbs() []string {
 	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 }
 
-// verbs are those that servers ask about, but for impersonation's.
+// verbs returns the verbs that servers authorize, except for impersonation.
 func verbs() []string {
 	return append(requestVerbs(), "bind", "escalate", "approve", "sign", "attest", "use", "post", "put", "head", "*")
 }
 
-// answersFlags say how answers are printed.
+// answersFlags specify how answers are printed.
 type answersFlags struct {
 	*output.Format
 	hideSystem bool
@@ -273,14 +273,14 @@ type answersFlags struct {
 
 func newAnswersFlags() *answersFlags { return &answersFlags{Format: output.NewListFormat()} }
 
-// addFlags adds them to a command.
+// addFlags adds the flags to a command.
 func (f *answersFlags) addFlags(cmd *cobra.Command) {
 	f.AddFlags(cmd)
 	cmd.Flags().BoolVar(&f.hideSystem, "hide-system", true,
 		"hide the default bindings of Kubernetes")
 }
 
-// across reports whether a path leads from one tenant to another.
+// across describes whether a path leads from one tenant to another.
 func across(a *privileges.Answer) string {
 	switch {
 	case a.Across:
@@ -291,7 +291,7 @@ func across(a *privileges.Answer) string {
 	return "no"
 }
 
-// print prints answers; none is said where there are none.
+// print prints answers, or the text none if there are none.
 func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, none string) error {
 	hidden := 0
 	list := &output.List{

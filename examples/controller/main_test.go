@@ -24,7 +24,7 @@ func read(t *testing.T, file string) string {
 	return strings.TrimPrefix(string(text), license)
 }
 
-// TestPage requires that each block of the page with a file name is the file, or a part of it.
+// TestPage checks that each block of the page with a file name equals the file.
 func TestPage(t *testing.T) {
 	blocks := map[string]string{}
 	for _, block := range strings.Split(read(t, page), "\n```")[1:] {
@@ -44,7 +44,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestSize requires that the example remains small.
+// TestSize checks that the example remains small.
 func TestSize(t *testing.T) {
 	if lines := strings.Count(read(t, "main.go"), "\n"); lines > 120 {
 		t.Errorf("main.go has %d lines; want at most 120", lines)

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// start starts the server of the page, as the page says, and returns clients of it by token.
+// start starts the server as the page describes, and returns clients of it by token.
 func start(t *testing.T) func(token string) dynamic.Interface {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func start(t *testing.T) func(token string) dynamic.Interface {
 	return as
 }
 
-// blocks are the files that the page gives, by name.
+// blocks returns the files on the page, by name.
 func blocks(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/embedding.md")
@@ -89,7 +89,7 @@ func blocks(t *testing.T) map[string]string {
 // license is the header of each source file. The page shows the server without it.
 const license = "// Copyright The kubetenant authors\n// SPDX-License-Identifier: Apache-2.0\n\n"
 
-// TestPage: the page shows the server that is tested here, and it is a small one.
+// TestPage checks that the page contains the tested server, and that the server is small.
 func TestPage(t *testing.T) {
 	file, err := os.ReadFile("main.go")
 	if err != nil {

@@ -29,14 +29,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Note is the server's own kind.
+// Note is the kind that the server serves.
 type Note struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Text              string `json:"text"`
 }
 
-// NoteList is a list of them.
+// NoteList is a list of Notes.
 type NoteList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
@@ -60,7 +60,7 @@ func (n *NoteList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// notes keeps them in memory: a server of one's own has a store of
+// notes stores Notes in memory. A production server uses a store of
 // [k8s.io/apiserver/pkg/registry/generic/registry].
 type notes struct {
 	rest.TableConvertor
@@ -86,7 +86,7 @@ func (*notes) Destroy()                {}
 func (*notes) NamespaceScoped() bool   { return true }
 func (*notes) GetSingularName() string { return "note" }
 
-// Create stores what admission has changed and checked.
+// Create stores an object after admission has changed and validated it.
 func (s *notes) Create(
 	ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions,
 ) (runtime.Object, error) {
@@ -116,8 +116,8 @@ func (s *notes) Get(ctx context.Context, name string, _ *metav1.GetOptions) (run
 	return nil, apierrors.NewNotFound(group.WithResource("notes").GroupResource(), name)
 }
 
-// List implements [rest.Lister]. It MUST honour label selectors: a tenant's list over all
-// namespaces is limited by one.
+// List implements [rest.Lister]. It MUST honor label selectors, because a selector limits a
+// tenant's list over all namespaces.
 func (s *notes) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,8 @@ func (s *notes) List(ctx context.Context, o *internalversion.ListOptions) (runti
 	return list, nil
 }
 
-// definitions are the schemas: Kubernetes' own, and those of notes; openapi-gen makes a server's.
+// definitions returns the OpenAPI schemas of Kubernetes and of Notes. openapi-gen generates the
+// schemas of a production server.
 func definitions(ref openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
 	all := openapi.GetOpenAPIDefinitions(ref)
 	for _, model := range []any{&Note{}, &NoteList{}} {
@@ -150,7 +151,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// listen configures a port on the loopback address, with a certificate that is kept in memory.
+// listen configures a port on the loopback address, with a certificate in memory.
 func listen(config *genericapiserver.Config, port int) error {
 	serving := options.NewSecureServingOptions().WithLoopback()
 	serving.BindPort, serving.BindAddress = port, net.IPv4(127, 0, 0, 1)

@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mirror is an example of a controller that acts for others on several clusters behind a
-// gateway: it copies the ConfigMap that a Mirror names to other clusters, in the name of whoever
-// wrote the Mirror. It may read Mirrors and write their status, and impersonate; what somebody may
-// not copy himself is not copied for him.
+// Command mirror is an example of a controller that acts for its users on several clusters behind a
+// gateway. It copies the ConfigMap that a Mirror names to other clusters, as the user who wrote the
+// Mirror. The controller itself may only read Mirrors, write their status, and impersonate. It
+// copies nothing that the user may not copy.
 package main
 
 import (
@@ -56,7 +56,7 @@ func run(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	// What informers read they read as the controller itself.
+	// Informers read as the controller itself.
 	own, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func run(ctx context.Context, kubeconfig string) error {
 	objects := dynamicinformer.NewDynamicSharedInformerFactory(ownObjects, 0)
 	namespaces, watched := factory.Core().V1().Namespaces(), objects.ForResource(mirrors)
 	listed := namespaces.Informer()
-	// Everything else is sent for somebody: see sync.
+	// All other requests are sent on behalf of users, see sync.
 	impersonator, err := impersonate.New(impersonate.Options{
 		WithUser:     true,
 		DefaultUser:  "mirror:nobody",
@@ -109,7 +109,7 @@ func run(ctx context.Context, kubeconfig string) error {
 	return nil
 }
 
-// controller copies what Mirrors name.
+// controller copies the ConfigMaps that Mirrors name.
 type controller struct {
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	mirrors cache.GenericLister
@@ -131,7 +131,7 @@ func (c *controller) next(ctx context.Context) bool {
 	defer c.queue.Done(name)
 	object, err := c.mirrors.ByNamespace(name.Namespace).Get(name.Name)
 	if err != nil {
-		return true // it is gone
+		return true // the Mirror was deleted
 	}
 	mirror := object.(*unstructured.Unstructured)
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -146,7 +146,7 @@ func (c *controller) next(ctx context.Context) bool {
 	return true
 }
 
-// sync copies one ConfigMap, as whoever wrote the Mirror.
+// sync copies one ConfigMap as the user who wrote the Mirror.
 func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured) error {
 	ctx = impersonate.WithObject(ctx, mirror)
 	name, _, _ := unstructured.NestedString(mirror.Object, "spec", "configMap")
@@ -167,8 +167,8 @@ func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured
 	return errors.Join(errs...)
 }
 
-// tell writes what came of it into the status of a Mirror, as the controller itself: it
-// is nobody else's to say.
+// tell writes the result to the status of a Mirror, as the controller itself. No other user may
+// write it.
 func (c *controller) tell(ctx context.Context, mirror *unstructured.Unstructured, err error) error {
 	said := "mirrored"
 	if err != nil {

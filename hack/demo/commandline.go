@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// step is a command of kubectl tenant, and what must be in what it says.
+// step is a command of kubectl tenant with a part of its expected output.
 type step struct {
 	who, kubeconfig string
 	args            []string
 	says            string
 }
 
-// commandLine is what people who run tenants do: the cluster's admin makes a kubeconfig for a
-// person, acme's admin one for a service account, lets somebody in and out again, and asks
-// why something is denied.
+// commandLine returns the commands of the people who operate tenants. The cluster's admin creates a
+// kubeconfig for a person. The admin of acme creates one for a service account, grants and revokes
+// a right, and requests the explanation of a denial.
 func commandLine(dir string) []step {
 	person, robot := filepath.Join(dir, "carol.kubeconfig"), filepath.Join(dir, "robot.kubeconfig")
 	config := filepath.Join(dir, "tenancy.yaml")
@@ -76,7 +76,7 @@ func commandLine(dir string) []step {
 	}
 }
 
-// walkCommandLine goes through the steps; it returns how many went otherwise than expected.
+// walkCommandLine runs the steps, and returns the number of unexpected results.
 func (d *demo) walkCommandLine(ctx context.Context) int {
 	_, _ = fmt.Fprint(d.out, "\nThe command line, kubectl tenant:\n")
 	differences := 0
@@ -89,7 +89,7 @@ func (d *demo) walkCommandLine(ctx context.Context) int {
 		cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(d.kubectl), "kubectl-tenant"),
 			append(s.args, "--kubeconfig", kubeconfig)...)
 		cmd.Env = append(os.Environ(), "KUBECTL_KUBERC=false")
-		out, _ := cmd.CombinedOutput() // what is denied says so
+		out, _ := cmd.CombinedOutput() // the output of a denied command contains the reason
 		mark := ""
 		if !strings.Contains(string(out), s.says) {
 			differences++
@@ -102,7 +102,7 @@ func (d *demo) walkCommandLine(ctx context.Context) int {
 	return differences
 }
 
-// indented returns text with its lines moved to the right.
+// indented indents the lines of text.
 func indented(text string) string {
 	out := ""
 	for line := range strings.Lines(text) {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// gatewayRequests are what callers ask of two clusters behind one gateway, whose servers
-// nobody configured for tenants.
+// gatewayRequests returns requests to two clusters behind one gateway. The servers of the clusters
+// are not configured for tenants.
 func gatewayRequests(address string) []request {
 	return []request{
 		{"acme's admin", "certificate", "acme", words("get ns -o name"), "", "answered", "namespace/acme--web"},
@@ -63,8 +63,8 @@ func gatewayRequests(address string) []request {
 	}
 }
 
-// walkGateway starts two clusters behind a gateway, goes through the requests and stops them; it
-// returns how many went otherwise than expected.
+// walkGateway starts two clusters behind a gateway, sends the requests and stops the clusters. It
+// returns the number of unexpected results.
 func (d *demo) walkGateway(ctx context.Context, bin string) (differences int, err error) {
 	_, _ = fmt.Fprintln(d.out, "starting two of upstream's kube-apiservers, of one kubetenant-gateway ...")
 	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), filepath.Join(d.server.Dir, "gateway"),

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo starts a control plane with two tenants and walks through requests with a real
-// kubectl: what each caller sees, and what it is denied.
+// Command demo starts a control plane with two tenants, and sends requests with a real kubectl. It
+// shows the allowed and the denied requests of each caller.
 package main
 
 import (
@@ -39,12 +39,12 @@ func main() {
 	}
 }
 
-// demo is a running control plane and the kubectl to use it with.
+// demo is a running control plane with the kubectl that uses it.
 type demo struct {
 	out     io.Writer
 	kubectl string
 	server  *localserver.Server
-	ends    []func() // the providers, which end with the demo
+	ends    []func() // stop the providers
 }
 
 func (d *demo) close() {
@@ -53,8 +53,8 @@ func (d *demo) close() {
 	}
 }
 
-// options are the flags: where the commands are and what is kept in, whether it ends by itself, and
-// whether the callers are Keystone's.
+// options are the flags: the folders of the commands and of the data, whether the demo exits at its
+// end, and whether Keystone authenticates the callers.
 type options struct {
 	bin, dir       string
 	exit, keystone bool
@@ -80,7 +80,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		}
 	}
 	_, _ = fmt.Fprintln(out, "starting kube-apiserver with the tenants acme and globex ...")
-	start := localserver.StartDetached // it stays
+	start := localserver.StartDetached // it continues to run after the demo
 	if o.exit {
 		start = localserver.Start
 	}
@@ -126,7 +126,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	return nil
 }
 
-// stopEarlier ends the server that an earlier demo left running in dir.
+// stopEarlier stops the server that an earlier demo left running in dir.
 func stopEarlier(dir string) error {
 	lock := filepath.Join(dir, "lock")
 	f, err := os.Open(lock) // #nosec G304 -- in the demo's own directory
@@ -138,7 +138,7 @@ func stopEarlier(dir string) error {
 	}
 	defer func() { _ = f.Close() }()
 	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-		return nil // nobody holds it
+		return nil // no process holds the lock
 	}
 	pid := 0
 	if _, err := fmt.Fscan(f, &pid); err != nil || pid <= 1 {
@@ -156,8 +156,8 @@ func stopEarlier(dir string) error {
 	return fmt.Errorf("the server of an earlier demo (process %d) does not stop", pid)
 }
 
-// removeEarlier deletes the directory of an earlier demo. It refuses any other directory that is not
-// empty.
+// removeEarlier deletes the directory of an earlier demo. It returns an error for any other
+// directory that is not empty.
 func removeEarlier(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
@@ -173,7 +173,7 @@ func removeEarlier(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// walk goes through the requests; it returns how many went otherwise than expected.
+// walk sends the requests, and returns the number of unexpected results.
 func (d *demo) walk(ctx context.Context, requests []request) (int, error) {
 	table := tabwriter.NewWriter(d.out, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "CALLER\tCREDENTIAL\tREQUEST\tEXPECTED\tGOT\tREASON OR ANSWER")
@@ -205,7 +205,7 @@ func (d *demo) run(ctx context.Context, caller, input string, args ...string) (s
 	return string(out), err
 }
 
-// do sends a request and says what came of it, and why.
+// do sends a request, and returns the result and the reason.
 func (d *demo) do(ctx context.Context, r request) (got, reason string) {
 	out, err := d.run(ctx, r.kubeconfig, r.input, r.args...)
 	text := strings.Join(strings.Fields(out), " ")
@@ -222,7 +222,7 @@ func (d *demo) do(ctx context.Context, r request) (got, reason string) {
 	return "error", text
 }
 
-// reasonIn cuts what a denial says down to its reason.
+// reasonIn returns the reason in the message of a denial.
 func reasonIn(text string) string {
 	for _, beginning := range []string{"tenant subject: ", "tenant boundary: ", "tenant path: ", "tenant owner: "} {
 		if i := strings.Index(text, beginning); i >= 0 {

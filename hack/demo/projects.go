@@ -17,21 +17,22 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
-// projectWalk shows the life of a Keystone project: it is created, its member gets and loses rights, and
-// it is deleted.
+// projectWalk shows the lifecycle of a Keystone project. The project is created, its member gets
+// and loses rights, and the project is deleted.
 type projectWalk struct {
 	*demo
 	keystone  *idp.Keystone
 	domain    idp.Domain // projectDomain
 	project   string     // its ID
-	namespace string     // the project's
+	namespace string     // the namespace of the project
 }
 
-// projectDomain is a domain without a Tenant, which the server creates. The cluster gives no rights to its
-// callers.
+// projectDomain is a domain without a Tenant. The server creates the Tenant, and its callers have
+// no rights in the cluster.
 const projectDomain = "hooli"
 
-// followedWithin is the time in which the server follows a change. It reads Keystone every 10 seconds.
+// followedWithin is the maximum time until the server applies a change. It reads Keystone every 10
+// seconds.
 const followedWithin = time.Minute
 
 // run makes the changes in Keystone and shows their effect. It returns the number of requests with an

@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
-// issuerSource is added to the configuration of the running server, which follows it.
+// issuerSource is added to the configuration of the running server, which reloads it.
 const issuerSource = `  # The demo's OpenID provider: the claim org is the tenant.
   - name: corp
     tenants: [acme, globex]
@@ -27,8 +27,8 @@ const issuerSource = `  # The demo's OpenID provider: the claim org is the tenan
       tenant: { claim: org }
 `
 
-// addIssuer starts an OpenID provider, makes the server trust it, and gives both tenants a
-// carol who logs in there.
+// addIssuer starts an OpenID provider and configures the server to trust it. Both tenants have a
+// user carol at this provider.
 func (d *demo) addIssuer(ctx context.Context) error {
 	key, err := authntest.NewKey("ES256")
 	if err != nil {
@@ -79,8 +79,8 @@ const keystoneSource = `  # OpenStack: the domain of the user is the tenant.
         sync: { interval: 10s, roles: { member: edit, reader: view }, createTenants: true } } }
 `
 
-// addKeystone starts a real Keystone with the domains acme, globex, initech and hooli, each with an
-// alice. The server trusts this Keystone. It returns the requests to show and the rest of the walk.
+// addKeystone starts a real Keystone with the domains acme, globex, initech and hooli, each with a
+// user alice. The server trusts this Keystone. It returns the requests, and the walk of a project.
 func (d *demo) addKeystone(ctx context.Context) ([]request, *projectWalk, error) {
 	_, _ = fmt.Fprintln(d.out, "starting Keystone with the domains acme, globex, initech and hooli ...")
 	dir := filepath.Join(d.server.Dir, "keystone")
@@ -127,7 +127,7 @@ var keystoneRequests = []request{
 		"acme's alice",
 		"Keystone, project web",
 		"acme-keystone",
-		// The groups 1 and 2 contain IDs, which are different in every demo.
+		// The groups 1 and 2 contain IDs, which differ in every demo.
 		words("auth whoami -o jsonpath={.status.userInfo.username},{.status.userInfo.groups[0]}," +
 			"{.status.userInfo.groups[3:]}"),
 		"",

@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The credentials of the demo. Both tenants have an alice with a token and an admin with a
-// password: the tenant keeps them apart.
+// Credentials of the demo. Both tenants have a user alice with a token and an admin with a
+// password. Only the tenant distinguishes them.
 const (
 	tokens = "acme-token,alice,a1,dev,,acme\n" +
 		"globex-token,alice,g1,dev,,globex\n" +
@@ -25,7 +25,8 @@ const (
 		"globex-password,admin,g2,dev,,globex\n"
 )
 
-// callers are the kubeconfigs besides those that the server writes: a name, and how it logs in.
+// callers are the credentials of the additional kubeconfigs, by name. The server writes other
+// kubeconfigs itself.
 var callers = map[string]clientcmdapi.AuthInfo{
 	"acme-token":      {Token: "acme-token"},
 	"globex-token":    {Token: "globex-token"},
@@ -36,7 +37,7 @@ var callers = map[string]clientcmdapi.AuthInfo{
 	"acme-impersonal": {Token: "acme-token", Impersonate: "system:admin", ImpersonateGroups: []string{"system:masters"}},
 }
 
-// request is one row of the table. The output, where it is given, is all that kubectl may print.
+// request is one row of the table. If output is set, it is the complete output of kubectl.
 type request struct {
 	caller, credential, kubeconfig string
 	args                           []string
@@ -57,7 +58,7 @@ const daemonSet = `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: every
 	`spec: {selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, ` +
 	`spec: {containers: [{name: c, image: i}]}}}}`
 
-// quota is acme's: one Deployment over all its namespaces.
+// quota is the quota of acme. It allows one Deployment in all its namespaces.
 const quota = `{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: acme}, ` +
 	`spec: {tenant: acme, hard: {count/deployments.apps: 1}}}`
 
@@ -201,8 +202,8 @@ var requests = []request{
 
 func words(s string) []string { return strings.Fields(s) }
 
-// prepare makes the kubeconfigs of the callers and the objects of the tenants, as the cluster's
-// admin and, for what is theirs, as the tenants' own admins.
+// prepare creates the kubeconfigs of the callers and the objects of the tenants. The cluster's
+// admin or the tenants' own admins create the objects.
 func (d *demo) prepare(ctx context.Context) error {
 	for name, auth := range callers {
 		if err := d.writeKubeconfig(name, auth); err != nil {
@@ -226,7 +227,7 @@ func (d *demo) prepare(ctx context.Context) error {
 		{"admin", quota, words("apply -f -")},
 		{"acme-token", fmt.Sprintf(deployment, "web"), words("create -f -")},
 		{"acme", "", words("wait --for=create pod -n acme--web -l app=web")},
-		{"acme", "", words("get configmaps -A")}, // open once the server has looked at what was there
+		{"acme", "", words("get configmaps -A")}, // allowed after the server has labeled the existing objects
 	} {
 		if err := d.retry(ctx, step.caller, step.input, step.args); err != nil {
 			return err
@@ -254,7 +255,7 @@ func (d *demo) writeKubeconfig(name string, auth clientcmdapi.AuthInfo) error {
 	return clientcmd.WriteToFile(*c, d.server.Kubeconfig(name))
 }
 
-// retry runs a step until it succeeds: new roles and bindings take a moment to be known.
+// retry runs a step until it succeeds, because new roles and bindings apply with a delay.
 func (d *demo) retry(ctx context.Context, caller, input string, args []string) error {
 	said := ""
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true,

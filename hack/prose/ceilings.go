@@ -45,7 +45,7 @@ func parseCeilings(content []byte) (map[string]ceiling, error) {
 	return ceilings, nil
 }
 
-// differences returns a line for each unit that is not at its ceiling.
+// differences returns a line for each unit whose findings differ from its ceiling.
 func differences(units []unit, ceilings map[string]ceiling) []string {
 	var found []string
 	seen := make(map[string]bool)
@@ -90,7 +90,8 @@ func compare(units []unit) error {
 	return nil
 }
 
-// lowerCeilings writes the ceilings again. Without a file, today's findings are the ceilings.
+// lowerCeilings lowers the ceilings in the file to the current findings. Without a file, the
+// ceilings are the current findings.
 func lowerCeilings(units []unit) error {
 	content, err := os.ReadFile(ceilingsFile)
 	var ceilings map[string]ceiling
@@ -106,7 +107,8 @@ func lowerCeilings(units []unit) error {
 	return os.WriteFile(ceilingsFile, lowered(units, ceilings), 0o644) //nolint:gosec // not a secret
 }
 
-// lowered returns the ceilings as text. If ceilings is nil, the findings are the ceilings.
+// lowered returns the lowered ceilings as text. If ceilings is nil, the ceilings are the current
+// findings.
 func lowered(units []unit, ceilings map[string]ceiling) []byte {
 	out := bytes.NewBufferString(ceilingsHead)
 	for _, u := range units {

@@ -16,13 +16,13 @@ import (
 var (
 	generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 	directive = regexp.MustCompile(`^(?:go:|nolint|\+|export |line |lint:)`)
-	// sentence is what tells a message from a key, a name or a path.
+	// sentence distinguishes a message from a key, a name or a path.
 	sentence = regexp.MustCompile(`[A-Za-z][a-z]*[,;:]? [A-Za-z]*[a-z]{2}`)
-	// notProse are manifests, templates and pages of HTML.
+	// notProse matches manifests, templates and HTML.
 	notProse = regexp.MustCompile(`apiVersion:|\{\{|</|\{\n|^\s*[\[{<]`)
 )
 
-// goTexts are the texts of a Go file.
+// goTexts contains the texts of a Go file.
 type goTexts struct {
 	messages  []text // string literals
 	explained []text // comments of types and fields
@@ -114,12 +114,12 @@ func clean(texts []text) []text {
 	return texts
 }
 
-// visit collects string literals that are sentences. Literals that are added are one message.
+// visit collects string literals that are sentences. Concatenated literals are one message.
 func (g *goFile) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.ImportSpec:
 		return false
-	case *ast.Field: // its tag is no message
+	case *ast.Field: // its tag is not a message
 		if n.Type != nil {
 			ast.Inspect(n.Type, g.visit)
 		}
@@ -175,7 +175,7 @@ func (g *goFile) message(e ast.Expr) {
 	}
 }
 
-// example collects the comments among the commands of an example.
+// example collects the comments in the commands of an example.
 func (g *goFile) example(e ast.Expr) {
 	var all text
 	g.value(e, &all)

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command prose checks the English of this project with Vale and the style in hack/vale: pages,
-// messages of Go code, and comments. It gives Vale one paragraph a line, without code, links and
-// tables, and maps the findings to the files.
+// messages of Go code, and comments. It passes one paragraph on each line to Vale, without code,
+// links and tables, and maps the findings to the files.
 package main
 
 import (
@@ -30,7 +30,7 @@ The kinds are doc (pages), message (what a user sees of Go code and charts) and 
   --lower   lower the ceilings to the findings; never raises one
 `
 
-// An action is what to do with the findings.
+// An action specifies how findings are used.
 type action string
 
 const (
@@ -89,7 +89,7 @@ func run(ctx context.Context, do action, paths []string) error {
 	return nil
 }
 
-// tracked returns the files of the repository that Git knows or would add.
+// tracked returns the files that Git tracks or would add.
 func tracked(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
@@ -109,14 +109,14 @@ func isUnder(name string, paths []string) bool {
 	})
 }
 
-// A kind of text.
+// Kinds of text.
 const (
 	kindDoc     = "doc"
 	kindMessage = "message"
 	kindComment = "comment"
 )
 
-// A source is the texts of one kind in a file.
+// A source contains the texts of one kind in a file.
 type source struct {
 	kind, name string
 	unit       string // the page, or the folder of the package
@@ -128,9 +128,9 @@ type source struct {
 var (
 	outOfScope = regexp.MustCompile(`(?:^|/)testdata/|^docs/(?:cli|reference)/|^tenant/client/|zz_generated`)
 	chartText  = regexp.MustCompile(`^deploy/.*/(?:values\.yaml|NOTES\.txt)$`)
-	// internalCode are tests and tools, whose messages no user of kubetenant sees.
+	// internalCode matches tests and tools. Users of kubetenant do not see their messages.
 	internalCode = regexp.MustCompile(`_test\.go$|^(?:test|hack|examples)/|^cmd/kube-apiserver/test/`)
-	// apiCode has the types whose comments kubectl explain prints.
+	// apiCode matches the types whose comments kubectl explain prints.
 	apiCode = regexp.MustCompile(`^(?:tenant|config)/v1alpha1/`)
 )
 
@@ -205,7 +205,7 @@ func extract(name string, content []byte) ([]*source, error) {
 	return sources, nil
 }
 
-// position returns the line and the column of an offset, both from 1.
+// position returns the line and the column of an offset, starting at 1.
 func position(content []byte, offset int) (line, column int) {
 	before := content[:offset]
 	return bytes.Count(before, []byte("\n")) + 1, offset - bytes.LastIndexByte(before, '\n')

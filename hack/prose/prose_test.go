@@ -16,7 +16,7 @@ import (
 const long = "Alpha two three four five six seven eight nine ten " +
 	"one two three four five six seven eight nine ten one two three four five six seven eight nine ten eleven"
 
-// planted is a sentence that breaks one rule, and the word where the finding is.
+// planted is a sentence that breaks a rule, with the word of the expected finding.
 type planted struct{ rule, sentence, at string }
 
 func violations() []planted {
@@ -30,7 +30,8 @@ func violations() []planted {
 	}
 }
 
-// hosts are files with a sentence. Its words are separated by spaces, or by line breaks where it is WRAPPED.
+// hosts returns files that contain a sentence. Its words are separated by spaces, or by line breaks
+// if it is WRAPPED.
 func hosts() map[string]string {
 	const code = "package planted\n\n"
 	return map[string]string{
@@ -72,7 +73,7 @@ func hosts() map[string]string {
 	}
 }
 
-// plant puts a sentence into a host.
+// plant inserts a sentence into a host.
 func plant(host, sentence string) string {
 	half := strings.Index(sentence, " ") + 1
 	return strings.NewReplacer(
@@ -85,8 +86,8 @@ func plant(host, sentence string) string {
 	).Replace(host)
 }
 
-// TestHosts plants a sentence that breaks a rule at each place where text can be. The finding must
-// have the rule, the kind and the position.
+// TestHosts inserts a sentence that breaks a rule at each place for text. The finding must have the
+// rule, the kind and the position.
 func TestHosts(t *testing.T) {
 	type want struct {
 		planted
@@ -137,7 +138,7 @@ func kindOf(host string) string {
 	return kindMessage
 }
 
-// TestRules plants each phrase and word that a rule names.
+// TestRules checks each phrase and word of a rule.
 func TestRules(t *testing.T) {
 	rules := map[string]string{
 		"Phrases": "is nobody's, are nobody's, becomes nobody, counts no longer, count no longer, counts no more, " +
@@ -174,7 +175,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestGood has text that breaks no rule, and code, tables, links and values that are out of scope.
+// TestGood checks text that breaks no rule, and code, tables, links and values that are ignored.
 func TestGood(t *testing.T) {
 	const bad = "nobody counts no longer whom he labelled"
 	good := map[string]string{
@@ -230,7 +231,7 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// TestExtract has the texts of files as Vale reads them.
+// TestExtract checks the texts that Vale receives.
 func TestExtract(t *testing.T) {
 	cases := map[string]struct {
 		content string
@@ -291,7 +292,7 @@ func repository(t *testing.T, name string) string {
 	return path
 }
 
-// TestCheck plants a bad sentence into a repository, lowers the ceilings and repairs the sentence.
+// TestCheck adds a bad sentence to a repository, lowers the ceilings and fixes the sentence.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"bin/vale", ".vale.ini", "hack/vale"} {

@@ -53,7 +53,7 @@ func unitsOf(sources []*source) []unit {
 
 func kinds() []string { return []string{kindDoc, kindMessage, kindComment} }
 
-// words counts the words with a letter or a digit.
+// words returns the number of words with a letter or a digit.
 func words(t text) int {
 	n := 0
 	for _, w := range strings.Fields(string(t.b)) {

@@ -60,7 +60,8 @@ func (t text) lines() []text {
 	return append(lines, t.cut(from, len(t.b)))
 }
 
-// replace puts the first group of each match in its place or, if the group is missing or empty, with.
+// replace replaces each match with its first group. If the group is missing or empty, it inserts
+// the text of with.
 func (t text) replace(re *regexp.Regexp, with string) text {
 	var out text
 	last := 0
@@ -100,8 +101,8 @@ var (
 	verbs        = regexp.MustCompile(`%[-+# 0]*(?:\[\d+\])?[\d.*]*[a-zA-Z]|\{\{.*?\}\}`)
 )
 
-// paragraphs divides text into paragraphs, items of lists and headings, each on one line. It leaves
-// out blocks of code, tables and the targets of links.
+// paragraphs divides text into paragraphs, list items and headings, each on one line. It omits code
+// blocks, tables and link targets.
 func paragraphs(t text) []text {
 	var (
 		out    []text

@@ -26,7 +26,7 @@ type finding struct {
 	rule, text   string
 }
 
-// alert is what Vale reports. Line and Span begin at 1; Span counts characters.
+// alert is a finding of Vale. Line and Span start at 1. Span is in characters.
 type alert struct {
 	Check, Message, Severity string
 	Line                     int
@@ -45,7 +45,7 @@ func vale(ctx context.Context, binary, config string, sources []*source) error {
 		for _, t := range s.texts {
 			b.Write(t.b)
 			if last := t.b[len(t.b)-1]; last != '.' && last != '!' && last != '?' {
-				b.WriteByte('.') // or Vale adds the next paragraph to the sentence
+				b.WriteByte('.') // otherwise, Vale adds the next paragraph to the sentence
 			}
 			b.WriteString("\n\n")
 		}
@@ -59,7 +59,7 @@ func vale(ctx context.Context, binary, config string, sources []*source) error {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 { // it has found errors
+	if errors.As(err, &exit) && exit.ExitCode() == 1 { // it found errors
 		err = nil
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *source) set(alerts []alert) {
 	})
 }
 
-// byteOffset returns where the nth character of b begins.
+// byteOffset returns the offset in bytes of the character with index n.
 func byteOffset(b []byte, n int) int {
 	at := 0
 	for ; n > 0 && at < len(b); n-- {

@@ -62,7 +62,8 @@ func (r *release) buildArchive(a artifact) error {
 	})
 }
 
-// writeTarGz writes the same bytes for the same entries and time. So does [writeZip].
+// writeTarGz writes an archive. Its bytes depend only on the entries and the time. The same applies
+// to [writeZip].
 func writeTarGz(w io.Writer, entries []entry, when time.Time) error {
 	z := gzip.NewWriter(w)
 	if err := writeTar(z, entries, when); err != nil {
@@ -126,8 +127,7 @@ func writeZip(w io.Writer, entries []entry, when time.Time) error {
 	return z.Close()
 }
 
-// filesUnder returns the files of a folder as entries, sorted by their names. The names begin with
-// prefix.
+// filesUnder returns the files of a folder as entries, sorted by name. The names begin with prefix.
 func filesUnder(folder, prefix string) ([]entry, error) {
 	var entries []entry
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -142,7 +142,7 @@ func filesUnder(folder, prefix string) ([]entry, error) {
 	return entries, err
 }
 
-// writeFile creates a file with what write writes.
+// writeFile creates a file with the output of write.
 func writeFile(path string, write func(io.Writer) error) error {
 	//nolint:gosec // the files of a release are public
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)

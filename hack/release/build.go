@@ -20,11 +20,11 @@ import (
 
 var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// A release is what all artifacts have in common.
+// A release contains the values that all artifacts share.
 type release struct {
 	version, commit string
-	// time is the time of the commit. All times in artifacts are this one, apart from the times of the
-	// build in the provenance.
+	// time is the time of the commit. All times in artifacts are this time, except the build times
+	// in the provenance.
 	time      time.Time
 	platforms []platform
 
@@ -36,10 +36,10 @@ type release struct {
 	started             time.Time
 }
 
-// parallel returns how many artifacts are made or read at a time.
+// parallel returns the number of artifacts that are built or read concurrently.
 func parallel() int { return max(2, runtime.GOMAXPROCS(0)) }
 
-// check refuses a release that cannot be verified.
+// check returns an error for a release that could not be verified.
 func (r *release) check() error {
 	if err := checkVersion(r.version); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (r *release) buildSBOMs(ctx context.Context) error {
 	return g.Wait()
 }
 
-// named returns the error with the file that it is about, or nil.
+// named adds the name of a file to an error. It returns nil for nil.
 func named(file string, err error) error {
 	if err == nil {
 		return nil

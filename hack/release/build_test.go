@@ -88,7 +88,8 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// The bytes of archives depend on names, modes, content and the given time only.
+// TestArchivesAreReproducible checks that the bytes of archives depend only on names, modes,
+// content and the specified time.
 func TestArchivesAreReproducible(t *testing.T) {
 	when := time.Unix(1_800_000_000, 0)
 	var made [2][2]bytes.Buffer
@@ -152,7 +153,8 @@ func TestCertificatesOfImages(t *testing.T) {
 	}
 }
 
-// A release without signatures cannot be verified: an attacker could have made it.
+// TestAReleaseIsNotVerifiedWithoutSignatures checks that a release without signatures is rejected,
+// because an attacker could have created it.
 func TestAReleaseIsNotVerifiedWithoutSignatures(t *testing.T) {
 	for version, want := range map[string]string{
 		"v0.1.0":              "must be verified with signatures",

@@ -19,7 +19,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 )
 
-// A line of a chart that a release replaces, in one of its files.
+// A replacement is a line in a file of a chart that a release replaces.
 type replacement struct {
 	file string
 	line *regexp.Regexp
@@ -27,7 +27,7 @@ type replacement struct {
 }
 
 // buildChart writes a chart with the version of the release and its image. It does not use Helm to
-// write the archive, since Helm stores the current time.
+// write the archive, because Helm stores the current time.
 func (r *release) buildChart(name, digest string) error {
 	entries, err := filesUnder(filepath.Join(r.source, filepath.FromSlash(charts()[name])), name+"/")
 	if err != nil {
@@ -94,9 +94,8 @@ func checkChart(archive []byte, name, version, image string) error {
 	return checkSchema(c)
 }
 
-// checkSchema requires a schema that accepts the default image, and rejects an empty image and a
-// value that does not exist. The schema may reject the defaults of other values that an operator
-// must set.
+// checkSchema checks that the schema accepts the default image, and rejects an empty image and an
+// unknown value. The schema may reject the defaults of other values that an operator must set.
 func checkSchema(c *chart.Chart) error {
 	if len(c.Schema) == 0 {
 		return errors.New("values.schema.json is missing")

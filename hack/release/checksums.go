@@ -33,8 +33,8 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// digests returns the SHA-256 digests of all files of a folder by their names. It refuses symbolic
-// links and other special files, which could lead out of the folder.
+// digests returns the SHA-256 digests of all files in a folder, by name. It rejects symbolic links
+// and other special files, which could refer to files outside the folder.
 func digests(folder string) (map[string]string, error) {
 	var names []string
 	var problems []error
@@ -69,8 +69,8 @@ func digests(folder string) (map[string]string, error) {
 	return found, g.Wait()
 }
 
-// checksums returns the lines of checksums.txt, as sha256sum writes them. The list leaves out
-// itself and its signature.
+// checksums returns the lines of checksums.txt in the format of sha256sum. It omits the file itself
+// and its signature.
 func checksums(files map[string]string) string {
 	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(files)) {

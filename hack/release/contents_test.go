@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// An attacker who has the key, or a mistake in the build, can make files with valid checksums and
-// signatures. The tests in this file call the checks of the content.
+// The tests in this file call the checks of the content directly. An attacker with the key, or a
+// mistake in the build, can create files with valid checksums and signatures.
 
 func contents(t *testing.T) *verifier {
 	t.Helper()
@@ -37,7 +37,7 @@ func contents(t *testing.T) *verifier {
 	return v
 }
 
-// The folder of the gateway's image, with the program of its archive.
+// gatewayImage returns the folder of the gateway's image, with the program of its archive.
 func gatewayImage(t *testing.T) (v *verifier, folder, commit string) {
 	t.Helper()
 	v = contents(t)

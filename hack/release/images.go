@@ -20,7 +20,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// The user that the processes of the images run as. The charts set the same number.
+// imageUser is the user of the processes in the images. The charts set the same number.
 const imageUser = "65532:65532"
 
 const (
@@ -30,7 +30,7 @@ const (
 	refAnnotation = "org.opencontainers.image.ref.name"
 )
 
-// imageLabels returns the labels of an image, which are also the annotations of its index.
+// imageLabels returns the labels of an image. They are also the annotations of its index.
 func imageLabels(program, version, commit string) map[string]string {
 	return map[string]string{
 		titleLabel:                          program,
@@ -42,7 +42,7 @@ func imageLabels(program, version, commit string) map[string]string {
 	}
 }
 
-// baseEntries returns the files of an image besides the program.
+// baseEntries returns the files of an image, without the program.
 func baseEntries() []entry {
 	return []entry{
 		{name: "etc/", mode: 0o755},
@@ -64,13 +64,13 @@ func baseEntries() []entry {
 }
 
 // certificates returns the certificate authorities of Mozilla in PEM. The version of the module
-// specifies them, so that each machine writes the same bytes. It leaves out the authorities with a
+// determines them, so that the bytes are the same on each machine. It omits authorities with a
 // constraint, which a PEM file cannot express.
 func certificates() []byte {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a Buffer accepts all
+			_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a Buffer never fails
 		}
 	}
 	return out.Bytes()
@@ -116,7 +116,7 @@ func (r *release) buildImage(a artifact) (string, error) {
 	})
 }
 
-// platformImage returns an image with two layers: the files that all images have, and the program.
+// platformImage returns an image with two layers: the common files of all images, and the program.
 func (r *release) platformImage(program string, p platform) (v1.Image, error) {
 	image := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	image = mutate.ConfigMediaType(image, types.OCIConfigJSON)
@@ -156,8 +156,8 @@ func (r *release) platformImage(program string, p platform) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// layer compresses the entries into a file once. A layer in memory would be compressed for its
-// digest and again when it is written.
+// layer compresses the entries into a file. A layer in memory would be compressed twice: for its
+// digest and when it is written.
 func (r *release) layer(entries []entry) (v1.Layer, error) {
 	f, err := os.CreateTemp(r.scratch, "layer-*.tar.gz")
 	if err != nil {

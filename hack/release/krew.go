@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The manifest of a plugin as krew reads it (sigs.k8s.io/krew, pkg/index/types.go, v0.4.5). The
-// types of krew's module would require another release of client-go.
+// krewPlugin is the manifest of a plugin in krew's format (sigs.k8s.io/krew, pkg/index/types.go,
+// v0.4.5). Importing krew's types would require another release of client-go.
 type krewPlugin struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes the files of a release, verifies them, and pushes them to a registry.
+// Command release creates the files of a release, verifies them, and pushes them to a registry.
 // hack/release.sh builds the programs first. docs/releases.md describes the files.
 package main
 
@@ -115,7 +115,7 @@ func newPushCommand() *cobra.Command {
 	return cmd
 }
 
-// addFlags adds the flags of a verification to a command, and returns the verification.
+// addFlags adds the flags of a verification to a command, and returns the function that runs it.
 func (v *verifier) addFlags(cmd *cobra.Command) func(context.Context) error {
 	var key, version string
 	flags := cmd.Flags()

@@ -23,7 +23,7 @@ const (
 	license    = "LICENSE"
 )
 
-// The files of a release that exist once.
+// Files that a release contains once.
 const (
 	checksumsFile  = "checksums.txt"
 	krewFile       = "tenant.yaml"
@@ -51,8 +51,8 @@ func allPlatforms() []platform {
 	}
 }
 
-// parsePlatforms returns the platforms of a list with commas, in the order of [allPlatforms]. An
-// empty list means all of them.
+// parsePlatforms returns the platforms in a comma-separated list, in the order of [allPlatforms].
+// An empty list means all platforms.
 func parsePlatforms(list string) ([]platform, error) {
 	if list == "" {
 		return allPlatforms(), nil
@@ -81,8 +81,7 @@ func servers() []string {
 	return []string{"kube-apiserver", "kubetenant-gateway", "kubetenant-webhook"}
 }
 
-// charts returns the folders of the Helm charts by the names of the charts, which are also the
-// names of their images.
+// charts returns the folders of the Helm charts, by name. The images have the same names.
 func charts() map[string]string {
 	return map[string]string{"kubetenant-gateway": "deploy/gateway", "kubetenant-webhook": "deploy/chart"}
 }
@@ -132,7 +131,7 @@ func imageName(program, version string) string { return program + "_" + version 
 
 func chartName(chart, version string) string { return chart + "-" + chartVersion(version) + ".tgz" }
 
-// chartVersion returns the version without its v, as charts have it.
+// chartVersion returns the version of a chart, which has no v.
 func chartVersion(version string) string { return strings.TrimPrefix(version, "v") }
 
 func binaryName(program string, p platform) string {
@@ -142,13 +141,13 @@ func binaryName(program string, p platform) string {
 	return program
 }
 
-// reference returns what a chart and a cluster use to pull an image.
+// reference returns the image reference that a chart and a cluster use.
 func reference(program, version, digest string) string {
 	return fmt.Sprintf("%s/%s:%s@%s", registry, program, version, digest)
 }
 
-// signed returns the files that have a signature of their own. The signature of the checksums
-// comes last, because the checksums include the other signatures.
+// signed returns the files with a separate signature. The checksums are last, because they include
+// the other signatures.
 func signed(version string) []string {
 	files := []string{provenanceFile}
 	for _, program := range servers() {
@@ -157,8 +156,8 @@ func signed(version string) []string {
 	return append(files, checksumsFile)
 }
 
-// expectedFiles returns the files of a release without those of the folders of the images, and
-// without the signatures.
+// expectedFiles returns the files of a release, without the folders of the images and without the
+// signatures.
 func expectedFiles(version string, platforms []platform) []string {
 	files := []string{checksumsFile, krewFile, notesFile, provenanceFile}
 	for _, a := range artifacts(version, platforms) {

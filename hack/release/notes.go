@@ -46,8 +46,8 @@ func (r *release) buildNotes() error {
 	})
 }
 
-// firstSection returns the first section of a page, with links that work outside of the repository.
-// A release needs its version in the heading.
+// firstSection returns the first section of a page, with links that work outside the repository.
+// For a release, the heading must contain its version.
 func (r *release) firstSection(page string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.source, filepath.FromSlash(page)))
 	if err != nil {

@@ -118,8 +118,7 @@ func subjects(version string, files, images map[string]string) []*intotov1.Resou
 	return list
 }
 
-// checkProvenance compares a statement with the files and images, and returns the commit that it
-// names.
+// checkProvenance compares a statement with the files and images, and returns the commit in it.
 func checkProvenance(data []byte, version string, files, images map[string]string) (commit string, err error) {
 	statement, predicate := &intotov1.Statement{}, &provenancev1.Provenance{}
 	if err := protojson.Unmarshal(data, statement); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 )
 
-// The tests in this file attack the snapshot that "make release-check" makes. Each test restores
+// The tests in this file attack the snapshot that "make release-check" creates. Each test restores
 // the files that it changes.
 
 // snapshotFolder returns the folder of the snapshot.
@@ -118,7 +118,8 @@ func TestOneFlippedByteInAnyFileIsFound(t *testing.T) {
 	}
 }
 
-// Some bytes of a signature could be without effect, such as the spare bits of base64.
+// TestEachFlippedByteOfASignatureIsFound checks each byte of a signature, because some bytes could
+// have no effect, such as the spare bits of base64.
 func TestEachFlippedByteOfASignatureIsFound(t *testing.T) {
 	folder, key := snapshotFolder(t), publicKey(t)
 	data, err := os.ReadFile(filepath.Join(folder, checksumsFile))
@@ -156,7 +157,7 @@ func TestARemovedFileIsFound(t *testing.T) {
 			rename(t, path, aside)
 			defer rename(t, aside, path)
 			want := filepath.Base(name)
-			// Verification takes the version and the platforms of a snapshot from the names of two files.
+			// The names of two files determine the version and the platforms of a snapshot.
 			switch version := strings.TrimSuffix(strings.TrimPrefix(want, servers()[0]+"_"), "_image.tar"); {
 			case want == imageName(servers()[0], version):
 				want = "the folder has no image " + imageName(servers()[0], "VERSION")
@@ -251,7 +252,7 @@ func TestASignatureOfAnotherKeyIsRejected(t *testing.T) {
 	}
 }
 
-// An attacker can write that another key made a signature.
+// TestAForgedHintIsRejected checks a bundle that names another key, which an attacker could write.
 func TestAForgedHintIsRejected(t *testing.T) {
 	folder := snapshotFolder(t)
 	key := publicKey(t)

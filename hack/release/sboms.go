@@ -77,7 +77,7 @@ func readSBOM(in io.Reader) (*v2_3.Document, error) {
 	return document, nil
 }
 
-// subjectOf returns the package that an SBOM is about.
+// subjectOf returns the package that an SBOM describes.
 func subjectOf(document *v2_3.Document) (*v2_3.Package, error) {
 	var subject *v2_3.Package
 	for _, r := range document.Relationships {
@@ -100,8 +100,7 @@ func subjectOf(document *v2_3.Document) (*v2_3.Package, error) {
 	return subject, nil
 }
 
-// checkSBOM requires that an SBOM names its file with the digest, and lists the module of the
-// project.
+// checkSBOM checks that an SBOM contains its file with the digest, and the module of the project.
 func checkSBOM(data []byte, file, version, digest string) error {
 	document, err := readSBOM(bytes.NewReader(data))
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestTheScriptRefusesARelease checks what hack/release.sh refuses before it builds anything.
+// TestTheScriptRefusesARelease checks the releases that hack/release.sh rejects before it builds
+// anything.
 func TestTheScriptRefusesARelease(t *testing.T) {
 	script, err := os.ReadFile("../release.sh")
 	if err != nil {

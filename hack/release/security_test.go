@@ -42,8 +42,8 @@ func TestCommandsOfTheSecurityPage(t *testing.T) {
 	}
 }
 
-// runCommands runs commands as a user who has downloaded the files of a folder. One file is
-// changed.
+// runCommands runs commands as a user who has downloaded the files of a folder. If changed is set,
+// that file is modified.
 func runCommands(t *testing.T, folder, changed, commands string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()

@@ -58,7 +58,7 @@ func (r *release) cosign(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// An identity is the certificate that a keyless signature must have.
+// An identity specifies the certificate of a keyless signature.
 type identity struct{ subject, issuer string }
 
 // checkKeyless runs cosign, which also checks the transparency log.
@@ -73,7 +73,7 @@ func checkKeyless(ctx context.Context, tools, path string, want identity) error 
 }
 
 // checkSignature verifies the bundle of a file with a public key in PEM. It accepts only the bytes
-// that [release.sign] writes for a signature. So each changed byte is an error.
+// that [release.sign] writes for a signature. Therefore, each changed byte is an error.
 func checkSignature(data, bundle, publicKey []byte) error {
 	b := &bundlev1.Bundle{}
 	if err := protojson.Unmarshal(bundle, b); err != nil {
@@ -110,7 +110,7 @@ func checkSignature(data, bundle, publicKey []byte) error {
 	return nil
 }
 
-// hintOf returns how a bundle names a public key (sigstore-go, pkg/sign/keys.go, v1.2.2).
+// hintOf returns the hint for a public key in a bundle (sigstore-go, pkg/sign/keys.go, v1.2.2).
 func hintOf(publicKey []byte) string {
 	key, err := cryptoutils.UnmarshalPEMToPublicKey(publicKey)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"strings"
 )
 
-// A verifier checks the files of a release. It knows what a release consists of, but nothing about
-// how this one was built.
+// A verifier checks the files of a release. It knows the required files, but not how the release
+// was built.
 type verifier struct {
 	dist, tools string
-	// publicKey is in PEM. If it is empty, keyless is what the signatures must have.
+	// publicKey is in PEM. If it is empty, the signatures must have the keyless identity.
 	publicKey []byte
 	keyless   identity
 	unsigned  bool
@@ -30,8 +30,8 @@ type verifier struct {
 	images    map[string]string // digests of the indexes by the names of the images
 }
 
-// verify returns all problems of the release. The checks of the content rely on the files having
-// the right digests and signatures, so a problem with these ends the verification.
+// verify returns all problems of the release. The checks of the content require correct digests and
+// signatures, so a problem with these ends the verification.
 func (v *verifier) verify(ctx context.Context, want string) error {
 	if err := v.verifyFiles(ctx, want); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (v *verifier) read(file string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(v.dist, filepath.FromSlash(file)))
 }
 
-// identify finds the version and the platforms from the names of the files.
+// identify determines the version and the platforms from the names of the files.
 func (v *verifier) identify(want string) error {
 	for name := range v.files {
 		version, found := strings.CutPrefix(name, servers()[0]+"_")
@@ -135,7 +135,7 @@ func (v *verifier) identify(want string) error {
 	return nil
 }
 
-// checkNames requires exactly the files of a release.
+// checkNames checks that the folder contains exactly the files of a release.
 func (v *verifier) checkNames() []error {
 	expected := expectedFiles(v.version, v.platforms)
 	if !v.unsigned {
@@ -184,7 +184,7 @@ func (v *verifier) checkSignatures(ctx context.Context) []error {
 	return problems
 }
 
-// subjectFiles returns the files that the provenance is about.
+// subjectFiles returns the files that the provenance describes.
 func (v *verifier) subjectFiles() map[string]string {
 	files := maps.Clone(v.files)
 	delete(files, checksumsFile)
@@ -193,7 +193,7 @@ func (v *verifier) subjectFiles() map[string]string {
 	return files
 }
 
-// commit returns the commit that the images name, which checkImage compares with each image.
+// commit returns the commit of the images. checkImage compares it with each image.
 func (v *verifier) commit() (string, error) {
 	commit, err := imageCommit(filepath.Join(v.dist, filepath.FromSlash(layoutOf(servers()[0]))))
 	if err == nil && isSnapshot(v.version) && !strings.HasPrefix(commit, strings.TrimPrefix(v.version, "v0.0.0-")) {

@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// maxFile is above the size of the largest program. A file in a manipulated archive could be larger
-// than the memory.
+// maxFile is larger than the largest program. It limits the memory, because a file in a manipulated
+// archive could be larger.
 const maxFile = 1 << 30
 
 // visit is called for each file of an archive, in order.
@@ -34,7 +34,7 @@ func readTarGz(r io.Reader, each visit) error {
 	if err := readTar(z, each); err != nil {
 		return err
 	}
-	// At the end, the reader compares the sum.
+	// At the end, the reader compares the checksum.
 	switch _, err := io.CopyN(io.Discard, z, 1); {
 	case err == nil:
 		return errors.New("other bytes follow the archive")
@@ -84,7 +84,7 @@ func readZip(data []byte, each visit) error {
 	return nil
 }
 
-// checkArchive requires the files of an archive, and a program for its platform. It returns the
+// checkArchive checks the files of an archive, and its program for the platform. It returns the
 // digest of the license.
 func (v *verifier) checkArchive(a artifact) (license string, err error) {
 	p := a.platforms[0]
@@ -124,8 +124,8 @@ func (v *verifier) checkArchive(a artifact) (license string, err error) {
 	return license, err
 }
 
-// checkBinary compares what Go records in a program with what a release needs. The linker flags are
-// not recorded, so the version is only known to be in the program.
+// checkBinary compares the build information of a program with the requirements of a release. Go
+// does not record the linker flags, so the program only has to contain the version.
 func checkBinary(data []byte, program, version string, p platform) error {
 	info, err := buildinfo.Read(bytes.NewReader(data))
 	if err != nil {

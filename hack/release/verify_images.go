@@ -40,7 +40,7 @@ func openIndex(folder string) (v1.ImageIndex, v1.Descriptor, error) {
 	return index, descriptor, err
 }
 
-// imageCommit returns the commit that an image names.
+// imageCommit returns the commit in the annotations of an image.
 func imageCommit(folder string) (string, error) {
 	index, _, err := openIndex(folder)
 	if err != nil {
@@ -57,8 +57,8 @@ func imageCommit(folder string) (string, error) {
 	return commit, nil
 }
 
-// checkImage checks an image as a folder: each blob, each platform, and that the archive of the
-// image has the same files. It records the digest of the index.
+// checkImage checks each blob and each platform in the folder of an image. The archive of the image
+// must have the same files. It records the digest of the index.
 func (v *verifier) checkImage(program, commit string) error {
 	folder := filepath.Join(v.dist, filepath.FromSlash(layoutOf(program)))
 	index, descriptor, err := openIndex(folder)
@@ -150,7 +150,7 @@ func (v *verifier) checkPlatform(image v1.Image, program, commit string, p platf
 	return blobs, nil
 }
 
-// imageFiles returns the files that an image must have. The program is the one of the archive.
+// imageFiles returns the required files of an image. The program is the one in the archive.
 func (v *verifier) imageFiles(program string, p platform) []string {
 	var files []string
 	for _, e := range baseEntries() {
@@ -160,8 +160,8 @@ func (v *verifier) imageFiles(program string, p platform) []string {
 	return append(files, fmt.Sprintf("%o %s %s", 0o755, program, v.binaries[program+" "+p.String()]))
 }
 
-// checkLayout requires exactly the blobs of the image in the folder. The name of a blob is its
-// digest.
+// checkLayout checks that the folder contains exactly the blobs of the image. The name of a blob is
+// its digest.
 func (v *verifier) checkLayout(program string, blobs []string) error {
 	want := map[string]bool{"index.json": true, "oci-layout": true}
 	for _, blob := range blobs {
@@ -182,8 +182,8 @@ func (v *verifier) checkLayout(program string, blobs []string) error {
 	return nil
 }
 
-// checkImageArchive writes the archive of the folder again, which must have the digest of the
-// archive.
+// checkImageArchive writes the archive of the folder again, and compares its digest with that of
+// the archive.
 func (v *verifier) checkImageArchive(program string, index v1.ImageIndex) error {
 	manifest, err := index.IndexManifest()
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sizes prints how much code of each module binaries for Linux contain, as a Markdown table.
-// It reads stripped binaries too.
+// Command sizes prints the amount of code of each module in Linux binaries, as a Markdown table. It
+// also reads stripped binaries.
 package main
 
 import (

@@ -14,11 +14,12 @@ import (
 	"testing"
 )
 
-// addition is a block of docs/development.md: a file, or lines to stand behind others in one.
+// addition matches a block of docs/development.md: a new file, or lines to insert after other
+// lines.
 var addition = regexp.MustCompile("(?ms)^```[a-z]+ file=(\\S+)(?: after=(\"[^\n]*\"))?\n(.*?)^```$")
 
-// TestDevelopmentPage: what the page adds to the project, just that, makes a source and a plugin
-// that its scenarios find working.
+// TestDevelopmentPage checks that the additions on the page, and nothing else, add a source and a
+// plugin that pass their scenarios.
 func TestDevelopmentPage(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestNoRightsFromFields: a tenant may write managedFields and most finalizers of its objects. So no
-// right depends on them. Code of the servers uses them only in the listed files, for the reasons
-// given.
+// TestNoRightsFromFields checks that no right depends on managedFields or most finalizers, because
+// a tenant may write them on its objects. The servers' code uses them only in the listed files, for
+// the listed reasons.
 func TestNoRightsFromFields(t *testing.T) {
 	for _, field := range []struct {
 		words   []string
@@ -79,7 +79,7 @@ func TestNoRightsFromFields(t *testing.T) {
 	}
 }
 
-// uses reports whether Go code has one of the words outside comments.
+// uses reports whether Go code contains one of the words outside comments.
 func uses(text string, words []string) bool {
 	for line := range strings.Lines(text) {
 		code, _, _ := strings.Cut(line, "//")

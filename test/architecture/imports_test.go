@@ -21,8 +21,8 @@ const (
 	root   = "../.."
 )
 
-// source is a Go file: the folder that it is in, and what it imports. Imports of the project are
-// folders: "" is the package at the root.
+// source is a Go file with its folder and its imports. Imports of the project are folders, and ""
+// is the package at the root.
 type source struct {
 	folder, file string
 	imports      []string
@@ -30,7 +30,7 @@ type source struct {
 }
 
 // sources reads the imports of all Go files of the repository, for each operating system. It reads
-// the files itself, so that Go's cache of test results notices a change.
+// the files itself, so that Go's test cache detects a change.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var all []source
@@ -90,19 +90,19 @@ func own(imported string) (folder string, ok bool) {
 	return strings.CutPrefix(imported, module+"/")
 }
 
-// under reports whether a folder is one of the given folders or in one of them.
+// under reports whether a folder is one of the specified folders or in one of them.
 func under(folder string, folders ...string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return folder == f || strings.HasPrefix(folder, f+"/") })
 }
 
-// A layer is a folder, and what the packages in it may import of the project: folders with all that
-// is in them, or packages alone, which end with a dot.
+// A layer is a folder with the packages that its packages may import from the project. An entry of
+// may is a folder with its subfolders or, if it ends with a dot, a single package.
 type layer struct {
 	folder string
 	may    []string
 }
 
-// layers returns the layers from the bottom to the top. The first that holds a package applies.
+// layers returns the layers from bottom to top. The first layer that contains a package applies.
 func layers() []layer {
 	shared := []string{
 		"internal/bearer", "internal/budget", "internal/fairuse", "internal/kube", "internal/listinformer",
@@ -135,13 +135,13 @@ func layers() []layer {
 		{"internal/usage", append([]string{"internal/typed"}, kinds...)},
 		{"internal/version", nil},
 		{"internal/yamlfile", nil},
-		// authn, authz and plugins do not know each other, the kinds or the configuration. A source or
-		// a plugin does not know another one.
+		// authn, authz and plugins do not import each other, the kinds or the configuration. A
+		// source or a plugin does not import another one.
 		{"authn/authntest", nil},
 		{"authn", []string{"authn/internal", "tenant.", "internal/bearer", "internal/reload"}},
 		{"authz", []string{"authz", "tenant.", "internal/budget"}},
 		{"plugins", []string{"plugins.", "plugins/workload", "tenant."}},
-		// A part of cluster knows only the part that follows Tenants.
+		// Most parts of cluster import only cluster/tenants of the other parts.
 		{"cluster/accessgrant", slices.Concat([]string{"authz", "cluster/tenants", "plugins"}, kinds, shared)},
 		{
 			"cluster/provision",
@@ -243,7 +243,7 @@ func mayImport(l layer, s source, imported string) bool {
 	})
 }
 
-// TestImports checks what each package of the project may import of the project.
+// TestImports checks the imports of each package within the project.
 func TestImports(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {
@@ -277,14 +277,15 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// mayTestImport reports whether each test may import a package: a fixture, or a source of test data
-// (kinds, definitions, configurations, simulated clusters, generated manifests).
+// mayTestImport reports whether every test may import a package: a fixture, or a source of test
+// data (kinds, definitions, configurations, simulated clusters, generated manifests).
 func mayTestImport(folder string) bool {
 	return under(folder,
 		"authn/authntest", "config/v1alpha1", "deploy", "internal/manifests", "internal/simulate", "tenant", "test")
 }
 
-// sameTop reports whether two packages are parts of one layer of the library or of one product.
+// sameTop reports whether two packages belong to the same layer of the library or to the same
+// product.
 func sameTop(a, b string) bool {
 	part := func(folder string) string {
 		all := strings.SplitN(folder, "/", 3)
@@ -296,8 +297,8 @@ func sameTop(a, b string) bool {
 	return part(a) == part(b)
 }
 
-// TestThirdPartyClients checks that each client of a third party is imported by one folder.
-// internal/cli/login may import those of identity providers too, to log in.
+// TestThirdPartyClients checks that only one folder imports each third-party client.
+// internal/cli/login may also import the clients of identity providers, to log in.
 func TestThirdPartyClients(t *testing.T) {
 	folders := map[string][]string{
 		"github.com/gophercloud/":       {"authn/keystone", "internal/cli/login"},
@@ -319,8 +320,8 @@ func TestThirdPartyClients(t *testing.T) {
 	}
 }
 
-// TestTheLibrarysModule checks what users of the library do not have to download or replace. Its
-// packages cannot import what its go.mod does not require.
+// TestTheLibrarysModule checks that go.mod has no requirement or replacement that would burden
+// users of the library. Its packages cannot import modules that its go.mod does not require.
 func TestTheLibrarysModule(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestLinked requires that kubectl-tenant does not link packages that are large and that it does not
-// need. docs/design/benchmarks.md has the sizes.
+// TestLinked checks that kubectl-tenant does not link large packages that it does not need.
+// docs/design/benchmarks.md has the sizes.
 func TestLinked(t *testing.T) {
 	functions := functionsOf(t, "./cmd/kubectl-tenant")
 	for _, needed := range []string{"main", "k8s.io/client-go/kubernetes/typed/core/v1"} {
@@ -55,8 +55,8 @@ func functionOf(functions []string, name string) string {
 	return functions[i]
 }
 
-// functionsOf builds a command for Linux and returns the functions in it. The linker removes the
-// functions that are not used, so the imports alone do not show what is linked.
+// functionsOf builds a command for Linux and returns the functions in it. The linker removes unused
+// functions, so the imports alone do not show the linked code.
 func functionsOf(t *testing.T, command string) (names []string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "binary")

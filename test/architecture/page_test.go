@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// repository is the repository's folder.
+// repository returns the folder of the repository.
 func repository() fs.FS { return os.DirFS(root) }
 
 func read(t *testing.T, file string) string {
@@ -30,11 +30,11 @@ func read(t *testing.T, file string) string {
 
 const page = "docs/architecture.md"
 
-// folder is the first word of a line of the tree, with the spaces that indent it.
+// folder matches the first word of a line of the tree, with its indentation.
 var folder = regexp.MustCompile(`^( *)([\w.-]+/)`)
 
-// treeOf returns the folders of the page's tree. A line indented by two more spaces than a folder
-// is in that folder. A line may list several folders, and the line below it may describe them.
+// treeOf returns the folders in the page's tree. A line that is indented by two more spaces than a
+// folder is in that folder. A line may list several folders, and the next line may describe them.
 func treeOf(t *testing.T, text string) []string {
 	t.Helper()
 	_, tree, found := strings.Cut(text, "\n## The tree\n")
@@ -89,8 +89,8 @@ func exists(pattern string) bool {
 	return err == nil && len(found) > 0
 }
 
-// TestArchitecturePaths requires that each path of the page exists. A file without its folder is in
-// a folder that the same section names.
+// TestArchitecturePaths checks that each path on the page exists. A file without its folder is in a
+// folder that the same section names.
 func TestArchitecturePaths(t *testing.T) {
 	text := read(t, page)
 	for _, folder := range treeOf(t, text) {
@@ -126,7 +126,7 @@ func TestArchitecturePaths(t *testing.T) {
 	}
 }
 
-// TestArchitectureTests requires that each test that the page names exists.
+// TestArchitectureTests checks that each test on the page exists.
 func TestArchitectureTests(t *testing.T) {
 	declared := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func (\w+)\(`)
@@ -161,12 +161,12 @@ func TestArchitectureTests(t *testing.T) {
 	}
 }
 
-// byRule are the folders whose folders the page names by a rule: one for each
-// source, one for each plugin.
+// byRule are the folders whose subfolders the page describes by a rule: one for each source, one
+// for each plugin.
 var byRule = []string{"authn", "plugins"}
 
-// TestArchitectureComplete requires that the tree has each folder of the
-// repository's first two levels.
+// TestArchitectureComplete checks that the tree contains each folder of the repository's first two
+// levels.
 func TestArchitectureComplete(t *testing.T) {
 	tree := treeOf(t, read(t, page))
 	foldersIn := func(dir string) []string {
@@ -184,7 +184,7 @@ func TestArchitectureComplete(t *testing.T) {
 		return folders
 	}
 	for _, top := range append(foldersIn("."), "testdata") {
-		if top == "bin" { // what make builds
+		if top == "bin" { // created by make
 			continue
 		}
 		if !slices.Contains(tree, top) {
@@ -201,7 +201,7 @@ func TestArchitectureComplete(t *testing.T) {
 	}
 }
 
-// TestArchitecturePlugins requires that the page lists the admission plugins in their order.
+// TestArchitecturePlugins checks that the page lists the admission plugins in their order.
 func TestArchitecturePlugins(t *testing.T) {
 	built, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{Cluster: stack.NoCluster()})
 	if err != nil {

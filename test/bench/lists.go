@@ -22,16 +22,17 @@ import (
 )
 
 const (
-	// listed objects: each tenant has as many in its one namespace.
+	// listedTenants is the number of tenants. Each has objectsOfTenant objects in its only
+	// namespace.
 	listedTenants   = 100
 	objectsOfTenant = 1000
-	// writers make them.
+	// writers is the number of concurrent writes.
 	writers = 64
 )
 
-// runLists measures a list over all namespaces by a tenant that owns 1 % of 100,000 objects,
-// beside the same list with the selector given by hand to upstream's server. Both run at the same
-// time and are asked in turn.
+// runLists measures a list over all namespaces by a tenant that owns 1 % of 100,000 objects. It
+// compares it with the same list on upstream's server, where the request has the selector. Both
+// servers run at the same time and receive requests in turn.
 func runLists(
 	ctx context.Context, out io.Writer, dir string, etcd *etcdProcess, servers []server, lists int,
 ) (err error) {
@@ -118,7 +119,7 @@ func (s server) tenantOf(p *process, etcd *etcdProcess) (*kubernetes.Clientset, 
 	return clientOf(path)
 }
 
-// seed makes the objects, labelled as the plugin would, and the rights of acme.
+// seed creates the objects, with the labels that the plugin would set, and the rights of acme.
 func seed(ctx context.Context, admin *kubernetes.Clientset) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -153,7 +154,7 @@ func seed(ctx context.Context, admin *kubernetes.Clientset) error {
 		SetHeader("Content-Type", "application/json").Do(context.WithoutCancel(ctx)).Error()
 }
 
-// awaitList waits until the rights and the sweep let the list through, and warms the server.
+// awaitList waits until the rights and the backfill allow the list, and warms up the server.
 func awaitList(ctx context.Context, list func() error) error {
 	var err error
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) &&

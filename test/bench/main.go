@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the composed server against upstream's kube-apiserver of the same release,
-// both on the same embedded etcd, in runs that take turns: the latency of requests, and the time
-// from start to ready. It prints medians with their 95% confidence intervals.
+// Command bench compares the composed server with upstream's kube-apiserver of the same release.
+// Both use the same embedded etcd, in alternating runs. It measures the latency of requests and the
+// time from start to ready, and prints medians with their 95% confidence intervals.
 package main
 
 import (
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// sample holds the measurements of one run, in seconds, by what was measured.
+// sample contains the measurements of one run, in seconds, by name.
 type sample map[string]float64
 
 func run(ctx context.Context, out io.Writer, bin string, rounds, requests, lists int) (err error) {
@@ -73,12 +73,12 @@ func run(ctx context.Context, out io.Writer, bin string, rounds, requests, lists
 	samples := map[string][]sample{}
 	for round := range rounds + min(1, rounds) {
 		for i := range servers {
-			s := servers[(i+round)%2] // who begins changes
+			s := servers[(i+round)%2] // the first server alternates
 			got, err := s.measure(ctx, dir, etcd, requests)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			if round > 0 { // the first round warms the disk and fills etcd
+			if round > 0 { // the first round warms up the disk and fills etcd
 				samples[s.name] = append(samples[s.name], got)
 			}
 		}
@@ -95,7 +95,7 @@ func run(ctx context.Context, out io.Writer, bin string, rounds, requests, lists
 // vanilla is the name of upstream's server.
 const vanilla = "vanilla"
 
-// measure starts the server, times it, and stops it.
+// measure starts the server, measures it, and stops it.
 func (s server) measure(ctx context.Context, dir string, etcd *etcdProcess, requests int) (got sample, err error) {
 	p, ready, err := s.start(ctx, dir, etcd)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s server) measure(ctx context.Context, dir string, etcd *etcdProcess, requ
 	return got, nil
 }
 
-// medianOf returns the median time of n calls, after some that do not count.
+// medianOf returns the median time of n calls, after some warm-up calls.
 func medianOf(n int, do func(int) error) (float64, error) {
 	times := make([]float64, 0, n)
 	for i := range n + n/5 {
@@ -157,8 +157,8 @@ func medianOf(n int, do func(int) error) (float64, error) {
 	return times[n/2], nil
 }
 
-// report prints, for each thing that was measured, the median over the runs of each server, and the
-// median and 95% confidence interval of the ratio of the runs that stood side by side.
+// report prints the median of each measurement over the runs of each server. It also prints the
+// median and the 95% confidence interval of the ratio of adjacent runs.
 func report(out io.Writer, samples map[string][]sample, requests int) error {
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	runs := len(samples[vanilla])
@@ -191,8 +191,8 @@ func middle(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// interval is the confidence interval of a median by order statistics: the values whose ranks are
-// 1.96 standard deviations of the binomial distribution around the middle.
+// interval returns the confidence interval of a median by order statistics. The bounds are the
+// values whose ranks are 1.96 standard deviations of the binomial distribution from the middle.
 func interval(values []float64) (low, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
 	n := float64(len(sorted))

@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// etcdProcess is the etcd that both servers use. It is the one of kubetenant-local,
-// which also makes the keys.
+// etcdProcess is the etcd that both servers use. It runs in kubetenant-local, which also creates
+// the keys.
 type etcdProcess struct {
 	local  *localserver.Server
 	socket string
@@ -53,7 +53,7 @@ authentication:
   - { name: certs, x509: { clientCAFile: pki/ca.crt } }
 `
 
-// server is one of the two that are compared.
+// server is one of the compared servers.
 type server struct {
 	name, binary string
 	args         []string
@@ -65,7 +65,8 @@ type process struct {
 	kubeconfig string
 }
 
-// start starts the server on a free port and returns when it is ready, with the time that took.
+// start starts the server on a free port and waits until it is ready. It returns the time until
+// then.
 func (s server) start(ctx context.Context, dir string, etcd *etcdProcess) (*process, time.Duration, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,7 +112,7 @@ func (s server) start(ctx context.Context, dir string, etcd *etcdProcess) (*proc
 }
 
 func isReady(ctx context.Context, url string) bool {
-	// Only whether the server answers is asked here.
+	// Only the response status is needed, so the certificate is not verified.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // #nosec G402 -- loopback
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", http.NoBody)

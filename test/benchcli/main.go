@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command benchcli measures kubectl tenant on a large cluster: 1,000 tenants, 10,000 namespaces and
-// 100,000 bindings, beside the release's own kubectl listing the same bindings in the same run.
+// Command benchcli measures kubectl tenant on a large cluster with 1,000 tenants, 10,000 namespaces
+// and 100,000 bindings. It compares it with kubectl of the same release, which lists the same
+// bindings in the same run.
 package main
 
 import (
@@ -29,7 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// The size of the cluster.
+// Size of the cluster.
 const (
 	tenants    = 1000
 	perTenant  = 10 // namespaces
@@ -89,7 +90,7 @@ func run(ctx context.Context, bin string) (err error) {
 	return nil
 }
 
-// fill makes the tenants' namespaces and bindings.
+// fill creates the tenants' namespaces and bindings.
 func fill(ctx context.Context, kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -111,8 +112,8 @@ func fill(ctx context.Context, kubeconfig string) error {
 	return all.Wait()
 }
 
-// space makes one namespace with its bindings: half to users, the others to
-// groups and service accounts.
+// space creates one namespace with its bindings. Half of them are to users, the others to groups
+// and service accounts.
 func space(ctx context.Context, k kubernetes.Interface, of string, n int) error {
 	ns := fmt.Sprintf("%s--%d", of, n)
 	if _, err := k.CoreV1().Namespaces().Create(ctx,
@@ -141,8 +142,7 @@ func space(ctx context.Context, k kubernetes.Interface, of string, n int) error 
 	return nil
 }
 
-// measure runs a command some times, and says how long it took and how much
-// memory it had at the most.
+// measure runs a command several times, and prints its duration and its maximum memory.
 func measure(ctx context.Context, bin, kubeconfig string, command []string) error {
 	var took []time.Duration
 	memory := int64(0)

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// latencies makes namespaces one after the other, and says after how long they were prepared.
+// latencies creates namespaces one after another, and prints the time until each was prepared.
 func (b *bench) latencies(ctx context.Context, what string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -88,17 +88,17 @@ func (b *bench) each(ctx context.Context, patch string) error {
 	return all.Wait()
 }
 
-// lessAdmins takes an admin out of many tenants.
+// lessAdmins removes an admin from many tenants.
 func (b *bench) lessAdmins(ctx context.Context) error {
 	return b.each(ctx, `[{"op":"remove","path":"/spec/admins/0"}]`)
 }
 
-// nameTemplate has many tenants get the template.
+// nameTemplate adds the template to many tenants.
 func (b *bench) nameTemplate(ctx context.Context) error {
 	return b.each(ctx, `[{"op":"add","path":"/spec/namespaces","value":{"templates":["std"]}}]`)
 }
 
-// template makes the template, or changes it: one NetworkPolicy, with a label of some value.
+// template creates or changes the template. It has one NetworkPolicy with a label.
 func (b *bench) template(ctx context.Context, value string) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
@@ -126,7 +126,7 @@ func (b *bench) template(ctx context.Context, value string) error {
 	return err
 }
 
-// change changes what many namespaces get, and looks after new namespaces meanwhile.
+// change makes a change that affects many namespaces, and measures new namespaces at the same time.
 func (b *bench) change(ctx context.Context, what string, write func(context.Context) error) error {
 	before := map[string]string{}
 	list, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
@@ -160,8 +160,8 @@ func (b *bench) change(ctx context.Context, what string, write func(context.Cont
 	return both.Wait()
 }
 
-// restarts starts the server anew, and says how soon it works again, what it wrote, and what it
-// costs while nothing changes.
+// restarts restarts the server, and prints the time until it works again, its writes, and its load
+// without changes.
 func (b *bench) restarts(ctx context.Context, start func(more ...string) error) error {
 	before, err := b.versions(ctx)
 	if err != nil {
@@ -222,7 +222,7 @@ func (b *bench) restarts(ctx context.Context, start func(more ...string) error) 
 	return nil
 }
 
-// versions returns the resourceVersions of what the engine writes.
+// versions returns the resourceVersions of the objects that the engine writes.
 func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	spaces, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
@@ -250,7 +250,7 @@ func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// cost returns what share of a core the server's process takes, in hundredths, for a while.
+// cost returns the processor usage of the server over a period, in percent of a core.
 func (b *bench) cost(ctx context.Context) (float64, error) {
 	cpu := func(name string, _ map[string]string) bool { return name == "process_cpu_seconds_total" }
 	before, err := b.metric(ctx, cpu)
@@ -262,9 +262,9 @@ func (b *bench) cost(ctx context.Context) (float64, error) {
 	return (after - before) / quiet.Seconds() * 100, err
 }
 
-// written returns how much the engine has written since the server's start, by the server's count:
-// bindings, what templates give, the annotations of Namespaces and the status of Tenants. The
-// benchmark itself writes none of these.
+// written returns the number of the engine's writes since the server's start, from the server's
+// metrics. These are writes of bindings, of objects of templates, of Namespace annotations and of
+// Tenant statuses. The benchmark itself writes none of these.
 func (b *bench) written(ctx context.Context) (float64, error) {
 	return b.metric(ctx, func(name string, labels map[string]string) bool {
 		if name != "apiserver_request_total" || !strings.HasPrefix(labels["code"], "2") {
@@ -282,7 +282,7 @@ func (b *bench) written(ctx context.Context) (float64, error) {
 	})
 }
 
-// metric returns the sum of what the server counts.
+// metric returns the sum of the server's metrics for which is returns true.
 func (b *bench) metric(
 	ctx context.Context, is func(name string, labels map[string]string) bool,
 ) (sum float64, err error) {

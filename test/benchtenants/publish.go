@@ -17,11 +17,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// fewNamespaces is the number of namespaces of the second measurement.
+// fewNamespaces is the number of namespaces in the second measurement.
 const fewNamespaces = 999
 
-// publications measures the time until an object is in all namespaces, until two objects are in 999 of
-// them, and what the server writes when nothing changes.
+// publications measures the time until one object is copied to all namespaces, and the time until
+// two objects are copied to 999 of them. It also measures the writes without changes.
 func (b *bench) publications(ctx context.Context) error {
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
@@ -73,7 +73,8 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: support } 
 	return err
 }
 
-// settled waits until the server wrote nothing for ten seconds, and returns the number of writes.
+// settled waits until the server has written nothing for ten seconds, and returns the number of
+// writes.
 func (b *bench) settled(ctx context.Context) (float64, error) {
 	began := time.Now()
 	for before := -1.0; ; {

@@ -19,7 +19,7 @@ import (
 
 const token = "a-token-of-alice-that-is-remembered"
 
-// requests are what is sent: as kube-apiserver sends it.
+// request is a request in the form that kube-apiserver sends.
 type request struct{ name, path, body string }
 
 func requests() []request {
@@ -61,14 +61,14 @@ func requests() []request {
 	}
 }
 
-// result is what became of one load.
+// result is the result of one load.
 type result struct {
 	perSecond float64
-	cpu       time.Duration // of the target, a request
+	cpu       time.Duration // used by the target per request
 	p99       time.Duration
 }
 
-// compare loads both targets in turns, and the service at half of what it can do.
+// compare loads both targets in alternating rounds, then the service at half of its maximum rate.
 func compare(ctx context.Context, nothing, service *target, only string) error {
 	fmt.Printf("%-32s %12s %12s %8s %12s %14s\n", "", "empty, CPU", "service, CPU", "ratio", "a second", "p99 at half")
 	for _, r := range requests() {
@@ -100,13 +100,13 @@ func compare(ctx context.Context, nothing, service *target, only string) error {
 	return nil
 }
 
-// middle is the round with the median processor time.
+// middle returns the round with the median processor time.
 func middle(all []result) result {
 	slices.SortFunc(all, func(a, b result) int { return int(a.cpu - b.cpu) })
 	return all[len(all)/2]
 }
 
-// load sends a request again and again, as fast as it goes or at a rate.
+// load sends a request repeatedly, at the maximum rate or at a specified rate.
 func load(ctx context.Context, t *target, r request, rate float64) (result, error) {
 	dir, err := os.MkdirTemp("", "load-")
 	if err != nil {
@@ -145,7 +145,8 @@ func load(ctx context.Context, t *target, r request, rate float64) (result, erro
 	return got, err
 }
 
-// succeeded returns how many requests were answered 2xx; all must have been.
+// succeeded returns the number of successful requests. It returns an error unless all requests
+// succeeded.
 func succeeded(said string) (int, error) {
 	m := regexp.MustCompile(`(\d+) succeeded, (\d+) failed, (\d+) errored`).FindStringSubmatch(said)
 	codes := regexp.MustCompile(`status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`).FindStringSubmatch(said)
@@ -162,7 +163,8 @@ func succeeded(said string) (int, error) {
 	return n, err
 }
 
-// percentile returns the 99th of the times in h2load's log: start, status, microseconds.
+// percentile returns the 99th percentile of the times in h2load's log, whose columns are start,
+// status and microseconds.
 func percentile(log string) (time.Duration, error) {
 	data, err := os.ReadFile(log) // #nosec G304 -- our own
 	if err != nil {

@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command benchwebhook loads the webhook service, beside an empty TLS server of the same Go, with
-// h2load (Debian: nghttp2-client), and prints the table of docs/design/benchmarks.md.
+// Command benchwebhook compares the load on the webhook service with the load on an empty TLS
+// server of the same Go release. It uses h2load (Debian: nghttp2-client), and prints the table of
+// docs/design/benchmarks.md.
 package main
 
 import (
@@ -25,10 +26,10 @@ import (
 )
 
 const (
-	// rounds are run of each load, one target after the other.
+	// rounds is the number of rounds of each load. The targets alternate.
 	rounds   = 3
 	duration = 8 * time.Second
-	// clients are kept connections.
+	// clients is the number of persistent connections.
 	clients = 16
 )
 
@@ -52,7 +53,7 @@ func main() {
 	}
 }
 
-// serveEmpty reads bodies and answers {} to all.
+// serveEmpty starts a server that reads request bodies and returns {} for each request.
 func serveEmpty(ctx context.Context, address, pki string) error {
 	server := &http.Server{
 		Addr:              address,
@@ -121,7 +122,8 @@ func run(ctx context.Context, bin, only string) error {
 	return startToReady(ctx, bin, server)
 }
 
-// serve is a replica that answers whoever asks: h2load shows no certificate, to neither target.
+// serve returns the command of a replica that accepts any client, because h2load presents no
+// certificate to either target.
 func serve(bin string, s *localserver.Server, address string) *exec.Cmd {
 	pki := filepath.Join(s.Dir, "pki")
 	return exec.Command(filepath.Join(bin, "kubetenant-webhook"), "serve", "--config",
@@ -131,14 +133,14 @@ func serve(bin string, s *localserver.Server, address string) *exec.Cmd {
 		"--tls-cert-file", filepath.Join(pki, "webhook.crt"), "--tls-private-key-file", filepath.Join(pki, "webhook.key"))
 }
 
-// side is the address of health and metrics beside an address: the port above it.
+// side returns the address for health and metrics, which has the next port.
 func side(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	n, _ := strconv.Atoi(port)
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
 }
 
-// freePair returns an address whose port and the one above it are free.
+// freePair returns an address whose port and the next port are free.
 func freePair() (string, error) {
 	for {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -147,14 +149,14 @@ func freePair() (string, error) {
 		}
 		address := listener.Addr().String()
 		above, err := net.Listen("tcp", side(address))
-		_ = listener.Close() // it is the process's now
+		_ = listener.Close() // the process uses it now
 		if err == nil {
 			return address, above.Close()
 		}
 	}
 }
 
-// start starts a process on a free port and waits until it answers.
+// start starts a process on a free port and waits until it accepts connections.
 func start(ctx context.Context, name string, command func(address string) *exec.Cmd) (*target, error) {
 	address, err := freePair()
 	if err != nil {
@@ -178,17 +180,17 @@ func start(ctx context.Context, name string, command func(address string) *exec.
 }
 
 func (t *target) stop() {
-	_ = t.process.Process.Kill() // ours, and nothing is lost
+	_ = t.process.Process.Kill() // our process, and no data is lost
 	_ = t.process.Wait()
 }
 
-// cpu is the processor time that the process has used.
+// cpu returns the processor time of the process.
 func (t *target) cpu() (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.process.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(data), ") ") // behind the name
+	_, rest, _ := strings.Cut(string(data), ") ") // after the name
 	fields := strings.Fields(rest)
 	ticks := 0
 	for _, i := range []int{11, 12} { // utime, stime: proc(5), fields 14 and 15

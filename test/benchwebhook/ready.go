@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// What a large cluster holds.
+// Size of a large cluster.
 const (
 	manyNamespaces = 10_000
 	manyBindings   = 100_000
@@ -58,13 +58,13 @@ func makeTenants(ctx context.Context, s *localserver.Server) error {
 	return nil
 }
 
-// startToReady measures a replica's start on a cluster with many namespaces and bindings.
+// startToReady measures the start of a replica on a cluster with many namespaces and bindings.
 func startToReady(ctx context.Context, bin string, s *localserver.Server) error {
 	client, err := admin(s)
 	if err != nil {
 		return err
 	}
-	// Without the webhooks, which are not what is measured: it is quicker.
+	// Without the webhooks, creating the objects is faster. They are not part of the measurement.
 	hooks := client.AdmissionregistrationV1()
 	if err := errors.Join(hooks.MutatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{}),
 		hooks.ValidatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{})); err != nil {
@@ -134,7 +134,7 @@ func ready(ctx context.Context, address string) bool {
 	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
-// each does something n times, several at once.
+// each calls do n times, with several concurrent calls.
 func each(ctx context.Context, n int, do func(context.Context, int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package browser_test checks in headless Chromium what only a browser can tell.
+// Package browser_test contains the checks that require a browser. It uses headless Chromium.
 package browser_test
 
 import (
@@ -17,10 +17,10 @@ import (
 	"testing"
 )
 
-// root is the repository's folder.
+// root is the folder of the repository.
 const root = "../.."
 
-// diagram is one Mermaid diagram, as diagrams.mjs reads it.
+// diagram is one Mermaid diagram, in the input format of diagrams.mjs.
 type diagram struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -37,7 +37,7 @@ func problemsOf(t *testing.T, diagrams []diagram) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Node looks for packages next to the script.
+	// Node resolves packages relative to the script.
 	script, err := os.ReadFile("diagrams.mjs")
 	if err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func diagramsOf(page, text string) []diagram {
 	return diagrams
 }
 
-// TestDiagrams renders each diagram of the documentation. Each node and edge has its label, no
-// label is cut or under another, and no picture is so wide that GitHub makes its text hard to read.
+// TestDiagrams renders each diagram of the documentation. Each node and edge must have its label.
+// No label may be cut or covered, and no picture may be too wide to be readable on GitHub.
 func TestDiagrams(t *testing.T) {
 	pages := []string{"README.md"}
 	repository := os.DirFS(root)
@@ -111,8 +111,8 @@ func TestDiagrams(t *testing.T) {
 	}
 }
 
-// TestBrowserInCI requires that CI runs the tests of this package, which are
-// skipped without a browser.
+// TestBrowserInCI checks that CI runs the tests of this package, which are skipped without a
+// browser.
 func TestBrowserInCI(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
 	if err != nil {
@@ -132,7 +132,7 @@ func TestBrowserInCI(t *testing.T) {
 	}
 }
 
-// TestBrokenDiagrams checks that problemsOf finds what TestDiagrams must find.
+// TestBrokenDiagrams checks that problemsOf detects each problem.
 func TestBrokenDiagrams(t *testing.T) {
 	const (
 		shrunk = `%%{init: {"themeCSS": ".node foreignObject {width: 30px !important}"}}%%`

@@ -19,10 +19,10 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
-// listLimit is the most projects that the Keystone of TestDirectory lists.
+// listLimit is the maximum number of projects that the Keystone of TestDirectory lists.
 const listLimit = 5
 
-// tree is what TestDirectory makes in a real Keystone.
+// tree contains the IDs of the objects that TestDirectory creates in a real Keystone.
 type tree struct{ domain, parent, child, disabled, user, group, member, reader string }
 
 func makeTree(t *testing.T, k *idp.Keystone) (m tree) {
@@ -197,7 +197,7 @@ func checkContents(t *testing.T, c *keystone.Contents, m tree) {
 			t.Errorf("no %+v in %+v", want, c.Projects)
 		}
 	}
-	if len(c.Projects) != 4 { // with the admin's
+	if len(c.Projects) != 4 { // including the admin's
 		t.Errorf("%d projects", len(c.Projects))
 	}
 	for _, want := range []keystone.Assignment{
@@ -212,7 +212,7 @@ func checkContents(t *testing.T, c *keystone.Contents, m tree) {
 			t.Errorf("no %+v in %+v", want, c.Assignments)
 		}
 	}
-	if len(c.Assignments) != 7 { // with the admin's
+	if len(c.Assignments) != 7 { // including the admin's
 		t.Errorf("assignments %+v", c.Assignments)
 	}
 	if !slices.Contains(c.Implied, keystone.Implication{RoleID: m.member, ImpliedID: m.reader}) {
@@ -223,7 +223,7 @@ func checkContents(t *testing.T, c *keystone.Contents, m tree) {
 	}
 }
 
-// patchRaw sends a body that Go's encoder cannot write.
+// patchRaw sends a body that Go's encoder cannot produce.
 func patchRaw(t *testing.T, k *idp.Keystone, path, body string) {
 	t.Helper()
 	token, err := k.Token(t.Context(), "Default", "admin", map[string]any{"system": map[string]any{"all": true}})

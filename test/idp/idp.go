@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idp runs real identity providers as processes, for tests and the demo: a Keystone of the
-// distribution, and the OpenID provider of test/idp/testdata.
+// Package idp runs real identity providers as processes, for tests and the demo: the distribution's
+// Keystone, and the OpenID provider in test/idp/testdata.
 package idp
 
 import (
@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// startWithin bounds the start of a provider on a busy machine.
+// startWithin is the maximum time for a provider to start on a busy machine.
 const startWithin = 2 * time.Minute
 
 // process is a provider that runs until it is stopped.
@@ -40,7 +40,8 @@ type process struct {
 	exited chan struct{}
 }
 
-// start runs a command; its standard output goes to out line by line, its standard error to a file.
+// start runs a command. It passes each line of standard output to out, and writes standard error to
+// a file.
 func start(cmd *exec.Cmd, log string, out func(line string)) (*process, error) {
 	file, err := os.Create(log) // #nosec G304 -- in the caller's directory
 	if err != nil {
@@ -48,7 +49,7 @@ func start(cmd *exec.Cmd, log string, out func(line string)) (*process, error) {
 	}
 	defer func() { _ = file.Close() }()
 	cmd.Stderr = file
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the workers that it starts
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // including its workers
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func start(cmd *exec.Cmd, log string, out func(line string)) (*process, error) {
 	return p, nil
 }
 
-// Stop ends the provider and waits for its end.
+// Stop stops the provider and waits for its exit.
 func (p *process) Stop() {
 	_ = p.stdin.Close()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -84,7 +85,7 @@ func (p *process) Stop() {
 	}
 }
 
-// until waits until ready says nil, the process ends, or it takes too long.
+// until waits until ready returns nil. It fails if the process exits, or after a timeout.
 func (p *process) until(ctx context.Context, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -103,7 +104,7 @@ func (p *process) until(ctx context.Context, ready func() error) error {
 	}
 }
 
-// run runs a command to its end.
+// run runs a command and waits for it.
 func run(ctx context.Context, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...) // #nosec G204 -- commands of this package
 	cmd.Env = append(os.Environ(), env...)
@@ -113,7 +114,7 @@ func run(ctx context.Context, env []string, name string, args ...string) error {
 	return nil
 }
 
-// freePort returns a port of the loopback address that nobody listens on at the moment.
+// freePort returns a currently unused port on the loopback address.
 func freePort() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -28,7 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// tools is the variable that names the directory in which make test-idp installs packages.
+// tools returns the directory in which make test-idp installs packages, from the variable
+// KUBETENANT_IDP.
 func tools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("KUBETENANT_IDP")
@@ -38,7 +39,7 @@ func tools(t *testing.T) string {
 	return dir
 }
 
-// stack is the library with a configuration.
+// stack returns the library's stack with a configuration.
 func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	t.Helper()
 	path := filepath.Join(dir, "tenancy.yaml")
@@ -59,7 +60,7 @@ func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	return s
 }
 
-// ask presents a token as a request to a server does.
+// ask authenticates a request with a token.
 func ask(t *testing.T, s *kubetenant.Stack, token string) (user.Info, error) {
 	t.Helper()
 	req := (&http.Request{
@@ -242,8 +243,8 @@ authentication:
 	disabled(t, s, k, domains, globex)
 }
 
-// scopes checks tokens of a real Keystone with every scope, with a source that accepts every scope,
-// and with sources that accept one scope.
+// scopes checks tokens of a real Keystone with every scope. It uses one source that accepts every
+// scope, and sources that accept one scope.
 func scopes(t *testing.T, clouds string, k *idp.Keystone, domains map[string]idp.Domain, inProject []string) {
 	ctx := t.Context()
 	id, err := k.RoleID(ctx, "reader")
@@ -305,7 +306,7 @@ authentication:
 	refused(t, only, "a domain", domain, keystone.ErrDomainScope.Error())
 }
 
-// credentials: application credentials count unless they have access rules.
+// credentials checks that application credentials are valid unless they have access rules.
 func credentials(
 	t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[string]idp.Domain, token string, groups []string,
 ) {
@@ -339,8 +340,8 @@ func credentials(
 	}
 }
 
-// serviceCredential: the server may log in with an application credential instead of a password, of
-// a user with the role service.
+// serviceCredential checks that the server may log in with an application credential instead of a
+// password. The user has the role service.
 func serviceCredential(t *testing.T, k *idp.Keystone, token string, groups []string) {
 	ctx, dir := t.Context(), t.TempDir()
 	clouds, err := k.MakeServiceCredential(ctx)
@@ -359,7 +360,7 @@ authentication:
 	accepted(t, s, "validated with an application credential", token, "alice", "acme", groups...)
 }
 
-// trusts: a token of a trust reports the trustor as its user.
+// trusts checks that a token of a trust reports the trustor as its user.
 func trusts(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[string]idp.Domain, trustor string) {
 	ctx := t.Context()
 	var made struct{ Trust struct{ ID string } }
@@ -380,8 +381,8 @@ func trusts(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[stri
 	refused(t, s, "a token of a trust", token, keystone.ErrTrust.Error())
 }
 
-// disabled: a domain that is disabled ends its tokens, and they count again when it is enabled; a
-// revoked token does not.
+// disabled checks that the tokens of a disabled domain are rejected, and that they are valid again
+// after the domain is enabled. A revoked token remains invalid.
 func disabled(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[string]idp.Domain, token string) {
 	ctx := t.Context()
 	enable := func(enabled bool) {

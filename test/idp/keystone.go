@@ -23,14 +23,14 @@ import (
 // Keystone is a running Keystone with its own database.
 type Keystone struct {
 	*process
-	// URL is its Identity API v3.
+	// URL is the URL of the Identity API v3.
 	URL   string
 	admin string // a token
 	roles map[string]string
 }
 
-// AdminPassword is the password of every user that this package makes.
-const AdminPassword = "test-password" // #nosec G101 -- of a Keystone that lives for one test
+// AdminPassword is the password of every user that this package creates.
+const AdminPassword = "test-password" // #nosec G101 -- for a temporary Keystone
 
 const keystoneConfig = `[DEFAULT]
 log_file =
@@ -52,8 +52,8 @@ enabled = true
 backend = dogpile.cache.memory
 `
 
-// StartKeystone makes a Keystone in dir and runs it. It needs the packages python3-keystone,
-// uwsgi-core and uwsgi-plugin-python3 of the distribution. Sections are added to keystone.conf.
+// StartKeystone creates a Keystone in dir and starts it. It requires the distribution's packages
+// python3-keystone, uwsgi-core and uwsgi-plugin-python3. sections are added to keystone.conf.
 func StartKeystone(ctx context.Context, dir string, sections ...string) (*Keystone, error) {
 	etc := filepath.Join(dir, "etc")
 	for _, sub := range []string{"etc", "fernet", "receipts", "credential"} {
@@ -93,7 +93,7 @@ func StartKeystone(ctx context.Context, dir string, sections ...string) (*Keysto
 			return nil, err
 		}
 	}
-	// With the journal beside the database readers do not wait for the one writer.
+	// With write-ahead logging, readers do not wait for the writer.
 	if err := run(ctx, env, "/usr/bin/python3", "-c",
 		"import sqlite3,sys; sqlite3.connect(sys.argv[1]).execute('pragma journal_mode=WAL')",
 		filepath.Join(dir, "keystone.db")); err != nil {
@@ -119,17 +119,17 @@ func StartKeystone(ctx context.Context, dir string, sections ...string) (*Keysto
 	return k, nil
 }
 
-// Project is the scope of a project in a domain.
+// Project returns the scope of a project in a domain.
 func Project(name, domain string) map[string]any {
 	return map[string]any{"project": map[string]any{"name": name, "domain": map[string]any{"name": domain}}}
 }
 
-// DomainScope is the scope of a domain.
+// DomainScope returns the scope of a domain.
 func DomainScope(name string) map[string]any {
 	return map[string]any{"domain": map[string]any{"name": name}}
 }
 
-// SystemScope is the scope of the whole system.
+// SystemScope returns the scope of the whole system.
 func SystemScope() map[string]any {
 	return map[string]any{"system": map[string]any{"all": true}}
 }
@@ -148,7 +148,7 @@ func (k *Keystone) ProjectGroups(ctx context.Context, prefix, id, name string, r
 	return groups, nil
 }
 
-// Token returns a token of a user in a domain for a scope; nil for an unscoped one.
+// Token returns a token of a user in a domain with a scope. If scope is nil, the token is unscoped.
 func (k *Keystone) Token(ctx context.Context, domain, name string, scope any) (string, error) {
 	return k.tokenFor(ctx, map[string]any{
 		"methods": []string{"password"},
@@ -179,7 +179,7 @@ func (k *Keystone) CredentialToken(ctx context.Context, id, secret string) (stri
 	return header.Get("X-Subject-Token"), err
 }
 
-// Do sends a request as the admin, or with token as somebody else.
+// Do sends a request with a token. If token is empty, it uses the admin's token.
 func (k *Keystone) Do(ctx context.Context, token, method, path string, in, out any) error {
 	if token == "" {
 		token = k.admin
@@ -204,7 +204,7 @@ func (k *Keystone) do(ctx context.Context, token, method, path string, in, out a
 	if token != "" {
 		req.Header.Set("X-Auth-Token", token)
 	}
-	// uwsgi closes connections without saying so before.
+	// uwsgi closes connections without notice.
 	resp, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return nil, err
@@ -223,13 +223,14 @@ func (k *Keystone) do(ctx context.Context, token, method, path string, in, out a
 	return resp.Header, err
 }
 
-// made is what Keystone says of something that it made.
+// made is Keystone's response to a creation.
 type made map[string]struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
 }
 
-// Make makes something: kind is the singular, path where it is made. It returns the ID.
+// Make creates an object and returns its ID. kind is the singular name of its kind, and path is the
+// path of the collection.
 func (k *Keystone) Make(ctx context.Context, path, kind string, what map[string]any) (string, error) {
 	var out made
 	err := k.Do(ctx, "", http.MethodPost, path, map[string]any{kind: what}, &out)
@@ -258,10 +259,10 @@ func (k *Keystone) RoleID(ctx context.Context, name string) (string, error) {
 	return id, nil
 }
 
-// Domain is a domain with one project and one user who is member of it.
+// Domain is a domain with one project and one user, who is a member of the project.
 type Domain struct{ ID, Project, User string }
 
-// MakeDomain makes a domain with a project web and a member alice.
+// MakeDomain creates a domain with a project web and a member alice.
 func (k *Keystone) MakeDomain(ctx context.Context, name string) (Domain, error) {
 	var d Domain
 	var errs [4]error
@@ -273,7 +274,7 @@ func (k *Keystone) MakeDomain(ctx context.Context, name string) (Domain, error) 
 	return d, errors.Join(errs[:]...)
 }
 
-// Assign gives a user a role on a project, a domain or the system.
+// Assign assigns a role on a project, a domain or the system to a user.
 func (k *Keystone) Assign(ctx context.Context, on, userID, role string) error {
 	id, err := k.RoleID(ctx, role)
 	if err != nil {
@@ -282,8 +283,8 @@ func (k *Keystone) Assign(ctx context.Context, on, userID, role string) error {
 	return k.Do(ctx, "", http.MethodPut, on+"/users/"+userID+"/roles/"+id, nil, nil)
 }
 
-// MakeValidator makes the user with which a server validates tokens, who has the least rights that
-// suffice, and returns a clouds.yaml for it with the cloud "kube".
+// MakeValidator creates the user with which a server validates tokens. The user has the minimum
+// rights. It returns a clouds.yaml for the user with the cloud "kube".
 func (k *Keystone) MakeValidator(ctx context.Context) ([]byte, error) {
 	id, err := k.Make(ctx, "/users", "user",
 		map[string]any{"name": "kube-apiserver", "domain_id": "default", "password": AdminPassword})
@@ -296,7 +297,7 @@ func (k *Keystone) MakeValidator(ctx context.Context) ([]byte, error) {
 		AdminPassword), err
 }
 
-// MakeCredential makes an application credential as a user with a project-scoped token.
+// MakeCredential creates an application credential as the user of a project-scoped token.
 func (k *Keystone) MakeCredential(
 	ctx context.Context, token, userID string, what map[string]any,
 ) (id, secret string, err error) {
@@ -306,8 +307,9 @@ func (k *Keystone) MakeCredential(
 	return out["application_credential"].ID, out["application_credential"].Secret, err
 }
 
-// MakeServiceCredential is [Keystone.MakeValidator] with an application credential in place of the
-// password: those have a project, so that the role service takes the place of the system's reader.
+// MakeServiceCredential is like [Keystone.MakeValidator], but with an application credential
+// instead of a password. An application credential belongs to a project, so the user has the role
+// service instead of the system role reader.
 func (k *Keystone) MakeServiceCredential(ctx context.Context) ([]byte, error) {
 	project, err := k.Make(ctx, "/projects", "project", map[string]any{"name": "service", "domain_id": "default"})
 	if err != nil {
@@ -318,7 +320,7 @@ func (k *Keystone) MakeServiceCredential(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := k.RoleID(ctx, "service"); err != nil { // older releases do not make it
+	if _, err := k.RoleID(ctx, "service"); err != nil { // older releases lack the role
 		if _, err := k.Make(ctx, "/roles", "role", map[string]any{"name": "service"}); err != nil {
 			return nil, err
 		}

@@ -15,8 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
-// TestLoginAtOpenID: kubectl tenant login against a real provider, which requires PKCE and takes
-// any loopback port; its refresh token is used, and the library takes the token.
+// TestLoginAtOpenID runs kubectl tenant login with a real provider, which requires PKCE and accepts
+// any loopback port. It checks that the refresh token is used, and that the library accepts the ID
+// token.
 func TestLoginAtOpenID(t *testing.T) {
 	dir := t.TempDir()
 	provider, err := idp.StartOpenID(t.Context(), tools(t), "testdata/provider.mjs", dir)
@@ -64,7 +65,7 @@ authentication:
 	if token.Refresh == "" {
 		t.Fatal("no refresh token")
 	}
-	// Nobody is asked again: the provider takes the refresh token.
+	// The provider accepts the refresh token, so no interaction is needed.
 	o.Interactive = false
 	over := &login.Token{Token: token.Token, Expires: time.Now(), Refresh: token.Refresh}
 	again, err := o.Token(t.Context(), over)
@@ -74,8 +75,8 @@ authentication:
 	accepted(t, s, "a refreshed login", again.Token, "alice@acme", "acme")
 }
 
-// TestLoginAtKeystone: kubectl tenant keystone-login against a real Keystone, whose
-// token the library takes.
+// TestLoginAtKeystone runs kubectl tenant keystone-login with a real Keystone, and checks that the
+// library accepts the token.
 func TestLoginAtKeystone(t *testing.T) {
 	tools(t)
 	dir, ctx := t.TempDir(), t.Context()

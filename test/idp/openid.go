@@ -24,17 +24,17 @@ import (
 // OpenID is a running OpenID provider.
 type OpenID struct {
 	*process
-	// Issuer is its URL, CA the certificate to trust, PEM.
+	// Issuer is the URL of the provider. CA is its certificate in PEM.
 	Issuer string
 	CA     []byte
 	client *http.Client
 }
 
-// redirectURI is where the provider sends the code. Nobody listens there.
+// redirectURI is the address that receives the code. No server listens there.
 const redirectURI = "https://127.0.0.1:1/callback"
 
-// StartOpenID runs the provider of test/idp/testdata with the packages that were installed in
-// tools, and keeps its files in dir.
+// StartOpenID starts the provider in test/idp/testdata with the packages that are installed in
+// tools. It stores its files in dir.
 func StartOpenID(ctx context.Context, tools, script, dir string) (*OpenID, error) {
 	o := &OpenID{}
 	certificate, key := filepath.Join(dir, "openid.crt"), filepath.Join(dir, "openid.key")
@@ -48,13 +48,13 @@ func StartOpenID(ctx context.Context, tools, script, dir string) (*OpenID, error
 		Timeout:   time.Minute,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}},
 	}
-	// Packages are looked for beside the script.
+	// Node resolves packages relative to the script.
 	installed := filepath.Join(tools, "provider.mjs")
 	if err := run(ctx, nil, "cp", script, installed); err != nil {
 		return nil, err
 	}
 	said := make(chan string, 1)
-	// #nosec G204 -- of the tools that were installed for this
+	// #nosec G204 -- an installed test tool
 	cmd := exec.Command(filepath.Join(tools, "node_modules", ".bin", "node"), installed, certificate, key)
 	if o.process, err = start(cmd, filepath.Join(dir, "openid.log"), func(line string) {
 		if issuer, is := strings.CutPrefix(line, "issuer "); is {
@@ -78,7 +78,7 @@ func StartOpenID(ctx context.Context, tools, script, dir string) (*OpenID, error
 	return o, nil
 }
 
-// Rotate makes the provider use new keys, and no old ones.
+// Rotate makes the provider replace its keys.
 func (o *OpenID) Rotate(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.Issuer+"/rotate", http.NoBody)
 	if err != nil {
@@ -95,11 +95,12 @@ func (o *OpenID) Rotate(ctx context.Context) error {
 	return nil
 }
 
-// prompt is what a page of the provider asks for.
+// prompt matches the kind of page that the provider shows.
 var prompt = regexp.MustCompile(`name="prompt" value="(login|consent)"`)
 
-// Login returns an ID token: client rs256 or es256, account user@org. It goes the way of a browser:
-// the authorization code flow (OpenID Connect Core 1.0, section 3.1) with its pages.
+// Login returns an ID token for a client (rs256 or es256) and an account (user@org). It runs the
+// authorization code flow (OpenID Connect Core 1.0, section 3.1) through the provider's pages, as a
+// browser does.
 func (o *OpenID) Login(ctx context.Context, client, account string) (string, error) {
 	query := url.Values{
 		"client_id":     {client},
@@ -119,8 +120,8 @@ func (o *OpenID) Login(ctx context.Context, client, account string) (string, err
 	return o.redeem(ctx, client, location)
 }
 
-// Visit opens an address of the provider as somebody's browser, and goes through its pages as an
-// account until they lead elsewhere.
+// Visit opens an address of the provider as a browser does, and follows the pages as an account
+// until they leave the provider.
 func (o *OpenID) Visit(ctx context.Context, address, account string) error {
 	resp, err := o.walk(ctx, address, account)
 	if err == nil && resp.StatusCode != http.StatusOK {
@@ -129,7 +130,7 @@ func (o *OpenID) Visit(ctx context.Context, address, account string) error {
 	return err
 }
 
-// walk goes through the provider's pages to one that is not the provider's, or to redirectURI.
+// walk follows the provider's pages to a page of another site, or to redirectURI.
 func (o *OpenID) walk(ctx context.Context, address, account string) (*http.Response, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -179,7 +180,7 @@ func (o *OpenID) send(
 	return browser.Do(req)
 }
 
-// redeem turns the code into an ID token.
+// redeem exchanges the code for an ID token.
 func (o *OpenID) redeem(ctx context.Context, client, location string) (string, error) {
 	callback, err := url.Parse(location)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link is a connection between two programs that a test can cut.
+// Package link provides a connection between two programs that a test can interrupt.
 package link
 
 import (
@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// Mode is what becomes of what is sent.
+// Mode specifies how a Link handles connections.
 type Mode int
 
-// Modes. Pass is the first.
+// Modes of a Link. Pass is the default.
 const (
 	Pass   Mode = iota
-	Reset       // connections are reset, and new ones too
-	Silent      // connections stay, and nothing is passed on; new ones come about and hear nothing
+	Reset       // resets existing and new connections
+	Silent      // accepts connections, but forwards no data
 )
 
-// Link passes connections on to a target. Safe for concurrent use.
+// Link forwards connections to a target. It is safe for concurrent use.
 type Link struct {
 	listener net.Listener
 	target   string
@@ -31,7 +31,7 @@ type Link struct {
 	conns map[net.Conn]bool
 }
 
-// New listens at an address until the test ends.
+// New returns a Link that listens on an address until the test ends.
 func New(t testing.TB, address, target string) *Link {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -60,18 +60,18 @@ func New(t testing.TB, address, target string) *Link {
 	return l
 }
 
-// Address is where the link listens.
+// Address returns the address of the link.
 func (l *Link) Address() string { return l.listener.Addr().String() }
 
-// Set changes the mode. Connections that were silent are reset when they are not to be any more, as
-// they would be by the time that either side has given them up.
+// Set changes the mode. When the mode Silent ends, it resets the connections, because both sides
+// would have closed them by then.
 func (l *Link) Set(m Mode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m == Reset || l.mode == Silent {
 		for conn := range l.conns {
 			if tcp, is := conn.(*net.TCPConn); is {
-				_ = tcp.SetLinger(0) // a reset, not an end
+				_ = tcp.SetLinger(0) // a reset instead of a normal close
 			}
 			_ = conn.Close()
 		}
@@ -81,11 +81,11 @@ func (l *Link) Set(m Mode) {
 	l.now = make(chan struct{})
 }
 
-// Open returns how many connections it has.
+// Open returns the number of connections.
 func (l *Link) Open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.conns) / 2 // on both sides
+	return len(l.conns) / 2 // each connection has two sides
 }
 
 func (l *Link) state() (Mode, <-chan struct{}) {
@@ -108,7 +108,7 @@ func (l *Link) remove(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// pass passes one connection on.
+// pass forwards one connection.
 func (l *Link) pass(from net.Conn) {
 	defer l.remove(from)
 	if l.add(from) == Reset {
@@ -131,7 +131,7 @@ func (l *Link) pass(from net.Conn) {
 	wg.Wait()
 }
 
-// copy passes on what is said on one connection.
+// copy forwards the data of one connection in one direction.
 func (l *Link) copy(to, from net.Conn) {
 	defer func() { _ = to.(*net.TCPConn).CloseWrite() }()
 	buffer := make([]byte, 32<<10)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The load of the benchmarks of fair use. A server has Places, and each request takes RequestTime. The
-// noisy tenant has Noisy requests in flight.
+// Load of the fair use benchmarks. A server handles Places requests at a time, and each request
+// takes RequestTime. The noisy tenant has Noisy requests in flight.
 const (
 	Places      = 22
 	RequestTime = 10 * time.Millisecond
@@ -25,7 +25,7 @@ const (
 	duration      = 10 * time.Second
 )
 
-// Result is what the quiet tenant observed.
+// Result contains the measurements of the quiet tenant.
 type Result struct {
 	P99               time.Duration
 	Requests, Refused int
@@ -43,8 +43,8 @@ func (r Result) Report(b *testing.B) {
 // Limit returns the largest p99 that is fair next to a noisy tenant.
 func (r Result) Limit() time.Duration { return max(3*r.P99, r.P99+50*time.Millisecond) }
 
-// Run sends requests of the quiet tenant at a constant rate, 50 a second, next to concurrent requests of
-// the noisy tenant. Both functions send one request and return its status. noisy gets the number of the
+// Run sends 50 requests per second of the quiet tenant, next to concurrent requests of the noisy
+// tenant. Both functions send one request and return its status. noisy receives the number of the
 // client.
 func Run(ctx context.Context, clients int, noisy func(client int) int, quiet func() int) Result {
 	ctx, stop := context.WithCancel(ctx)

@@ -22,19 +22,20 @@ import (
 )
 
 const (
-	// startWithin and stopWithin bound the start and the stop of a server on a busy machine.
+	// startWithin and stopWithin are the maximum times for the start and the stop of a server on a
+	// busy machine.
 	startWithin = 5 * time.Minute
 	stopWithin  = time.Minute
 )
 
 // Server is a running server.
 type Server struct {
-	// Dir is its directory, URL its address, PID its process.
+	// Dir is the directory of the server, URL its address, and PID its process ID.
 	Dir, URL string
 	PID      int
-	// Ready is how long it took to be ready, as it said itself.
+	// Ready is the time until the server was ready, as printed by the server.
 	Ready string
-	// Said is what it said on its standard output until it was ready.
+	// Said is the standard output of the server until it was ready.
 	Said string
 
 	cmd       *exec.Cmd
@@ -44,19 +45,19 @@ type Server struct {
 	announced chan announcement
 }
 
-// announcement is what a server says when it is ready.
+// announcement is the output of a server that is ready.
 type announcement struct{ said, url, ready string }
 
-// Start runs binary, which is kubetenant-local, with "--dir dir" and args, and waits until it is
-// ready. The error of a server that does not start holds what it wrote to its standard error. On
-// Linux the server ends with this process, however that ends.
+// Start runs binary, which must be kubetenant-local, with "--dir dir" and args, and waits until it
+// is ready. If the server does not start, the error contains its standard error. On Linux, the
+// server is killed when this process exits for any reason.
 func Start(ctx context.Context, binary, dir string, args ...string) (*Server, error) {
 	s := newServer(binary, dir, args)
 	s.cmd.SysProcAttr = EndsWithParent()
 	return s.begin(ctx, s.startAttached)
 }
 
-// StartDetached is [Start] for a server that outlives this process.
+// StartDetached is like [Start] for a server that outlives this process.
 func StartDetached(ctx context.Context, binary, dir string, args ...string) (*Server, error) {
 	s := newServer(binary, dir, args)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -93,8 +94,7 @@ func (s *Server) begin(ctx context.Context, start func() (io.ReadCloser, error))
 	return s, nil
 }
 
-// Again sends the server a signal upon which it starts something anew, and waits
-// until it is ready again.
+// Again sends the server a signal that restarts a part of it, and waits until it is ready again.
 func (s *Server) Again(ctx context.Context, signal os.Signal) error {
 	if err := s.cmd.Process.Signal(signal); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (s *Server) Again(ctx context.Context, signal os.Signal) error {
 	return s.await(ctx)
 }
 
-// await waits until the server says that it is ready. One that is not is stopped.
+// await waits until the server is ready. If it is not ready in time, it is stopped.
 func (s *Server) await(ctx context.Context) error {
 	var err error
 	select {
@@ -119,7 +119,7 @@ func (s *Server) await(ctx context.Context) error {
 	return errors.Join(err, s.Stop())
 }
 
-// ended returns the error of a server that has ended, nil where it ended well.
+// ended returns the error of a server that has exited, or nil if it exited successfully.
 func (s *Server) ended() error {
 	if s.exit == nil {
 		return nil
@@ -135,7 +135,7 @@ func (s *Server) startAttached() (io.ReadCloser, error) {
 	return output, s.cmd.Start()
 }
 
-// startDetached gives the server files to write to, which outlive the reader.
+// startDetached redirects the output of the server to files, which outlive the reader.
 func (s *Server) startDetached() (io.ReadCloser, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (s *Server) startDetached() (io.ReadCloser, error) {
 	return newTail(path)
 }
 
-// read looks for what the server says about itself.
+// read parses the output of the server.
 func (s *Server) read(output io.ReadCloser) {
 	defer func() { _ = output.Close() }()
 	var a announcement
@@ -175,8 +175,8 @@ func (s *Server) read(output io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, output)
 }
 
-// Stop ends the server and waits for its end. The error of a server that had ended before holds
-// what it wrote to its standard error.
+// Stop stops the server and waits for its exit. If the server had exited before, the error contains
+// its standard error.
 func (s *Server) Stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		<-s.exited
@@ -190,7 +190,7 @@ func (s *Server) Stop() error {
 	}
 }
 
-// Kill ends the server at once.
+// Kill kills the server.
 func (s *Server) Kill() error {
 	if err := s.cmd.Process.Kill(); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (s *Server) Kill() error {
 // Kubeconfig returns the path of a kubeconfig that the server wrote.
 func (s *Server) Kubeconfig(name string) string { return filepath.Join(s.Dir, name+".kubeconfig") }
 
-// lockedBuffer is written by the process's goroutine and read by ours.
+// lockedBuffer is a buffer that the process's goroutine writes and ours reads.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -222,7 +222,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// tail reads a file that grows.
+// tail reads a growing file.
 type tail struct{ *os.File }
 
 func newTail(path string) (io.ReadCloser, error) {
@@ -233,7 +233,7 @@ func newTail(path string) (io.ReadCloser, error) {
 	return tail{f}, nil
 }
 
-// Read waits for more at the end of the file.
+// Read waits for more data at the end of the file.
 func (t tail) Read(p []byte) (int, error) {
 	for {
 		n, err := t.File.Read(p)

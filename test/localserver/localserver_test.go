@@ -11,7 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// fake returns a program that says that it is ready, and does what is said before and after.
+// fake returns a program that reports that it is ready. It runs the shell commands before and
+// after.
 func fake(t *testing.T, before, after string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server")
@@ -23,7 +24,7 @@ func fake(t *testing.T, before, after string) string {
 	return path
 }
 
-// TestStopTwice: a server that was stopped is stopped, however often that is said.
+// TestStopTwice checks that Stop can be called several times.
 func TestStopTwice(t *testing.T) {
 	s, err := localserver.Start(t.Context(), fake(t, "trap 'exit 0' TERM", "while :; do sleep 0.05; done"), t.TempDir())
 	if err != nil {
@@ -36,7 +37,7 @@ func TestStopTwice(t *testing.T) {
 	}
 }
 
-// TestEndedByItself is told as often as it is stopped.
+// TestEndedByItself checks that each Stop returns the error of a server that exited by itself.
 func TestEndedByItself(t *testing.T) {
 	dir := t.TempDir() // the server's second argument
 	s, err := localserver.Start(t.Context(), fake(t, "", `while ! [ -e "$2/end" ]; do sleep 0.01; done; exit 3`), dir)
@@ -51,7 +52,7 @@ func TestEndedByItself(t *testing.T) {
 			t.Error("no error")
 		}
 	}
-	for _, program := range []string{"/bin/false", "/bin/true"} { // however it ends
+	for _, program := range []string{"/bin/false", "/bin/true"} { // whatever the exit code is
 		if s, err := localserver.Start(t.Context(), program, t.TempDir()); err == nil {
 			t.Errorf("started %+v", s)
 		}

@@ -5,5 +5,5 @@ package localserver
 
 import "syscall"
 
-// EndsWithParent lets a process end with this one, however this one ends.
+// EndsWithParent makes a process exit when this process exits for any reason.
 func EndsWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -7,5 +7,6 @@ package localserver
 
 import "syscall"
 
-// EndsWithParent is nothing here: a process outlives this one where this one is killed.
+// EndsWithParent returns nil. On this platform, a process outlives this process if this process is
+// killed.
 func EndsWithParent() *syscall.SysProcAttr { return nil }

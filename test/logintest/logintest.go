@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logintest has providers to log in at, for tests: they let everybody in.
+// Package logintest provides fake identity providers for tests. They accept every user.
 package logintest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/kubetenant/kubetenant/authn/authntest"
 )
 
-// ClientID is the one client that the provider knows.
+// ClientID is the only client of the provider.
 const ClientID = "kubectl"
 
-// Provider is an OpenID provider that lets everybody in at once. Its fields may
-// be set between requests.
+// Provider is an OpenID provider that accepts every user at once. Its fields may be set between
+// requests.
 type Provider struct {
 	*httptest.Server
 	key *authntest.Key
@@ -35,16 +35,17 @@ type Provider struct {
 	Logins    int
 	challenge map[string]string // by code
 	nonces    map[string]string
-	Nonce     string // in place of the one that was sent
+	Nonce     string // replaces the nonce of the request
 	Lifetime  time.Duration
-	NoRefresh bool   // refresh tokens are refused
-	Devices   int    // answers "not yet" so often
+	NoRefresh bool   // rejects refresh tokens
+	Devices   int    // number of "not yet" responses
 	Broken    string // the error of the token endpoint
-	// Description of that error. If empty, the description contains what the client sent.
+	// Description is the description of that error. If empty, the description contains the data
+	// that the client sent.
 	Description string
 }
 
-// NewProvider starts a provider, until it is closed.
+// NewProvider starts a provider. The caller must close it.
 func NewProvider() *Provider {
 	p := &Provider{
 		key:       authntest.MustKey("ES256"),
@@ -81,7 +82,7 @@ func NewProvider() *Provider {
 	return p
 }
 
-// WriteCA writes the provider's authority to a file.
+// WriteCA writes the provider's certificate authority to a file.
 func (p *Provider) WriteCA(path string) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}), 0o600)
 }
@@ -162,8 +163,8 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// NewKeystone starts a Keystone that answers each login with a status, until it is closed. Its
-// tokens end in the method by which somebody logged in.
+// NewKeystone starts a Keystone that returns a status for each login. The caller must close it.
+// Each token ends with the authentication method of the login.
 func NewKeystone(status func() int) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct {

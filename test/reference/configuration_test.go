@@ -90,8 +90,7 @@ func structsOf(t reflect.Type, all map[string]reflect.Type) {
 }
 
 // TestConfigurationPage checks that each field of the configuration and of the revocation file is
-// on the page with its description, and that a field of an upstream type links to its
-// documentation.
+// on the page with its description. A field of an upstream type must link to its documentation.
 func TestConfigurationPage(t *testing.T) {
 	types := map[string]reflect.Type{}
 	structsOf(reflect.TypeFor[configv1alpha1.TenancyConfiguration](), types)
@@ -170,11 +169,11 @@ func complete() *configv1alpha1.Settings {
 // defaultOf is how a description states a default.
 var defaultOf = regexp.MustCompile(`Defaults to (.+?)\.(?: |$)`)
 
-// derived matches a default that is not a value: the absence of one, or a rule.
+// derived matches a default that is not a value, such as a rule or the absence of a value.
 var derived = regexp.MustCompile(`^(no |none$|every |the |tokens that |names )`)
 
-// valueTypes are structs that are the value of a field, such as an entry of a list. Default sets
-// them as a whole.
+// valueTypes returns structs that are a single value, such as an entry of a list. Default sets them
+// as a whole.
 func valueTypes() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[configv1alpha1.FieldRule](),
@@ -227,7 +226,7 @@ func TestConfigurationDefaults(t *testing.T) {
 	}
 }
 
-// compareDefault returns what is wrong with the stated default of a field, "" for nothing.
+// compareDefault returns the difference between a stated default and the default of a field, or "".
 func compareDefault(v reflect.Value, stated string) string {
 	switch value := v.Interface().(type) {
 	case *metav1.Duration:
@@ -273,7 +272,7 @@ func compareDefault(v reflect.Value, stated string) string {
 		return compareText(stated, fmt.Sprint(v.Interface()))
 	case v.Kind() == reflect.String && v.String() == `(?s).*`:
 		return compareText(stated, "every group")
-	case v.Type() == reflect.TypeFor[configv1alpha1.GateMode](): // of settings with a gateway
+	case v.Type() == reflect.TypeFor[configv1alpha1.GateMode](): // if the settings have a gateway
 		return compareText(stated, v.String()+" if gateway is set, otherwise to Off")
 	case v.Kind() == reflect.String && v.String() != "":
 		return compareText(stated, v.String())
@@ -290,8 +289,8 @@ func compareText(stated, is string) string {
 	return ""
 }
 
-// compareNames checks that a list is stated with all its entries. A pattern may be stated as its
-// alternatives.
+// compareNames checks that the stated default contains all entries of a list. It may state a
+// pattern as its alternatives.
 func compareNames(stated string, names []string) string {
 	for _, name := range names {
 		if prefix, pattern, found := strings.Cut(name, "("); found {

@@ -15,12 +15,11 @@ import (
 	"testing"
 )
 
-// constructor matches the functions that make a metric.
+// constructor matches the functions that create a metric.
 var constructor = regexp.MustCompile(
 	`^New(Timing)?(Counter|Gauge|Histogram|Summary|Untyped)(Vec|Func)?(WithContext)?$|^New(Invalid)?Desc$`)
 
-// packages parses the Go files of the products, by folder. Tests, fixtures and examples are not
-// among them.
+// packages parses the Go files of the products, by folder. It omits tests, fixtures and examples.
 func packages(t *testing.T) map[string][]*ast.File {
 	t.Helper()
 	all := map[string][]*ast.File{}
@@ -53,9 +52,9 @@ func packages(t *testing.T) map[string][]*ast.File {
 	return all
 }
 
-// checkConstructors checks that each metric that a constructor in the source makes is on the page.
-// The name may come from the parameters of the function around the constructor: then each call of
-// that function makes a metric.
+// checkConstructors checks that each metric that the source creates is on the page. A constructor
+// may get the name from the parameters of its function. Each call of that function then creates a
+// metric.
 func checkConstructors(t *testing.T, page map[string]*metric) {
 	t.Helper()
 	found := 0
@@ -123,7 +122,7 @@ func paramsOf(f *ast.FuncType) (names []string) {
 	return names
 }
 
-// text returns the value of a text: a literal, a constant or a parameter.
+// text returns the string value of an expression: a literal, a constant or a parameter.
 func (s *scan) text(e ast.Expr, arguments map[string]string) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -140,7 +139,7 @@ func (s *scan) text(e ast.Expr, arguments map[string]string) string {
 	return ""
 }
 
-// metrics returns the names of the metrics that the package makes.
+// metrics returns the names of the metrics that the package creates.
 func (s *scan) metrics() (names []string) {
 	for _, file := range s.files {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -166,12 +165,12 @@ func (s *scan) metrics() (names []string) {
 	return names
 }
 
-// made returns the names of the metrics that one constructor makes.
+// made returns the names of the metrics that one constructor creates.
 func (s *scan) made(call *ast.CallExpr) (names []string) {
 	parameters := map[string]string{}
 	around := s.around(call)
 	for _, p := range around.params {
-		parameters[p] = "\x00" // not known
+		parameters[p] = "\x00" // unknown
 	}
 	if name := s.nameOf(call, parameters); !strings.Contains(name, "\x00") {
 		return []string{name}
@@ -209,7 +208,8 @@ func (s *scan) around(call *ast.CallExpr) (inner function) {
 	return inner
 }
 
-// contains tells functions of different files apart, whose positions overlap.
+// contains reports whether a function body contains a call. Positions of different files overlap,
+// so they are not enough.
 func contains(body *ast.BlockStmt, call *ast.CallExpr) (found bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		found = found || n == call
@@ -218,7 +218,7 @@ func contains(body *ast.BlockStmt, call *ast.CallExpr) (found bool) {
 	return found
 }
 
-// nameOf returns the name of the metric that a constructor makes.
+// nameOf returns the name of the metric that a constructor creates.
 func (s *scan) nameOf(call *ast.CallExpr, arguments map[string]string) string {
 	if len(call.Args) == 0 {
 		return "without a name"

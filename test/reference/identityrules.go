@@ -5,28 +5,28 @@ package reference
 
 import "slices"
 
-// An IdentityRule is a rule about the identities of callers, and where each deployment mode enforces
-// it.
+// An IdentityRule is a rule about the identities of callers, with its enforcement in each
+// deployment mode.
 type IdentityRule struct {
 	// Rule is a sentence for operators.
 	Rule string
 	// CompiledIn, Webhook, Gateway and Library are the deployment modes. None may be empty.
 	CompiledIn, Webhook, Gateway, Library Enforcement
-	// Shown are the scenario files and tests that show the rule.
+	// Shown are the scenario files and tests of the rule.
 	Shown []string
 }
 
-// An Enforcement is the cell of a rule and a deployment mode. It names the code that enforces the
-// rule, or it has a reason.
+// An Enforcement describes how a deployment mode enforces a rule: the code, or the reason why it
+// does not.
 type Enforcement struct {
-	// Code has entries "file:function".
+	// Code contains entries in the form "file:function".
 	Code []string
 	// Note specifies the callers that the rule applies to. If Code is empty, it is the reason why
 	// the mode does not enforce the rule.
 	Note string
 }
 
-// The functions that enforce rules.
+// Functions that enforce rules.
 const (
 	inSources     = "authn/hygiene.go:clean"
 	inNames       = "authn/hygiene.go:Check"
@@ -50,7 +50,7 @@ func by(note string, code ...string) Enforcement { return Enforcement{Code: code
 
 func not(reason string) Enforcement { return Enforcement{Note: reason} }
 
-// The callers to which rules apply, and a reason.
+// Callers that rules apply to, and a reason.
 const (
 	ownSources   = "sources of kubetenant"
 	serverItself = "kube-apiserver authenticates the caller itself"
@@ -211,7 +211,8 @@ func rulesOfCredentials() []IdentityRule {
 	}
 }
 
-// BindingLimits returns whether the limits of RoleBindings and ClusterRoleBindings hold.
+// BindingLimits returns the limits of RoleBindings and ClusterRoleBindings, with the modes that
+// enforce them.
 func BindingLimits() []IdentityRule {
 	const indexed = "if `authorization.rbac.evaluator` is Indexed, the default"
 	webhook := by(indexed+", and `authorization.mode` is Enforce. The service denies what only such a binding would "+

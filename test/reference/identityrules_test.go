@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/reference"
 )
 
-// TestIdentityRules checks that each deployment mode enforces each rule, by code that exists, or has
-// a reason not to, and that scenarios or tests show the rule. It compares
+// TestIdentityRules checks that each deployment mode enforces each rule with existing code, or has
+// a reason not to. Each rule must have scenarios or tests. It compares
 // docs/reference/identity-rules.md with the rules.
 func TestIdentityRules(t *testing.T) {
 	rules, limits := reference.IdentityRules(), reference.BindingLimits()
@@ -76,7 +76,7 @@ func writeRules(page *strings.Builder, rules []reference.IdentityRule) {
 	}
 }
 
-// checkCode checks that a function exists: file:function.
+// checkCode checks that the function in "file:function" exists.
 func checkCode(t *testing.T, code string) {
 	t.Helper()
 	file, name, _ := strings.Cut(code, ":")

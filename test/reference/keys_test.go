@@ -15,13 +15,13 @@ import (
 	"testing"
 )
 
-// key is a constant that is the key of a label, an annotation or an extra.
+// key is a constant with the key of a label, an annotation or an extra.
 type key struct{ value, constant, kind, folder, description string }
 
-// ownKey matches the keys of the project. The group and version of its kinds is none.
+// ownKey matches the keys of the project, but not the group and version of its kinds.
 var ownKey = regexp.MustCompile(`^([a-z-]+\.)*kubetenant\.dev/[a-z-]+$`)
 
-// kinds returns the kinds of keys by the last word of the name of their constant. The longest is
+// kinds returns the kinds of keys by the suffix of the constant's name. The longest suffix is
 // first.
 func kinds() []struct{ suffix, kind string } {
 	return []struct{ suffix, kind string }{
@@ -33,8 +33,7 @@ func kinds() []struct{ suffix, kind string } {
 	}
 }
 
-// constantText returns the value of a constant: a literal, or the domain of the project and a
-// literal.
+// constantText returns the value of a constant: a literal, or the project's domain with a literal.
 func constantText(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -92,7 +91,7 @@ func keysOf(t *testing.T, folder string, files []*ast.File) (all []key) {
 	return all
 }
 
-// keyOf returns the key that a constant is, if it is one.
+// keyOf returns the key in a constant, or false if the constant is not a key.
 func keyOf(t *testing.T, folder, name, value string, doc *ast.CommentGroup) (key, bool) {
 	t.Helper()
 	audit := strings.HasSuffix(name, "AuditAnnotation")
@@ -142,7 +141,7 @@ func checkAuditCalls(t *testing.T, folder string, file *ast.File) {
 	})
 }
 
-// allKeys returns the keys of the project in order.
+// allKeys returns the keys of the project, sorted by value.
 func allKeys(t *testing.T) []key {
 	t.Helper()
 	var all []key

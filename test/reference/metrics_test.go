@@ -52,7 +52,7 @@ func (m *mode) register(r metrics.Registerable) error {
 	return m.registry.Register(r)
 }
 
-// unreachable is the configuration of a client whose server does not exist. Nothing is sent to it.
+// unreachable returns the configuration of a client without a server. No request is sent.
 func unreachable() *rest.Config { return &rest.Config{Host: "https://127.0.0.1:1"} }
 
 func newMode(name string) *mode { return &mode{name: name, registry: metrics.NewKubeRegistry()} }
@@ -149,7 +149,7 @@ gateway:
 	return filepath.Join(folder, "tenancy.yaml")
 }
 
-// description matches the text of a prometheus.Desc, which has no other way to its parts.
+// description parses the text of a prometheus.Desc, which has no accessors.
 var description = regexp.MustCompile(
 	`^Desc\{fqName: "(.*?)", help: "(.*)", unit: "", constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
 
@@ -176,7 +176,7 @@ func described(t *testing.T, m *mode) []metric {
 			})
 		}
 	}
-	// A collector makes its metrics when they are gathered.
+	// A collector creates its metrics when they are gathered.
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func described(t *testing.T, m *mode) []metric {
 	return all
 }
 
-// kindOf returns the type of a metric. A vector without a value has no other sign of it.
+// kindOf returns the type of a metric. A vector without values shows its type only in its Go type.
 func kindOf(t *testing.T, collector prometheus.Collector) string {
 	t.Helper()
 	name := reflect.TypeOf(collector).String()

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestRefusedCredentials checks that docs/troubleshooting.md has the text of every error with which
-// a source refuses a credential.
+// TestRefusedCredentials checks that docs/troubleshooting.md contains the text of every error for a
+// rejected credential.
 func TestRefusedCredentials(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {

@@ -45,7 +45,7 @@ func compile(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// check returns why a configuration in YAML is not valid under the schema, nil if it is.
+// check returns the error of validating a YAML configuration against the schema, or nil.
 func check(t *testing.T, schema *jsonschema.Schema, data []byte) error {
 	t.Helper()
 	text, err := yaml.YAMLToJSON(data)
@@ -62,7 +62,7 @@ func check(t *testing.T, schema *jsonschema.Schema, data []byte) error {
 var (
 	// block matches a block of YAML on a page.
 	block = regexp.MustCompile("(?ms)^ *```yaml\n(.*?)^ *```$")
-	// member matches the name of a file in a txtar archive.
+	// member matches the header of a file in a txtar archive.
 	member = regexp.MustCompile(`(?m)^-- .* --$`)
 )
 
@@ -96,7 +96,7 @@ func textsOf(file string, data []byte) (all []string, err error) {
 }
 
 // configurationOf returns the configuration in a document: the document or the config of a
-// Scenario. It returns nil for another document, and for a configuration that a server refuses.
+// Scenario. It returns nil for another document, and for a configuration that a server rejects.
 func configurationOf(document []byte) []byte {
 	var kind struct {
 		metav1.TypeMeta
@@ -113,7 +113,7 @@ func configurationOf(document []byte) []byte {
 		}
 		kind.Config["apiVersion"] = tenantv1alpha1.GroupVersion
 		kind.Config["kind"] = configv1alpha1.KindTenancyConfiguration
-		document, _ = yaml.Marshal(kind.Config) // it was YAML
+		document, _ = yaml.Marshal(kind.Config) // it was parsed from YAML
 	default:
 		return nil
 	}
@@ -194,7 +194,7 @@ func TestSchemaAcceptsPublished(t *testing.T) {
 	}
 }
 
-// TestSchemaRefuses checks what the schema refuses, one problem at a time.
+// TestSchemaRefuses checks the configurations that the schema rejects, one problem at a time.
 func TestSchemaRefuses(t *testing.T) {
 	schema := compile(t)
 	const valid = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"
@@ -227,8 +227,8 @@ func TestSchemaRefuses(t *testing.T) {
 }
 
 // TestSchemaComplete walks the types of the configuration and the schema together. An object has
-// exactly the fields of its struct. A text with a type of its own has its values, and a duration its
-// pattern.
+// exactly the fields of its struct. A string with its own type has its values, and a duration has
+// its pattern.
 func TestSchemaComplete(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(configv1alpha1.Schema(), &schema); err != nil {

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// notReasons are the errors of the sources that no log of a refused credential contains, each with
-// the reason.
+// notReasons contains the errors of the sources that are never logged for a rejected credential,
+// with the reason.
 func notReasons() map[string]string {
 	return map[string]string{
 		"no source accepts tokens of this kind":          "the chain turns it into an abstention",
@@ -32,9 +32,9 @@ func notReasons() map[string]string {
 	}
 }
 
-// TestTroubleshooting: docs/troubleshooting.md explains each reason for which a source refuses a
-// credential. The reasons are the errors that are variables of the packages below authn, and all
-// errors of the subjects of certificates.
+// TestTroubleshooting checks that docs/troubleshooting.md explains each reason for which a source
+// rejects a credential. The reasons are the error variables of the packages below authn, and all
+// errors about certificate subjects.
 func TestTroubleshooting(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {
@@ -101,7 +101,7 @@ func reasonsOf(t *testing.T, root string) map[string]string {
 	return reasons
 }
 
-// makesError reports whether a function makes an error of a text.
+// makesError reports whether a function creates an error from a text.
 func makesError(f ast.Expr) bool {
 	selector, is := f.(*ast.SelectorExpr)
 	return is && (selector.Sel.Name == "New" || selector.Sel.Name == "Unavailable")

@@ -43,7 +43,7 @@ func TestCommitSubjects(t *testing.T) {
 	}
 }
 
-// TestCommitRanges checks which commits hack/commits.sh looks at.
+// TestCommitRanges checks the range of commits that hack/commits.sh checks.
 func TestCommitRanges(t *testing.T) {
 	script, err := os.ReadFile("../../hack/commits.sh")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestCommitRanges(t *testing.T) {
 	}
 }
 
-// commits returns a repository with commits of these subjects.
+// commits returns a repository with commits of the specified subjects.
 func commits(t *testing.T, script []byte, subjects ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ func installScript(t *testing.T, dir string, script []byte) {
 	}
 }
 
-// checkSubjects runs the script, which must print want, or succeed if want is empty.
+// checkSubjects runs the script. It must print want, or succeed if want is empty.
 func checkSubjects(t *testing.T, dir, since, want string) string {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "hack/commits-since"), []byte(since+"\n"), 0o600); err != nil {

@@ -17,7 +17,7 @@ var (
 	fence   = regexp.MustCompile("(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$")
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
-	// dropped is what an anchor on GitHub does not have.
+	// dropped matches the characters that GitHub removes from an anchor.
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
@@ -27,7 +27,7 @@ func page(path string) (string, error) {
 	return fence.ReplaceAllString(string(text), ""), err
 }
 
-// anchorsOf returns the anchors of a page's headings, as GitHub makes them.
+// anchorsOf returns the anchors of a page's headings, as GitHub creates them.
 func anchorsOf(text string) map[string]bool {
 	anchors, used := map[string]bool{}, map[string]int{}
 	for _, match := range heading.FindAllStringSubmatch(text, -1) {
@@ -42,7 +42,7 @@ func anchorsOf(text string) map[string]bool {
 	return anchors
 }
 
-// brokenLink returns what is wrong with a link of the page in path, or "".
+// brokenLink returns the problem of a link on the page in path, or "".
 func brokenLink(path, target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -71,8 +71,8 @@ func brokenLink(path, target string) string {
 	return ""
 }
 
-// TestLinks requires that each link of a Markdown page to the repository names a file that exists,
-// and a heading that exists.
+// TestLinks checks that each link from a Markdown page to the repository refers to an existing file
+// and heading.
 func TestLinks(t *testing.T) {
 	root := git(t, ".", "rev-parse", "--show-toplevel")[0]
 	links := 0
@@ -109,8 +109,8 @@ func firstCells(t *testing.T, text, section string) []string {
 	return cells
 }
 
-// TestRunbook requires that the runbook has each alert of the charts and no other, and that each
-// message and annotation in its section about logs is in the code.
+// TestRunbook checks that the runbook contains each alert of the charts and no other. The code must
+// contain each message and annotation in its section about logs.
 func TestRunbook(t *testing.T) {
 	root := git(t, ".", "rev-parse", "--show-toplevel")[0]
 	text, err := page(filepath.Join(root, "docs/runbook.md"))

@@ -21,8 +21,8 @@ const maxInline = 3
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// TestKeyedLiterals requires one element a line in each keyed literal with more than three
-// elements. It reads all modules of the repository, but neither generated code nor testdata.
+// TestKeyedLiterals checks that each keyed literal with more than three elements has one element on
+// each line. It checks all modules of the repository, except generated code and testdata.
 func TestKeyedLiterals(t *testing.T) {
 	root := git(t, ".", "rev-parse", "--show-toplevel")[0]
 	files := git(t, root, "ls-files", "--", "*.go")

@@ -36,7 +36,8 @@ func TestSignOffs(t *testing.T) {
 	}
 }
 
-// TestSignOffsOfMerge requires sign-offs of what a merge brings, but not of the merge.
+// TestSignOffsOfMerge checks that the commits of a merge need sign-offs, but the merge commit does
+// not.
 func TestSignOffsOfMerge(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "main")
@@ -60,7 +61,7 @@ func commitAs(t *testing.T, dir, message string) {
 	git(t, dir, "-c", "user.name=A B", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", message)
 }
 
-// checkSignOffs runs the script, which must print want, or succeed if want is empty.
+// checkSignOffs runs the script. It must print want, or succeed if want is empty.
 func checkSignOffs(t *testing.T, dir, base, want string) {
 	t.Helper()
 	script, err := filepath.Abs("../../hack/sign-offs.sh")

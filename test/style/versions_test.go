@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestVersions requires that the pages about versions name the Kubernetes release that the Makefile builds.
+// TestVersions checks that the pages about versions name the Kubernetes release that the Makefile
+// builds.
 func TestVersions(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// pinned is an action of one commit, with its version for the reader.
+	// pinned matches an action that is pinned to a commit, with its version in a comment.
 	pinned      = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 	imageDigest = regexp.MustCompile(`^[\w./-]+(:[\w.-]+)?@sha256:[0-9a-f]{64}$`)
 	uses        = regexp.MustCompile(`(?m)^ *(?:- )?uses: *(.+)$`)
@@ -24,7 +24,7 @@ var (
 	makeTarget  = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
 )
 
-// mayWrite has the write permissions that a job may have.
+// mayWrite contains the write permissions that a job may have.
 var mayWrite = map[string][]string{
 	"release.yaml/build":   {"id-token"},
 	"release.yaml/publish": {"contents", "packages"},
@@ -45,8 +45,8 @@ type step struct {
 	With      map[string]string
 }
 
-// TestWorkflows checks the rules for the workflows of GitHub: they build nothing by themselves, use only
-// code that the commit names, and have only the permissions that they need.
+// TestWorkflows checks the rules for GitHub workflows. They build nothing themselves, use only code
+// that the commit pins, and have only the permissions that they need.
 func TestWorkflows(t *testing.T) {
 	targets := makeTargets(t)
 	names, err := filepath.Glob("../../.github/workflows/*")
@@ -67,7 +67,7 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// TestWorkflowRules changes a workflow that follows the rules, and expects the problem.
+// TestWorkflowRules breaks each rule in a valid workflow, and expects the problem.
 func TestWorkflowRules(t *testing.T) {
 	const good = `on: { push: { branches: [ main ] }, pull_request: {} }
 permissions: {}
@@ -126,7 +126,7 @@ func workflowProblems(t *testing.T, name, text string, targets []string) []strin
 			report("%s is not pinned to a commit with its version as a comment", use[1])
 		}
 	}
-	// Both run with the rights of the repository on text of a pull request.
+	// Both triggers run with the rights of the repository on content of a pull request.
 	for _, trigger := range []string{"pull_request_target", "workflow_run"} {
 		if strings.Contains(text, trigger) {
 			report("%s is not allowed", trigger)
@@ -184,7 +184,8 @@ func makeTargets(t *testing.T) []string {
 	return targets
 }
 
-// TestSigningIdentity requires that SECURITY.md names the workflow whose signatures a reader verifies.
+// TestSigningIdentity checks that SECURITY.md names the workflow whose signatures a reader
+// verifies.
 func TestSigningIdentity(t *testing.T) {
 	text, err := os.ReadFile("../../SECURITY.md")
 	if err != nil {
@@ -203,7 +204,8 @@ func TestSigningIdentity(t *testing.T) {
 	}
 }
 
-// TestDependabot requires that Dependabot updates each Go module, each package.json and the workflows.
+// TestDependabot checks that Dependabot updates each Go module, each package.json and the
+// workflows.
 func TestDependabot(t *testing.T) {
 	text, err := os.ReadFile("../../.github/dependabot.yml")
 	if err != nil {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Argo-agent applies the manifests of a Git repository with the engine of Argo CD. The tests use it
-// as the GitOps tool of a platform team. It follows the agent of gitops-engine, which listens on
-// all addresses; this one listens on the loopback address only.
+// as the GitOps tool of a platform team. It is derived from the agent of gitops-engine, but listens
+// on the loopback address only.
 package main
 
 import (
@@ -31,8 +31,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// markAnnotation holds the mark of an object that the agent applied. The agent prunes only such
-// objects.
+// markAnnotation is the annotation with the mark of an applied object. The agent prunes only
+// objects with this annotation.
 const markAnnotation = "gitops-agent.argoproj.io/gc-mark"
 
 func main() {
@@ -63,10 +63,11 @@ type agent struct {
 	syncRequests chan struct{}
 }
 
-// mark is what the cache remembers of an object: the value of its markAnnotation.
+// mark is the cached value of an object's markAnnotation.
 type mark string
 
-// run synchronizes at the start, at each request and after each interval. It returns only errors.
+// run synchronizes when it starts, on each request and after each interval. It returns only with an
+// error.
 func (a *agent) run(ctx context.Context) error {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
@@ -105,7 +106,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 }
 
-// serve answers requests to synchronize.
+// serve handles requests to synchronize.
 func (a *agent) serve(listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/v1/sync", func(_ http.ResponseWriter, r *http.Request) {
@@ -118,7 +119,7 @@ func (a *agent) serve(listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-// synchronize applies the manifests, prunes objects whose manifest is gone, and prints the results.
+// synchronize applies the manifests, prunes objects without a manifest, and prints the results.
 func (a *agent) synchronize(ctx context.Context, e engine.GitOpsEngine) error {
 	manifests, revision, err := a.manifests(ctx)
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	meta   = "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// duration matches what time.ParseDuration reads.
+// duration matches the values that time.ParseDuration accepts.
 const duration = `^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 
 func main() {
@@ -92,8 +92,9 @@ func generate() ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-// strict makes an OpenAPI schema a JSON schema of what a server accepts. An object has no unknown
-// fields. A field that is not required may be null, which means the same as leaving it out.
+// strict converts an OpenAPI schema to a JSON schema of the configurations that a server accepts.
+// An object must not have unknown fields. An optional field may be null, which means the same as
+// omitting it.
 func strict(schema map[string]any) {
 	for key := range schema {
 		if strings.HasPrefix(key, "x-kubernetes-") {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accessmap shows who may read and write what in whose namespaces, as one page or as JSON.
-// Every cell was decided by the server's own code.
+// Package accessmap shows the access of each identity to each namespace, as one HTML page or as
+// JSON. The server's own code decides every cell.
 package accessmap
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Group is a group of resources that are of one sort.
+// Group is a group of similar resources.
 type Group struct {
 	Name      string   `json:"name"`
 	Resources []string `json:"resources"` // as resource.group
@@ -54,7 +54,7 @@ func groups() []Group {
 	}
 }
 
-// The values of Cell.Access and Cell.Why.
+// Values of Cell.Access and Cell.Why.
 const (
 	Read   = "read"
 	Write  = "write"
@@ -64,19 +64,21 @@ const (
 	Policy = "policy"
 )
 
-// AllNamespaces is the namespace of what a caller of the system tenant may everywhere.
+// AllNamespaces is the namespace of cells that apply to a caller of the system tenant in every
+// namespace.
 const AllNamespaces = "*"
 
-// AnyTenant is the tenant of a name that is bound in the whole cluster: the callers of that name of
-// every tenant, each in its own namespaces.
+// AnyTenant is the tenant of a subject that is bound in the whole cluster. The row describes the
+// callers with this name in every tenant, each in the namespaces of its own tenant.
 const AnyTenant = "*"
 
-// Subject is a row: a subject that something is bound or granted to, of one tenant.
+// Subject is a row: a subject of bindings or grants, in one tenant.
 type Subject struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	Tenant string `json:"tenant"`
-	// System says that every cluster has it: only default bindings of Kubernetes name it.
+	// System reports whether only the default bindings of Kubernetes name the subject, as in every
+	// cluster.
 	System bool `json:"system,omitempty"`
 }
 
@@ -86,32 +88,32 @@ type Namespace struct {
 	Owner string `json:"owner"`
 }
 
-// Cell is what an identity may in a namespace, with resources of a group; there is
-// none where that is nothing.
+// Cell is the access of an identity to a group of resources in a namespace. No cell exists without
+// access.
 type Cell struct {
-	Identity  int    `json:"identity"`  // by its place in Map.Identities
-	Namespace int    `json:"namespace"` // by its place in Map.Namespaces
-	Group     int    `json:"group"`     // by its place in Map.Groups
+	Identity  int    `json:"identity"`  // index in Map.Identities
+	Namespace int    `json:"namespace"` // index in Map.Namespaces
+	Group     int    `json:"group"`     // index in Map.Groups
 	Access    string `json:"access"`
 	Why       string `json:"why"`
-	By        int    `json:"by"` // by its place in Map.Reasons
+	By        int    `json:"by"` // index in Map.Reasons
 }
 
-// Map is the whole.
+// Map is the access of all identities of a cluster.
 type Map struct {
 	Cluster string `json:"cluster"`
-	// Made is when the cluster was read.
+	// Made is the time at which the cluster was read.
 	Made       time.Time   `json:"made"`
 	Groups     []Group     `json:"groups"`
 	Identities []Subject   `json:"identities"`
 	Namespaces []Namespace `json:"namespaces"`
 	Cells      []Cell      `json:"cells"`
-	// Reasons are what cells are by: the server's own words, with the binding or grant.
+	// Reasons are the server's reasons for the cells, or the grants that allow the access.
 	Reasons []string `json:"reasons"`
 }
 
-// Table returns a row for each identity and namespace. The cells are the kind, name and tenant of the
-// identity, the namespace, and the groups that the identity can read and write.
+// Table returns a row for each identity and namespace. The columns are the kind, name and tenant of
+// the identity, the namespace, and the groups that the identity can read and write.
 func (m *Map) Table() [][]string {
 	type place struct{ identity, namespace int }
 	var order []place
@@ -137,8 +139,8 @@ func (m *Map) Table() [][]string {
 	return rows
 }
 
-// New decides the cells of a cluster under a configuration. decided is told how
-// many identities are done.
+// New decides the cells of a cluster under a configuration. It reports its progress to decided
+// after each identity. decided may be nil.
 func New(
 	ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int),
 ) (*Map, error) {
@@ -207,16 +209,17 @@ func New(
 	return m, nil
 }
 
-// row is an identity with the namespaces in which it might do something.
+// row is an identity with the namespaces in which it may have access.
 type row struct {
 	Subject
 	subject    privileges.Subject
 	namespaces map[string]bool
-	grants     map[string][]string // to it, by namespace
+	grants     map[string][]string // the identity's grants, by namespace
 }
 
-// reaches notes where a binding reaches that stands in a namespace, empty for all of them, and is
-// about somebody of a tenant. own are the namespaces of each.
+// reaches adds the namespaces in which a binding applies. namespace is the binding's namespace, or
+// "" for a ClusterRoleBinding. The tenant of the binding's subject is of. own contains the
+// namespaces of each tenant.
 func (r *row) reaches(namespace, of string, own map[string][]string) {
 	switch {
 	case namespace != "":
@@ -236,8 +239,8 @@ func (r *row) reaches(namespace, of string, own map[string][]string) {
 	}
 }
 
-// rowsOf returns the identities that something is bound or granted to. A name that no tenant is
-// known of stands once for each tenant in whose namespaces it is bound.
+// rowsOf returns the subjects of all bindings and grants. A subject without a known tenant has one
+// row for each tenant in whose namespaces it is bound.
 func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*row {
 	own := map[string][]string{}
 	for name := range p.Namespaces {
@@ -275,7 +278,7 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 	for _, u := range p.Grants {
 		g, err := accessgrant.Parse(u)
 		if err != nil {
-			continue // counts for nothing
+			continue // an invalid grant does not apply
 		}
 		for _, s := range privileges.SubjectsOf(g) {
 			r := at(s, g.Spec.From.Tenant)
@@ -293,8 +296,8 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 	return rows
 }
 
-// caller returns a caller of a tenant that is the identity, in a namespace; nil where
-// there is no such tenant.
+// caller returns a user of a tenant that matches the subject in a namespace, or nil if the tenant
+// is invalid.
 func (r *row) caller(of, namespace string) user.Info {
 	id, err := tenant.Parse(of)
 	if err != nil {
@@ -306,7 +309,8 @@ func (r *row) caller(of, namespace string) user.Info {
 	return r.subject.Caller(id, namespace)
 }
 
-// tenantsOf returns the tenants of whom a subject of a binding may be, as far as it can matter.
+// tenantsOf returns the tenants that the subject of a binding may belong to, if the difference
+// affects access.
 func tenantsOf(
 	ctx context.Context, stack *stack.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject,
 ) []string {
@@ -318,19 +322,19 @@ func tenantsOf(
 	switch {
 	case namespace == "" && anybodys:
 		all = append(all, AnyTenant)
-	case len(all) > 1: // that the system tenant's of that name may too, who-can says
+	case len(all) > 1: // the system tenant's user of the same name is left to who-can
 		all = all[:1]
 	}
 	return all
 }
 
-// namesIn returns the names to which rules and grants that count in a namespace are limited, with
-// "" for a request that names no object.
+// namesIn returns the resource names to which the rules and grants of a namespace are limited. It
+// includes "" for a request without an object name.
 func namesIn(p *simulator.Snapshot, namespace string) []string {
 	names := map[string]bool{"": true}
 	for _, b := range p.Bindings {
 		role := p.Roles[b.RoleKey()]
-		if b.Namespace != namespace || role == nil { // what is bound everywhere and named is of the cluster's own
+		if b.Namespace != namespace || role == nil { // ClusterRoleBindings with resource names belong to the cluster
 			continue
 		}
 		for i := range role.Rules {
@@ -351,8 +355,8 @@ func namesIn(p *simulator.Snapshot, namespace string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// decide returns the most that a caller may with resources of a group, and the
-// server's reason; "" for nothing.
+// decide returns the highest access of a caller to the resources of a group, with the server's
+// reason. It returns "" if the caller has no access.
 func decide(
 	ctx context.Context, stack *stack.Stack, u user.Info, namespace string, names []string, g *Group,
 ) (access, reason string) {
@@ -373,7 +377,7 @@ func decide(
 	return "", ""
 }
 
-// attributesOf are the requests by which it is seen whether somebody may do a thing.
+// attributesOf returns the requests that decide whether a user may perform one of the verbs.
 func attributesOf(
 	u user.Info, namespace string, names []string, g *Group, verbs []string,
 ) (all []authorizer.Attributes) {

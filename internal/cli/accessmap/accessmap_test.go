@@ -48,8 +48,8 @@ func newMap(t *testing.T) *accessmap.Map {
 	return m
 }
 
-// TestAllServiceAccounts: what all service accounts are bound to in the whole cluster is
-// shown, of each tenant's.
+// TestAllServiceAccounts checks that a cluster-wide binding of all service accounts is shown for
+// each tenant.
 func TestAllServiceAccounts(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	snapshot, err := simulator.NewSnapshot().With(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
@@ -82,7 +82,7 @@ func TestAllServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestCells: the cells are what the stack says, and no more.
+// TestCells checks that the cells equal the decisions of the stack.
 func TestCells(t *testing.T) {
 	m := newMap(t)
 	var got []string
@@ -107,7 +107,7 @@ func TestCells(t *testing.T) {
 	}
 	for _, cell := range got {
 		switch {
-		case strings.HasPrefix(cell, "User alice acme globex--shop"), // bound there, and held back
+		case strings.HasPrefix(cell, "User alice acme globex--shop"), // bound there, but denied by the boundary
 			strings.Contains(cell, "expired"),
 			// a binding in another tenant's namespace
 			strings.HasPrefix(cell, "ServiceAccount globex--shop/foreign globex acme--web"):
@@ -142,7 +142,7 @@ func TestInBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	installed := filepath.Join(tools, "accessmap.mjs") // packages are looked for beside the script
+	installed := filepath.Join(tools, "accessmap.mjs") // the script finds its packages in its own directory
 	if err := os.WriteFile(installed, script, 0o600); err != nil {
 		t.Fatal(err)
 	}

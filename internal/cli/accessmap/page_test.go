@@ -15,8 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/accessmap"
 )
 
-// TestHostileNames: whatever names hold, the page is the same markup, and its
-// data are those of the map.
+// TestHostileNames checks that names never change the markup of the page or the values of its data.
 func TestHostileNames(t *testing.T) {
 	page := func(name string) (markup string) {
 		m := &accessmap.Map{
@@ -54,7 +53,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestHostileCluster: the cluster's name is text in the page's title and heading.
+// TestHostileCluster checks that the cluster's name is escaped in the page's title and heading.
 func TestHostileCluster(t *testing.T) {
 	var out bytes.Buffer
 	if err := (&accessmap.Map{Cluster: "</title><script>alert(1)</script>"}).WriteHTML(&out); err != nil {
@@ -66,7 +65,8 @@ func TestHostileCluster(t *testing.T) {
 	}
 }
 
-// TestNothingElseIsLoaded: the page forbids itself what is not in it, and names no other file.
+// TestNothingElseIsLoaded checks that the page's policy forbids all other content, and that it
+// names no other file.
 func TestNothingElseIsLoaded(t *testing.T) {
 	var out bytes.Buffer
 	if err := (&accessmap.Map{}).WriteHTML(&out); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// may is a role that lets somebody do one thing.
+// may returns a role that allows one verb on one resource.
 func may(verb, group, resource string, names ...string) *simulator.Role {
 	return &simulator.Role{Rules: []rbacv1.PolicyRule{{
 		Verbs:         []string{verb},
@@ -33,8 +33,8 @@ func may(verb, group, resource string, names ...string) *simulator.Role {
 	}}}
 }
 
-// cellsOf returns the cells of a cluster with the namespaces acme--web and globex--shop,
-// beside what a test puts there.
+// cellsOf returns the cells of a cluster with the namespaces acme--web and globex--shop and with
+// the objects that puts adds.
 func cellsOf(t *testing.T, puts func(*simulator.Snapshot)) (*accessmap.Map, []string) {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
@@ -69,7 +69,7 @@ func cellsOf(t *testing.T, puts func(*simulator.Snapshot)) (*accessmap.Map, []st
 	return m, got
 }
 
-// bind puts a role and a binding of it to a user into a snapshot.
+// bind adds a role and a binding of a user to it.
 func bind(p *simulator.Snapshot, namespace, user string, role *simulator.Role) {
 	name := fmt.Sprintf("r%d", len(p.Roles))
 	p.Roles[simulator.Key{Name: name}] = role
@@ -81,8 +81,9 @@ func bind(p *simulator.Snapshot, namespace, user string, role *simulator.Role) {
 	})
 }
 
-// TestGroups: one right to one thing of a group is a cell of that group alone, a write where
-// something changes and else a read; a right to one named object counts too.
+// TestGroups checks that a right to one resource of a group sets the cell of that group only. The
+// cell is a write if a verb changes objects, otherwise a read. A right to one named object is
+// enough.
 func TestGroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		role *simulator.Role
@@ -119,9 +120,12 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestRows: rows are sorted by tenant, kind and name, one for each tenant in whose namespaces a
-// name is bound, and a namespace's column stands beside those of its owner; a row without a right
-// is there, and has no cell. Each tenant has a row for the rights that every caller of it has.
+// TestRows checks the order of rows and columns. Rows are sorted by tenant, kind and name. A name
+// has a row for each tenant in whose namespaces it is bound. A namespace's column is next to those
+// of its owner.
+//
+// A row without a right exists, but has no cell. Each tenant has a row for the rights of all its
+// callers.
 func TestRows(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		bind(p, "globex--shop", "alice", may("get", "", "secrets"))
@@ -154,8 +158,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestGrantsByName: a cell by grants names each of them in place of the server's reason; a grant to
-// one named object counts.
+// TestGrantsByName checks that a cell that grants allow names each grant instead of the server's
+// reason. A grant of one named object is enough.
 func TestGrantsByName(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		for name, names := range map[string][]any{"one": {"settings"}, "two": nil} {

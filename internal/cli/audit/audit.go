@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit reads audit streams of tenants, from a server or from the files of a directory, and prints
-// them.
+// Package audit reads the audit streams of tenants, from a server or from files in a directory, and
+// prints them.
 package audit
 
 import (
@@ -29,26 +29,27 @@ import (
 )
 
 var (
-	// errNotServed reports that the server has no streams.
+	// errNotServed reports that the server does not serve audit streams.
 	errNotServed = errors.New("the server does not serve audit streams: set audit.directory in its configuration, or " +
 		"read files with --from")
-	// errEnded reports that the server ended a stream that was followed.
+	// errEnded reports that the server ended a followed stream.
 	errEnded = errors.New("the server ended the stream: run the command again with a --since that covers the gap")
-	// errNotRecord reports that a line is not a record. It does not contain the line.
+	// errNotRecord reports that a line is not a record. The error does not contain the line.
 	errNotRecord = errors.New("the line is not an audit record in JSON: it may be incomplete")
 )
 
 // Query selects records.
 type Query struct {
-	// Since excludes records before a time.
+	// Since excludes earlier records.
 	Since time.Time
-	// User selects the records of one user. It is empty for all.
+	// User selects the records of one user. If empty, all users are selected.
 	User string
-	// Denied selects the requests that were answered with status 401 or 403.
+	// Denied selects the requests that received status 401 or 403.
 	Denied bool
-	// Tenant is the tenant of the stream at a server. The zero ID is for the stream of the caller's own tenant.
+	// Tenant selects the stream of a tenant on a server. The zero ID selects the stream of the
+	// caller's own tenant.
 	Tenant tenant.ID
-	// Follow waits for further records. Only a server can do this.
+	// Follow waits for further records. It requires a server.
 	Follow bool
 }
 
@@ -59,12 +60,13 @@ func (q *Query) selects(r *tenantaudit.Record) bool {
 	return !q.Denied || r.Code == http.StatusUnauthorized || r.Code == http.StatusForbidden
 }
 
-// Visitor gets the records of a stream.
+// Visitor receives the records of a stream.
 type Visitor struct {
-	// Record is called for each record. The line is its text, which is valid until Record returns. An error ends
-	// the stream.
+	// Record is called for each record. line is the text of the record and is valid until Record
+	// returns. If Record returns an error, the stream ends.
 	Record func(r *tenantaudit.Record, line []byte) error
-	// Invalid is called for each line of a server that is not a record. Where is the line.
+	// Invalid is called for each line of a server that is not a record. where is the position of
+	// the line.
 	Invalid func(where string, err error)
 }
 
@@ -83,8 +85,8 @@ func (v *Visitor) visit(where string, line []byte, err error, selects func(*tena
 	return v.Record(&r, line)
 }
 
-// FromServer reads the stream of a server, oldest record first. It returns nil if the stream ends, or if the
-// context ends while the stream is followed.
+// FromServer reads the stream of a server, oldest record first. It returns nil at the end of the
+// stream. If it follows the stream, it returns nil when the context is canceled.
 func FromServer(ctx context.Context, server rest.Interface, q *Query, v *Visitor) (err error) {
 	get := server.Get().AbsPath(authz.AuditPath).Param("since", q.Since.UTC().Format(time.RFC3339Nano))
 	if q.User != "" {
@@ -116,7 +118,7 @@ func FromServer(ctx context.Context, server rest.Interface, q *Query, v *Visitor
 	return err
 }
 
-// explain returns what to do about an error of a server.
+// explain adds advice to an error of a server.
 func explain(id tenant.ID, err error) error {
 	status := apierrors.APIStatus(nil)
 	switch {
@@ -135,14 +137,14 @@ func explain(id tenant.ID, err error) error {
 	return err
 }
 
-// FromFiles reads the files of a stream in a directory, oldest record first. The files may also be those that a
-// server writes at the same time. A stream that does not exist is empty. Lines that are not records are skipped,
-// since a server that is killed can leave one that it has not acknowledged.
+// FromFiles reads the files of a stream in a directory, oldest record first. A server may write the
+// files at the same time. A missing stream is empty. FromFiles skips invalid lines, because a
+// killed server can leave an incomplete line that it never acknowledged.
 func FromFiles(ctx context.Context, dir string, stream tenantaudit.Stream, q *Query, v *Visitor) error {
 	return tenantaudit.Read(ctx, dir, stream, tenantaudit.Filter{Since: q.Since, User: q.User, Denied: q.Denied}, v.Record)
 }
 
-// Header is the line before the records that [WriteText] prints.
+// Header is the header line for the records that [WriteText] prints.
 const Header = "TIME                   CODE   VERB         OBJECT                                         CALLER\n"
 
 // WriteText prints a record on one line. Control characters are escaped.
@@ -156,7 +158,7 @@ func WriteText(w io.Writer, r *tenantaudit.Record) error {
 	return err
 }
 
-// callerOf returns the user or the tenant of a request. No user has the form of a tenant.
+// callerOf returns the user or the tenant of a request. The prefix distinguishes them.
 func callerOf(r *tenantaudit.Record) string {
 	switch {
 	case r.User != "" && r.ImpersonatedBy != "":
@@ -190,15 +192,15 @@ func objectOf(r *tenantaudit.Record) string {
 	return text
 }
 
-// WriteJSON prints the text of a record on one line. It keeps fields that this version does not know.
-// Characters that could control a terminal are escaped as in JSON.
+// WriteJSON prints the JSON of a record on one line. It preserves fields that this version does not
+// know. It escapes characters that could control a terminal.
 func WriteJSON(w io.Writer, line []byte) error {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, line); err != nil {
 		return err
 	}
 	text := strings.ToValidUTF8(compact.String(), "\ufffd")
-	if output.Safe(text) != text { // such characters are only within texts
+	if output.Safe(text) != text { // only strings contain such characters
 		var b strings.Builder
 		for _, c := range text {
 			if s := string(c); output.Safe(s) == s {

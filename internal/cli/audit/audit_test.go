@@ -32,13 +32,13 @@ import (
 
 var start = time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
 
-// line returns a record some minutes after the start.
+// line returns a record with a time in minutes after the start.
 func line(minutes, code int, user string) string {
 	return fmt.Sprintf(`{"time":%q,"verb":"get","resource":"pods","name":"p%d","code":%d,"user":%q,"tenant":"acme"}`+"\n",
 		start.Add(time.Duration(minutes)*time.Minute).Format(time.RFC3339Nano), minutes, code, user)
 }
 
-// seen is what a visitor got.
+// seen contains the records that a visitor received.
 type seen struct {
 	names   []string
 	invalid []string
@@ -67,7 +67,7 @@ func directory(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestFromFiles checks the order and the selection of records. No record of another stream is read.
+// TestFromFiles checks the order and the selection of records, and that no other stream is read.
 func TestFromFiles(t *testing.T) {
 	const uid = "0b5f1c1e-0000-4000-8000-000000000001"
 	dir := directory(t, map[string]string{
@@ -111,7 +111,7 @@ func TestFromFiles(t *testing.T) {
 	}
 }
 
-// TestInvalidLines requires that each line of a server that is not a record is reported with its number, and
+// TestInvalidLines checks that each invalid line of a server is reported with its number and
 // without its text.
 func TestInvalidLines(t *testing.T) {
 	client := server(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -148,7 +148,7 @@ func server(t *testing.T, handler http.HandlerFunc) rest.Interface {
 	return k.Discovery().RESTClient()
 }
 
-// TestFromServer checks the request, and that records that were not selected are not shown.
+// TestFromServer checks the request, and that records outside the selection are omitted.
 func TestFromServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		query audit.Query
@@ -186,8 +186,8 @@ func TestFromServer(t *testing.T) {
 	}
 }
 
-// TestFollow requires that records are visited before the stream ends, that the end of the context is not
-// an error, and that the end of the stream is.
+// TestFollow checks that records are visited before the stream ends. The end of the stream is an
+// error, but a canceled context is not.
 func TestFollow(t *testing.T) {
 	client := server(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, line(1, 200, "a"))
@@ -227,7 +227,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestRefused checks the remedies of errors of the server.
+// TestRefused checks the advice in errors of the server.
 func TestRefused(t *testing.T) {
 	missing := server(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -270,7 +270,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestWriteText requires one line for each record, whatever its texts contain.
+// TestWriteText checks that each record is one line, whatever its strings contain.
 func TestWriteText(t *testing.T) {
 	at := start.Add(time.Millisecond)
 	for want, r := range map[string]tenantaudit.Record{
@@ -332,8 +332,8 @@ func TestWriteText(t *testing.T) {
 	}
 }
 
-// TestWriteJSON requires that the value of a record does not change, and that no character of it controls a
-// terminal.
+// TestWriteJSON checks that the value of a record does not change, and that no character can
+// control a terminal.
 func TestWriteJSON(t *testing.T) {
 	for _, text := range []string{
 		`{"time":"2026-11-28T01:00:00Z", "new": {"field": [1, 2]},"name":"a<b"}`,
@@ -364,7 +364,7 @@ func TestWriteJSON(t *testing.T) {
 	}
 }
 
-// FuzzVisit requires that no line makes the reader fail, and that what it prints is one line.
+// FuzzVisit checks that the reader accepts any line, and that each printed record is one line.
 func FuzzVisit(f *testing.F) {
 	f.Add(line(1, 200, "a\x1b"))
 	f.Add(`{"time":"2026-11-28T01:00:00Z","name":"\n\u0085"}`)

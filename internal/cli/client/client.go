@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client is how the commands of "kubectl tenant" reach a cluster: the flags of kubectl, and
-// errors that say in one line what is wrong and what to do about it.
+// Package client connects the commands of "kubectl tenant" to a cluster. It has kubectl's flags,
+// and one-line errors with the problem and the remedy.
 package client
 
 import (
@@ -21,19 +21,20 @@ import (
 	"github.com/kubetenant/kubetenant/internal/kube"
 )
 
-// Changed reports whether a flag was given.
+// Changed reports whether a flag was set.
 func Changed(set *pflag.FlagSet, name string) bool {
 	flag := set.Lookup(name)
 	return flag != nil && flag.Changed
 }
 
-// Cluster is one cluster that a command asks.
+// Cluster is one cluster that a command uses.
 type Cluster struct {
-	// Name is the context's, or what stands for it; Server is the kubeconfig's name for the server.
+	// Name is the name of the context or its replacement. Server is the kubeconfig's name of the
+	// server.
 	Name, Server string
-	// Config reaches it.
+	// Config is the client configuration of the cluster.
 	Config *rest.Config
-	// Namespace is the one to use where none is given.
+	// Namespace is the default namespace.
 	Namespace string
 
 	client   kube.Interface
@@ -42,7 +43,7 @@ type Cluster struct {
 	required func(*Cluster) error
 }
 
-// Clients returns the cluster of the flags, and clients of its kinds and of any.
+// Clients returns the cluster that the flags select, with a typed and a dynamic client.
 func (f *Flags) Clients() (*Cluster, kube.Interface, dynamic.Interface, error) {
 	c, err := f.Cluster()
 	if err != nil {
@@ -56,7 +57,7 @@ func (f *Flags) Clients() (*Cluster, kube.Interface, dynamic.Interface, error) {
 	return c, k, d, err
 }
 
-// Kube returns its client.
+// Kube returns a client of the cluster.
 func (c *Cluster) Kube() (kube.Interface, error) {
 	if c.client == nil {
 		k, err := kube.NewForConfig(c.Config)
@@ -68,10 +69,10 @@ func (c *Cluster) Kube() (kube.Interface, error) {
 	return c.client, nil
 }
 
-// Mapper returns what its discovery says about resources.
+// Mapper returns the resources of the cluster's discovery.
 func (c *Cluster) Mapper() (meta.RESTMapper, error) { return c.mapper() }
 
-// Cluster returns the one cluster, after [Cluster.Check].
+// Cluster returns the only selected cluster, after [Cluster.Check].
 func (f *Flags) Cluster() (*Cluster, error) {
 	c, err := f.one()
 	if err != nil {
@@ -90,8 +91,8 @@ func (f *Flags) one() (*Cluster, error) {
 	return nil, fmt.Errorf("--context names %d contexts, but this command accepts only one", len(f.contexts))
 }
 
-// Clusters returns all clusters that --context or --cluster lists. The error specifies which of them
-// cannot be used. No request has been sent to any cluster. The caller MUST call
+// Clusters returns all clusters that --context or --cluster lists. If one of them cannot be used,
+// it returns an error that names it. No request has been sent to any cluster. The caller MUST call
 // [Cluster.Check] before it uses one.
 func (f *Flags) Clusters() ([]*Cluster, error) {
 	switch {
@@ -130,8 +131,8 @@ func (f *Flags) cluster(p place) (*Cluster, error) {
 		return nil, err
 	}
 	config.UserAgent = "kubectl-tenant"
-	config.WarningHandler = rest.NoWarnings{} // about versions that the user did not choose
-	config.QPS = -1                           // the server has limits of its own
+	config.WarningHandler = rest.NoWarnings{} // not about versions that the user did not choose
+	config.QPS = -1                           // the server limits requests itself
 	namespace, _, err := loader.Namespace()
 	if err != nil {
 		return nil, err
@@ -165,7 +166,8 @@ func (f *Flags) cluster(p place) (*Cluster, error) {
 
 var errNoKubeconfig = errors.New("no kubeconfig found: set --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)
 
-// checkContext says what is wrong with a kubeconfig before anybody would try localhost instead.
+// checkContext returns an error for a kubeconfig without the context. Otherwise, the client would
+// try localhost.
 func checkContext(raw *clientcmdapi.Config, name, server string) error {
 	if server != "" {
 		return nil

@@ -23,15 +23,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestExplain: each way in which a server is not reached is told in one line that says what to
-// do, and keeps its cause.
+// TestExplain checks that each connection error is one line with the remedy, and that it wraps its
+// cause.
 func TestExplain(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		<-r.Context().Done() // no answer
+		<-r.Context().Done() // no response
 	}))
 	defer server.Close()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,7 +61,7 @@ func TestExplain(t *testing.T) {
 			"credential",
 		},
 	} {
-		c.config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // whatever this machine's environment says
+		c.config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // ignore the environment of this machine
 		k, err := kubernetes.NewForConfig(c.config)
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestNames: what cannot be a name is refused by the flag that holds it, before a server is asked.
+// TestNames checks that an invalid name is an error of its flag, before any request.
 func TestNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		check func(flag, name string) error

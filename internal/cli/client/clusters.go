@@ -14,8 +14,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// place specifies where a cluster is in the kubeconfig: a context, and optionally a cluster entry
-// that replaces the one of the context. An empty context is the current one.
+// place is the position of a cluster in the kubeconfig: a context, and optionally a cluster entry
+// that replaces the context's entry. If context is empty, the current context is used.
 type place struct{ context, entry string }
 
 // AddClusters adds --cluster to a command that accepts several clusters.
@@ -25,7 +25,7 @@ func (f *Flags) AddClusters(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("cluster", f.completeClusters)
 }
 
-// named returns the clusters of --cluster.
+// named returns the clusters that --cluster lists.
 func (f *Flags) named() ([]*Cluster, error) {
 	switch {
 	case f.overrides.ClusterInfo.Server != "":
@@ -56,9 +56,9 @@ func (f *Flags) named() ([]*Cluster, error) {
 	return all, nil
 }
 
-// findClusters returns where the clusters of --cluster are in a kubeconfig. It uses only servers and
-// credentials that the kubeconfig combines, or that kubectl --cluster would combine: the
-// credential of one cluster must not be sent to another.
+// findClusters returns the positions of the clusters of --cluster in a kubeconfig. It uses only
+// servers and credentials that the kubeconfig combines, or that kubectl --cluster would combine.
+// The credential of one cluster MUST NOT be sent to another.
 func findClusters(config *clientcmdapi.Config, names []string) ([]place, error) {
 	var all []place
 	for i, name := range names {
@@ -87,7 +87,7 @@ func findCluster(config *clientcmdapi.Config, name string) (place, error) {
 		found = contextsWhere(config, func(c *clientcmdapi.Context) bool {
 			return c.Cluster == name && isSameUser(c.AuthInfo, current.AuthInfo)
 		})
-		if len(found) == 0 { // as kubectl does: the entry, with the current user
+		if len(found) == 0 { // like kubectl, it uses the entry with the current user
 			return place{context: config.CurrentContext, entry: name}, nil
 		}
 	} else {
@@ -106,7 +106,8 @@ func findCluster(config *clientcmdapi.Config, name string) (place, error) {
 }
 
 // behindGateway returns the contexts of a gateway's cluster. If the current context connects to the
-// same gateway, they are those of the current user, on the same tenant path if there are several.
+// same gateway, they are those of the current user. If there are several, they are on the same
+// tenant path.
 func behindGateway(config *clientcmdapi.Config, current *clientcmdapi.Context, name string) []string {
 	var own gatewayPath
 	if entry := config.Clusters[current.Cluster]; entry != nil {
@@ -140,8 +141,8 @@ func behindGateway(config *clientcmdapi.Config, current *clientcmdapi.Context, n
 	return all
 }
 
-// gatewayPath is the address of a server, split at /clusters/NAME. The address of a server that is
-// not below that path is the gateway.
+// gatewayPath is the address of a server, split at /clusters/NAME. If the address has no such path,
+// it is the gateway.
 type gatewayPath struct{ gateway, cluster, rest string }
 
 func gatewayPathOf(server string) gatewayPath {
@@ -184,7 +185,7 @@ func withoutCluster(user string) string {
 	return user
 }
 
-// contextsWhere returns the names of some contexts, sorted.
+// contextsWhere returns the sorted names of the contexts for which is returns true.
 func contextsWhere(config *clientcmdapi.Config, is func(*clientcmdapi.Context) bool) (names []string) {
 	for name, context := range config.Contexts {
 		if context != nil && is(context) {

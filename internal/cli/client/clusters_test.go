@@ -34,8 +34,8 @@ func kubeconfig(current, entries, contexts string) string {
 	return b.String()
 }
 
-// TestNamedClusters requires that --cluster finds a cluster of the kubeconfig or of a gateway, and
-// sends no credential to a server with which the kubeconfig does not combine it.
+// TestNamedClusters checks that --cluster finds a cluster of the kubeconfig or of a gateway. It
+// must not send a credential to a server that the kubeconfig does not combine with it.
 func TestNamedClusters(t *testing.T) {
 	const (
 		gw    = "https://gw.example.com"
@@ -141,8 +141,8 @@ func TestNamedClusters(t *testing.T) {
 	}
 }
 
-// TestClustersBeside requires that --cluster is refused with the flags that select a cluster by
-// themselves.
+// TestClustersBeside checks that --cluster cannot be combined with other flags that select a
+// cluster.
 func TestClustersBeside(t *testing.T) {
 	for _, beside := range []string{"context", "server"} {
 		f, parent := clusters(t, kubeconfig("a", "e=https://1", "a=e,x"), "--"+beside, "https://1")

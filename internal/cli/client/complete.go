@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// completeWithin bounds a completion: a shell that waits is worse than one that offers nothing.
+	// completeWithin limits the duration of a completion. A slow completion is worse than none.
 	completeWithin = 3 * time.Second
-	// completeFrom is how many objects are looked at for one.
+	// completeFrom is the maximum number of objects that a completion reads.
 	completeFrom = 1000
 )
 
@@ -37,7 +37,7 @@ func (f *Flags) completeContexts(*cobra.Command, []string, string) ([]string, co
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// CompleteNamespaces completes namespaces that the caller may list.
+// CompleteNamespaces completes the names of namespaces that the caller may list.
 func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
 		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeFrom})
@@ -50,7 +50,7 @@ func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, prefix string
 	})
 }
 
-// CompleteTenants completes tenants: those that own a namespace.
+// CompleteTenants completes the names of tenants that own a namespace.
 func (f *Flags) CompleteTenants(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
 		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeFrom, LabelSelector: tenant.Label})
@@ -63,17 +63,17 @@ func (f *Flags) CompleteTenants(cmd *cobra.Command, _ []string, prefix string) (
 	})
 }
 
-// CompleteUsers completes the users, and CompleteGroups the groups, to whom something is bound.
+// CompleteUsers completes the names of users with a binding.
 func (f *Flags) CompleteUsers(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.completeSubjects(cmd, prefix, rbacv1.UserKind)
 }
 
-// CompleteGroups completes the groups to whom something is bound.
+// CompleteGroups completes the names of groups with a binding.
 func (f *Flags) CompleteGroups(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.completeSubjects(cmd, prefix, rbacv1.GroupKind)
 }
 
-// CompleteRoles completes the roles of the cluster.
+// CompleteRoles completes the names of ClusterRoles.
 func (f *Flags) CompleteRoles(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
 		list, err := k.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{Limit: completeFrom})

@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 )
 
-// clusters returns a command with the flags, given args, where the kubeconfig holds what is said.
+// clusters returns a command with the flags, args and a kubeconfig.
 func clusters(t *testing.T, kubeconfig string, args ...string) (*client.Flags, *cobra.Command) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config")
@@ -34,7 +34,7 @@ func clusters(t *testing.T, kubeconfig string, args ...string) (*client.Flags, *
 	return f, cmd
 }
 
-// two is a kubeconfig of two clusters, of which server is the current one's.
+// two returns a kubeconfig with two clusters. server is the server of the current context.
 func two(server string) string {
 	return `{apiVersion: v1, kind: Config, current-context: east, clusters: [{name: e, cluster: {server: "` + server +
 		`"}}, {name: w, cluster: {server: "https://west.example.com"}}],
@@ -42,8 +42,8 @@ contexts: [{name: west, context: {cluster: w, user: u, namespace: acme--web}}, {
 		`user: u}}], users: [{name: u, user: {token: t}}]}`
 }
 
-// TestClusters: each context that is named is reached by its own configuration, and one that cannot
-// be is refused before any is asked.
+// TestClusters checks that each context has its own configuration. An invalid context is an error
+// before any request.
 func TestClusters(t *testing.T) {
 	const east = "https://east.example.com"
 	for name, c := range map[string]struct {
@@ -95,8 +95,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// TestCluster: a command that asks one cluster refuses several, and asks as this
-// program, at its own speed.
+// TestCluster checks that a command for one cluster rejects several, and that its client has the
+// name of this program and no rate limit.
 func TestCluster(t *testing.T) {
 	f, _ := clusters(t, two("https://east.example.com"), "--context", "east,west")
 	if _, err := f.Cluster(); err == nil || !strings.Contains(err.Error(), "--context names 2") {
@@ -113,8 +113,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestMapperOfItsContext: what a cluster's discovery says is asked of that cluster,
-// whichever was asked last.
+// TestMapperOfItsContext checks that a cluster's mapper uses the discovery of that cluster only.
 func TestMapperOfItsContext(t *testing.T) {
 	var paths []string
 	east := answering(t, func(w http.ResponseWriter, r *http.Request) {
@@ -133,14 +132,14 @@ func TestMapperOfItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = mapper.ResourcesFor(schemaPods) // nothing is found: it is about who is asked
+	_, _ = mapper.ResourcesFor(schemaPods) // nothing is found, because the test checks only the requested server
 	if len(paths) == 0 {
 		t.Error("the cluster was not asked")
 	}
 }
 
-// TestComplete: a completion offers each name once, in order, of those that begin so; where nothing
-// can be read, nothing and no file names either.
+// TestComplete checks that a completion returns each matching name once, in order. If nothing can
+// be read, it returns no names and no file names.
 func TestComplete(t *testing.T) {
 	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		text := map[string]string{
@@ -190,7 +189,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// bindings is a list of one binding of the kind to subjects, by their kinds and names.
+// bindings returns a list with one binding of the specified subjects, by kind and name.
 func bindings(of string, subjects ...string) string {
 	var all []string
 	for pair := range slices.Chunk(subjects, 2) {

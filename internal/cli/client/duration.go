@@ -16,8 +16,8 @@ var errDuration = errors.New("must be a duration, such as 90m, 8h or 30d")
 
 const day = 24 * time.Hour
 
-// ParseDuration reads a duration as [time.ParseDuration] does. Whole days, of 24 hours each, may come
-// first: 30d, 3d12h. The error does not contain the text.
+// ParseDuration parses a duration like [time.ParseDuration]. It also accepts whole days of 24 hours
+// at the beginning: 30d, 3d12h. The error does not contain the text.
 func ParseDuration(text string) (time.Duration, error) {
 	days, rest, has := strings.Cut(text, "d")
 	if !has {

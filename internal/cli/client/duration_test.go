@@ -21,7 +21,7 @@ func TestParseDuration(t *testing.T) {
 		"1d1s":                  24*time.Hour + time.Second,
 		"-1h":                   -time.Hour,
 		"106751d":               106751 * 24 * time.Hour,
-		"":                      math.MinInt64, // invalid, as are those below
+		"":                      math.MinInt64, // invalid, like the next ones
 		"d":                     math.MinInt64,
 		"1":                     math.MinInt64,
 		"-1d":                   math.MinInt64,
@@ -43,7 +43,7 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// FuzzParseDuration: every duration that is accepted is the one that its text says, and none overflows.
+// FuzzParseDuration checks that each accepted duration matches its text, and that none overflows.
 func FuzzParseDuration(f *testing.F) {
 	for _, text := range []string{"8h", "3d12h", "1d-1h", "99999d", "d"} {
 		f.Add(text)

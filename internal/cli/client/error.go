@@ -21,7 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Explain returns err as one line that says what is wrong and what to do. It keeps what err wraps.
+// Explain returns err as one line with the problem and the remedy. The result wraps the errors that
+// err wraps.
 func (c *Cluster) Explain(err error) error {
 	if err == nil {
 		return nil
@@ -65,8 +66,8 @@ func (c *Cluster) Explain(err error) error {
 	return &explained{oneLine(err), err}
 }
 
-// ofSilentWebhook reports whether kube-apiserver failed to call the webhook service: its authorizer,
-// its authenticator, or one of its admission webhooks.
+// ofSilentWebhook reports whether kube-apiserver failed to call the webhook service: its
+// authorizer, its authenticator, or one of its admission webhooks.
 func ofSilentWebhook(err error) bool {
 	if !apierrors.IsInternalError(err) {
 		return false
@@ -76,11 +77,11 @@ func ofSilentWebhook(err error) bool {
 		admissionFailed.MatchString(text)
 }
 
-// admissionFailed matches the error of kube-apiserver about a webhook that it could not call
+// admissionFailed matches kube-apiserver's error for a webhook that it could not call
 // (k8s.io/apiserver pkg/admission/plugin/webhook/errors, v0.37.1).
 var admissionFailed = regexp.MustCompile(`failed calling webhook "[a-z0-9.-]*kubetenant\.dev"`)
 
-// explained says something else than the error that it wraps.
+// explained has a different text than the error that it wraps.
 type explained struct {
 	text  string
 	cause error
@@ -91,8 +92,8 @@ func (e *explained) Unwrap() error { return e.cause }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// unauthorized says why a server may have refused a credential: an expired
-// certificate can be seen here.
+// unauthorized returns the probable reason why a server rejected the credential. It detects an
+// expired certificate.
 func (c *Cluster) unauthorized() string {
 	if until, ok := CertificateExpiry(c.Config); ok && until.Before(time.Now()) {
 		return fmt.Sprintf("the client certificate expired at %s: create a new one with kubectl tenant gen-kubeconfig",
@@ -102,8 +103,8 @@ func (c *Cluster) unauthorized() string {
 		"again or use another kubeconfig"
 }
 
-// CertificateExpiry returns when the client certificate of a configuration ends;
-// false where there is none.
+// CertificateExpiry returns the expiration of a configuration's client certificate, or false if
+// there is none.
 func CertificateExpiry(config *rest.Config) (time.Time, bool) {
 	data := config.CertData
 	if len(data) == 0 && config.CertFile != "" {

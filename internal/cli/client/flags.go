@@ -20,15 +20,15 @@ import (
 	"k8s.io/client-go/util/homedir"
 )
 
-// Flags are kubectl's flags, with two exceptions: --user names an identity in these commands, and
-// --context accepts a list. They do not use genericclioptions of k8s.io/cli-runtime, because that
-// package links kustomize.
+// Flags are kubectl's flags, with two exceptions. --user specifies an identity in these commands,
+// and --context accepts a list. Flags does not use genericclioptions of k8s.io/cli-runtime, because
+// that package links kustomize.
 type Flags struct {
-	// Kubeconfig is the file of --kubeconfig. If empty, the files that kubectl reads by default.
+	// Kubeconfig is the file of --kubeconfig. If empty, kubectl's default files are used.
 	Kubeconfig string
 
 	overrides clientcmd.ConfigOverrides
-	extra     []string // of --as-user-extra
+	extra     []string // the values of --as-user-extra
 	cacheDir  string
 	contexts  []string
 	clusters  []string             // see AddClusters
@@ -62,10 +62,10 @@ func (f *Flags) AddFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
 }
 
-// Namespace is the namespace of --namespace. If the flag is not set, it is "".
+// Namespace returns the value of --namespace, or "" if it is not set.
 func (f *Flags) Namespace() string { return f.overrides.Context.Namespace }
 
-// loader reads the kubeconfig, with the values of the flags.
+// loader returns the loader of the kubeconfig, with the values of the flags.
 func (f *Flags) loader(p place) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.Kubeconfig
@@ -92,10 +92,10 @@ func userExtra(all []string) map[string][]string {
 	return extra
 }
 
-// discoveryValid is how long kubectl uses a cached response of the discovery.
+// discoveryValid is the time for which kubectl uses a cached discovery response.
 const discoveryValid = 6 * time.Hour
 
-// mapper returns the resources of a server. It shares the cache of kubectl.
+// mapper returns the resources of a server. It uses the same cache as kubectl.
 func (f *Flags) mapper(config *rest.Config) (meta.RESTMapper, error) {
 	cache := cmp.Or(f.cacheDir, defaultCacheDir())
 	discovered := filepath.Join(cache, "discovery", cacheName(config.Host))
@@ -112,7 +112,7 @@ func defaultCacheDir() string {
 	return cmp.Or(os.Getenv("KUBECACHEDIR"), filepath.Join(homedir.HomeDir(), ".kube", "cache"))
 }
 
-// notInCacheNames is the expression of kubectl, so that both use the same folder.
+// notInCacheNames is the same expression as in kubectl, so that both use the same folder.
 var notInCacheNames = regexp.MustCompile(`[^(\w/.)]`)
 
 // cacheName returns the name of the cache folder for a server.

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 )
 
-// TestFlagsAreThoseOfKubectl: each flag has the name, the short name, the type and the default of
-// kubectl's flag.
+// TestFlagsAreThoseOfKubectl checks that each flag has the name, the short name, the type and the
+// default of kubectl's flag.
 func TestFlagsAreThoseOfKubectl(t *testing.T) {
 	cmd := &cobra.Command{Use: "x"}
 	client.NewFlags().AddFlags(cmd)
@@ -42,7 +42,7 @@ func TestFlagsAreThoseOfKubectl(t *testing.T) {
 	})
 }
 
-// TestFlagsReachTheConfig: the values of the flags replace those of the kubeconfig.
+// TestFlagsReachTheConfig checks that the values of the flags replace those of the kubeconfig.
 func TestFlagsReachTheConfig(t *testing.T) {
 	f, _ := clusters(t, two("https://east.example.com"), "--context", "east", "-s", "https://west.example.com",
 		"--as", "alice", "--as-uid", "u", "--as-group", "a,b", "--as-group", "c", "--as-user-extra", "k=v=w",
@@ -74,8 +74,8 @@ func TestFlagsReachTheConfig(t *testing.T) {
 	}
 }
 
-// TestKubeconfigFlag: the file of --kubeconfig replaces $KUBECONFIG, and a file that is missing is an
-// error.
+// TestKubeconfigFlag checks that the file of --kubeconfig replaces $KUBECONFIG, and that a missing
+// file is an error.
 func TestKubeconfigFlag(t *testing.T) {
 	f, _ := clusters(t, two("https://east.example.com"), "--kubeconfig", "missing")
 	if _, err := f.Cluster(); err == nil {

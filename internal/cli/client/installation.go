@@ -11,15 +11,15 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// detection is the installation on one server, which is detected once.
+// detection is the result of detecting the installation on one server.
 type detection struct {
 	once  sync.Once
 	found *installation.Installation
 	err   error
 }
 
-// Installation returns how kubetenant runs on the cluster. A process detects it once for each
-// server. It returns the errors of [installation.Detect], each in one line.
+// Installation returns how kubetenant is installed on the cluster. It runs the detection once for
+// each server. It returns the errors of [installation.Detect], each in one line.
 func (c *Cluster) Installation(ctx context.Context) (*installation.Installation, error) {
 	d := c.detected
 	if d == nil {
@@ -36,8 +36,8 @@ func (c *Cluster) Installation(ctx context.Context) (*installation.Installation,
 	return d.found, d.err
 }
 
-// Require sets a check of each cluster that the command uses. The command refuses a cluster for
-// which check returns an error. Without a check, the command runs on every server.
+// Require sets a check of each cluster that the command uses. If check returns an error, the
+// command fails. Without a check, the command runs on every server.
 func (f *Flags) Require(check func(*Cluster) error) { f.required = check }
 
 // Check returns an error if the command cannot run on the cluster.

@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// CheckUser refuses a user's or a group's name that no identity can have: empty, with
-// control characters or with space around it. Slashes, spaces and letters of any script are
-// names of some providers.
+// CheckUser returns an error if the name of a user or group is empty, has control characters, or
+// begins or ends with white space. Some providers have names with slashes, spaces and letters of
+// any script.
 func CheckUser(flag, name string) error {
 	switch {
 	case name == "":
@@ -28,7 +28,7 @@ func CheckUser(flag, name string) error {
 	return nil
 }
 
-// CheckNamespace refuses what cannot be a namespace's name.
+// CheckNamespace returns an error if a namespace name is invalid.
 func CheckNamespace(flag, name string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return fmt.Errorf("%s %q is not a valid namespace name: use lower-case letters, digits and \"-\"", flag, name)
@@ -36,7 +36,7 @@ func CheckNamespace(flag, name string) error {
 	return nil
 }
 
-// CheckObject refuses what cannot be an object's name.
+// CheckObject returns an error if an object name is invalid.
 func CheckObject(flag, name string) error {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return fmt.Errorf("%s %q is not a valid object name: use lower-case letters, digits, \"-\" and \".\"", flag, name)
@@ -44,7 +44,7 @@ func CheckObject(flag, name string) error {
 	return nil
 }
 
-// ParseTenant returns the tenant that a flag names.
+// ParseTenant parses the tenant ID in a flag.
 func ParseTenant(flag, name string) (tenant.ID, error) {
 	id, err := tenant.Parse(name)
 	if err != nil {

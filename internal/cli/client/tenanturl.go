@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TenantURL returns the server's URL with the path of a tenant, where the server has such
-// paths, else without one.
+// TenantURL returns the server's URL with the tenant's path, or without it if the server does not
+// support such paths.
 func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 	base, err := url.Parse(c.Config.Host)
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 	}
 	plain := strings.TrimSuffix(base.String(), "/")
 	if id.IsSystem() {
-		return plain, nil // which nothing is narrowed to
+		return plain, nil // the system tenant is not limited
 	}
 	at := rest.CopyConfig(c.Config)
 	at.Host = plain
@@ -42,7 +42,7 @@ func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 	case status == http.StatusOK:
 		return plain + "/tenants/" + id.String(), nil
 	case status != 0:
-		return plain, nil // no such path here
+		return plain, nil // the server does not support tenant paths
 	}
 	return "", err
 }

@@ -25,23 +25,25 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Caller is who a server takes the caller for.
+// Caller is the caller's identity as the server authenticated it.
 type Caller struct {
 	User   string              `json:"user"`
 	UID    string              `json:"uid,omitempty"`
 	Groups []string            `json:"groups,omitempty"`
 	Extra  map[string][]string `json:"extra,omitempty"`
-	// Tenant is empty where it is not known, then Because says why; else Because is the rule by which.
+	// Tenant is empty if it is unknown. Because is the rule that determined the tenant, or the
+	// reason why it is unknown.
 	Tenant  string `json:"tenant,omitempty"`
 	Because string `json:"tenantBecause"`
-	// Source is the configured source that knew the credential; empty where the server does not say.
+	// Source is the configured source that authenticated the credential. It is empty if the server
+	// does not report it.
 	Source string `json:"source,omitempty"`
-	// Expires is when the credential ends; nil where that cannot be seen, then Endless says why.
+	// Expires is the expiration of the credential. If it is nil, Endless contains the reason.
 	Expires *time.Time `json:"expires,omitempty"`
 	Endless string     `json:"expiresUnknown,omitempty"`
 }
 
-// Info returns the identity as authorizers see it.
+// Info returns the identity as authorizers receive it.
 func (i *Caller) Info() user.Info {
 	return &user.DefaultInfo{
 		Name:   i.User,
@@ -51,11 +53,11 @@ func (i *Caller) Info() user.Info {
 	}
 }
 
-// WhoAmI asks the server who the caller is, impersonation included.
+// WhoAmI requests the caller's identity from the server, including impersonation.
 func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	watched := rest.CopyConfig(c.Config)
 	var token atomic.Pointer[string]
-	// Innermost, where every kind of credential has become a header.
+	// The innermost transport, in which every credential is already a header.
 	watched.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			text, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -90,15 +92,15 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	}
 	sent := ""
 	if text := token.Load(); text != nil && !strings.HasPrefix(strings.Join(i.Extra[user.CredentialIDKey], ""), "X509") {
-		sent = *text // and the server took that, not the certificate
+		sent = *text // the server used the token, not the certificate
 	}
 	i.Expires, i.Endless = expiry(c.Config, sent)
 	return i, c.findTenant(ctx, k, i)
 }
 
-// findTenant tells the tenant by the rules that the server tells it by, with the default
-// configuration's names: where the server does not say it in an extra, it authenticates by itself
-// and the webhook service knows the tenant from the same.
+// findTenant determines the tenant by the server's rules, with the reserved names of the default
+// configuration. If the server sets no extra, it authenticates requests itself, and the webhook
+// service applies the same rules.
 func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) error {
 	subjects, err := Subjects(func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -111,7 +113,7 @@ func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) e
 	case err == nil:
 		i.Tenant, i.Because = id.String(), string(rule)
 	case apierrors.IsForbidden(err) && len(i.Extra[tenant.ExtraKey]) == 1:
-		i.Tenant, i.Because = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // the server has looked
+		i.Tenant, i.Because = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // from the server
 	case apierrors.IsForbidden(err):
 		i.Because = "unknown: you may not read the namespace of the service account"
 	default:
@@ -120,8 +122,8 @@ func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) e
 	return nil
 }
 
-// Subjects returns the default configuration's rules for an identity's tenant, and those of a
-// certificate's group, which the webhook shape needs.
+// Subjects returns the default configuration's rules for the tenant of an identity. They include
+// the rule for the group in a certificate, which the webhook service needs.
 func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*authz.Subjects, error) {
 	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
@@ -138,8 +140,8 @@ func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*a
 	}, nil
 }
 
-// expiry returns when the credential that was sent ends, or why that cannot be told. The token is
-// only looked at for its own word on that.
+// expiry returns the expiration of the credential that was sent, or the reason why it is unknown.
+// It reads only the expiration claim of the token and does not verify it.
 func expiry(config *rest.Config, token string) (*time.Time, string) {
 	if token != "" {
 		parts := strings.Split(token, ".")

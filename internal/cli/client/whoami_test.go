@@ -33,7 +33,7 @@ import (
 
 var schemaPods = schema.GroupVersionResource{Resource: "pods"}
 
-// answering returns the configuration of a server that answers so.
+// answering returns the client configuration of a server with a handler.
 func answering(t *testing.T, handler http.HandlerFunc) *rest.Config {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -41,8 +41,8 @@ func answering(t *testing.T, handler http.HandlerFunc) *rest.Config {
 	return &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
 }
 
-// taking returns the configuration of a server that takes every caller for a user, and answers
-// about namespaces with a code.
+// taking returns the client configuration of a server that authenticates every caller as a user. It
+// returns a status code for namespaces.
 func taking(t *testing.T, user string, code int, namespace string) *rest.Config {
 	t.Helper()
 	return answering(t, func(w http.ResponseWriter, r *http.Request) {
@@ -59,8 +59,8 @@ func taking(t *testing.T, user string, code int, namespace string) *rest.Config 
 	})
 }
 
-// TestWhoAmITenant: the tenant is told by the rule by which the server tells it, or why it is not
-// known; what the server has put into an extra is enough where the namespace may not be read.
+// TestWhoAmITenant checks the tenant and the rule that determined it, or the reason why it is
+// unknown. If the caller may not read the namespace, the server's extra is enough.
 func TestWhoAmITenant(t *testing.T) {
 	const robot = `{"username":"system:serviceaccount:acme--web:robot","groups":["system:serviceaccounts"]`
 	const owned = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"acme--web",` +
@@ -106,8 +106,8 @@ func TestWhoAmITenant(t *testing.T) {
 	}
 }
 
-// TestWhoAmIExpires: when the credential ends is told of the one that the server took, and
-// else why it is not known.
+// TestWhoAmIExpires checks the expiration of the credential that the server used, or the reason why
+// it is unknown.
 func TestWhoAmIExpires(t *testing.T) {
 	jwt := func(claims string) string {
 		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
@@ -142,7 +142,7 @@ func TestWhoAmIExpires(t *testing.T) {
 		if c.change != nil {
 			c.change(config)
 		}
-		// The certificate is not to be shown to a server without TLS: only its end is looked at.
+		// The server has no TLS, so it never receives the certificate. Only its expiration is read.
 		i, err := (&client.Cluster{Config: config}).WhoAmI(t.Context())
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -158,8 +158,8 @@ func TestWhoAmIExpires(t *testing.T) {
 	}
 }
 
-// TestWhoAmIOfOldServers: a server that has no such review is told from one
-// where something is not found.
+// TestWhoAmIOfOldServers checks that a server without the review has a different error than a
+// server that denies it.
 func TestWhoAmIOfOldServers(t *testing.T) {
 	for code, is := range map[int]func(error) bool{
 		http.StatusNotFound:  apierrors.IsMethodNotSupported,
@@ -172,7 +172,7 @@ func TestWhoAmIOfOldServers(t *testing.T) {
 	}
 }
 
-// certificate returns one that ends then.
+// certificate returns a certificate that expires at a time.
 func certificate(t *testing.T, at time.Time) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -192,8 +192,8 @@ func certificate(t *testing.T, at time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// TestExpiredCertificate: of a credential that is refused it is said if the client certificate
-// has ended, in a file too.
+// TestExpiredCertificate checks that the error for a rejected credential reports an expired client
+// certificate, also in a file.
 func TestExpiredCertificate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "client.crt")
 	if err := os.WriteFile(file, certificate(t, time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)), 0o600); err != nil {
@@ -216,8 +216,9 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// TestTenantURL: a tenant's path is told where the server answers there, of whichever tenant's path
-// the kubeconfig names; the system tenant has none, and what was not asked is not guessed.
+// TestTenantURL checks that the tenant's path is returned if the server serves it, whatever
+// tenant's path the kubeconfig has. The system tenant has no path. Without a response, there is no
+// result.
 func TestTenantURL(t *testing.T) {
 	serves := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/tenants/acme/version" {

@@ -27,28 +27,29 @@ import (
 // tenant of the run.
 const runLabel = tenant.Domain + "/verify-isolation"
 
-// The prefixes of the names of throwaway tenants, which end with the same random suffix.
+// Prefixes of the names of temporary tenants. Both names end with the same random suffix.
 const (
 	firstTenant  = "verify-a-"
 	secondTenant = "verify-b-"
 )
 
-// Throwaway returns the names of two tenants that no other run uses.
+// Throwaway returns the names of two temporary tenants that no other run uses.
 func Throwaway() [2]string {
 	suffix := rand.String(6)
 	return [2]string{firstTenant + suffix, secondTenant + suffix}
 }
 
-// throwaway matches the first tenant's name.
+// throwaway matches the name of the first tenant.
 var throwaway = regexp.MustCompile(`^` + firstTenant + `([a-z0-9]{6})$`)
 
-// leftover is a run that did not remove what it created.
+// leftover is a run that did not delete its objects.
 type leftover struct {
 	tenants [2]string
 	created time.Time
 }
 
-// CleanUp removes what earlier runs created at least age ago, and returns how many runs there were.
+// CleanUp deletes the objects of runs that are at least age old. It returns the number of these
+// runs.
 func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, error) {
 	client, err := kube.NewForConfig(admin)
 	if err != nil {
@@ -76,8 +77,8 @@ func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, e
 	return removed, errors.Join(errs...)
 }
 
-// leftovers returns the runs that left an object. It ignores an object that has the label but a
-// name that no run gives, since a tenant may label its own objects.
+// leftovers returns the runs that left an object. It ignores the label on objects with other names,
+// because a tenant may label its own objects.
 func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 	options := metav1.ListOptions{LabelSelector: runLabel}
 	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
@@ -116,8 +117,8 @@ func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 	return found, nil
 }
 
-// remove removes what a run created. It does not touch an object without the run's label. It
-// removes the bindings first, so that a later failure leaves no rights behind.
+// remove deletes the objects of a run. It does not delete an object without the run's label. It
+// deletes the bindings first, so that a later failure leaves no rights.
 func (w *world) remove(ctx context.Context) error {
 	rbac := w.admin.RbacV1()
 	var errs []error
@@ -152,7 +153,8 @@ func (w *world) remove(ctx context.Context) error {
 
 func (w *world) isOurs(o *metav1.ObjectMeta) bool { return o.Labels[runLabel] == w.tenants[0].String() }
 
-// exactly limits a deletion to the object that was read, not another of the same name.
+// exactly limits a deletion to the object that was read, and excludes a new object of the same
+// name.
 func exactly(o *metav1.ObjectMeta) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}
 }
@@ -167,7 +169,7 @@ func (w *world) deleteNamespace(ctx context.Context, name string) error {
 	return namespaces.Delete(ctx, name, exactly(&ns.ObjectMeta))
 }
 
-// waitForEnd waits until a namespace of the run is gone.
+// waitForEnd waits until a namespace of the run no longer exists.
 func (w *world) waitForEnd(ctx context.Context, name string) error {
 	return eventually(ctx, func(ctx context.Context) error {
 		ns, err := w.admin.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -183,8 +185,8 @@ func (w *world) waitForEnd(ctx context.Context, name string) error {
 	})
 }
 
-// heldUp returns why a namespace that is being deleted still exists, or "" if the server does not
-// say so.
+// heldUp returns the reason why a terminating namespace still exists, or "" if the server reports
+// none.
 func heldUp(ns *corev1.Namespace) string {
 	for _, c := range ns.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && strings.HasPrefix(string(c.Type), "Namespace") {
@@ -194,7 +196,7 @@ func heldUp(ns *corev1.Namespace) string {
 	return ""
 }
 
-// removeQuotas removes the default quotas that the server created for the tenants.
+// removeQuotas deletes the default quotas that the server created for the tenants.
 func (w *world) removeQuotas(ctx context.Context) error {
 	quotas := w.objects.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
 	list, err := quotas.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.DefaultQuotaLabel})

@@ -29,7 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// quotas is a client of TenantQuotas.
+// quotas returns a client of TenantQuotas.
 func quotas(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{
@@ -55,7 +55,8 @@ func labelled(name, run string) metav1.ObjectMeta {
 	return m
 }
 
-// TestRemove: a run removes the objects that it created, but no other object of such a name.
+// TestRemove checks that a run deletes the objects that it created, but no other object with such a
+// name.
 func TestRemove(t *testing.T) {
 	w, err := newWorld(&Options{Admin: &rest.Config{}, Tenants: [2]string{"a", "b"}})
 	if err != nil {
@@ -100,8 +101,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestLeftovers: a run is found by any of its objects. An object with a label that no
-// run gives belongs to none.
+// TestLeftovers checks that any object of a run is enough to find it. A label on an object with
+// another name is ignored.
 func TestLeftovers(t *testing.T) {
 	k := fake.NewClientset(
 		&corev1.Namespace{ObjectMeta: labelled("verify-a-aaaaaa--isolation", "verify-a-aaaaaa")},
@@ -131,8 +132,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// store is a server that keeps the objects that are created, and answers
-// creations of a path as told.
+// store is a server that stores created objects. create may handle a creation instead.
 type store struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
@@ -197,7 +197,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admin returns the configuration of the server's admin.
+// admin returns the client configuration of the server's admin.
 func (s *store) admin(t *testing.T) *rest.Config {
 	t.Helper()
 	server := httptest.NewServer(s)
@@ -211,9 +211,9 @@ const (
 	namespaces = "/api/v1/namespaces"
 )
 
-// TestRunCleansUp: a run that cannot create its tenants says why and leaves nothing
-// behind, whether it is refused, interrupted or does not get an answer. A run whose
-// tenants are not valid creates nothing.
+// TestRunCleansUp checks that a run that cannot create its tenants returns the reason and leaves no
+// object. The request is denied, interrupted or not answered. A run with invalid tenants creates
+// nothing.
 func TestRunCleansUp(t *testing.T) {
 	refuse := func(path string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
@@ -276,8 +276,8 @@ func TestRunCleansUp(t *testing.T) {
 	}
 }
 
-// TestCleanUp: a later run removes the objects of a killed run, but not those of a run that
-// may still be in progress.
+// TestCleanUp checks that a later run deletes the objects of a killed run, but not those of a run
+// that may still be in progress.
 func TestCleanUp(t *testing.T) {
 	killed, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -312,8 +312,8 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
-// TestEmptyServer: a server that answers every request with an empty object does not
-// pass as isolating tenants.
+// TestEmptyServer checks that a server that answers each request with an empty object is not
+// reported as isolating tenants.
 func TestEmptyServer(t *testing.T) {
 	var writes []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// forms are the encodings in which lists are asked for.
+// forms are the requested encodings of lists.
 var forms = []string{
 	"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor",
 	"application/json;as=Table;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
@@ -29,8 +29,8 @@ var forms = []string{
 	"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 }
 
-// tryDelivery looks for the canaries of both tenants in lists and watches, in every encoding: the
-// own one must be there, the other must not.
+// tryDelivery searches lists and watches in every encoding for the canaries of both tenants. They
+// must contain the caller's own canary, and must not contain the other.
 func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
 	for _, c := range m.world.callers {
 		if c.own < 0 {
@@ -50,11 +50,11 @@ func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
 	return nil
 }
 
-// tryList lists in pages of one.
+// tryList lists all objects at once, and again in pages of one object.
 func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) error {
 	for _, pages := range []bool{false, true} {
 		if pages && !strings.HasPrefix(form, "application/json") {
-			continue // only there the token of the next page is read
+			continue // the token of the next page is read from JSON only
 		}
 		what := fmt.Sprintf("GET %s as %s, pages %t", path, form, pages)
 		var body []byte
@@ -69,7 +69,7 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 				return m.unanswered(ctx, c, spaceAll, what, err)
 			}
 			if a.code == http.StatusNotAcceptable {
-				return nil // the server does not speak it
+				return nil // the server does not support this encoding
 			}
 			if a.code != http.StatusOK || a.truncated {
 				m.notDelivered(c, what, a)
@@ -87,7 +87,7 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 	return nil
 }
 
-// notDelivered records an answer without objects.
+// notDelivered records a response without objects.
 func (m *matrix) notDelivered(c *caller, what string, a answer) {
 	example := fmt.Sprintf("%s: %d %s", what, a.code, a.message())
 	if a.deniedByAuthorization() {
@@ -101,7 +101,7 @@ func (m *matrix) notDelivered(c *caller, what string, a answer) {
 	m.note(c.name, spaceAll, Untested, why, "", example)
 }
 
-// judge looks for the canaries.
+// judge searches a response for the canaries and records the outcome.
 func (m *matrix) judge(c *caller, group, what string, body []byte, complete bool) {
 	w := m.world
 	switch {
@@ -114,7 +114,7 @@ func (m *matrix) judge(c *caller, group, what string, body []byte, complete bool
 	}
 }
 
-// tryWatch watches while objects are made on both sides.
+// tryWatch watches while objects are created for both tenants.
 func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 	w, parent := m.world, ctx
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -125,7 +125,7 @@ func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 		return m.unanswered(parent, c, spaceAll, "watch "+path, err)
 	}
 	stamp := fmt.Sprintf("-%d", time.Now().UnixNano())
-	for i := 1; i >= 0; i-- { // the own one last: its arrival is the end
+	for i := 1; i >= 0; i-- { // the caller's own object is last, because its arrival ends the watch
 		if err := w.touch(ctx, path, w.namespace(i), w.canary(i)+stamp); err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 	return nil
 }
 
-// touch makes one more object.
+// touch creates another object.
 func (w *world) touch(ctx context.Context, path, namespace, name string) error {
 	meta := metav1.ObjectMeta{Name: name}
 	var err error
@@ -152,7 +152,7 @@ func (w *world) touch(ctx context.Context, path, namespace, name string) error {
 	return err
 }
 
-// watch opens a watch and returns its lines until ctx ends or the server ends it.
+// watch starts a watch and returns its lines until ctx ends or the server ends the watch.
 func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) {
 	resp, err := c.do(ctx, c.stream, http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -178,8 +178,8 @@ func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) 
 	return lines, nil
 }
 
-// tryRecreation opens watches in a namespace that is then deleted and made anew for the other
-// tenant: they must not go on in it.
+// tryRecreation starts watches in a namespace, then deletes the namespace and creates it again for
+// the other tenant. The watches must not continue.
 func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	w := m.world
 	namespace := w.reborn()
@@ -195,7 +195,7 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 		}
 		for _, path := range []string{"/api/v1/namespaces/" + namespace + "/configmaps", "/api/v1/configmaps"} {
 			if w.mode == installation.Webhook && strings.Contains(path, "/namespaces/") {
-				continue // which cannot end a watch: docs/webhook.md
+				continue // a webhook cannot end a watch: docs/webhook.md
 			}
 			var lines <-chan []byte
 			err := eventually(ctx, func(context.Context) error {
@@ -228,14 +228,15 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	return nil
 }
 
-// openWatch is a watch that was opened before its namespace changed its tenant.
+// openWatch is a watch that started before the tenant of its namespace changed.
 type openWatch struct {
 	*caller
 	what  string
 	lines <-chan []byte
 }
 
-// judgeWatches records which watches continued after another tenant got their namespace.
+// judgeWatches records for each watch whether it continued after its namespace belonged to another
+// tenant.
 func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	w := m.world
 	for _, o := range watches {
@@ -252,8 +253,8 @@ func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	}
 }
 
-// readUntil reads a watch until one of the words arrives, the server ends the watch, or a timeout
-// expires. ended reports whether the server ended the watch.
+// readUntil reads a watch until it receives one of the words, the server ends the watch, or a
+// timeout expires. ended reports whether the server ended the watch.
 func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
 	enough := time.After(within)
 	for {

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// counts returns how often each outcome was noted, in the order of the table.
+// counts is the number of requests with each outcome.
 func counts(m *matrix) [6]int {
 	var n [6]int
 	for _, o := range columns {
@@ -29,13 +29,13 @@ func counts(m *matrix) [6]int {
 	return n
 }
 
-// TestListsDeliver: another's object in a list is a leak in every encoding, and on any page; that
-// an own one is missing is told, and an encoding that a server does not speak is none.
+// TestListsDeliver checks that an object of another tenant is a leak in every encoding, on any
+// page. A missing own object is reported. An encoding that the server does not support is not.
 func TestListsDeliver(t *testing.T) {
 	const own, foreign = "canary-of-a", "canary-of-b"
 	for _, form := range forms {
 		pages := strings.HasPrefix(form, "application/json")
-		times := func(n int) int { // lists in pages are tried besides
+		times := func(n int) int { // lists are also read in pages
 			if pages {
 				return 2 * n
 			}
@@ -72,7 +72,7 @@ func TestListsDeliver(t *testing.T) {
 	}
 }
 
-// TestLastPage: lists are read to their last page, which may hold what the first does not.
+// TestLastPage checks that lists are read to their last page.
 func TestLastPage(t *testing.T) {
 	m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
 		body := `{"metadata":{},"items":["canary-of-a"]}`
@@ -92,14 +92,14 @@ func TestLastPage(t *testing.T) {
 	}
 }
 
-// feed is a cluster whose admin's new objects arrive at every watch that passes lets them
-// into; last ends a watch.
+// feed is a cluster that sends each object that the admin creates to all watches. passes filters
+// the objects, and last ends a watch.
 type feed struct {
 	mu      sync.Mutex
 	watches []chan string
 }
 
-// serve streams to a watch until the admin's object that ends it.
+// serve sends objects to a watch until the object that ends it.
 func (f *feed) serve(passes func(name string) bool, last string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		names := make(chan string, 10)
@@ -125,7 +125,7 @@ func (f *feed) serve(passes func(name string) bool, last string) http.HandlerFun
 	}
 }
 
-// admin returns a client whose creations are told to the watches.
+// admin returns a client whose created objects are sent to the watches.
 func (f *feed) admin() *fake.Clientset {
 	k := fake.NewClientset()
 	k.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -142,13 +142,13 @@ func (f *feed) admin() *fake.Clientset {
 	return k
 }
 
-// ownOnes and allOnes are what a watch lets through.
+// ownOnes, allOnes and noOnes filter the objects that a watch delivers.
 func ownOnes(name string) bool { return strings.HasPrefix(name, "canary-of-a") }
 func allOnes(string) bool      { return true }
 func noOnes(string) bool       { return false }
 
-// TestWatchesDeliver: what arrives of the other tenant's on a watch is a leak, and what does
-// not of one's own is missed.
+// TestWatchesDeliver checks that an object of the other tenant on a watch is a leak, and that a
+// missing own object is not tested.
 func TestWatchesDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
@@ -177,9 +177,9 @@ func TestWatchesDeliver(t *testing.T) {
 	}
 }
 
-// TestRecreation: a watch that goes on in a namespace that has come to be another
-// tenant's is a leak, one by one; of a webhook, which cannot end one in a namespace, only
-// those over all are tried.
+// TestRecreation checks that each watch that continues after its namespace belongs to another
+// tenant is a leak. A webhook cannot end a watch in one namespace, so only watches over all
+// namespaces are tried there.
 func TestRecreation(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
@@ -214,7 +214,7 @@ func TestRecreation(t *testing.T) {
 	}
 }
 
-// TestTouch: what is made to be delivered is of the kind that is looked at.
+// TestTouch checks that touch creates an object of the watched kind.
 func TestTouch(t *testing.T) {
 	w := &world{admin: fake.NewClientset()}
 	for path, exists := range map[string]func(context.Context, string) error{

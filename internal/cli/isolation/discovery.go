@@ -23,7 +23,8 @@ type resource struct {
 	verbs             []string
 }
 
-// path returns the path of the collection in a namespace, empty for none.
+// path returns the path of the collection in a namespace, or at cluster scope if namespace is
+// empty.
 func (r *resource) path(namespace string) string {
 	p := "/apis/" + r.Group + "/" + r.Version
 	if r.Group == "" {
@@ -35,14 +36,14 @@ func (r *resource) path(namespace string) string {
 	return p + "/" + r.name
 }
 
-// required are the core resources without which nothing can be tested.
+// required are the core resources that every run needs.
 var required = []string{"configmaps", "namespaces", "secrets", "serviceaccounts"}
 
-// verbs are the verbs for which a request can be sent.
+// verbs are the verbs that the matrix can request.
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// discover returns the resources that the server serves, in every version. It counts a group that
-// does not answer, and a verb without a request, as not tested.
+// discover returns the resources that the server serves, in every version. A group that fails
+// discovery, and an unknown verb, are recorded as not tested.
 func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 	_, lists, err := discovery.ServerGroupsAndResources(admin.Discovery())
 	failed := &discovery.ErrGroupDiscoveryFailed{}
@@ -83,7 +84,8 @@ func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 	return all, nil
 }
 
-// ofGroups returns the resources of the groups; without any, all.
+// ofGroups returns the resources of the groups. If no groups are specified, it returns all
+// resources.
 func ofGroups(all []resource, groups []string) []resource {
 	if len(groups) == 0 {
 		return all
@@ -93,7 +95,7 @@ func ofGroups(all []resource, groups []string) []resource {
 
 func (r *resource) is(group, name string) bool { return r.Group == group && r.name == name }
 
-// isSelf reports whether a resource tells callers about themselves, which everybody bound may ask.
+// isSelf reports whether a resource is a self review, which every caller with a tenant may create.
 func (r *resource) isSelf() bool { return strings.HasPrefix(r.name, "selfsubject") }
 
 // isShared reports whether tenants may read a cluster-scoped resource by default.

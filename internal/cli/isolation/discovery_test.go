@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestUndiscoveredGroups: an API group that does not answer is not tested, unless
-// other groups were asked for.
+// TestUndiscoveredGroups checks that an API group that fails discovery is not tested, unless it was
+// not selected.
 func TestUndiscoveredGroups(t *testing.T) {
 	s := &store{objects: map[string]map[string]any{}}
 	server := s.admin(t)

@@ -11,16 +11,17 @@ import (
 	"strings"
 )
 
-// held is a write in the own namespace that admission must refuse: it reaches beyond it.
+// held is a write in the caller's own namespace that admission must reject, because its effect
+// reaches beyond the namespace.
 type held struct {
 	group, resource string
-	object          string // made by the admin before; empty for a creation
+	object          string // created by the admin before the write; empty for a creation
 	method, body    string
 }
 
-// writesHeld are statuses that controllers own, of those that package status lists (a claim's
-// finalizer might keep the namespace, and a Pod would run), and owners that block the
-// deletion of what all share.
+// writesHeld contains writes of statuses that controllers own, and of owners that block the
+// deletion of shared objects. The statuses are a subset of the list in package status. A claim's
+// finalizer might block the deletion of the namespace, and a Pod would run.
 var writesHeld = []held{
 	{
 		"",
@@ -104,8 +105,8 @@ const (
 	jobTemplate = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
 )
 
-// tryHeld sends what admission must refuse to each caller of the first tenant. The
-// objects go with the namespace.
+// tryHeld sends the writes that admission must reject as each caller of the first tenant. The
+// objects are deleted with the namespace.
 func (m *matrix) tryHeld(ctx context.Context, served []resource) error {
 	admin, err := newCaller("admin", -1, m.Admin)
 	if err != nil {
@@ -146,7 +147,7 @@ func (m *matrix) tryHeld(ctx context.Context, served []resource) error {
 	return nil
 }
 
-// tryWrite sends one write that admission must refuse.
+// tryWrite sends one write that admission must reject.
 func (m *matrix) tryWrite(ctx context.Context, c *caller, h held, target string) error {
 	contentType := "application/json"
 	if h.method == http.MethodPatch {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestHeld: each write that admission must refuse is tried as a dry run in the caller's own
-// namespace, if the resource is served.
+// TestHeld checks that each write that admission must reject is sent as a dry run in the caller's
+// own namespace, if the server has the resource.
 func TestHeld(t *testing.T) {
 	served := []resource{
 		{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "", true, allVerbs},

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package isolation asks a live server for everything that it serves, and tries all of it across
-// the boundary between two throwaway tenants. Only denials may come back.
+// Package isolation discovers all resources of a live server, and sends every request across the
+// boundary between two temporary tenants. Each of these requests must be denied.
 package isolation
 
 import (
@@ -22,22 +22,23 @@ import (
 
 // Options specify the server and the callers of a run.
 type Options struct {
-	// Admin is the configuration of a caller who may do everything.
+	// Admin is the client configuration of a caller with all rights.
 	Admin *rest.Config
-	// Tenants are the two throwaway tenants. Nothing of theirs may exist.
+	// Tenants are the two temporary tenants. They must not have any objects.
 	Tenants [2]string
-	// User is the configuration of a user of the first tenant. If nil, the admin impersonates one.
+	// User is the client configuration of a user of the first tenant. If nil, the admin
+	// impersonates one.
 	User *rest.Config
 	// Progress is called with a description of each step. It may be nil.
 	Progress func(string)
 	// Mode is the deployment mode of the server that receives the test requests. It is required.
 	Mode installation.Mode
-	// Through is the server that receives the test requests, by its address and authority. If nil, the
-	// admin's server receives them.
+	// Through is the server that receives the test requests. Only its address and certificate
+	// authority are used. If nil, the admin's server receives the requests.
 	Through *rest.Config
 	// Groups are the API groups whose resources are tried. If empty, all groups are tried.
 	Groups []string
-	// Parallel is how many requests run at the same time; 0 means 8.
+	// Parallel is the number of concurrent requests. Defaults to 8.
 	Parallel int
 }
 
@@ -48,22 +49,23 @@ type matrix struct {
 	mu     sync.Mutex
 	report Report
 	lost   int // requests without an answer
-	// answers are the decisions of authorization, by caller.
+	// answers are the authorization decisions of each caller.
 	answers map[*caller]map[question]bool
 }
 
-// question is what a request asks of authorization.
+// question contains the authorization attributes of a request.
 type question = authorizationv1.ResourceAttributes
 
 // ErrLeft means that some objects of a run were not removed.
 var ErrLeft = errors.New("the temporary tenants were not completely deleted: run kubectl tenant verify-isolation " +
 	"--clean-up")
 
-// removeWithin limits the time of the removal, which continues after an interrupt.
+// removeWithin limits the time for deleting the objects, which continues after an interrupt.
 const removeWithin = time.Minute
 
-// Run creates the tenants, tries the matrix and removes what it created. An error means that the
-// run did not finish. The report, if not nil, has the results until then.
+// Run creates the tenants, sends the requests of the matrix and deletes the objects that it
+// created. An error means that the run did not finish. The report, if not nil, contains the results
+// before the error.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -105,7 +107,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	return &m.report, err
 }
 
-// tryEverything runs the steps of the matrix. A failed step ends the matrix and is a finding.
+// tryEverything runs the steps of the matrix. A failed step ends the matrix and is reported as a
+// finding.
 func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 	tried := ofGroups(served, m.Groups)
 	m.report.Resources = len(tried)
@@ -117,7 +120,7 @@ func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 		{"testing every request", m.tryAll, tried},
 		{"testing admission", m.tryHeld, tried},
 		{"testing lists and watches", m.tryDelivery, tried},
-		{"testing self reviews", m.tryReviews, served}, // they tell of what was not tried too
+		{"testing self reviews", m.tryReviews, served}, // self reviews also cover resources that were not tried
 		{"testing watches on deleted namespaces", m.tryRecreation, tried},
 	} {
 		m.Progress(step.what)
@@ -129,7 +132,7 @@ func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 	return nil
 }
 
-// tryAll sends every request of every caller.
+// tryAll sends every request as every caller.
 func (m *matrix) tryAll(ctx context.Context, served []resource) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
@@ -143,7 +146,7 @@ func (m *matrix) tryAll(ctx context.Context, served []resource) error {
 	return group.Wait()
 }
 
-// try sends one request and notes its outcome.
+// try sends one request and records its outcome.
 func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
 	request := p.method + " " + p.path
 	a, err := c.send(ctx, p.method, p.path, p.body, p.header)
@@ -158,11 +161,11 @@ func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
 	return nil
 }
 
-// maxLost is the number of requests without an answer after which a run ends.
+// maxLost is the maximum number of unanswered requests in a run.
 const maxLost = 20
 
-// unanswered counts a request without an answer as not tested. It returns an error
-// if the run cannot go on.
+// unanswered records an unanswered request as not tested. It returns an error if the run cannot
+// continue.
 func (m *matrix) unanswered(ctx context.Context, c *caller, space, request string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -171,7 +174,7 @@ func (m *matrix) unanswered(ctx context.Context, c *caller, space, request strin
 	return m.lose(err)
 }
 
-// lose counts a request without an answer. It returns an error if there are more than maxLost.
+// lose records an unanswered request. It returns an error if there are more than maxLost.
 func (m *matrix) lose(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,12 +184,12 @@ func (m *matrix) lose(err error) error {
 	return nil
 }
 
-// record stores the decision of authorization. A different decision about the
-// same request is a finding.
+// record stores an authorization decision. A different decision about the same request is a
+// finding.
 func (m *matrix) record(c *caller, p probe, a answer) {
 	allowed := !a.deniedByAuthorization() && a.code != http.StatusUnauthorized
 	q := *p.review
-	q.Version = "" // no rule is about it
+	q.Version = "" // no rule depends on the version
 	m.mu.Lock()
 	if m.answers[c] == nil {
 		m.answers[c] = map[question]bool{}

@@ -32,8 +32,8 @@ func testMatrix(t *testing.T, handler http.HandlerFunc) (*matrix, *caller) {
 	return &matrix{world: w, answers: map[*caller]map[question]bool{}}, c
 }
 
-// TestRequestsCoverVerbs: each verb that discovery names becomes a request,
-// each patch in every form.
+// TestRequestsCoverVerbs checks that each discovered verb becomes a request, with one request for
+// each patch type.
 func TestRequestsCoverVerbs(t *testing.T) {
 	r := resource{
 		schema.GroupVersion{Group: "apps", Version: "v1"},

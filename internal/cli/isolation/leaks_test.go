@@ -23,11 +23,11 @@ const (
 		`at the cluster scope: tenant boundary: the namespace is not owned by the caller's tenant"}`
 )
 
-// refusedText is a refusal by an admission plugin of kubetenant.
+// refusedText is an error of a kubetenant admission plugin.
 const refusedText = `{"kind":"Status","message":"namespaces \"b--new\" is forbidden: the label kubetenant.dev/tenant ` +
 	`may only name the caller's tenant"}`
 
-// outcomeOf returns the outcome that a judge gives to an answer.
+// outcomeOf returns the outcome of a response.
 func outcomeOf(judge func(answer) (Outcome, string), code int, body string) Outcome {
 	o, _ := judge(answer{code: code, body: []byte(body)})
 	return o
@@ -35,7 +35,7 @@ func outcomeOf(judge func(answer) (Outcome, string), code int, body string) Outc
 
 var allVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// always answers every request alike.
+// always returns the same response to every request.
 func always(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(code)
@@ -43,7 +43,7 @@ func always(code int, body string) http.HandlerFunc {
 	}
 }
 
-// kinds are resources of every kind that is tried in a way of its own.
+// kinds returns one resource of each kind that is tried in a different way.
 func kinds() map[string]resource {
 	core, own := schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "kubetenant.dev", Version: "v1alpha1"}
 	return map[string]resource{
@@ -57,8 +57,8 @@ func kinds() map[string]resource {
 	}
 }
 
-// TestEveryForeignAnswerIsALeak: whoever asks, whatever the verb and the form: what a server lets
-// through of another's is a leak that the report names.
+// TestEveryForeignAnswerIsALeak checks that any successful response to a request across the
+// boundary is reported as a leak, for all callers, verbs and forms.
 func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	for name, r := range kinds() {
 		for _, own := range []int{0, -1} {
@@ -86,8 +86,8 @@ func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalCounts: a denial is none of what is another's, and a problem
-// where it is of one's own.
+// TestEveryRefusalCounts checks that a denial across the boundary is expected, and that a denial of
+// an own request is a problem.
 func TestEveryRefusalCounts(t *testing.T) {
 	for name, r := range kinds() {
 		m, c := testMatrix(t, always(http.StatusForbidden, deniedText))
@@ -110,15 +110,15 @@ func TestEveryRefusalCounts(t *testing.T) {
 	}
 }
 
-// spacesOf returns the spaces that are tried, in the table's order.
+// spacesOf returns the targets of the probes, in the order of the table.
 func spacesOf(probes []probe) []string {
 	return slices.DeleteFunc(slices.Clone(spaces), func(space string) bool {
 		return !slices.ContainsFunc(probes, func(p probe) bool { return p.space == space })
 	})
 }
 
-// TestSpaces: each kind of caller is tried in all spaces that it has; who impersonates
-// already does not once more.
+// TestSpaces checks the targets of each kind of caller. An impersonated caller does not try to
+// impersonate.
 func TestSpaces(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	everywhere := []string{spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceAll, spacePath, spaceOthers}
@@ -161,8 +161,7 @@ func TestSpaces(t *testing.T) {
 	}
 }
 
-// TestForeignNamespaceIsWritten: no probe of a namespace's object is about the tenant's own but
-// where that is the space.
+// TestForeignNamespaceIsWritten checks that each probe names the namespace of its target.
 func TestForeignNamespaceIsWritten(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for _, p := range m.probes(c, kinds()["namespaces"]) {
@@ -186,8 +185,8 @@ func TestForeignNamespaceIsWritten(t *testing.T) {
 	}
 }
 
-// TestImpersonation: every identity that might have more rights is tried on the other tenant's,
-// each by its own headers.
+// TestImpersonation checks that each identity that might have more rights is tried on the other
+// tenant, with its own headers.
 func TestImpersonation(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	r := resource{schema.GroupVersion{Version: "v1"}, "configmaps", "", true, []string{"create"}}
@@ -209,8 +208,7 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestPaths: the forms of a path that an older client or a tenant's path has are
-// what a server understands.
+// TestPaths checks the older forms of paths and the tenant paths.
 func TestPaths(t *testing.T) {
 	for got, want := range map[string]string{
 		oldWatch("/api/v1/namespaces/n/pods"):                             "/api/v1/watch/namespaces/n/pods",
@@ -242,8 +240,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestAnsweredTwice: what authorization said of a request it must say each time, in every
-// version of the resource.
+// TestAnsweredTwice checks that authorization must give the same answer to the same request, in
+// every version of the resource.
 func TestAnsweredTwice(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	of := func(version string) probe {

@@ -15,32 +15,33 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// listed is an object of a list or of an event.
+// listed is an object in a list or in an event.
 type listed struct {
 	Metadata struct{ Name, Namespace string }
 	Spec     map[string]any
-	Code     int // of a Status
+	Code     int // set for a Status
 }
 
 // document is a list or an event of a watch.
 type document struct {
 	Kind, Type string
-	Metadata   struct{ Continue, RemainingItemCount any } // how many objects there are
+	Metadata   struct{ Continue, RemainingItemCount any } // set if more objects exist
 	Items      *[]listed
 	Object     *listed
 }
 
-// tellsOfMore reports whether a list shows that more objects exist than it holds.
+// tellsOfMore reports whether a list reveals that more objects exist than it contains.
 func (d *document) tellsOfMore() bool {
 	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
 }
 
-// onlyOwn returns a function that judges a list or watch of a path over all namespaces. It may hold
-// only objects of the caller's own namespaces. An error response holds none.
+// onlyOwn returns a function that judges a list or watch of a path over all namespaces. The
+// response may contain only objects in the caller's own namespaces. An error response contains
+// none.
 func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	mine := w.namespace(own)
-	// A webhook cannot remove the limit of a list, which then tells how many objects
-	// remain: docs/webhook.md.
+	// A webhook cannot remove the limit of a list, so the list reveals the number of remaining
+	// objects: docs/webhook.md.
 	more := w.mode == installation.Webhook
 	isOwn := func(o listed) bool {
 		return o.Metadata.Namespace == mine || o.Metadata.Namespace == "" && o.Metadata.Name == mine
@@ -53,11 +54,12 @@ func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	}
 }
 
-// objects are what a list or a watch may hold. It may show that more objects exist only if more is
-// true.
+// objects describes the valid content of a list or a watch. more specifies whether it may reveal
+// that more objects exist.
 type objects struct{ watch, more bool }
 
-// judge returns the outcome of an answer that may hold only objects for which isOwn is true.
+// judge returns the outcome of a response that may contain only objects for which isOwn returns
+// true.
 func (o objects) judge(body []byte, isOwn func(listed) bool) (Outcome, string) {
 	documents, err := decodeAll(body)
 	if err != nil || len(documents) == 0 && !o.watch {
@@ -99,8 +101,8 @@ func decodeAll(body []byte) (all []document, err error) {
 	}
 }
 
-// onlyAbout returns a function that judges a list or watch of objects that name their tenant in a
-// field of the spec. It may hold only objects about one tenant. Any other answer is a leak.
+// onlyAbout returns a function that judges a list or watch of objects whose spec has a field with
+// their tenant. The response may contain only objects of one tenant. Any other response is a leak.
 func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, string) {
 	isOwn := func(o listed) bool { return o.Spec[field] == id.String() }
 	return func(a answer) (Outcome, string) {

@@ -16,15 +16,15 @@ import (
 // Outcome is the result of a request.
 type Outcome int
 
-// The outcomes.
+// Outcomes of a request.
 const (
-	Denied       Outcome = iota // refused by the boundary
-	Limited                     // answered with nothing but the caller's own objects
-	Passed                      // a request in the caller's own space that authorization allowed
+	Denied       Outcome = iota // denied by the boundary
+	Limited                     // contains only the caller's own objects
+	Passed                      // an own request that authorization allowed
 	Leaked                      // a foreign request that authorization allowed
-	Refused                     // a request in the caller's own space that was denied
-	Untested                    // the answer does not show what the boundary decided
-	Contradicted                // two answers about the same request disagree
+	Refused                     // an own request that was denied
+	Untested                    // the response does not show the boundary's decision
+	Contradicted                // two responses to the same request disagree
 )
 
 var outcomeNames = map[Outcome]string{
@@ -42,7 +42,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // MarshalText returns the outcome as a word.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// The reasons why an answer shows nothing about the boundary. Each is a group of the report.
+// Reasons why a response does not show the boundary's decision. Each is a group of the report.
 const (
 	untestedAuthentication = "the server did not accept the caller's credential (401)"
 	untestedThrottled      = "the server throttled the request (429)"
@@ -61,15 +61,15 @@ const (
 	untestedBeforeAdmitted = "the request failed before the admission plugins that should refuse it (%d)"
 )
 
-// authorizersForm matches the message of a 403 response by an authorizer (k8s.io/apiserver
+// authorizersForm matches the message of an authorizer's 403 response (k8s.io/apiserver
 // pkg/endpoints/handlers/responsewriters, v0.37.1). Messages of admission differ, but may quote it.
 var authorizersForm = regexp.MustCompile(
 	`^(?:\S+(?: "(?:[^"\\]|\\.)*")? is forbidden|forbidden): User "(?:[^"\\]|\\.)*" cannot \S+ (?:resource|path) "`)
 
-// othersForm matches a refusal by an admission webhook or a policy, with its name.
+// othersForm matches the error of an admission webhook or a policy, with its name.
 var othersForm = regexp.MustCompile(`(?:admission webhook "|(?:Validating|Mutating)AdmissionPolicy ')([^"']*)["']`)
 
-// noEndpoints begins the message of the 503 response of a Service's proxy, which comes after
+// noEndpoints is the prefix of the 503 message of a Service's proxy. The proxy runs after
 // authorization (k8s.io/kubernetes pkg/registry/core/service/storage, v1.37.1).
 const noEndpoints = "no endpoints available for service "
 
@@ -78,8 +78,8 @@ func (a answer) deniedByAuthorization() bool {
 	return a.code == http.StatusForbidden && authorizersForm.MatchString(a.message())
 }
 
-// deniedByBoundary reports whether an authorizer's message has a reason of the boundary. It
-// compares only the area of the reason, since another release may word the rest differently.
+// deniedByBoundary reports whether an authorizer's message contains a reason of the boundary. It
+// compares only the area of the reason, because another release may word the rest differently.
 func (a answer) deniedByBoundary() bool {
 	message := a.message()
 	form := authorizersForm.FindStringIndex(message)
@@ -89,8 +89,8 @@ func (a answer) deniedByBoundary() bool {
 	})
 }
 
-// refusedByAdmission reports whether admission of kubetenant, or of the server
-// itself, refused the request.
+// refusedByAdmission reports whether admission of kubetenant or of the server itself rejected the
+// request.
 func (a answer) refusedByAdmission() bool {
 	message := a.message()
 	if a.code != http.StatusForbidden || message == "" || authorizersForm.MatchString(message) {
@@ -100,13 +100,14 @@ func (a answer) refusedByAdmission() bool {
 	return other == nil || strings.HasSuffix(other[1], "kubetenant.dev")
 }
 
-// untested returns why the answer shows nothing about authorization, or "" if it does.
+// untested returns the reason why the response does not show a decision of authorization, or "" if
+// it shows one.
 func (a answer) untested(c *caller) string {
 	switch {
 	case a.code == http.StatusUnauthorized && c.own >= 0:
 		return untestedAuthentication
 	case a.code == http.StatusUnauthorized:
-		return "" // for a caller of no tenant, this is a refusal like a 403
+		return "" // for a caller without a tenant, a 401 is a denial like a 403
 	case a.code == http.StatusTooManyRequests:
 		return untestedThrottled
 	case a.code == http.StatusServiceUnavailable && strings.HasPrefix(a.message(), noEndpoints):
@@ -139,7 +140,7 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 		return Refused, ""
 	case p.own:
 		return Passed, ""
-	case denied && c.own >= 0 && !a.deniedByBoundary(): // callers of tenants have all rights
+	case denied && c.own >= 0 && !a.deniedByBoundary(): // callers of tenants have all rights in the cluster
 		return Untested, untestedOtherDenial
 	case denied:
 		return Denied, ""
@@ -149,8 +150,8 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 	return Leaked, ""
 }
 
-// heldByAdmission returns the outcome of a write that authorization allows
-// and admission must refuse.
+// heldByAdmission returns the outcome of a write that authorization allows and admission must
+// reject.
 func heldByAdmission(a answer) (Outcome, string) {
 	switch {
 	case a.code >= http.StatusOK && a.code < http.StatusMultipleChoices:

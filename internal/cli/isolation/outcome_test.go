@@ -26,7 +26,8 @@ const (
 	boundary = authorizers + `: tenant boundary: the namespace is not owned by the caller's tenant`
 )
 
-// TestOutcomes: an answer is a leak or a denial only if it shows what the boundary decided.
+// TestOutcomes checks that a response is a leak or a denial only if it shows the boundary's
+// decision.
 func TestOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int
@@ -140,11 +141,11 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestOnlyOwn: one object of another tenant in a list or a watch is a leak. An answer that
-// is neither shows nothing.
+// TestOnlyOwn checks that one object of another tenant in a list or a watch is a leak. Any other
+// response is not tested.
 func TestOnlyOwn(t *testing.T) {
 	m, _ := testMatrix(t, nil)
-	for body, want := range map[string][2]Outcome{ // of a list, of a watch
+	for body, want := range map[string][2]Outcome{ // for a list, for a watch
 		`{"items":[]}`: {Limited, Limited},
 		`{"items":[{"metadata":{"name":"x","namespace":"a--isolation"}}]}`: {Limited, Limited},
 		`{"items":[{"metadata":{"name":"a--isolation"}}]}`:                 {Limited, Limited},
@@ -178,8 +179,8 @@ func TestOnlyOwn(t *testing.T) {
 	}
 }
 
-// TestContinuations: an answer that shows how many objects follow a page is a leak, except behind a
-// webhook, which cannot hide that.
+// TestContinuations checks that a response that reveals the number of remaining objects is a leak.
+// A webhook cannot hide this number, so behind a webhook it is not.
 func TestContinuations(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	own, quotas := m.world.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.world.tenants[0], "tenant", false)
@@ -202,8 +203,8 @@ func TestContinuations(t *testing.T) {
 	}
 }
 
-// TestWatchesOfOwnObjects: a watch of objects that name their tenant may send only the objects of the
-// caller's tenant.
+// TestWatchesOfOwnObjects checks a watch of objects that name their tenant. It may contain only
+// objects of the caller's tenant.
 func TestWatchesOfOwnObjects(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	for body, want := range map[string]Outcome{
@@ -223,7 +224,7 @@ func TestWatchesOfOwnObjects(t *testing.T) {
 	}
 }
 
-// TestTruncated: an answer that was not read to its end shows nothing.
+// TestTruncated checks that a truncated response is not tested.
 func TestTruncated(t *testing.T) {
 	p := probe{limited: func(answer) (Outcome, string) { return Limited, "" }}
 	if got, why := p.judge(&caller{}, answer{code: http.StatusOK, truncated: true}); got != Untested ||
@@ -232,7 +233,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestUnserved: an operation that kube-apiserver does not have leaks nothing.
+// TestUnserved checks that an operation that kube-apiserver does not have leaks nothing.
 func TestUnserved(t *testing.T) {
 	for code, want := range map[int]Outcome{
 		404: Limited,
@@ -253,8 +254,8 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// TestHeldByAdmission: only a refusal by kubetenant or by the server shows that
-// admission holds a write.
+// TestHeldByAdmission checks that only an error of kubetenant or of the server proves that
+// admission rejects a write.
 func TestHeldByAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
@@ -292,7 +293,7 @@ func TestHeldByAdmission(t *testing.T) {
 	}
 }
 
-// TestRetries: a request is retried if the server asks for it, but not forever.
+// TestRetries checks that a request is retried if the server requests it, but not forever.
 func TestRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusals int
@@ -325,7 +326,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestNoAnswer: requests without an answer are not tested, and a server that is gone ends the run.
+// TestNoAnswer checks that unanswered requests are not tested, and that an unreachable server ends
+// the run.
 func TestNoAnswer(t *testing.T) {
 	m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -358,7 +360,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestReviewsWithoutAnAnswer: a review that does not say what a caller may do is no denial.
+// TestReviewsWithoutAnAnswer checks that a failed review is not a denial.
 func TestReviewsWithoutAnAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		code, own int
@@ -391,8 +393,8 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestRefusedRules: a server that refuses to list the rules of another namespace tells none.
-// Another program's 403 shows nothing.
+// TestRefusedRules checks that a server may refuse to list the rules of another namespace. A 403 of
+// another program is not tested.
 func TestRefusedRules(t *testing.T) {
 	for body, want := range map[string]int{status("forbidden: the namespace does not belong to the caller's " +
 		"tenant"): 0, "no": 1} {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// The spaces of the table.
+// Targets of requests in the table.
 const (
 	spaceOwn     = "own"
 	spaceForeign = "another tenant"
@@ -28,14 +28,14 @@ const (
 	spaceHeld    = "own, admission"
 )
 
-// spaces are they in the table's order, callers the callers.
+// spaces are the targets in the order of the table. callers are the callers.
 var spaces = []string{
 	spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceCluster, spaceAll, spacePath, spaceOthers, spaceHeld,
 }
 
 var callers = []string{callerUser, callerAccount, callerNobody, callerAnonymous}
 
-// The callers of the table.
+// Callers in the table.
 const (
 	callerUser      = "tenant user"
 	callerAccount   = "tenant service account"
@@ -49,11 +49,11 @@ type probe struct {
 	body                []byte
 	header              http.Header
 	group               string // the verb and the resource
-	own                 bool   // authorization must allow it
-	// limited judges the answer to a request that authorization may allow although it reaches
+	own                 bool   // the request concerns the caller's own tenant, so authorization must allow it
+	// limited judges the response to a request that authorization may allow although it reaches
 	// beyond the caller's own namespaces. It may be nil.
 	limited func(answer) (Outcome, string)
-	// unserved means that kube-apiserver has no such operation, so a 404 or 405 response is
+	// unserved specifies that kube-apiserver lacks this operation, so a 404 or 405 response is
 	// expected.
 	unserved bool
 	review   *authorizationv1.ResourceAttributes
@@ -61,7 +61,7 @@ type probe struct {
 
 const name = "probe"
 
-// contentTypes are those in which a verb's body can be, all that there are for patches.
+// contentTypes are the content types of each verb's body. They include all patch types.
 var contentTypes = map[string][]string{
 	"create": {"application/json"},
 	"update": {"application/json"},
@@ -71,7 +71,7 @@ var contentTypes = map[string][]string{
 	},
 }
 
-// probes returns all requests of a caller about a resource.
+// probes returns all requests of a caller for a resource.
 func (m *matrix) probes(c *caller, r resource) []probe {
 	if !r.namespaced {
 		return m.clusterProbes(c, r)
@@ -99,8 +99,8 @@ func (m *matrix) probes(c *caller, r resource) []probe {
 	return all
 }
 
-// requests returns one request for each verb and way to ask for it, in a namespace or,
-// with none, at cluster scope.
+// requests returns one request for each verb and each form of it. The requests are at cluster scope
+// if namespace is empty.
 func (r resource) requests(namespace, space string) []probe {
 	var all []probe
 	collection := r.path(namespace)
@@ -167,7 +167,7 @@ func (r resource) requests(namespace, space string) []probe {
 	return all
 }
 
-// setBody sets a body with a content type. If the type is "", it sets none.
+// setBody sets a body with a content type. If contentType is empty, it sets no body.
 func (p *probe) setBody(body, contentType string) {
 	if contentType == "" {
 		return
@@ -181,8 +181,8 @@ func (p *probe) setBody(body, contentType string) {
 	}
 }
 
-// bodies are the objects of creations for which kube-apiserver returns a 500 response if the object
-// is empty.
+// bodies are the bodies of creations that need one, because kube-apiserver returns a 500 response
+// to an empty object.
 var bodies = map[string]string{
 	"bindings": `{"metadata":{"name":"probe"},"target":{"kind":"Node","name":"probe"}}`,
 	"rolebindings.rbac.authorization.k8s.io": `{"metadata":{"name":"probe"},` +
@@ -197,7 +197,7 @@ func (r *resource) body(verb string) string {
 	return "{}"
 }
 
-// oldWatch returns the path of a watch as it was before the parameter.
+// oldWatch returns the deprecated path of a watch, which has no watch parameter.
 func oldWatch(collection string) string {
 	parts := strings.SplitN(collection, "/", 5) // "", api, v1, rest or "", apis, group, version, rest
 	if parts[1] == "api" {
@@ -206,7 +206,7 @@ func oldWatch(collection string) string {
 	return strings.Join(parts[:4], "/") + "/watch/" + parts[4]
 }
 
-// acrossProbes go over all namespaces, by every selector that might widen them.
+// acrossProbes returns requests over all namespaces, with every selector that might widen them.
 func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	var all []probe
 	w := m.world
@@ -276,7 +276,7 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// pathProbes ask through paths that name a tenant.
+// pathProbes returns requests with paths that name a tenant.
 func (m *matrix) pathProbes(c *caller, r resource) []probe {
 	w := m.world
 	own, foreign := "/tenants/"+w.tenants[c.own].String(), "/tenants/"+w.tenants[1].String()
@@ -290,7 +290,7 @@ func (m *matrix) pathProbes(c *caller, r resource) []probe {
 		for _, ns := range namespaces {
 			asked := map[string]bool{}
 			for _, p := range r.requests(ns, spacePath) {
-				// Authorization precedes the decoding of a body. The encodings of bodies are tried
+				// Authorization runs before the body is decoded. The content types are tried
 				// without a tenant path.
 				key := fmt.Sprint(p.method, p.review.Verb, p.review.Name, strings.Contains(p.path, "/watch/"))
 				if asked[key] {
@@ -311,7 +311,7 @@ func (m *matrix) pathProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// olderPath puts the tenant part behind the version.
+// olderPath inserts the tenant part after the version.
 func olderPath(path, part string) string {
 	at := 3 // "", api, v1
 	if strings.HasPrefix(path, "/apis/") {
@@ -321,7 +321,8 @@ func olderPath(path, part string) string {
 	return strings.Join(segments[:at], "/") + part + "/" + segments[at]
 }
 
-// impersonationProbes ask as others, with the first verb that there is.
+// impersonationProbes returns requests that impersonate other identities, with the first verb of
+// the resource.
 func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
 	w := m.world
 	requests := r.requests(w.namespace(1), spaceOthers)
@@ -351,8 +352,8 @@ func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// limitedToOwn returns a probe of a list or a watch that may hold only objects about one tenant, which
-// they name in a field of the spec.
+// limitedToOwn returns a probe of a list or a watch of objects whose spec has a field with their
+// tenant. The response may contain only objects of one tenant.
 func limitedToOwn(p probe, id tenant.ID, field string) probe {
 	watch := isWatch(p.path)
 	if watch {
@@ -362,7 +363,7 @@ func limitedToOwn(p probe, id tenant.ID, field string) probe {
 	return p
 }
 
-// clusterProbes are about what lives in no namespace.
+// clusterProbes returns requests for cluster-scoped resources.
 func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	if r.is("", "namespaces") {
 		return m.namespaceProbes(c, r)
@@ -371,7 +372,7 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	for _, p := range r.requests("", spaceCluster) {
 		switch read := p.method == http.MethodGet; {
 		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook:
-			// they are denied, since it cannot limit them
+			// a webhook cannot limit the rules, so these reviews are denied
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
 		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
@@ -381,7 +382,7 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 			p = limitedToOwn(p, m.world.tenants[c.own], "id")
 		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" &&
 			r.is(tenant.Domain, v1alpha1.ResourceTenantMembers):
-			// That a tenant says who its own members are, and nobody else's, admission holds.
+			// Admission rejects the members of another tenant.
 			other := m.world.tenants[1]
 			p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`,
 				v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
@@ -393,7 +394,7 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// namespaceProbes are about Namespace objects.
+// namespaceProbes returns requests for Namespace objects.
 func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 	w := m.world
 	var all []probe
@@ -408,14 +409,14 @@ func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 			own := space == spaceOwn && c.own >= 0 && r.subresource == ""
 			switch {
 			case space == spaceOwn && (c.own < 0 || !isObject && r.subresource == ""):
-				continue // once is enough, below
+				continue // tried once, with another target
 			case isObject && p.method == http.MethodDelete && own:
-				continue // a dry run of the own namespace's end proves nothing that the others do not
+				continue // a dry run of deleting the own namespace proves nothing more
 			case isObject:
 				p.path = strings.Replace(p.path, "/namespaces/"+name, "/namespaces/"+ns, 1)
 				p.own, p.review = own, nil
 			case p.method == http.MethodPost:
-				// That a tenant may create namespaces, but none of another's, admission holds.
+				// Admission rejects the creation of a namespace with another tenant's prefix.
 				p.body = []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + w.tenants[1].String() + `--new"}}`)
 				p.review = nil
 				if c.own >= 0 {

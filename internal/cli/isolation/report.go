@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// Cell counts the outcomes of one caller in one space.
+// Cell contains the number of outcomes of one caller for one target.
 type Cell struct {
 	Caller string          `json:"caller"`
 	Space  string          `json:"space"`
@@ -25,7 +25,7 @@ type Cell struct {
 // Finding is a group of requests that probably have the same cause.
 type Finding struct {
 	Outcome Outcome `json:"outcome"`
-	// What is the verb and the resource, or the reason of [Untested].
+	// What is the verb and the resource, or the reason for [Untested].
 	What     string   `json:"what"`
 	Requests int      `json:"requests"`
 	Callers  []string `json:"callers,omitempty"`
@@ -36,8 +36,8 @@ type Finding struct {
 // Report is the result of a run.
 type Report struct {
 	Mode      installation.Mode `json:"mode"`
-	APIGroups []string          `json:"apiGroups,omitempty"` // empty for all
-	Resources int               `json:"resources"`           // resources and subresources that were tried
+	APIGroups []string          `json:"apiGroups,omitempty"` // all groups if empty
+	Resources int               `json:"resources"`           // number of tried resources and subresources
 	Verdict   string            `json:"verdict"`
 	Cells     []*Cell           `json:"cells"`
 	Findings  []*Finding        `json:"findings"`
@@ -53,7 +53,7 @@ func (r *Report) Total(o Outcome) int {
 	return n
 }
 
-// found returns the number of requests in the findings of an outcome.
+// found returns the number of requests in the findings with an outcome.
 func (r *Report) found(o Outcome) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -64,13 +64,12 @@ func (r *Report) found(o Outcome) int {
 	return n
 }
 
-// OK reports whether nothing leaked, no request in the caller's own namespaces was denied and no
-// answers disagree.
+// OK reports whether no request leaked, no own request was denied, and no two responses disagree.
 func (r *Report) OK() bool {
 	return r.found(Leaked)+r.found(Refused)+r.found(Contradicted) == 0
 }
 
-// Complete reports whether every answer shows what the boundary decided.
+// Complete reports whether every response shows the boundary's decision.
 func (r *Report) Complete() bool {
 	return r.found(Untested) == 0 && r.Total(Denied) > 0 && r.Total(Passed) > 0
 }
@@ -117,10 +116,10 @@ func (r *Report) verdict() string {
 	return fmt.Sprintf("isolated: %d requests to %d resources and subresources", tried, r.Resources)
 }
 
-// shownFindings is the number of findings that [Report.Write] shows.
+// shownFindings is the maximum number of findings that [Report.Write] prints.
 const shownFindings = 10
 
-// columns are the outcomes of the table.
+// columns are the outcomes in the table.
 var columns = []Outcome{Denied, Limited, Passed, Leaked, Refused, Untested}
 
 // Write writes the table, the first findings and the verdict.
@@ -183,7 +182,7 @@ func (f *Finding) String() string {
 	return b.String()
 }
 
-// count counts an outcome of a caller in a space.
+// count records an outcome of a caller for a target.
 func (m *matrix) count(caller, space string, o Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,8 +213,8 @@ func (m *matrix) find(o Outcome, caller, space, what, example string) {
 	}
 }
 
-// note counts an outcome and adds it to the findings if it is one. group is the verb and the
-// resource. why is the reason of [Untested].
+// note records an outcome. A leak, a denied own request and an untested request are also findings.
+// group is the verb and the resource. why is the reason for [Untested].
 func (m *matrix) note(caller, space string, o Outcome, why, group, example string) {
 	m.count(caller, space, o)
 	switch o {

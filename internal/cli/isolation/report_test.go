@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFindingsAreGrouped: requests with the same cause are one line, and at most ten lines are
-// shown.
+// TestFindingsAreGrouped checks that requests with the same cause are one line, and that at most
+// ten lines are printed.
 func TestFindingsAreGrouped(t *testing.T) {
 	m := &matrix{}
 	for i := range 12 {
@@ -54,7 +54,7 @@ func TestFindingsAreGrouped(t *testing.T) {
 	}
 }
 
-// TestVerdict: only a run that tested every request says that tenants are isolated.
+// TestVerdict checks that only a run that tested every request reports that tenants are isolated.
 func TestVerdict(t *testing.T) {
 	const onesided = "NOT PROVEN: no request was denied, or no request was allowed"
 	for name, c := range map[string]struct {

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// tryReviews asks each caller's self reviews about the requests of the matrix: they must say what
-// the requests were answered. The rules that a caller is told of must be true.
+// tryReviews sends self reviews for the requests of the matrix as each caller. The reviews must
+// agree with the decisions. It also checks the rules that the server lists for the caller.
 func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	group, asking := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
@@ -52,8 +52,8 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	return nil
 }
 
-// unreviewed counts a review without an answer as not tested. It returns an error
-// if the run cannot go on.
+// unreviewed records an unanswered review as not tested. It returns an error if the run cannot
+// continue.
 func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -72,7 +72,7 @@ func named(q *question) string {
 	return q.Verb + " " + r.String()
 }
 
-// may asks a self review. Who may not even ask may nothing.
+// may sends a self review. A caller that may not send one has no access.
 func (c *caller) may(ctx context.Context, a *authorizationv1.ResourceAttributes) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a},
@@ -102,7 +102,7 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	case a.deniedByAuthorization(), a.code == http.StatusUnauthorized && c.own < 0:
 		return nil
 	case a.code == http.StatusForbidden && a.message() != "" && resource == "selfsubjectrulesreviews":
-		return nil // a gateway refuses to list the rules of another namespace
+		return nil // a gateway denies the rules of other namespaces
 	case a.code != http.StatusCreated:
 		return fmt.Errorf("%s: %s: %d %s", c.name, resource, a.code, a.message())
 	}
@@ -113,7 +113,8 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	return json.Unmarshal(a.body, review)
 }
 
-// tryRules holds the rules that a caller is told of in a namespace against single questions.
+// tryRules compares the rules that the server lists for a caller in a namespace with single self
+// reviews.
 func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, served []resource) error {
 	review := authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
@@ -127,11 +128,11 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 		m.find(Contradicted, c.name, "", "rules for a namespace of another tenant",
 			fmt.Sprintf("%d rules in %s", len(rules)+len(review.Status.NonResourceRules), namespace))
 	}
-	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook cannot limit them, so they are denied
+	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook denies these reviews
 		m.find(Contradicted, c.name, "", "no rules for the caller's own namespace", namespace)
 	}
 	if m.world.mode == installation.Gateway {
-		return nil // the cluster lists what its roles give there, and knows nothing of the boundary
+		return nil // the cluster lists the rules of its roles, and does not know the boundary
 	}
 	return m.tryListed(ctx, c, namespace, rules, served)
 }
@@ -150,7 +151,7 @@ func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
 		}
 		for _, a := range actions(&rule, namespace) {
 			if slices.ContainsFunc(served, func(r resource) bool { return r.is(a.Group, a.Resource) && !r.namespaced }) {
-				a.Namespace = "" // what lives in no namespace is told of in each
+				a.Namespace = "" // rules for cluster-scoped resources are listed in each namespace
 			}
 			group.Go(func() error {
 				ok, err := c.may(ctx, &a)
@@ -168,7 +169,7 @@ func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
 	return group.Wait()
 }
 
-// actions returns all that a rule says.
+// actions returns all requests that a rule allows.
 func actions(rule *authorizationv1.ResourceRule, namespace string) []authorizationv1.ResourceAttributes {
 	names := rule.ResourceNames
 	if len(names) == 0 {

@@ -19,7 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// reviewing answers self reviews: of requests with may, of rules by their namespace.
+// reviewing returns a handler of self reviews. may decides about requests, and rules are returned
+// by namespace.
 func reviewing(
 	t *testing.T, may func(authorizationv1.ResourceAttributes) bool, rules map[string][]authorizationv1.ResourceRule,
 ) http.HandlerFunc {
@@ -45,8 +46,8 @@ func reviewing(
 	}
 }
 
-// TestReviews: what a caller is told of its rights must be what its requests were
-// answered, in both directions.
+// TestReviews checks that the reviews of a caller's rights must agree with its requests, in both
+// directions.
 func TestReviews(t *testing.T) {
 	own := authorizationv1.ResourceRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	told := func(namespace string, rule authorizationv1.ResourceRule) map[string][]authorizationv1.ResourceRule {
@@ -67,7 +68,7 @@ func TestReviews(t *testing.T) {
 		answered map[question]bool
 		rules    map[string][]authorizationv1.ResourceRule
 		mode     installation.Mode
-		want     string // one problem; "" for none
+		want     string // one problem, or "" if there is none
 	}{
 		"they agree": {
 			map[question]bool{foreign: false, {Verb: "get", Resource: "pods", Namespace: "a--isolation"}: true},
@@ -152,8 +153,8 @@ func TestReviews(t *testing.T) {
 	}
 }
 
-// TestDiscover: every resource of every version is tried, subresources by themselves, or those of
-// the groups that are named.
+// TestDiscover checks that every resource of every version is tried, including subresources. If
+// groups are specified, only their resources are tried.
 func TestDiscover(t *testing.T) {
 	k := fake.NewClientset()
 	k.Resources = []*metav1.APIResourceList{
@@ -201,8 +202,8 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// TestOwnOnly: behind a webhook a list over all namespaces says itself whose it is about;
-// nothing else is changed.
+// TestOwnOnly checks that a list over all namespaces has a selector for the caller's tenant behind
+// a webhook. No other path changes.
 func TestOwnOnly(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for mode, want := range map[installation.Mode]string{

@@ -36,16 +36,16 @@ const (
 	systemNamespace  = "kube-system"
 	missingNamespace = "kubetenant-isolation-missing"
 	robot            = "robot"
-	// within is the maximum time that a change takes to apply.
+	// within is the maximum time until a change applies.
 	within = 30 * time.Second
-	// patience bounds how long a request may take; a slow answer is none that leaks.
+	// patience is the maximum duration of a request. A slow response is not a leak.
 	patience = 2 * time.Minute
-	// unauthenticatedFor is how long a gateway may refuse a new token before the run assumes
-	// that it never accepts it.
+	// unauthenticatedFor is the time for which a gateway may reject a new token. After this time,
+	// the run assumes that the gateway does not support such tokens.
 	unauthenticatedFor = 5 * time.Second
 )
 
-// world holds the objects that a run creates.
+// world contains the objects that a run creates.
 type world struct {
 	mode    installation.Mode
 	admin   kube.Interface
@@ -74,26 +74,26 @@ func newWorld(o *Options) (*world, error) {
 // namespace returns the namespace of a tenant.
 func (w *world) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
 
-// reborn is the namespace that is created again for the other tenant. No prefix
-// reserves its name for a tenant.
+// reborn is the name of the namespace that is created again for the other tenant. It has no prefix
+// of a tenant.
 func (w *world) reborn() string { return w.tenants[0].String() + "-reborn" }
 
-// role is the name of the ClusterRole with all rights, and of its binding.
+// role is the name of the ClusterRole with all rights, and of its bindings.
 func (w *world) role() string {
 	return "kubetenant-isolation-" + strings.ToLower(w.tenants[0].String())
 }
 
-// canary names the objects by which a tenant's are known, in any encoding.
+// canary is the name of the objects that identify a tenant in any encoding.
 func (w *world) canary(i int) string { return "canary-of-" + w.tenants[i].String() }
 
 // caller sends requests to the server with one credential.
 type caller struct {
 	name   string
-	own    int  // index of its tenant, -1 for none
-	real   bool // its credential is its own, so it can try to impersonate
+	own    int  // index of its tenant, or -1 if it has none
+	real   bool // not impersonated, so it can try to impersonate
 	url    string
 	client *http.Client
-	stream *http.Client // without a time limit
+	stream *http.Client // without a timeout
 }
 
 func newCaller(name string, own int, config *rest.Config) (*caller, error) {
@@ -118,11 +118,11 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 	}, nil
 }
 
-// maxBody bounds what is read of an answer.
+// maxBody is the maximum size of a response body that is read.
 const maxBody = 64 << 20
 
-// retries is the maximum number of retries that the server asks for. longestRetry is the
-// maximum wait before a retry.
+// retries is the maximum number of retries that the server may request. longestRetry is the maximum
+// wait before a retry.
 const (
 	retries      = 5
 	longestRetry = 10 * time.Second
@@ -151,7 +151,7 @@ func (c *caller) sendOnce(ctx context.Context, method, path string, body []byte,
 	defer func() { _ = resp.Body.Close() }()
 	a := answer{code: resp.StatusCode}
 	if isWatch(path) && resp.StatusCode == http.StatusOK && !strings.Contains(path, "timeoutSeconds") {
-		return a, nil // the connection is established, which is the answer
+		return a, nil // the connection is established, which is the result
 	}
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
 		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds >= 0 {
@@ -185,10 +185,10 @@ type answer struct {
 	code       int
 	body       []byte
 	truncated  bool
-	retryAfter time.Duration // 0 if the server did not ask for a retry
+	retryAfter time.Duration // 0 if the server did not request a retry
 }
 
-// message is the message of a Status, or "". Other bodies are not shown, since they may hold
+// message returns the message of a Status, or "". It returns no other body, because it may contain
 // another tenant's objects.
 func (a answer) message() string {
 	var status metav1.Status
@@ -219,7 +219,7 @@ func (w *world) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: w.tenants[0].String()}}
 }
 
-// makeRights gives both tenants all rights there are: what is denied, the boundary denies.
+// makeRights gives both tenants all rights. Therefore, each denial is a denial of the boundary.
 func (w *world) makeRights(ctx context.Context) error {
 	all := []string{"*"}
 	role := &rbacv1.ClusterRole{
@@ -230,7 +230,7 @@ func (w *world) makeRights(ctx context.Context) error {
 	}
 	_, err := w.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	var answered apierrors.APIStatus
-	w.begun = err == nil || !errors.As(err, &answered) // without an answer, the role may exist
+	w.begun = err == nil || !errors.As(err, &answered) // the role may exist after an unanswered request
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (w *world) makeRights(ctx context.Context) error {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		}
 		for i, id := range w.tenants {
-			// a webhook gives accounts no group
+			// a webhook adds no groups to service accounts
 			for _, name := range []string{id.Group(), serviceaccount.MakeNamespaceGroupName(w.namespace(i))} {
 				binding.Subjects = append(binding.Subjects,
 					rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name})
@@ -264,7 +264,7 @@ func (w *world) makeNamespace(ctx context.Context, name string, owner tenant.ID)
 	return err
 }
 
-// eventually waits until f says nil, and returns its last error otherwise.
+// eventually waits until f succeeds. If f does not succeed in time, it returns the last error of f.
 func eventually(ctx context.Context, f func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
@@ -298,7 +298,7 @@ func (w *world) makeCallers(ctx context.Context, m *matrix) error {
 	if user == nil {
 		user = rest.CopyConfig(o.Admin)
 		user.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation", Groups: []string{w.tenants[0].Group()}}
-		if w.mode == installation.Webhook { // which does not see the impersonating user
+		if w.mode == installation.Webhook { // a webhook does not see the impersonating user
 			user.Impersonate.Extra = map[string][]string{tenant.ExtraKey: {w.tenants[0].String()}}
 		}
 	}
@@ -324,8 +324,8 @@ func (w *world) makeCallers(ctx context.Context, m *matrix) error {
 	return w.waitForRights(ctx, m)
 }
 
-// waitForRights waits until the rights of the tenants' callers and the labels apply: each
-// caller lists its own canaries.
+// waitForRights waits until the rights of the tenants' callers and the labels apply, so that each
+// caller can list its own canaries.
 func (w *world) waitForRights(ctx context.Context, m *matrix) error {
 	account := w.callers[1]
 	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {
@@ -360,7 +360,7 @@ func (w *world) waitForRights(ctx context.Context, m *matrix) error {
 	return nil
 }
 
-// unauthenticated reports whether every answer is a 401 for some time.
+// unauthenticated reports whether every response within [unauthenticatedFor] is a 401.
 func (c *caller) unauthenticated(ctx context.Context, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, unauthenticatedFor)
 	defer cancel()
@@ -375,8 +375,8 @@ func (c *caller) unauthenticated(ctx context.Context, path string) bool {
 	return last == http.StatusUnauthorized
 }
 
-// ownOnly returns the path of a list as the shape wants it: a webhook cannot limit one over all
-// namespaces, so it must say itself that it is about the tenant's own.
+// ownOnly returns the path of a list for the deployment mode. A webhook cannot limit a list over
+// all namespaces, so the request must select the caller's own tenant itself.
 func (w *world) ownOnly(c *caller, path string) string {
 	if w.mode != installation.Webhook || strings.Contains(path, "/namespaces/") {
 		return path

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keystonesync computes what the leader of the control plane would change in a cluster because
-// of Keystone. It only reads.
+// Package keystonesync previews the changes that the leader of the control plane would make in a
+// cluster because of Keystone. It only reads.
 package keystonesync
 
 import (
@@ -37,22 +37,22 @@ const pageSize = 500
 type Cluster struct {
 	Kube    kube.Interface
 	Dynamic dynamic.Interface
-	// SystemNamespaces are the namespaces that the system tenant owns, whatever label they have.
+	// SystemNamespaces are the namespaces that the system tenant owns, whatever their labels are.
 	SystemNamespaces []string
 }
 
-// Report is what the leader would do.
+// Report contains the changes that the leader would make.
 type Report struct {
 	// Plans are the plans of the tenants, sorted by tenant.
 	Plans []projects.Plan
 	// Skipped are the names of Tenants that do not decode. The leader does not follow them.
 	Skipped []string
-	// WithoutTenant are the tenants that enabled domains map to and for which the leader does nothing,
-	// because they have no Tenant.
+	// WithoutTenant are the tenants of enabled domains that have no Tenant. The leader changes
+	// nothing for them.
 	WithoutTenant []string
 }
 
-// Read reads Keystone once. The error names the problem and the remedy.
+// Read reads Keystone once. The error contains the problem and the remedy.
 func Read(ctx context.Context, reader projects.Reader) (*keystone.Contents, error) {
 	contents, err := reader.Read(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -64,8 +64,8 @@ func Read(ctx context.Context, reader projects.Reader) (*keystone.Contents, erro
 	return contents, nil
 }
 
-// Preview returns what the leader would do after it has read contents. It assumes that the leader has
-// confirmed in enough successive reads that Keystone lacks what contents lack.
+// Preview returns the changes that the leader would make after reading contents. It assumes that
+// the leader has confirmed the absence of missing items in enough successive reads.
 func Preview(
 	ctx context.Context, c *Cluster, settings *projects.Settings, contents *keystone.Contents, now time.Time,
 ) (*Report, error) {
@@ -77,7 +77,7 @@ func Preview(
 	if err != nil {
 		return nil, err
 	}
-	owners := authz.NewOwners(nil, nil) // it looks no namespace up
+	owners := authz.NewOwners(nil, nil) // it makes no lookups
 	owners.Reserve(c.SystemNamespaces)
 	state := &projects.State{
 		Tenants:    found.ids,
@@ -114,7 +114,7 @@ type knownTenants struct {
 	invalid map[string]bool
 }
 
-// tenant returns the Tenant of a tenant, as [projects.State] requires.
+// tenant returns the Tenant of an ID, as [projects.State] requires.
 func (k *knownTenants) tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	name := id.ObjectName()
 	if k.invalid[name] {
@@ -125,7 +125,7 @@ func (k *knownTenants) tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 		return nil, true
 	}
 	if of, _ := tenants.AccessOf(t); of != id {
-		return nil, true // the server ignores it
+		return nil, true // the server ignores this Tenant
 	}
 	return t, true
 }
@@ -157,7 +157,7 @@ func (c *Cluster) namespaces(ctx context.Context) (all []*corev1.Namespace, err 
 	return all, listError("namespaces", err)
 }
 
-// listError names the right that the caller needs, if that is missing.
+// listError adds the missing right to a Forbidden error.
 func listError(resource string, err error) error {
 	switch {
 	case err == nil:
@@ -168,7 +168,7 @@ func listError(resource string, err error) error {
 	return fmt.Errorf("list %s: %w", resource, err)
 }
 
-// Names returns the first names of a list, and the number of the others.
+// Names returns the first names of a list, and the number of the remaining names.
 func Names(all []string) string {
 	const shown = 5
 	if len(all) <= shown {

@@ -40,7 +40,7 @@ type fixture struct {
 	dynamic *dynamicfake.FakeDynamicClient
 }
 
-// newFixture returns a cluster with Tenants, as JSON would have them, and namespaces.
+// newFixture returns a cluster with namespaces, and with Tenants as decoded JSON.
 func newFixture(t *testing.T, tenants []map[string]any, namespaces ...*corev1.Namespace) *fixture {
 	t.Helper()
 	var stored []runtime.Object
@@ -93,7 +93,8 @@ func namespace(name, owner, annotation string) *corev1.Namespace {
 	return ns
 }
 
-// contents is a Keystone with the domain acme, a project with a member, and the domain globex.
+// contents returns a Keystone with the domain acme, which has a project with a member, and the
+// domain globex.
 func contents() *keystone.Contents {
 	return &keystone.Contents{
 		Domains: []keystone.Domain{{ID: "d1", Name: "acme", Enabled: true}, {ID: "d2", Name: "globex", Enabled: true}},
@@ -116,7 +117,7 @@ func settings() *projects.Settings {
 	}
 }
 
-// changes returns the changes of a report, one a line.
+// changes returns the changes of a report, one string each.
 func changes(r *keystonesync.Report) (all []string) {
 	for i := range r.Plans {
 		for _, c := range r.Plans[i].Changes {
@@ -132,7 +133,7 @@ const (
 		`","roles":[{"id":"r1","group":"role-id:` + projectID + `:r1","clusterRole":"edit"}]`
 )
 
-// TestPreview requires the changes that the leader would make, for several states of the cluster.
+// TestPreview checks the changes that the leader would make, for several states of the cluster.
 func TestPreview(t *testing.T) {
 	const followed = "acme--web-01234567"
 	acme := tenantObject("acme", "acme", domainRecord)
@@ -221,7 +222,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestPreviewWithoutRights requires an error that names the right that the caller needs.
+// TestPreviewWithoutRights checks that the error names the right that the caller lacks.
 func TestPreviewWithoutRights(t *testing.T) {
 	for resource, want := range map[string]string{
 		"tenants":    "you need the verb list on tenants.kubetenant.dev in the whole cluster",
@@ -240,8 +241,8 @@ func TestPreviewWithoutRights(t *testing.T) {
 	}
 }
 
-// TestPreviewOfAFailedPage requires an error if a later page of a list fails. A partial list would show
-// changes that the leader does not make.
+// TestPreviewOfAFailedPage checks that Preview fails if a later page of a list fails. A partial
+// list would show changes that the leader does not make.
 func TestPreviewOfAFailedPage(t *testing.T) {
 	f := newFixture(t, nil)
 	calls := 0
@@ -263,7 +264,8 @@ type reader func(context.Context) (*keystone.Contents, error)
 
 func (r reader) Read(ctx context.Context) (*keystone.Contents, error) { return r(ctx) }
 
-// TestRead requires that an error of Keystone names the remedy, and that an interrupt stays one.
+// TestRead checks that an error of Keystone contains the remedy, and that an interrupt is still an
+// interrupt.
 func TestRead(t *testing.T) {
 	for cause, want := range map[error]string{
 		keystone.ErrIncomplete:  "check that the service user has the role reader with system scope",
@@ -292,7 +294,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestNames requires a short list of names.
+// TestNames checks that long lists are shortened.
 func TestNames(t *testing.T) {
 	for want, all := range map[string][]string{
 		"":                         nil,

@@ -29,36 +29,37 @@ import (
 )
 
 const (
-	// lookEvery is how often a request is looked at.
+	// lookEvery is the time between two reads of the request.
 	lookEvery = 200 * time.Millisecond
-	// minimalExpiry is the shortest that a CertificateSigningRequest may ask for (its validation).
+	// minimalExpiry is the shortest expiration that the validation of CertificateSigningRequests
+	// accepts.
 	minimalExpiry = 10 * time.Minute
 	maximalExpiry = math.MaxInt32 * time.Second
-	// cleanWithin bounds the removal of a request after the command was interrupted.
+	// cleanWithin limits the time for deleting a request after the command was interrupted.
 	cleanWithin = 10 * time.Second
 )
 
-// Request is a certificate to ask for.
+// Request describes a certificate to request.
 type Request struct {
 	User   string
 	Groups []string
-	// AsOrganizations puts the groups beside the tenant, for a server that reads
-	// certificates as Kubernetes does.
+	// AsOrganizations adds the groups as Os, next to the tenant's O. It is for a server that reads
+	// certificates as an unmodified Kubernetes does.
 	AsOrganizations bool
 	Tenant          tenant.ID
 	Expiry          time.Duration
-	// Within is how long to wait for approval and signature.
+	// Within is the maximum time to wait for approval and signature.
 	Within time.Duration
-	// DryRun has the server check the request and store nothing.
+	// DryRun makes the server check the request without storing it.
 	DryRun bool
-	// Say is told what is being waited for.
+	// Say is called with a progress message before each wait.
 	Say func(format string, args ...any)
 }
 
-// The errors of [Request.Sign].
+// Errors of [Request.Sign].
 var (
 	ErrTooShort = errors.New("--expires must be at least 10m for a certificate")
-	// ErrTooLong says that a request cannot ask for it: it counts seconds in 32 bits.
+	// ErrTooLong reports an expiration that does not fit in the request's 32-bit number of seconds.
 	ErrTooLong  = errors.New("--expires must be at most 68 years")
 	ErrDenied   = errors.New("the certificate request was denied")
 	ErrNoSigner = errors.New("the certificate was not signed in time: check that the controller csrsigning of " +
@@ -66,8 +67,8 @@ var (
 	ErrWaiting = errors.New("the certificate request was not approved in time")
 )
 
-// Subject is that of a new-format certificate: the tenant is the one O, groups are the
-// OUs; or all of them are Os.
+// Subject returns the subject of a new-format certificate. The tenant is the only O, and the groups
+// are the OUs. With AsOrganizations, the groups are also Os.
 func (r *Request) Subject() pkix.Name {
 	if r.AsOrganizations {
 		return pkix.Name{
@@ -108,12 +109,12 @@ func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSign
 	}, nil
 }
 
-// NewKey returns a key for a certificate, ECDSA P-256.
+// NewKey returns an ECDSA P-256 key for a certificate.
 func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// Sign has the certificate signed by the cluster's signer kubernetes.io/kube-apiserver-client,
-// approving it only where the caller may, and removes the request again whatever comes of it. With
-// DryRun there is no certificate. The error wraps [ErrDenied], [ErrNoSigner] or [ErrWaiting].
+// Sign requests a certificate from the cluster's signer kubernetes.io/kube-apiserver-client. It
+// approves the request only if the caller may, and always deletes the request afterward. With
+// DryRun, it returns no certificate. The error wraps [ErrDenied], [ErrNoSigner] or [ErrWaiting].
 func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key []byte, err error) {
 	private, err := NewKey()
 	if err != nil {
@@ -131,7 +132,7 @@ func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key 
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	made, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanWithin) // whose name must be known to remove it
+	made, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanWithin) // the deletion needs its name
 	object, err = requests.Create(made, object, options)
 	cancel()
 	if err != nil || r.DryRun {
@@ -199,7 +200,7 @@ func approve(
 	return err == nil, err
 }
 
-// wait returns the certificate, once it is there.
+// wait waits for the certificate and returns it.
 func (r *Request) wait(ctx context.Context, k kube.Interface, name string) ([]byte, error) {
 	var last *certificatesv1.CertificateSigningRequest
 	err := wait.PollUntilContextTimeout(ctx, lookEvery, r.Within, true, func(ctx context.Context) (bool, error) {

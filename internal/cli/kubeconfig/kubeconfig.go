@@ -1,8 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfig makes kubeconfigs that need no other file, and writes them so that
-// nothing is ever half written.
+// Package kubeconfig creates self-contained kubeconfigs, and writes them atomically.
 package kubeconfig
 
 import (
@@ -20,22 +19,23 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Entry is one identity at one server.
+// Entry is one identity on one server.
 type Entry struct {
-	// Cluster names the server, User the identity: together they make names that are nobody else's.
+	// Cluster names the server, and User names the identity. Together with Tenant they form unique
+	// names.
 	Cluster, User string
-	// Tenant is the identity's.
+	// Tenant is the tenant of the identity.
 	Tenant tenant.ID
-	// Server is the URL.
+	// Server is the URL of the server.
 	Server string
-	// Namespace is the context's. Empty for none.
+	// Namespace is the namespace of the context. It may be empty.
 	Namespace string
-	// Auth is the credential.
+	// Auth is the credential of the identity.
 	Auth *clientcmdapi.AuthInfo
 }
 
-// New returns the kubeconfig of an entry, with the authority by which
-// config knows the server in it.
+// New returns the kubeconfig of an entry. It embeds the certificate authority that config has for
+// the server.
 func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 	cluster := clientcmdapi.NewCluster()
 	cluster.Server = e.Server
@@ -49,12 +49,12 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 		}
 		cluster.CertificateAuthorityData = data
 	}
-	// The tenant is part of both names: two tenants may each have an alice.
-	// made with one that was made here
+	// Both names contain the tenant, because two tenants may each have a user alice. The tenant is
+	// not added twice if e.Cluster comes from a kubeconfig that New created.
 	where := e.Tenant.String() + "@" + strings.TrimPrefix(e.Cluster, e.Tenant.String()+"@")
 	who := e.User + "/" + where
 	if strings.HasSuffix(e.Server, "/tenants/"+e.Tenant.String()) {
-		where += "-tenant-path" // another server to clients
+		where += "-tenant-path" // clients see another server
 	}
 	c := clientcmdapi.NewConfig()
 	c.Clusters[where] = cluster
@@ -66,15 +66,15 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 	return c, nil
 }
 
-// ErrExists says that a file is there already.
+// ErrExists reports that the file already exists.
 var ErrExists = errors.New("the file already exists: use another name, or --merge to add to it")
 
-// ErrOther says that a name stands for another server in a kubeconfig.
+// ErrOther reports that a kubeconfig already uses a name for another server.
 var ErrOther = errors.New("the name is already used for a different server, certificate authority or verification " +
 	"setting: use --out to write a separate file")
 
-// Write writes a new file that only its owner may read. The error wraps
-// [ErrExists] for one that is there.
+// Write writes a new file that only its owner may read. The error wraps [ErrExists] if the file
+// exists.
 func Write(path string, c *clientcmdapi.Config) error {
 	if err := Free(path); err != nil {
 		return err
@@ -86,10 +86,10 @@ func Write(path string, c *clientcmdapi.Config) error {
 	return replace(path, data, 0o600)
 }
 
-// Merge adds what is in c to the kubeconfig at path, which need not exist, and makes its context
-// the current one where there was none. It reports whether an entry of that name was there, which
-// is replaced. The file is locked as kubectl locks it. The error wraps [ErrOther] where a name
-// there is another server's.
+// Merge adds the entries of c to the kubeconfig at path, which need not exist. It sets the current
+// context if none is set. It replaces entries of the same name, and reports whether it replaced a
+// user. It locks the file as kubectl does. The error wraps [ErrOther] if the file uses a cluster
+// name for another server.
 func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -115,7 +115,7 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 		return false, err
 	}
 	for name, cluster := range c.Clusters {
-		// Whoever uses the contexts that are there must not reach another server with his token.
+		// A user of the existing contexts must not send its token to another server.
 		if there := into.Clusters[name]; there != nil && !isSame(there, cluster) {
 			return false, fmt.Errorf("%s: cluster %q: %w", path, name, ErrOther)
 		}
@@ -139,14 +139,15 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	return replaced, replace(path, data, mode)
 }
 
-// isSame reports whether two entries lead to one server, known by the same.
+// isSame reports whether two entries have the same server and the same verification of its
+// certificate.
 func isSame(a, b *clientcmdapi.Cluster) bool {
 	return a.Server == b.Server && bytes.Equal(a.CertificateAuthorityData, b.CertificateAuthorityData) &&
 		a.CertificateAuthority == b.CertificateAuthority && a.InsecureSkipTLSVerify == b.InsecureSkipTLSVerify &&
 		a.TLSServerName == b.TLSServerName
 }
 
-// replace puts data in place of what path holds, as a whole or not at all.
+// replace replaces the content of a file atomically.
 func replace(path string, data []byte, mode os.FileMode) error {
 	dir, name := filepath.Split(path)
 	if dir == "" {

@@ -29,8 +29,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// cluster answers a request for a certificate: may says whether its maker approves, becomes what
-// the request is once it was approved or not. It counts what is left.
+// cluster returns a fake cluster that handles CertificateSigningRequests. may specifies whether the
+// requester may approve them. becomes sets the status of a created request. cluster also returns
+// the number of requests that were not deleted.
 func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) (*fake.Clientset, *int) {
 	k, left := fake.NewClientset(), 0
 	var stored *certificatesv1.CertificateSigningRequest
@@ -60,8 +61,7 @@ func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) 
 	return k, &left
 }
 
-// TestSign: what becomes of a request for a certificate is said, and the request
-// is removed whatever it is.
+// TestSign checks the error for each result of a request, and that the request is always deleted.
 func TestSign(t *testing.T) {
 	condition := func(kind certificatesv1.RequestConditionType) func(*certificatesv1.CertificateSigningRequest) {
 		return func(r *certificatesv1.CertificateSigningRequest) {
@@ -108,7 +108,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestRequest: the subject is that of DESIGN 3, the key P-256.
+// TestRequest checks that the subject has the new format, and that the key is P-256.
 func TestRequest(t *testing.T) {
 	r := &kubeconfig.Request{
 		User:   "alice",
@@ -196,8 +196,7 @@ func TestMerge(t *testing.T) {
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
-	// A name that is another server's is not taken over; an entry that is
-	// there is said to be replaced.
+	// A name of another server is not replaced. A replaced entry is reported.
 	for what, change := range map[string]func(*clientcmdapi.Cluster){
 		"address":         func(c *clientcmdapi.Cluster) { c.Server = "https://elsewhere.example.com" },
 		"authority":       func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = []byte("another") },
@@ -213,7 +212,7 @@ func TestMerge(t *testing.T) {
 	if replaced, err := kubeconfig.Merge(path, entry(t, "second")); err != nil || !replaced {
 		t.Errorf("the same again = %v, %v", replaced, err)
 	}
-	// One that is no kubeconfig stays as it is, as does one that is locked.
+	// An invalid kubeconfig and a locked one are not changed.
 	if err := os.WriteFile(path, []byte("nonsense: ["), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +232,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeAtOnce: of merges at the same time each is in the file or says that it is not.
+// TestMergeAtOnce checks that each of several concurrent merges either succeeds or returns an
+// error.
 func TestMergeAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	done := make(chan error)

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package login gets bearer tokens for kubectl: from OpenID providers and from Keystone. What it
-// prints is an ExecCredential (KEP-541).
+// Package login obtains bearer tokens for kubectl from OpenID providers and from Keystone. It
+// prints them as an ExecCredential (KEP-541).
 package login
 
 import (
@@ -21,14 +21,15 @@ import (
 	"github.com/zalando/go-keyring"
 )
 
-// early is how long before its end a token is not used any more: it must reach the server.
+// early is the time before its expiration from which a token is no longer used, so that it is valid
+// when it reaches the server.
 const early = time.Minute
 
-// Token is a bearer token, and what the next one is got with.
+// Token is a bearer token with the data to renew it.
 type Token struct {
 	Token   string    `json:"token"`
 	Expires time.Time `json:"expires"`
-	// Refresh is an OpenID provider's refresh token. Empty for none.
+	// Refresh is the refresh token of an OpenID provider, or empty.
 	Refresh string `json:"refresh,omitempty"`
 }
 
@@ -37,21 +38,21 @@ func (t *Token) usable(now time.Time) bool {
 	return t != nil && t.Token != "" && now.Add(early).Before(t.Expires)
 }
 
-// Cache keeps tokens in files that only their owner may read, or in the system's keyring.
+// Cache stores tokens in files that only their owner may read, or in the system's keyring.
 type Cache struct {
-	// Dir holds the files, and the locks. It is made where it is missing.
+	// Dir contains the files and the locks. It is created if it does not exist.
 	Dir string
-	// Keyring keeps tokens in the keyring of the system (Secret Service, Keychain, Credential
-	// Manager), and none in a file: where there is none that can be asked, logging in fails.
+	// Keyring stores tokens only in the system's keyring (Secret Service, Keychain, Credential
+	// Manager). Without a keyring, the login fails.
 	Keyring bool
 }
 
-// keyringService is the service that entries of the keyring are of.
+// keyringService is the service name of the entries in the keyring.
 const keyringService = "kubectl-tenant"
 
-// With hands the token that is kept for an identity, nil for none, to get, and keeps what get
-// returns. A lock makes the kubectls that run at the same time do it one after the other: one
-// login, not five. The key's parts tell identities apart; none of them is written.
+// With calls get with the stored token of an identity, or nil, and stores the token that get
+// returns. A lock serializes concurrent kubectl processes, so that they log in only once. The parts
+// of key distinguish identities. They are stored only as a hash.
 func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token, error)) (*Token, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 	}
 	sum := sha256.Sum256([]byte(strings.Join(key, "\x00")))
 	path := filepath.Join(c.Dir, hex.EncodeToString(sum[:]))
-	// Whoever holds the lock may be waiting for somebody to log in.
+	// The process with the lock may be waiting for a user to log in.
 	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
 	if _, err := lock.TryLockContext(ctx, lockEvery); err != nil {
 		return nil, err
@@ -84,10 +85,10 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 	return got, write(path, got)
 }
 
-// lockEvery is how often a lock that somebody holds is tried.
+// lockEvery is the time between two attempts to acquire a lock.
 const lockEvery = 100 * time.Millisecond
 
-// readKeyring returns what the keyring holds under the name of a file.
+// readKeyring returns the token in the keyring under the name of a file, or nil.
 func readKeyring(path string) (*Token, error) {
 	text, err := keyring.Get(keyringService, filepath.Base(path))
 	if errors.Is(err, keyring.ErrNotFound) {
@@ -110,7 +111,7 @@ func writeKeyring(path string, t *Token) error {
 	return nil
 }
 
-// decode returns a token that was kept; nil where it is not understood.
+// decode returns a stored token, or nil if it is invalid.
 func decode(data []byte) *Token {
 	t := &Token{}
 	if json.Unmarshal(data, t) != nil {
@@ -119,7 +120,7 @@ func decode(data []byte) *Token {
 	return t
 }
 
-// read returns what a file holds; nil where there is none, or nothing that is understood.
+// read returns the token in a file, or nil if the file does not exist or is invalid.
 func read(path string) (*Token, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -131,14 +132,14 @@ func read(path string) (*Token, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("other users can read %s: delete it", path)
 	}
-	data, err := os.ReadFile(path) // #nosec G304 -- of the caller's own cache
+	data, err := os.ReadFile(path) // #nosec G304 -- a file in the caller's own cache
 	if err != nil {
 		return nil, err
 	}
 	return decode(data), nil
 }
 
-// write puts a token in place of what a file holds, as a whole.
+// write replaces the content of a file with a token, atomically.
 func write(path string, t *Token) error {
 	data, err := json.Marshal(t)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// callback listens on the loopback address for the browser that comes back with a code.
+// callback is a server on the loopback address that receives the authorization code from the
+// browser.
 type callback struct {
 	url    string
 	server *http.Server
@@ -26,8 +27,7 @@ type result struct {
 	err  error
 }
 
-// listen opens the port. Requests with another state than ours, whoever sends them, are refused and
-// change nothing: the login goes on.
+// listen opens the port. It rejects requests with a different state. They do not end the login.
 func listen(ctx context.Context, port int, state string) (*callback, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -53,7 +53,7 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 		_, _ = fmt.Fprintf(w, "<!doctype html><html lang=en><title>kubectl tenant</title><p>%s</p></html>\n", text)
 		select {
 		case c.answer <- got:
-		default: // only the first counts
+		default: // only the first response applies
 		}
 	})
 	c.server = &http.Server{Handler: mux, ReadHeaderTimeout: httpTimeout}
@@ -61,8 +61,8 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 	return c, nil
 }
 
-// reason returns an error code of RFC 6749, section 4.1.2.1, and the provider's description of it.
-// It does not repeat a code that is not in the RFC.
+// reason returns an error code of RFC 6749, section 4.1.2.1, and the provider's description. It
+// replaces a code that is not in the RFC.
 func reason(code, description string) string {
 	switch code {
 	case "access_denied", "invalid_request", "unauthorized_client", "unsupported_response_type",
@@ -77,7 +77,7 @@ func reason(code, description string) string {
 	return code
 }
 
-// code waits for the browser.
+// code waits for the browser and returns the code.
 func (c *callback) code(ctx context.Context) (string, error) {
 	select {
 	case got := <-c.answer:
@@ -90,7 +90,7 @@ func (c *callback) code(ctx context.Context) (string, error) {
 	}
 }
 
-// close lets the last answer reach the browser.
+// close shuts down the server after the last response.
 func (c *callback) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

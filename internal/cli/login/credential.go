@@ -12,14 +12,15 @@ import (
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 )
 
-// ExecInfo is the environment variable in which kubectl says what it wants.
+// ExecInfo is the environment variable with kubectl's request to the plugin.
 const ExecInfo = "KUBERNETES_EXEC_INFO"
 
-// Interactive reports whether kubectl lets the plugin ask somebody: it does, unless it says
-// otherwise. The error says that it wants another version than ours.
+// Interactive reports whether kubectl allows the plugin to interact with a user. It is true if
+// kubectl did not start the plugin. Interactive fails if kubectl requests an unsupported API
+// version.
 func Interactive(info string) (bool, error) {
 	if info == "" {
-		return true, nil // run by hand
+		return true, nil // started by a user
 	}
 	var in clientauthenticationv1.ExecCredential
 	if err := json.Unmarshal([]byte(info), &in); err != nil {

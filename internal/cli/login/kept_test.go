@@ -18,10 +18,11 @@ import (
 	"github.com/kubetenant/kubetenant/test/logintest"
 )
 
-// TestEarly: a token is sent until a minute before its end, and no token and none at all is never.
+// TestEarly checks that a token is used until a minute before its expiration. An empty or missing
+// token is never used.
 func TestEarly(t *testing.T) {
 	now := time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
-	o := &login.OpenID{Issuer: "https://127.0.0.1:0", Now: func() time.Time { return now }} // which answers nobody
+	o := &login.OpenID{Issuer: "https://127.0.0.1:0", Now: func() time.Time { return now }} // nothing listens there
 	for name, c := range map[string]struct {
 		kept *login.Token
 		sent bool
@@ -38,8 +39,8 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestKept: what a cache does not understand is no token, a get that fails leaves what is kept, and
-// the one that is returned again is not written again.
+// TestKept checks that an invalid entry is ignored, that an error of get does not change the stored
+// token, and that an unchanged token is not written again.
 func TestKept(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
 	want := login.Token{Token: "t", Expires: time.Now().UTC(), Refresh: "r"}
@@ -78,8 +79,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestPrint: what kubectl reads has its version, the token and when it ends, and
-// nothing to get another with.
+// TestPrint checks that the output contains the version, the token and its expiration, and no
+// refresh token.
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	if err := login.Print(&out, &login.Token{
@@ -96,8 +97,8 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// TestAuthority: a file of the provider's authority that is missing or holds none is said
-// before anybody is asked.
+// TestAuthority checks that a missing or empty certificate authority file is an error before the
+// login.
 func TestAuthority(t *testing.T) {
 	p := newProvider(t)
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -117,7 +118,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// TestKeys: tokens of one client are told from those of others, whatever order its scopes are in.
+// TestKeys checks that the key differs between clients and does not depend on the order of scopes.
 func TestKeys(t *testing.T) {
 	key := func(issuer, client string, scopes ...string) []string {
 		return (&login.OpenID{
@@ -140,7 +141,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// environment is that of an openrc file, with some variables set otherwise.
+// environment returns the variables of an openrc file, with some of them changed.
 func environment(pairs ...string) func(string) string {
 	of := map[string]string{
 		"OS_AUTH_URL":            "https://keystone.example.com/v3",
@@ -156,7 +157,7 @@ func environment(pairs ...string) func(string) string {
 	return func(name string) string { return of[name] }
 }
 
-// TestKeystoneAddress: a password goes over TLS, or stays on this machine.
+// TestKeystoneAddress checks that a password is sent only over TLS or to this machine.
 func TestKeystoneAddress(t *testing.T) {
 	for address, want := range map[string]error{
 		"https://keystone.example.com/v3": nil,
@@ -177,8 +178,8 @@ func TestKeystoneAddress(t *testing.T) {
 	}
 }
 
-// TestKeystoneKeys: tokens of one user in one project are told from all others, and no secret is in
-// what tells them apart; an application credential says all by itself.
+// TestKeystoneKeys checks that the key differs between users and projects, and contains no secret.
+// An application credential is enough for the key.
 func TestKeystoneKeys(t *testing.T) {
 	key := func(pairs ...string) string {
 		k := &login.Keystone{Environment: environment(pairs...)}
@@ -212,7 +213,7 @@ func TestKeystoneKeys(t *testing.T) {
 	}
 }
 
-// TestKeystoneAnswers: what Keystone answers but a refusal is told by its number alone.
+// TestKeystoneAnswers checks that an error of Keystone contains only its status code.
 func TestKeystoneAnswers(t *testing.T) {
 	server := logintest.NewKeystone(func() int { return http.StatusForbidden })
 	defer server.Close()

@@ -18,25 +18,27 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 )
 
-// Keystone is a user of an OpenStack cloud, named by a clouds.yaml or by the
-// variables of an openrc file.
+// Keystone is a user of an OpenStack cloud. A clouds.yaml or the variables of an openrc file
+// specify the user.
 type Keystone struct {
-	// Cloud of clouds.yaml, File where it is; both empty for the environment's.
+	// Cloud is a cloud in the clouds.yaml File. If both are empty, the environment specifies the
+	// cloud.
 	Cloud, File string
-	// Environment looks a variable up.
+	// Environment returns the value of an environment variable.
 	Environment func(string) string
-	// Now is the clock.
+	// Now returns the current time.
 	Now func() time.Time
 
 	options gophercloud.AuthOptions
 	client  *http.Client
 }
 
-// ErrNoCloud says that nothing names a Keystone.
+// ErrNoCloud reports that no Keystone server is configured.
 var ErrNoCloud = errors.New("no Keystone server is configured: set OS_CLOUD and provide a clouds.yaml, or source an " +
 	"openrc file (OS_AUTH_URL, OS_USERNAME, ...)")
 
-// Read reads who logs in where. The error may wrap [ErrNoCloud]; it holds no secret.
+// Read reads the user and the address of Keystone. The error may wrap [ErrNoCloud] and contains no
+// secret.
 func (k *Keystone) Read() error {
 	if k.Cloud == "" {
 		k.Cloud = k.Environment("OS_CLOUD")
@@ -68,10 +70,10 @@ func (k *Keystone) Read() error {
 	return k.checkAddress()
 }
 
-// ErrPlain says that a password would go over the network as it is.
+// ErrPlain reports that a password would be sent over the network unencrypted.
 var ErrPlain = errors.New("the Keystone address must start with https:// (http:// is allowed for this machine only)")
 
-// checkAddress refuses to send a secret where everybody can read it.
+// checkAddress returns an error if the secret would be sent unencrypted.
 func (k *Keystone) checkAddress() error {
 	u, err := url.Parse(k.options.IdentityEndpoint)
 	if err != nil {
@@ -84,8 +86,8 @@ func (k *Keystone) checkAddress() error {
 	return ErrPlain
 }
 
-// fromEnvironment reads the variables of an openrc file, version 3: the library's own reader wants
-// a project's ID where such a file has its name and domain.
+// fromEnvironment reads the variables of an openrc file, version 3. The library's own reader
+// requires a project ID, but such a file contains the project's name and domain.
 func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -106,7 +108,7 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 		ApplicationCredentialName:   first("OS_APPLICATION_CREDENTIAL_NAME"),
 		ApplicationCredentialSecret: first("OS_APPLICATION_CREDENTIAL_SECRET"),
 	}
-	if o.ApplicationCredentialID != "" { // which says all
+	if o.ApplicationCredentialID != "" { // it determines the user and the project
 		o.Username, o.UserID, o.Password, o.DomainName, o.DomainID = "", "", "", "", ""
 		return o
 	}
@@ -124,8 +126,8 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	return o
 }
 
-// Key returns what tells tokens of this user from those of others. No secret is in
-// it: files are named by it.
+// Key returns the parts that distinguish this user's tokens from other tokens. It contains no
+// secret.
 func (k *Keystone) Key() []string {
 	o := &k.options
 	key := []string{
@@ -138,7 +140,7 @@ func (k *Keystone) Key() []string {
 	return key
 }
 
-// Token returns the token that is kept if it can still be sent, else a new one.
+// Token returns the stored token if it is still valid, otherwise a new one.
 func (k *Keystone) Token(ctx context.Context, kept *Token) (*Token, error) {
 	if kept.usable(k.Now()) {
 		return kept, nil
@@ -160,7 +162,7 @@ func (k *Keystone) Token(ctx context.Context, kept *Token) (*Token, error) {
 	return &Token{Token: got.ID, Expires: got.ExpiresAt.UTC()}, nil
 }
 
-// keystoneError says what went wrong without what was sent or answered.
+// keystoneError returns the cause of an error without data of the request or the response.
 func keystoneError(err error) string {
 	var status gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &status) {

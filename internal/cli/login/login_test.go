@@ -22,10 +22,10 @@ import (
 	"github.com/kubetenant/kubetenant/test/logintest"
 )
 
-// provider is one of a test.
+// provider is a test OpenID provider with its certificate authority in a file.
 type provider struct {
 	*logintest.Provider
-	ca string // file
+	ca string // path of the certificate authority
 }
 
 func newProvider(t *testing.T) *provider {
@@ -100,8 +100,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestKeyring: with the keyring no token is in a file, each identity has its own, and where there
-// is no keyring nothing is kept anywhere else.
+// TestKeyring checks that tokens are stored only in the keyring, one for each identity. Without a
+// keyring, no token is stored.
 func TestKeyring(t *testing.T) {
 	keyring.MockInit()
 	p := newProvider(t)
@@ -139,7 +139,7 @@ func TestKeyring(t *testing.T) {
 	}
 }
 
-// TestOneLoginForMany: kubectls that start at the same time log in once.
+// TestOneLoginForMany checks that concurrent kubectl processes log in once.
 func TestOneLoginForMany(t *testing.T) {
 	p := newProvider(t)
 	c := &login.Cache{Dir: t.TempDir()}
@@ -191,7 +191,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestAuthorityAsData: the certificate authority of the provider need not be in a file.
+// TestAuthorityAsData checks that the certificate authority of the provider need not be in a file.
 func TestAuthorityAsData(t *testing.T) {
 	p := newProvider(t)
 	o := p.client()
@@ -213,7 +213,8 @@ func TestAuthorityAsData(t *testing.T) {
 	}
 }
 
-// TestRefused: a login that is not ours, or fails, gives no token, and no secret away.
+// TestRefused checks that a login that fails or belongs to another client returns no token and
+// reveals no secret.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks func(*provider, *login.OpenID)
@@ -247,7 +248,8 @@ func TestRefused(t *testing.T) {
 
 func nothing(context.Context, string) error { return nil }
 
-// TestForgedCallback: who does not know the state neither logs anybody in nor stops a login.
+// TestForgedCallback checks that a caller without the state can neither log in a user nor stop a
+// login.
 func TestForgedCallback(t *testing.T) {
 	p := newProvider(t)
 	o := p.client()
@@ -304,7 +306,7 @@ func TestCacheOfOthers(t *testing.T) {
 	}
 }
 
-// TestInterrupted: who waits for another's login can be interrupted.
+// TestInterrupted checks that a process that waits for another process's login can be interrupted.
 func TestInterrupted(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
 	holds, done := make(chan struct{}), make(chan struct{})
@@ -324,7 +326,8 @@ func TestInterrupted(t *testing.T) {
 	close(done)
 }
 
-// TestDirectoryOfOthers: where others may write nothing is kept.
+// TestDirectoryOfOthers checks that no token is stored in a directory that other users may write
+// to.
 func TestDirectoryOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil { // #nosec G302 -- that is the point

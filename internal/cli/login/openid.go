@@ -27,56 +27,58 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// The errors of [OpenID.Token].
+// Errors of [OpenID.Token].
 var (
-	// ErrInteraction says that somebody would have to log in, and nobody can be asked.
+	// ErrInteraction reports that a login is required, but not possible without a user.
 	ErrInteraction = errors.New("a login is required, and this terminal is not interactive: run kubectl tenant login " +
 		"yourself first")
-	// ErrNoDevice says that the provider has no device flow.
+	// ErrNoDevice reports that the provider does not support the device flow.
 	ErrNoDevice = errors.New("the provider does not support the device flow: remove --device")
-	// ErrNoToken says that the provider gave no ID token.
+	// ErrNoToken reports that the provider returned no ID token.
 	ErrNoToken = errors.New("the provider returned no ID token: check that the client may request the scope openid")
 )
 
-// httpTimeout bounds each request to a provider.
+// httpTimeout limits the duration of each request to a provider.
 const httpTimeout = 30 * time.Second
 
 // OpenID is a client of one OpenID provider.
 type OpenID struct {
-	// Issuer is the provider's URL, ClientID what it knows us as.
+	// Issuer is the provider's URL. ClientID is the ID of this client.
 	Issuer, ClientID string
-	// Secret of a confidential client; empty for a public one, which PKCE is for.
+	// Secret is the secret of a confidential client. It is empty for a public client, which uses
+	// PKCE.
 	Secret string
-	// CAFile and CAData are a file with the provider's certificate authority, and the authority
-	// itself in PEM. If both are empty, the system's authorities apply.
+	// CAFile is a file with the provider's certificate authority, and CAData contains the authority
+	// in PEM. If both are empty, the system's authorities are used.
 	CAFile string
 	CAData []byte
-	// Scopes are asked for beside openid.
+	// Scopes are requested in addition to openid.
 	Scopes []string
-	// Device uses the device flow (RFC 8628) in place of a browser on this machine.
+	// Device uses the device flow (RFC 8628) instead of a browser on this machine.
 	Device bool
-	// Interactive: somebody can be asked.
+	// Interactive reports whether a user can log in.
 	Interactive bool
-	// Port of the loopback listener; 0 for any.
+	// Port is the port of the loopback listener. If zero, any free port is used.
 	Port int
-	// Open shows somebody a page. An error is no end: its address is said too.
+	// Open opens a page in a browser. If it fails, the user can still open the address, which is
+	// printed too.
 	Open func(ctx context.Context, address string) error
-	// Say tells somebody what to do.
+	// Say prints instructions for the user.
 	Say func(format string, args ...any)
-	// Within bounds a login.
+	// Within is the maximum duration of a login.
 	Within time.Duration
-	// Now is the clock.
+	// Now returns the current time.
 	Now func() time.Time
 }
 
-// Key returns what tells tokens of this client from those of others.
+// Key returns the parts that distinguish this client's tokens from other tokens.
 func (o *OpenID) Key() []string {
 	return append([]string{"openid", o.Issuer, o.ClientID}, slices.Sorted(slices.Values(o.Scopes))...)
 }
 
-// Token returns the token that is kept if it can still be sent, else one that the refresh token
-// brings, else one of a login. The error may wrap [ErrInteraction], [ErrNoDevice] or
-// [ErrNoToken]; it holds no token.
+// Token returns the stored token if it is still valid. Otherwise, it refreshes the token, or starts
+// a login. The error may wrap [ErrInteraction], [ErrNoDevice] or [ErrNoToken]. It contains no
+// token.
 func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 	if kept.usable(o.Now()) {
 		return kept, nil
@@ -136,14 +138,14 @@ func (o *OpenID) httpClient() (*http.Client, error) {
 	return &http.Client{Transport: transport, Timeout: httpTimeout}, nil
 }
 
-// maxDeviceBytes bounds the response to the start of a device flow.
+// maxDeviceBytes is the maximum size of the response to the start of a device flow.
 const maxDeviceBytes = 1 << 20
 
-// numbers is a transport for the start of a device flow. Some providers send the numbers of that
-// response as strings, which the library does not read. The transport writes them as numbers.
+// numbers is a transport for the start of a device flow. Some providers return the numbers in this
+// response as strings, which the library does not accept. The transport converts them to numbers.
 type numbers struct {
 	next http.RoundTripper
-	url  string // of the device authorization endpoint
+	url  string // the device authorization endpoint
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -176,7 +178,7 @@ func (n *numbers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// refresh returns a new token; nil if the provider does not take the refresh token any more.
+// refresh returns a new token, or nil if the provider no longer accepts the refresh token.
 func (o *OpenID) refresh(
 	ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier, token string,
 ) (*Token, error) {
@@ -184,19 +186,19 @@ func (o *OpenID) refresh(
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) && refused.Response != nil &&
 		refused.Response.StatusCode < http.StatusInternalServerError {
-		return nil, nil // log in again
+		return nil, nil // a new login is required
 	}
 	if err != nil {
 		return nil, fmt.Errorf("refresh the token: %s", safe(err, token, o.Secret))
 	}
 	got, err := o.verified(ctx, verifier, answer, "")
 	if errors.Is(err, ErrNoToken) {
-		return nil, nil // OpenID Connect Core 1.0, section 12.2: there need not be one
+		return nil, nil // the response need not contain an ID token (OpenID Connect Core 1.0, section 12.2)
 	}
 	return got, err
 }
 
-// verified returns the ID token of an answer once it is verified, with a nonce if one was sent.
+// verified verifies the ID token of a response, with the nonce if one was sent, and returns it.
 func (o *OpenID) verified(
 	ctx context.Context, verifier *oidc.IDTokenVerifier, answer *oauth2.Token, nonce string,
 ) (*Token, error) {
@@ -214,7 +216,7 @@ func (o *OpenID) verified(
 	return &Token{Token: raw, Expires: token.Expiry.UTC(), Refresh: answer.RefreshToken}, nil
 }
 
-// browse is the authorization code flow with PKCE (RFC 6749, RFC 7636) on a loopback listener
+// browse runs the authorization code flow with PKCE (RFC 6749, RFC 7636) and a loopback listener
 // (RFC 8252, section 7.3).
 func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier) (*Token, error) {
 	state, nonce, proof := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
@@ -240,7 +242,7 @@ func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oi
 	return o.verified(ctx, verifier, answer, nonce)
 }
 
-// device is the device flow (RFC 8628).
+// device runs the device flow (RFC 8628).
 func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier) (*Token, error) {
 	if config.Endpoint.DeviceAuthURL == "" {
 		return nil, ErrNoDevice
@@ -263,8 +265,9 @@ func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oi
 	return o.verified(ctx, verifier, answer, "")
 }
 
-// safe returns the code and the description of an error of the provider, and no other part of the
-// response: that may contain a token. It omits a description that contains a secret that was sent.
+// safe returns the code and the description of a provider's error. It returns no other part of the
+// response, which may contain a token. It omits a description that contains a secret of the
+// request.
 func safe(err error, sent ...string) string {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
@@ -285,11 +288,10 @@ func safe(err error, sent ...string) string {
 	return text
 }
 
-// descriptionBytes bounds what is shown of a provider's description of an error.
+// descriptionBytes is the maximum printed length of a provider's error description.
 const descriptionBytes = 500
 
-// printable returns a text of a provider on one line, shortened, without control characters and
-// other characters that are not visible.
+// printable returns a provider's text on one line, shortened and without invisible characters.
 func printable(text string, most int) string {
 	cut := len(text) > most
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text[:min(len(text), most)], ""), func(r rune) bool {
@@ -301,5 +303,6 @@ func printable(text string, most int) string {
 	return text
 }
 
-// oneLine returns what a library's error says; the error itself is no part of ours.
+// oneLine returns the text of a library's error on one line. The error itself is not part of our
+// API.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -24,13 +24,13 @@ import (
 type credential struct {
 	line    int
 	fields  []string
-	omitted bool // the record named no tenant, so it belongs to the system tenant
+	omitted bool // the record had no tenant, so it belongs to the system tenant
 }
 
-// arktosCredentials reads a token or password file of Arktos 1.0 (staging/src/k8s.io/apiserver
-// pkg/authentication/token/tokenfile): records end in an empty field and a tenant, or are the
-// system tenant's. There the last of two records with one token counted, and a fourth field behind
-// an empty uid was a tenant.
+// arktosCredentials converts a token or password file of Arktos 1.0 (staging/src/k8s.io/apiserver
+// pkg/authentication/token/tokenfile). Its records end in an empty field and a tenant. Other
+// records belong to the system tenant. In Arktos, the last of two records with the same token
+// applied, and a fourth field after an empty UID was a tenant.
 func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
@@ -88,7 +88,7 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	return result, result.writeCredentials(records, file, kind)
 }
 
-// writeCredentials writes the records to a file, and a configuration that names it.
+// writeCredentials adds a file with the records, and a configuration that refers to it.
 func (r *Result) writeCredentials(records []credential, file, kind string) error {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
@@ -113,7 +113,8 @@ func (r *Result) writeCredentials(records []credential, file, kind string) error
 	return w.Error()
 }
 
-// arktosRecord returns the record in this project's form, always with a tenant, or why it has none.
+// arktosRecord returns the record in the format of this project, always with a tenant. If it cannot
+// be converted, it returns the reason.
 func arktosRecord(fields []string) ([]string, string) {
 	n := len(fields)
 	switch {
@@ -160,7 +161,7 @@ func arktosRecord(fields []string) ([]string, string) {
 	return append(out, "", id), ""
 }
 
-// withoutReserved takes the groups away that no tenant's caller may be in.
+// withoutReserved removes the groups that are reserved for the system tenant, and returns them.
 func withoutReserved(fields *[]string, id string) (removed []string) {
 	f := *fields
 	if id == tenant.System().String() || len(f) < 6 {
@@ -183,8 +184,8 @@ func withoutReserved(fields *[]string, id string) (removed []string) {
 	return removed
 }
 
-// arktosPolicy reads a policy file as Arktos's design has it: upstream's ABAC, with the tenant as a
-// field of its own or before the colon of the user's name.
+// arktosPolicy converts a policy file according to the design of Arktos. It is upstream's ABAC,
+// with the tenant in a separate field or before the colon in the user's name.
 func arktosPolicy(data []byte) (*Result, error) {
 	result := &Result{Files: map[string]string{}}
 	var out strings.Builder
@@ -219,8 +220,8 @@ func arktosPolicy(data []byte) (*Result, error) {
 	return result, nil
 }
 
-// arktosLine returns a line in this project's form; nil where there is
-// none. Why says what was lost.
+// arktosLine returns a line in the format of this project, or nil if it cannot be converted. why
+// describes the loss.
 func arktosLine(text []byte) (line map[string]any, why string) {
 	var in map[string]any
 	if err := json.Unmarshal(text, &in); err != nil {
@@ -231,7 +232,7 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 		why = unreadFields(in, "apiVersion", "kind", "spec")
 	} else {
 		spec = map[string]any{}
-		for key, value := range in { // the unversioned form: what it leaves out matches everything
+		for key, value := range in { // in the unversioned format, an omitted field matches everything
 			if key != "apiVersion" && key != "kind" {
 				spec[key] = value
 			}
@@ -283,7 +284,7 @@ func unreadFields(object map[string]any, known ...string) (why string) {
 	return why
 }
 
-// joined returns two reasons as one.
+// joined joins two reasons.
 func joined(a, b string) string {
 	if a == "" {
 		return b

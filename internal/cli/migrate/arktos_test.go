@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/migrate"
 )
 
-// converted returns what comes of a text.
+// converted returns the result of converting a text.
 func converted(t *testing.T, kind, text string) *migrate.Result {
 	t.Helper()
 	r, err := migrate.From()[kind]([]byte(text), migrate.Options{GroupsPrefix: "keystone:"})
@@ -22,7 +22,7 @@ func converted(t *testing.T, kind, text string) *migrate.Result {
 	return r
 }
 
-// same compares a text of many lines, or several texts.
+// same compares two values and reports a difference.
 func same[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -30,14 +30,14 @@ func same[T any](t *testing.T, what string, want, got T) {
 	}
 }
 
-// conversion is a text, what it becomes, and what is left out of it.
+// conversion is an input with its expected output and the reported parts.
 type conversion struct {
 	text, want string
 	left       []string
 }
 
-// TestArktosTokens: a record keeps its tenant, or is the system tenant's where it has none; what
-// may have been meant otherwise is left out.
+// TestArktosTokens checks that a record retains its tenant, or belongs to the system tenant if it
+// has none. An ambiguous record is omitted.
 func TestArktosTokens(t *testing.T) {
 	for name, c := range map[string]conversion{
 		"a tenant":                    {"S1,alice,1,dev,,acme\n", "S1,alice,1,dev,,acme\n", nil},
@@ -92,7 +92,8 @@ func TestArktosTokens(t *testing.T) {
 	}
 }
 
-// TestArktosPasswords: a user of one tenant has one password, the last; two may have the same.
+// TestArktosPasswords checks that a user of a tenant has one password, the last. Two users may have
+// the same password.
 func TestArktosPasswords(t *testing.T) {
 	r := converted(t, "arktos-passwords", "S1,alice,1,,acme\nS1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n")
 	same(t, "passwords.csv", "S1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n", r.Files["passwords.csv"])
@@ -105,8 +106,8 @@ authentication:
 `, r.Files["tenancy.yaml"])
 }
 
-// TestArktosOmissions: an omitted tenant became the system tenant in Arktos, so each such
-// record is to be checked.
+// TestArktosOmissions checks that the next steps name each record without a tenant, which Arktos
+// assigned to the system tenant.
 func TestArktosOmissions(t *testing.T) {
 	for text, want := range map[string][]string{
 		"S1,alice,1,,acme\nS2,bob,2,,system\n": nil,
@@ -119,8 +120,7 @@ func TestArktosOmissions(t *testing.T) {
 	}
 }
 
-// TestArktosNoFile: what is no such file at all becomes nothing; the error has
-// its line, and no secret.
+// TestArktosNoFile checks that an invalid file is an error with the line and without a secret.
 func TestArktosNoFile(t *testing.T) {
 	for _, text := range []string{"S1,alice,1\n\"SECRET,bob,2\n", "S1,alice,1\nSECRET,b\"ob,2\n"} {
 		_, err := migrate.From()["arktos-tokens"]([]byte(text), migrate.Options{})
@@ -130,9 +130,9 @@ func TestArktosNoFile(t *testing.T) {
 	}
 }
 
-// TestArktosPolicy: a line is about its tenant's own objects, the tenant being a field or
-// before the user's colon; no line becomes one about another tenant, and what was about
-// everybody is about fewer.
+// TestArktosPolicy checks that a line applies to objects of its own tenant only. The tenant is a
+// field, or precedes the colon in the user's name. No line applies to another tenant or to more
+// callers than before.
 func TestArktosPolicy(t *testing.T) {
 	spec := func(text string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + text + "}}\n"

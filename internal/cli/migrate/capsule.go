@@ -19,13 +19,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// The domains of Capsule's API groups, labels and annotations.
+// Domains of Capsule's API groups, labels and annotations.
 const (
 	capsuleGroup  = "capsule.clastix.io"
 	capsuleDomain = "projectcapsule.dev"
 )
 
-// The files of a migration from Capsule. kubectl apply -f reads a folder in the order of the names.
+// Files of a migration from Capsule. kubectl apply -f reads a folder in the order of the names.
 const (
 	templatesFile     = "cluster/1-namespacetemplates.yaml"
 	tenantsFile       = "cluster/2-tenants.yaml"
@@ -37,32 +37,31 @@ const (
 var errNoTenant = errors.New("the file contains no Tenant of " + capsuleGroup +
 	"; to get them, run kubectl get tenants." + capsuleGroup + " -o yaml")
 
-// capsuleMigration is the content of a file: Capsule's Tenants, and the
-// Namespaces that belong to them.
+// capsuleMigration is the content of a file: Capsule's Tenants and their Namespaces.
 type capsuleMigration struct {
 	result     *Result
 	tenants    []*capsuleTenant
 	namespaces []node
-	// resources are the GlobalTenantResources, and published is what they become.
+	// resources are the GlobalTenantResources, and published is the result of their conversion.
 	resources []node
 	published published
 	settings  admissionSettings
 }
 
-// capsuleTenant is one Tenant of Capsule and the objects that it becomes.
+// capsuleTenant is one Tenant of Capsule and the objects that it is converted to.
 type capsuleTenant struct {
 	node
 	name string
 	id   tenant.ID
-	// namespaces are the tenant's namespaces that exist.
+	// namespaces are the tenant's existing namespaces.
 	namespaces []string
 	object     *v1alpha1.Tenant
 	template   *v1alpha1.NamespaceTemplate
-	// objects become the objects of template.
+	// objects are the objects of template.
 	objects []map[string]any
 }
 
-// capsule converts Tenants of Capsule and the Namespaces that belong to them.
+// capsule converts Tenants of Capsule and their Namespaces.
 func capsule(data []byte, o Options) (*Result, error) {
 	contents, err := documents(data)
 	if err != nil {
@@ -84,8 +83,7 @@ func capsule(data []byte, o Options) (*Result, error) {
 	return m.result, m.write(o.Dir)
 }
 
-// read sorts one object by its kind. An object that is neither a Tenant nor
-// a Namespace is reported.
+// read stores one object by its kind. It reports an object of an unsupported kind.
 func (m *capsuleMigration) read(number int, content map[string]any) {
 	kind, _ := content["kind"].(string)
 	version, _ := content["apiVersion"].(string)
@@ -114,8 +112,8 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	}
 }
 
-// dropDuplicates refuses several Tenants of one name, since the file does not say which of them is
-// in use. It also refuses names that are not valid tenant IDs.
+// dropDuplicates removes several Tenants of the same name, because the file does not specify which
+// of them is in use. It also removes Tenants whose name is not a valid tenant ID.
 func (m *capsuleMigration) dropDuplicates() {
 	count := map[string]int{}
 	for _, t := range m.tenants {
@@ -141,7 +139,7 @@ func (m *capsuleMigration) dropDuplicates() {
 	m.tenants = kept
 }
 
-// convert sets the objects that a Tenant becomes, and reports the rest.
+// convert sets the objects that a Tenant is converted to, and reports the rest.
 func (m *capsuleMigration) convert(t *capsuleTenant) {
 	name := t.id.ObjectName()
 	t.object = &v1alpha1.Tenant{
@@ -174,7 +172,7 @@ func (m *capsuleMigration) convert(t *capsuleTenant) {
 	t.reportRest(capsuleReasons())
 }
 
-// write fills in the files and the next steps.
+// write adds the files and the next steps.
 func (m *capsuleMigration) write(dir string) error {
 	var templates, tenants, adopted []any
 	for _, t := range m.tenants {
@@ -245,7 +243,7 @@ func (m *capsuleMigration) next(dir string) (steps []string) {
 		"namespace that a Capsule Tenant still owns")
 }
 
-// shellWord matches a word that needs no quotes in a shell.
+// shellWord matches a word that a shell interprets literally.
 var shellWord = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 
 // quoted returns a path in a folder, quoted for a shell if necessary.

@@ -16,14 +16,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// admissionSettings are the settings of the configuration for the tenants of a file.
+// admissionSettings are the settings of the configuration for the tenants in a file.
 type admissionSettings struct {
 	Policy    []configv1alpha1.TenantPolicy
 	Placement []configv1alpha1.TenantPlacement
 }
 
-// file returns a configuration with the settings, or "" if there are none. A server
-// accepts the configuration.
+// file returns a valid configuration with the settings, or "" if there are none.
 func (s *admissionSettings) file() (string, error) {
 	admission := map[string]any{}
 	if len(s.Policy) > 0 {
@@ -49,7 +48,7 @@ func (s *admissionSettings) file() (string, error) {
 	return string(text), nil
 }
 
-// convertAdmission adds the settings of a tenant.
+// convertAdmission converts the admission settings of a tenant.
 func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	spec := t.get("spec")
 	ingress := spec.get("ingressOptions")
@@ -82,8 +81,8 @@ func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	}
 }
 
-// convertWildcards reports that hosts with a wildcard are allowed unless hosts are listed: Capsule
-// refuses them by default.
+// convertWildcards reports that kubetenant allows hosts with a wildcard unless hosts are listed.
+// Capsule rejects them by default.
 func (t *capsuleTenant) convertWildcards(ingress node) {
 	if scope := ingress.get("hostnameCollisionScope"); scope.value == "Disabled" {
 		scope.consume()
@@ -118,8 +117,8 @@ func convertNodeSelector(selector node) *configv1alpha1.PlacementDefaults {
 	return &configv1alpha1.PlacementDefaults{NodeSelector: labels}
 }
 
-// convertRule returns the rule for a list of allowed names, or nil if the list is not set. What a
-// rule cannot express is reported and not allowed.
+// convertRule returns the rule for a list of allowed names, or nil if the list is not set. It
+// reports and omits names that a rule cannot express.
 func convertRule(field string, list node) *configv1alpha1.FieldRule {
 	if !list.isSet {
 		return nil
@@ -145,7 +144,7 @@ func convertNames(field string, list node) *configv1alpha1.FieldRule {
 	return ruleOf(field, items)
 }
 
-// ruleOf returns a rule that allows the names that are valid.
+// ruleOf returns a rule that allows the valid names.
 func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 	rule := &configv1alpha1.FieldRule{Policy: configv1alpha1.FieldForbid}
 	for _, item := range names {

@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// withoutEffect are the fields without a meaning for another project. A server or kubectl wrote
+// withoutEffect matches the fields without a meaning for another project. A server or kubectl wrote
 // them. The policy is Protect for either value of preventDeletion.
 var withoutEffect = regexp.MustCompile(`^(apiVersion|kind|spec\.preventDeletion|` +
 	`metadata\.(uid|resourceVersion|generation|creationTimestamp|managedFields|selfLink|finalizers)\b.*|` +
@@ -40,7 +40,7 @@ type leaf struct {
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// leavesOf returns the leaves of a value, except null, which sets nothing.
+// leavesOf returns the leaves of a value, except null values.
 func leavesOf(path string, value any, set func(any)) (all []leaf) {
 	switch value := value.(type) {
 	case nil:
@@ -62,7 +62,7 @@ func leavesOf(path string, value any, set func(any)) (all []leaf) {
 	return all
 }
 
-// isReported reports whether a report names the leaf or a value that holds it.
+// isReported reports whether a report names the leaf or a value that contains it.
 func isReported(left []string, where, path string) bool {
 	return slices.ContainsFunc(left, func(line string) bool {
 		line, is := strings.CutPrefix(line, where+": ")
@@ -74,8 +74,8 @@ func isReported(left []string, where, path string) bool {
 	})
 }
 
-// commonPath returns the length of the path at the beginning of a report, if the
-// other path begins with it.
+// commonPath returns the length of the path at the beginning of a report if the path begins with
+// it, otherwise 0.
 func commonPath(line, path string) int {
 	for n := min(len(path), len(line)); n > 0; n-- {
 		if strings.HasPrefix(line, path[:n]+": ") {
@@ -85,7 +85,8 @@ func commonPath(line, path string) int {
 	return 0
 }
 
-// mutations are other values. If a conversion represents a leaf, one of them changes the result.
+// mutations returns different values. If a conversion represents a leaf, one of them changes the
+// result.
 func mutations(value any) []any {
 	switch value := value.(type) {
 	case bool:
@@ -96,8 +97,8 @@ func mutations(value any) []any {
 	return []any{float64(0), float64(1), "x"}
 }
 
-// checkLeaves checks the guarantee of a migration from Capsule: each leaf of a Tenant is
-// reported, or changes the result.
+// checkLeaves checks the guarantee of a migration from Capsule: each leaf of a Tenant is reported
+// or changes the result.
 func checkLeaves(t *testing.T, text []byte) (represented int) {
 	t.Helper()
 	document := map[string]any{}
@@ -134,8 +135,8 @@ func checkLeaves(t *testing.T, text []byte) (represented int) {
 	return represented
 }
 
-// TestCapsuleEveryField: each field of a Tenant, known or not, is represented
-// or reported with its path.
+// TestCapsuleEveryField checks that each field of a Tenant, known or not, is represented or
+// reported with its path.
 func TestCapsuleEveryField(t *testing.T) {
 	text, err := os.ReadFile("testdata/capsule-every-field.yaml")
 	if err != nil {
@@ -163,7 +164,7 @@ func TestCapsuleEveryField(t *testing.T) {
 	}
 }
 
-// checkFiles checks that the server reads what a migration from Capsule writes.
+// checkFiles checks that the server accepts the files of a migration from Capsule.
 func checkFiles(t *testing.T, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -200,8 +201,8 @@ func checkTemplate(document []byte) error {
 	return parsed.Validate()
 }
 
-// FuzzCapsule: each leaf of any Tenant is represented or reported, and the
-// server accepts the files.
+// FuzzCapsule checks that each leaf of any Tenant is represented or reported, and that the server
+// accepts the files.
 func FuzzCapsule(f *testing.F) {
 	for _, spec := range []string{
 		`{ owners: [ { kind: User, name: alice, x: y } ], namespaceOptions: { quota: 70000 } }`,
@@ -232,8 +233,8 @@ func FuzzCapsule(f *testing.F) {
 	})
 }
 
-// TestCapsuleRandomFields: the guarantee holds for Tenants whose fields have other
-// values, types and names.
+// TestCapsuleRandomFields checks the guarantee for Tenants whose fields have other values, types
+// and names.
 func TestCapsuleRandomFields(t *testing.T) {
 	every, err := os.ReadFile("testdata/capsule-every-field.yaml")
 	if err != nil {
@@ -283,10 +284,10 @@ func TestCapsuleRandomFields(t *testing.T) {
 	}
 }
 
-// rounds is how many Tenants the test makes: each is converted several hundred times.
+// rounds is the number of random Tenants. Each is converted several hundred times.
 const rounds = 15
 
-// change gives a random part of a value another value or name.
+// change replaces a random part of a value, or renames a field.
 func change(random *rand.Rand, value any, values []any) {
 	other := values[random.IntN(len(values))]
 	switch value := value.(type) {

@@ -14,15 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// claim is a place where the file says that a namespace belongs to a Capsule Tenant.
+// claim is a statement in the file that a namespace belongs to a Capsule Tenant.
 type claim struct {
 	node
 	tenant string
 }
 
-// assignNamespaces gives each namespace to the one Tenant that the file names for it: by the
-// Tenant's status, by the label of the Namespace, or by its owner. A namespace is never given to a
-// tenant on conflicting evidence.
+// assignNamespaces assigns each namespace to the Tenant that the file names for it. The sources are
+// the Tenant's status, the Namespace's label and its owner reference. A namespace with conflicting
+// claims is not assigned.
 func (m *capsuleMigration) assignNamespaces() {
 	claims := map[string][]claim{}
 	var names []string
@@ -67,9 +67,9 @@ func (m *capsuleMigration) assignNamespaces() {
 	}
 }
 
-// readNamespace adds the claims of a Namespace about its tenant, and adds to owners the
-// tenant that it already has. The migration does not change the Namespace, so no other field
-// needs to be carried over.
+// readNamespace adds a Namespace's claims about its tenant. It also adds the tenant that the
+// Namespace already belongs to to owners. The migration does not change the Namespace, so no other
+// field is converted.
 func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add func(string, claim)) {
 	name := n.find("metadata.name").text()
 	labels := n.find("metadata.labels")
@@ -99,7 +99,7 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 	}
 }
 
-// namespaceProblem returns why a namespace cannot be adopted, or "".
+// namespaceProblem returns the reason why a namespace cannot be adopted, or "".
 func namespaceProblem(name string, claims []claim, owner string) string {
 	s := &configv1alpha1.Settings{}
 	configv1alpha1.Default(s)

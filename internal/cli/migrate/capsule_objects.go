@@ -18,14 +18,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The limits of the definitions of NamespaceTemplates and Tenants.
+// Limits of the definitions of NamespaceTemplates and Tenants.
 const (
 	maxTemplateObjects = 32
 	maxLimits          = 256
 )
 
-// convertObjects converts the objects that Capsule creates in each namespace of the tenant, and
-// the limits of the tenant.
+// convertObjects converts the objects that Capsule creates in each namespace of the tenant, and the
+// tenant's quota.
 func (t *capsuleTenant) convertObjects() {
 	t.convertQuotas()
 	for i, item := range t.find("spec.limitRanges.items").items() {
@@ -36,8 +36,8 @@ func (t *capsuleTenant) convertObjects() {
 	}
 }
 
-// convertQuotas converts limits of the tenant to spec.quota, and limits of each
-// namespace to ResourceQuotas.
+// convertQuotas converts limits of the tenant to spec.quota, and limits of each namespace to
+// ResourceQuotas.
 func (t *capsuleTenant) convertQuotas() {
 	quotas := t.find("spec.resourceQuotas")
 	scope := quotas.get("scope")
@@ -100,8 +100,8 @@ func quantity(value any) (q resource.Quantity, is bool) {
 }
 
 // addObject adds an object to the tenant's template. It changes only selectors with Capsule's
-// tenant label. It reports an object that a template cannot hold as a whole, since a policy without
-// one of its fields could allow more.
+// tenant label. It reports an object that a template cannot contain, because a policy without one
+// of its fields could allow more.
 func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	content, isObject := item.value.(map[string]any)
 	if !isObject {
@@ -136,7 +136,7 @@ func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	}
 }
 
-// hasPlaceholder reports whether a value holds a placeholder of a template.
+// hasPlaceholder reports whether a value contains a placeholder of a template.
 func hasPlaceholder(value any) bool {
 	switch value := value.(type) {
 	case string:
@@ -163,9 +163,9 @@ func hasNegative(hard any) bool {
 	return false
 }
 
-// selectors replaces Capsule's tenant label in selectors by that of this project. It leaves
-// a selector that it cannot translate unchanged, since that selects nothing without
-// Capsule, and reports it.
+// selectors replaces Capsule's tenant label in selectors with the label of this project. It reports
+// a selector that it cannot translate, and does not change it. Without Capsule, such a selector
+// selects nothing.
 type selectors struct {
 	node
 	notes []string
@@ -193,12 +193,12 @@ func (s *selectors) translate(value any, path string) {
 	}
 }
 
-// isTenantLabel reports whether a label is one by which Capsule names the tenant.
+// isTenantLabel reports whether a label key contains Capsule's tenant name.
 func isTenantLabel(key string) bool {
 	return key == capsuleGroup+"/tenant" || key == capsuleDomain+"/tenant"
 }
 
-// isCapsules reports whether a label has no meaning without Capsule.
+// isCapsules reports whether a label key has no meaning without Capsule.
 func isCapsules(key string) bool {
 	return isOfDomain(key, capsuleGroup) || isOfDomain(key, capsuleDomain)
 }
@@ -238,7 +238,7 @@ func (s *selectors) expressions(all []any, path string) []any {
 		values, _ := expression["values"].([]any)
 		if isTenantLabel(key) && !slices.ContainsFunc(values, func(v any) bool { return !isTenant(v) }) {
 			expression["key"] = tenant.Label
-			if expression["operator"] == "Exists" { // a namespace may name the system tenant
+			if expression["operator"] == "Exists" { // the value may be the system tenant
 				more = append(more, map[string]any{
 					"key":      tenant.Label,
 					"operator": "NotIn",

@@ -22,8 +22,8 @@ const (
 	ofServices = "labels and annotations of Services are not limited; use a ValidatingAdmissionPolicy"
 )
 
-// capsuleKinds says, by kind, what to use instead of Capsule's objects that the
-// migration does not convert.
+// capsuleKinds contains, for each kind that the migration does not convert, the recommended
+// replacement.
 var capsuleKinds = map[string]string{
 	"CapsuleConfiguration": "the server's configuration has different settings; see admission.namespace",
 	"TenantResource":       ofTenantAuthor,
@@ -37,8 +37,8 @@ var capsuleKinds = map[string]string{
 	"RuleStatus":           ownRecord,
 }
 
-// capsuleReasons says why fields of a Capsule Tenant are not carried over, and what to do. A field
-// of which some subfields are converted has the reason for unknown fields.
+// capsuleReasons returns the reason for each field of a Capsule Tenant that is not converted, with
+// advice. A field with some converted subfields has the reason for unknown fields.
 func capsuleReasons() reasons {
 	return reasons{
 		"metadata.labels":      ofTheTenant,

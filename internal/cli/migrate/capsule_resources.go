@@ -22,7 +22,7 @@ import (
 
 const (
 	publicationsFile = "cluster/3-publications.yaml"
-	// publishedNamespace is the namespace of objects that Capsule has inside a GlobalTenantResource.
+	// publishedNamespace is the namespace of objects that a GlobalTenantResource contains.
 	publishedNamespace = "published"
 )
 
@@ -32,7 +32,7 @@ type published struct {
 	names                 map[string]bool
 }
 
-// target is the tenants and namespaces that objects go to.
+// target specifies the tenants and namespaces that receive copies.
 type target struct {
 	tenants    v1alpha1.PublicationTenants
 	namespaces *metav1.LabelSelector
@@ -45,7 +45,7 @@ func (m *capsuleMigration) convertResources() {
 		n.get("metadata").consume()
 		n.get("status").consume()
 		spec := n.get("spec")
-		spec.get("resyncPeriod").consume() // the server follows the objects
+		spec.get("resyncPeriod").consume() // the server watches the objects
 		if prunes, is := spec.get("pruningOnDelete").flag(); is && !prunes {
 			n.result.left(n.where, "spec.pruningOnDelete: the copies of a deleted Publication are always deleted")
 		}
@@ -72,8 +72,8 @@ func resourceReasons() reasons {
 	}
 }
 
-// selectedTenants returns the tenants that a selector selects. The labels of Capsule's Tenants are not
-// carried over, so it returns the IDs of a selector with labels.
+// selectedTenants returns the tenants that a selector selects. The labels of Capsule's Tenants are
+// not converted, so a selector with labels becomes a list of IDs.
 func (m *capsuleMigration) selectedTenants(n node) (v1alpha1.PublicationTenants, bool) {
 	selector, set := selectorOf(n)
 	if !set {
@@ -100,7 +100,7 @@ func (m *capsuleMigration) selectedTenants(n node) (v1alpha1.PublicationTenants,
 	return v1alpha1.PublicationTenants{IDs: slices.Sorted(slices.Values(ids))}, true
 }
 
-// selectorOf reads a label selector. It reports whether it selects by any label.
+// selectorOf returns a label selector, and reports whether it has any requirement.
 func selectorOf(n node) (*metav1.LabelSelector, bool) {
 	content, _ := n.value.(map[string]any)
 	text, err := json.Marshal(content)
@@ -158,7 +158,7 @@ func (m *capsuleMigration) publishStored(item node, to target) {
 	}
 }
 
-// publishRaw publishes an object that Capsule has inside the GlobalTenantResource.
+// publishRaw publishes an object that the GlobalTenantResource contains.
 func (m *capsuleMigration) publishRaw(item node, to target) {
 	content, is := item.value.(map[string]any)
 	if !is {
@@ -184,7 +184,7 @@ func (m *capsuleMigration) publishRaw(item node, to target) {
 	}
 }
 
-// translateVariables replaces the variables of Capsule in values.
+// translateVariables replaces Capsule's variables in values with placeholders.
 func translateVariables(value any) any {
 	switch value := value.(type) {
 	case string:
@@ -234,7 +234,7 @@ func (m *capsuleMigration) publish(item node, u *unstructured.Unstructured, to t
 	return true
 }
 
-// all returns the content of the file: the objects come before their Publications.
+// all returns the content of the file. The objects precede their Publications.
 func (p *published) all() []any {
 	var all []any
 	if len(p.objects) > 0 {

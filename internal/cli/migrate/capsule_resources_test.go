@@ -35,8 +35,8 @@ func published(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestCapsuleResources converts a GlobalTenantResource to Publications with the same targets or with
-// fewer, and reports the rest.
+// TestCapsuleResources checks that a GlobalTenantResource becomes Publications with the same or
+// fewer targets, and that the rest is reported.
 func TestCapsuleResources(t *testing.T) {
 	const registry = `{from:{apiVersion:v1,kind:Secret,name:registry,namespace:platform},`
 	const stored = "namespacedItems: [ { apiVersion: v1, kind: Secret, namespace: platform, name: registry } ]"
@@ -164,8 +164,8 @@ func TestCapsuleResources(t *testing.T) {
 	}
 }
 
-// TestCapsuleTenantResource does not convert what a tenant wrote: a Publication has the rights of its
-// author.
+// TestCapsuleTenantResource checks that an object that a tenant wrote is not converted. A
+// Publication has the rights of its author.
 func TestCapsuleTenantResource(t *testing.T) {
 	r := converted(t, "capsule", oil("nodeSelector: {}")+"---\n{ apiVersion: capsule.clastix.io/v1beta2, kind: "+
 		"TenantResource, metadata: { name: x, namespace: a }, spec: { resources: [ { rawItems: [ { apiVersion: "+

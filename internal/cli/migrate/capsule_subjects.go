@@ -17,20 +17,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// The ClusterRoles of Capsule by which owners create and delete their tenant's namespaces.
+// ClusterRoles of Capsule that allow owners to create and delete their tenant's namespaces.
 const (
 	deleterRole     = "capsule-namespace-deleter"
 	provisionerRole = "capsule-namespace-provisioner"
 )
 
-// The limits of the definition of Tenants.
+// Limits of the definition of Tenants.
 const (
 	maxSubjects   = 100
 	maxBindings   = 32
 	maxNameLength = 253
 )
 
-// convertSubjects converts owners and further role bindings.
+// convertSubjects converts owners and additional role bindings.
 func (t *capsuleTenant) convertSubjects() {
 	for _, owner := range t.find("spec.owners").items() {
 		t.convertOwner(owner)
@@ -40,8 +40,8 @@ func (t *capsuleTenant) convertSubjects() {
 	}
 }
 
-// convertOwner makes an owner an admin if it had the role admin and could delete namespaces, since
-// an admin may delete the tenant's namespaces. It binds the owner's other ClusterRoles.
+// convertOwner converts an owner to an admin if it had the role admin and could delete namespaces,
+// because an admin may delete the tenant's namespaces. It binds the owner's other ClusterRoles.
 func (t *capsuleTenant) convertOwner(owner node) {
 	if t.isBeta1() && t.hasRoleAnnotations() {
 		owner.left("its ClusterRoles are in an annotation of this API version; get the Tenant as %s/v1beta2", capsuleGroup)
@@ -81,15 +81,15 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	}
 }
 
-// hasRoleAnnotations reports whether annotations name the ClusterRoles of owners, as in v1beta1.
+// hasRoleAnnotations reports whether annotations specify the ClusterRoles of owners, as in v1beta1.
 func (t *capsuleTenant) hasRoleAnnotations() bool {
 	return slices.ContainsFunc(t.find("metadata.annotations").keys(), func(key string) bool {
 		return prefixOf(key) == "clusterrolenames."+capsuleGroup
 	})
 }
 
-// ownerRoles returns the ClusterRoles of an owner without consuming them. If none is set, it
-// returns Capsule's defaults.
+// ownerRoles returns the ClusterRoles of an owner without consuming them. Defaults to Capsule's
+// defaults.
 func ownerRoles(owner node) (all []string) {
 	roles := owner.get("clusterRoles")
 	if !roles.isSet {
@@ -125,7 +125,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 	}
 }
 
-// addAdmin adds an admin. It returns the reason if it cannot, or "".
+// addAdmin adds an admin. If it cannot, it returns the reason.
 func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 	admins := &t.object.Spec.Admins
 	if slices.Contains(*admins, s) {
@@ -138,8 +138,8 @@ func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 	return ""
 }
 
-// bind gives a ClusterRole in each namespace of the tenant. It consumes n, or reports why
-// the role cannot be given.
+// bind binds a ClusterRole in each namespace of the tenant. It consumes n, or reports why the role
+// cannot be bound.
 func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 	bindings := &t.object.Spec.Bindings
 	i := slices.IndexFunc(*bindings, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == role })
@@ -163,8 +163,8 @@ func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 	return true
 }
 
-// ownerSubject is like [capsuleTenant.subject], for an owner, which names a service
-// account by its user name.
+// ownerSubject is like [capsuleTenant.subject] for an owner, which refers to a service account by
+// its user name.
 func (t *capsuleTenant) ownerSubject(owner node) (s v1alpha1.Subject, problem string) {
 	if owner.get("kind").value != rbacv1.ServiceAccountKind {
 		return t.subject(owner)
@@ -182,7 +182,7 @@ func accountName(namespace, user string) string {
 	return strings.TrimPrefix(user, serviceaccount.ServiceAccountUsernamePrefix+namespace+":")
 }
 
-// subject returns the subject of a role, or why the tenant may not give it one. It
+// subject returns the subject of a role, or the reason why the tenant may not bind a role to it. It
 // does not consume the node.
 func (t *capsuleTenant) subject(n node) (s v1alpha1.Subject, problem string) {
 	kind, _ := n.get("kind").value.(string)
@@ -220,7 +220,7 @@ func (t *capsuleTenant) serviceAccount(namespace, name string) (v1alpha1.Subject
 	return v1alpha1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, ""
 }
 
-// systemNames are the names that a server reserves by default.
+// systemNames returns the names that a server reserves by default.
 func systemNames() *tenant.SystemNames {
 	s := &configv1alpha1.Settings{}
 	configv1alpha1.Default(s)
@@ -249,8 +249,8 @@ func (t *capsuleTenant) reservedGroup(name string) string {
 	return ""
 }
 
-// beforeAdoption returns the Tenant without service accounts of its namespaces. The server refuses
-// them until the namespaces are adopted. It returns the Tenant itself if there are none.
+// beforeAdoption returns the Tenant without service accounts of its namespaces, because the server
+// rejects them until the namespaces are adopted. It returns the Tenant itself if there are none.
 func (t *capsuleTenant) beforeAdoption() *v1alpha1.Tenant {
 	isAccount := func(s v1alpha1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind ||

@@ -20,14 +20,14 @@ const (
 	cordonLabel = capsuleGroup + "/cordon"
 )
 
-// The limits of the definition of Tenants.
+// Limits of the definition of Tenants.
 const (
 	maxNamespaces = 10000
 	maxLabels     = 32
 )
 
-// consumeServerMetadata consumes the fields that a server or kubectl wrote, since they have no
-// meaning for another object.
+// consumeServerMetadata consumes the fields that a server or kubectl wrote. They have no meaning
+// for another object.
 func consumeServerMetadata(metadata node) {
 	for _, key := range []string{
 		"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
@@ -42,7 +42,7 @@ func (t *capsuleTenant) convertMetadata() {
 	consumeServerMetadata(metadata)
 	metadata.get("name").consume()
 	if label := metadata.get("labels").get(nameLabel); label.value == t.name {
-		label.consume() // Capsule's own
+		label.consume() // used by Capsule only
 	}
 	for _, field := range []string{"labels", "annotations"} {
 		for _, key := range metadata.get(field).keys() {
@@ -54,7 +54,7 @@ func (t *capsuleTenant) convertMetadata() {
 }
 
 // convertStatus consumes the fields that Capsule derived from the spec. It reports owners that are
-// not in the spec, since they have rights too. The namespaces were read before.
+// not in the spec, because they also have rights. The namespaces were read before.
 func (t *capsuleTenant) convertStatus() {
 	status := t.get("status")
 	for _, key := range []string{"observedGeneration", "state", "size", "conditions", "classes"} {
@@ -91,7 +91,7 @@ func (t *capsuleTenant) convertStatus() {
 
 func (t *capsuleTenant) convertAccess() {
 	spec := t.get("spec")
-	// Protect is the policy in both cases: it refuses a deletion until someone changes the policy.
+	// The policy is Protect in both cases. It rejects a deletion until a user changes the policy.
 	spec.get("preventDeletion").flag()
 	cordoned, _ := spec.get("cordoned").flag()
 	if label := t.find("metadata.labels").get(cordonLabel); t.isBeta1() && label.isSet {
@@ -102,8 +102,8 @@ func (t *capsuleTenant) convertAccess() {
 	}
 }
 
-// isBeta1 reports whether the Tenant is of the version in which annotations and labels
-// held some of the settings.
+// isBeta1 reports whether the Tenant has the version whose annotations and labels contain some of
+// the settings.
 func (t *capsuleTenant) isBeta1() bool { return t.get("apiVersion").value == capsuleGroup+"/v1beta1" }
 
 func (t *capsuleTenant) convertNamespaceOptions() {
@@ -136,7 +136,7 @@ func isEmptyObject(n node) bool {
 	return is && len(m) == 0
 }
 
-// convertLabels adds labels that each namespace of the tenant gets.
+// convertLabels adds the labels that each namespace of the tenant gets.
 func (t *capsuleTenant) convertLabels(labels node) {
 	spaces := &t.object.Spec.Namespaces
 	for _, key := range labels.keys() {
@@ -178,14 +178,15 @@ func prefixOf(key string) string {
 	return domain
 }
 
-// isOfDomain reports whether a label or annotation key has a domain or a subdomain of it.
+// isOfDomain reports whether the prefix of a label or annotation key is a domain or one of its
+// subdomains.
 func isOfDomain(key, domain string) bool {
 	of := prefixOf(key)
 	return of == domain || strings.HasSuffix(of, "."+domain)
 }
 
-// convertPrefix requires this project's prefix if Capsule required its own. The two
-// differ, which is reported.
+// convertPrefix requires the name prefix of this project if Capsule required its own. It reports
+// that the prefixes differ.
 func (t *capsuleTenant) convertPrefix() {
 	force := t.find("spec.forceTenantPrefix")
 	required, is := force.flag()

@@ -23,7 +23,7 @@ func oil(spec string) string {
 		"spec: { ingressOptions: { allowWildcardHostnames: true }, " + spec + " }\nstatus: { namespaces: [a, b] }\n"
 }
 
-// oilReports returns the reports of the tenant oil.
+// oilReports returns reports about the tenant oil.
 func oilReports(left ...string) (all []string) {
 	for _, text := range left {
 		all = append(all, "tenant oil: "+text)
@@ -31,7 +31,7 @@ func oilReports(left ...string) (all []string) {
 	return all
 }
 
-// flow returns YAML on one line, as JSON without quotes around plain words.
+// flow returns a value as one line of JSON without quotes.
 func flow(t *testing.T, value any) string {
 	t.Helper()
 	text, err := json.Marshal(value)
@@ -62,7 +62,7 @@ const (
 	makesNone     = "spec.owners[0]: the owner could create namespaces; if it may also delete them, add it to spec.admins"
 )
 
-// TestCapsuleTenant: a Tenant gives what the Capsule Tenant gave, and no more.
+// TestCapsuleTenant checks that a Tenant has the settings of the Capsule Tenant, and no others.
 func TestCapsuleTenant(t *testing.T) {
 	const alice, dev = `{apiGroup:rbac.authorization.k8s.io,kind:User,name:alice}`,
 		`{apiGroup:rbac.authorization.k8s.io,kind:Group,name:dev}`
@@ -198,8 +198,9 @@ func TestCapsuleTenant(t *testing.T) {
 	}
 }
 
-// TestCapsuleSubjects: subjects that a tenant may not bind are refused with a reason; service
-// accounts of the tenant are bound after the adoption, since the server refuses them before.
+// TestCapsuleSubjects checks that subjects that a tenant may not bind are rejected with a reason.
+// Service accounts of the tenant are bound after the adoption, because the server rejects them
+// before.
 func TestCapsuleSubjects(t *testing.T) {
 	const unsure, foreign = "it is unknown whether namespace ", " belongs to the tenant; use a service account from a " +
 		"namespace of the tenant"
@@ -285,8 +286,8 @@ func TestCapsuleSubjects(t *testing.T) {
 	}
 }
 
-// TestCapsuleRoleAnnotations: owners of v1beta1 have the roles that annotations name, so that
-// they are not made admins.
+// TestCapsuleRoleAnnotations checks that owners of v1beta1 with roles in annotations do not become
+// admins.
 func TestCapsuleRoleAnnotations(t *testing.T) {
 	text := strings.NewReplacer("v1beta2", "v1beta1", "name: oil", "name: oil, annotations: "+
 		"{ clusterrolenames.capsule.clastix.io/user.alice: view }, labels: { capsule.clastix.io/cordon: enabled }").
@@ -321,9 +322,9 @@ func objectsOf(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestCapsuleTemplate: the objects that Capsule created in each namespace are in a template
-// that the Tenant names, with the tenant's label instead of Capsule's. An object is carried
-// over as a whole or not at all.
+// TestCapsuleTemplate checks that the objects that Capsule created in each namespace are in a
+// template that the Tenant refers to. They have the tenant label of this project instead of
+// Capsule's. An object is converted completely or not converted.
 func TestCapsuleTemplate(t *testing.T) {
 	const untranslated = " has no equivalent and selects nothing without Capsule; " +
 		"correct the selector in cluster/1-namespacetemplates.yaml"
@@ -432,8 +433,8 @@ func TestCapsuleTemplate(t *testing.T) {
 	}
 }
 
-// TestCapsuleManyObjects: a template holds as many objects as its definition allows;
-// the others are reported.
+// TestCapsuleManyObjects checks that a template contains as many objects as its definition allows,
+// and that the others are reported.
 func TestCapsuleManyObjects(t *testing.T) {
 	r := converted(t, "capsule",
 		oil(`limitRanges: { items: [ `+strings.Repeat(`{ limits: [ { type: Pod } ] }, `, 33)+` ] }`))
@@ -444,7 +445,7 @@ func TestCapsuleManyObjects(t *testing.T) {
 		oilReports("spec.limitRanges.items[32]: a NamespaceTemplate has at most 32 objects; create another one"), r.Left)
 }
 
-// TestCapsuleAdmission: limits of what objects may use become rules of the tenant. A name that a
+// TestCapsuleAdmission checks that limits on field values become rules of the tenant. A name that a
 // rule cannot express is not allowed.
 func TestCapsuleAdmission(t *testing.T) {
 	const unsupported = ": regular expressions are not supported; list the names that it matches"
@@ -576,8 +577,8 @@ func settingsOf(t *testing.T, file string) string {
 	return strings.Join(all, "\n")
 }
 
-// TestCapsuleNamespaces: a namespace is adopted if the Tenant's status, its label or its owner
-// names one tenant for it.
+// TestCapsuleNamespaces checks that a namespace is adopted if the Tenant's status, its label or its
+// owner names one tenant for it.
 func TestCapsuleNamespaces(t *testing.T) {
 	const none = "tenant oil: its namespaces are unknown; get the Tenant from the cluster with its status, or add its " +
 		"Namespaces to the file"
@@ -699,7 +700,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 	}
 }
 
-// TestCapsuleNext: the steps are complete and in an order in which each of them works.
+// TestCapsuleNext checks that the steps are complete and that their order works.
 func TestCapsuleNext(t *testing.T) {
 	r, err := migrate.From()["capsule"]([]byte(oil(`nodeSelector: { pool: oil }, `+
 		`owners: [ { kind: ServiceAccount, name: "system:serviceaccount:a:robot" } ]`)), migrate.Options{Dir: "my out"})
@@ -721,8 +722,8 @@ func TestCapsuleNext(t *testing.T) {
 	}, r.Next)
 }
 
-// TestCapsuleFiles: a file may hold several objects and Lists of them. An object that is
-// not converted is reported.
+// TestCapsuleFiles checks that a file may contain several objects and Lists. An object that is not
+// converted is reported.
 func TestCapsuleFiles(t *testing.T) {
 	const open = "spec: { ingressOptions: { allowWildcardHostnames: true } }, status: { namespaces: [ %s ] } }\n"
 	const list = "apiVersion: v1\nkind: List\nmetadata: { resourceVersion: \"\" }\nitems:\n" +

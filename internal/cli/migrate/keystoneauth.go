@@ -19,8 +19,8 @@ import (
 )
 
 // keystonePolicy is one policy of k8s-keystone-auth (cloud-provider-openstack
-// pkg/identity/keystone/policy.go): version 1 has resource, nonresource and match, version
-// 2 users and permissions.
+// pkg/identity/keystone/policy.go). Version 1 has resource, nonresource and match. Version 2 has
+// users and permissions.
 type keystonePolicy struct {
 	Resource *struct {
 		Verbs     []string `json:"verbs"`
@@ -43,7 +43,8 @@ type keystonePolicy struct {
 
 var projectID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// keystoneAuth reads policies: a JSON list, or the ConfigMap that holds it under "policies".
+// keystoneAuth converts policies from a JSON list, or from a ConfigMap that contains the list in
+// the key policies.
 func keystoneAuth(data []byte, o Options) (*Result, error) {
 	result := &Result{Files: map[string]string{}}
 	list := data
@@ -83,7 +84,7 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	return result, err
 }
 
-// heldPolicies returns the policies that a ConfigMap holds, and reports its other data.
+// heldPolicies returns the policies in a ConfigMap, and reports its other data.
 func heldPolicies(holder map[string]any, r *Result) []byte {
 	n := newDocument("ConfigMap", holder, r)
 	for _, key := range []string{"apiVersion", "kind", "metadata"} {
@@ -94,8 +95,8 @@ func heldPolicies(holder map[string]any, r *Result) []byte {
 	return []byte(text)
 }
 
-// keystoneFields are the fields of a policy that are read, and their own
-// fields; "*" stands for any.
+// keystoneFields are the supported fields of a policy, with their subfields. "*" matches any
+// subfield.
 var keystoneFields = map[string][]string{
 	"resource":                {"verbs", "resources", "version", "namespace"},
 	"nonresource":             {"verbs", "path"},
@@ -105,8 +106,7 @@ var keystoneFields = map[string][]string{
 	"nonresource_permissions": {"*"},
 }
 
-// reportUnread reports the fields of a policy that are not read. Like
-// k8s-keystone-auth, it ignores case.
+// reportUnread reports the unsupported fields of a policy. Like k8s-keystone-auth, it ignores case.
 func (k *keystone) reportUnread(policy map[string]any) {
 	n := newDocument(k.where, policy, k.result)
 	for _, key := range n.keys() {
@@ -154,8 +154,8 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 	return out
 }
 
-// rules returns what the policy allows, by namespace, "" for the cluster. Of the two versions'
-// fields in one policy only some counted there.
+// rules returns the rules of the policy by namespace, or by "" for the cluster. It rejects a policy
+// that mixes fields of both versions, because k8s-keystone-auth ignored some of them.
 func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	rules := map[string][]rbacv1.PolicyRule{}
 	switch {
@@ -195,8 +195,8 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	return rules
 }
 
-// path adds a rule about a path, which was compared as it stands there: RBAC
-// reads a star at its end.
+// path adds a rule for a path. k8s-keystone-auth compared paths literally, but RBAC interprets a
+// final star as a wildcard.
 func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
 	if strings.HasSuffix(path, "*") {
 		k.result.left(k.where, "the path %q would be a wildcard in RBAC, but may not have been one before; list the "+
@@ -206,7 +206,7 @@ func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs
 	rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: []string{path}})
 }
 
-// rule adds a rule, unless it is about everything but something: RBAC cannot say that.
+// rule adds a rule. It rejects exceptions, which RBAC cannot express.
 func (k *keystone) rule(
 	rules map[string][]rbacv1.PolicyRule, namespace string, resources, verbs []string, group string,
 ) {
@@ -233,7 +233,7 @@ func (k *keystone) rule(
 	}
 }
 
-// list reads one name or ['a', 'b'].
+// list parses one name or a list such as ['a', 'b'].
 func list(text string) []string {
 	inside, isList := strings.CutPrefix(strings.TrimSpace(text), "[")
 	if !isList {
@@ -254,8 +254,8 @@ func lower(all []string) []string {
 	return out
 }
 
-// subjects returns whom the policy is about, as far as RBAC can say it: one of several, never
-// several at once but for a role in a project, which is one group here.
+// subjects returns the subjects of the policy that RBAC can express. RBAC requires one of several
+// subjects, not several at once. The exception is a role in a project, which is one group here.
 func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	wanted := k.wanted(p)
 	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]
@@ -300,7 +300,8 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	return subjectsNamed(rbacv1.GroupKind, names)
 }
 
-// wanted returns whom a policy is about, by what they are named as; nil where that cannot be said.
+// wanted returns the names that a policy matches, by their type. It returns nil if RBAC cannot
+// express the match.
 func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 	wanted := map[string][]string{}
 	if len(p.Match) > 0 && len(p.Users) > 0 {
@@ -346,5 +347,5 @@ func subjectsNamed(kind string, names []string) (out []rbacv1.Subject) {
 	return out
 }
 
-// escape is what the keystone source does to names.
+// escape escapes a name as the keystone source does.
 func escape(name string) string { return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name) }

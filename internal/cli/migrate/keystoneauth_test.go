@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/migrate"
 )
 
-// rules returns the roles and bindings of a file of RBAC, one line for each rule and each subject.
+// rules returns the roles and bindings in an RBAC file, one line for each rule and each subject.
 func rules(t *testing.T, text string) (all []string) {
 	t.Helper()
 	for document := range strings.SplitSeq(text, "---\n") {
@@ -38,8 +38,8 @@ func rules(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestKeystoneWhom: a policy is about users, or about roles in projects, which are one group each;
-// whom RBAC cannot name gets nothing.
+// TestKeystoneWhom checks that a policy applies to users, or to roles in projects, which are one
+// group each. A subject that RBAC cannot express gets no rights.
 func TestKeystoneWhom(t *testing.T) {
 	for name, c := range map[string]struct {
 		whom string
@@ -148,8 +148,8 @@ func TestKeystoneWhom(t *testing.T) {
 	}
 }
 
-// TestKeystoneWhat: what a policy lets somebody do becomes rules of a role in each namespace, or in
-// the cluster; what RBAC cannot say is left out, never widened.
+// TestKeystoneWhat checks that the rights of a policy become rules of a role in each namespace or
+// in the cluster. Rights that RBAC cannot express are omitted, never extended.
 func TestKeystoneWhat(t *testing.T) {
 	const role, cluster = "Role %s/keystone-0: ", "ClusterRole /keystone-0: "
 	in := func(namespace, rule string) string { return fmt.Sprintf(role, namespace) + rule }
@@ -273,8 +273,8 @@ func TestKeystoneWhat(t *testing.T) {
 	}
 }
 
-// TestKeystoneUnread: a field that is not read is reported. Names are read without
-// regard to case, as there.
+// TestKeystoneUnread checks that an unsupported field is reported. Like k8s-keystone-auth, the
+// conversion ignores case.
 func TestKeystoneUnread(t *testing.T) {
 	r := converted(t, "k8s-keystone-auth",
 		`[{"USERS":{"projects":["web"]},"comment":"x","resource":{"verbs":["get"],"resources":["pods"],"version":"",`+
@@ -290,8 +290,8 @@ func TestKeystoneUnread(t *testing.T) {
 		[]string{"ConfigMap: data.syncConfig: k8s-keystone-auth does not read policies from it; convert it by hand"}, r.Left)
 }
 
-// TestKeystoneFiles: policies are read from the ConfigMap that holds them as from a list, each with
-// names of its own; what is to be done next names the prefix of the groups.
+// TestKeystoneFiles checks that policies are read from a list or from a ConfigMap, and that each
+// has its own names. The next steps contain the prefix of the groups.
 func TestKeystoneFiles(t *testing.T) {
 	const policies = `[{"users":{"projects":["web"]},"nonresource_permissions":{"/x":["get"]}},` +
 		`{"users":{"projects":["db"]},"resource_permissions":{"a/pods":["get"]}}]`

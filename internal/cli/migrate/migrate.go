@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migrate turns the files of other projects into this project's. What cannot be said here,
-// or would say more than it did there, is left out and named: nobody gets a right by a migration.
+// Package migrate converts the files of other projects to files of this project. It omits and
+// reports anything that this project cannot express, or that would allow more than before. A
+// migration never adds a right.
 package migrate
 
 import (
@@ -22,31 +23,31 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Result is what came of a file.
+// Result is the result of a conversion.
 type Result struct {
-	// Files are the files to write, by their paths in the folder. Objects of the cluster and files of
-	// the server are in different folders.
+	// Files are the files to write, by their paths in the folder. Objects of the cluster and files
+	// of the server are in different folders.
 	Files map[string]string
-	// Left says what was not carried over, and where it stands. It holds no secret.
+	// Left lists the parts that were not converted, with their positions. It contains no secret.
 	Left []string
-	// Next says what else is to be done.
+	// Next lists the remaining steps.
 	Next []string
 }
 
-// left adds what was not carried over.
+// left reports a part that was not converted.
 func (r *Result) left(where, format string, args ...any) {
 	r.Left = append(r.Left, where+": "+fmt.Sprintf(format, args...))
 }
 
-// Options say what the files do not.
+// Options contain values that the files lack.
 type Options struct {
-	// Dir is the folder that the files are written to, as the next steps name it.
+	// Dir is the folder of the written files, as the next steps name it.
 	Dir string
-	// GroupsPrefix is that of the keystone source.
+	// GroupsPrefix is the groups prefix of the keystone source.
 	GroupsPrefix string
 }
 
-// From are the kinds of files, each with the function that reads it.
+// From returns the supported kinds of files, each with its conversion.
 func From() map[string]func([]byte, Options) (*Result, error) {
 	return map[string]func([]byte, Options) (*Result, error){
 		"arktos-tokens": func(data []byte, _ Options) (*Result, error) {
@@ -61,15 +62,15 @@ func From() map[string]func([]byte, Options) (*Result, error) {
 	}
 }
 
-// Kinds are the names of From.
+// Kinds returns the names of [From].
 func Kinds() []string { return slices.Sorted(maps.Keys(From())) }
 
-// separator matches a line that ends a YAML document. A document must not hold a separator at which
-// the reader does not split.
+// separator matches a line that separates YAML documents. A document must not contain a separator
+// that the reader ignores.
 var separator = regexp.MustCompile(`(?m)^(---|\.\.\.)`)
 
-// documents returns the objects of a file: YAML or JSON, one or several, and the items of Lists.
-// Duplicate fields and text that would be skipped are errors.
+// documents returns the objects of a file in YAML or JSON, including the items of Lists. Duplicate
+// fields and ignored text are errors.
 func documents(data []byte) ([]map[string]any, error) {
 	var all []map[string]any
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -107,8 +108,8 @@ var (
 	errListField = errors.New("a List may only have apiVersion, kind, metadata and items")
 )
 
-// unlisted adds an object, or the items of a List in its place. An item without a kind
-// has the one of its List.
+// unlisted appends an object, or the items of a List. An item without a kind gets its kind from the
+// List.
 func unlisted(all []map[string]any, value any) ([]map[string]any, error) {
 	object, is := value.(map[string]any)
 	if !is {

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FuzzFrom: whatever a file holds, nothing panics, no secret is told, what is written the server
-// reads, and no group that is the system tenant's is given to anybody else.
+// FuzzFrom checks that no file causes a panic or reveals a secret, and that the server accepts the
+// written files. No group of the system tenant is assigned to another tenant.
 func FuzzFrom(f *testing.F) {
 	for _, seed := range []string{
 		"SECRETSECRET,u,1,\"g,system:masters\",,acme\n", "SECRETSECRET,u,1\nSECRETSECRET,v,2,,b\n", ",,,,,,",
@@ -71,7 +71,7 @@ func check(t *testing.T, dir string, files map[string]string) {
 			_, err = tokenfile.Open(context.Background(), path, tokenfile.Options{Check: refuse})
 		case "passwords.csv":
 			if strings.ContainsAny(text, ":@") {
-				continue // a file of its own rules, which lint tells
+				continue // lint checks this file
 			}
 			_, err = basicauth.Open(context.Background(), path, basicauth.Options{Check: refuse})
 		case "policy.jsonl":

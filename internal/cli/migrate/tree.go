@@ -13,13 +13,13 @@ import (
 )
 
 // document is an object of another project as a tree. Every leaf is either consumed by a conversion
-// or reported: [node.reportRest] reports the leaves that no conversion has read. A field that a
-// conversion does not know can therefore not be lost.
+// or reported. [node.reportRest] reports the leaves that no conversion has read. Therefore, an
+// unknown field is never lost.
 type document struct {
 	// where names the document in a report.
 	where  string
 	result *Result
-	// handled are the paths that were consumed or reported, each with everything below it.
+	// handled contains the paths that were consumed or reported, each including its subfields.
 	handled map[string]bool
 }
 
@@ -28,8 +28,7 @@ func newDocument(where string, content map[string]any, r *Result) node {
 	return node{document: d, value: content, isSet: true}
 }
 
-// node is a value of a document. The zero value of its field is a field that
-// the document does not set.
+// node is a value of a document. isSet is false for a field that the document does not set.
 type node struct {
 	*document
 	path  string
@@ -88,7 +87,7 @@ func (n node) items() (all []node) {
 	return all
 }
 
-// at returns an element of a list that has it.
+// at returns an element of a list. The index must be valid.
 func (n node) at(i int) node {
 	list, _ := n.value.([]any)
 	return node{
@@ -118,15 +117,15 @@ func (n node) flag() (value, isFlag bool) {
 	return value, isFlag
 }
 
-// consume marks the value and everything below it as handled: a conversion represents it, or it has
-// no meaning outside the server that wrote it.
+// consume marks the value and its subfields as handled. Either a conversion represents them, or
+// they have no meaning outside the server that wrote them.
 func (n node) consume() {
 	if n.isSet {
 		n.handled[n.path] = true
 	}
 }
 
-// left reports that the value and everything below it are not carried over.
+// left reports that the value and its subfields are not converted.
 func (n node) left(format string, args ...any) {
 	if !n.isSet {
 		return
@@ -138,11 +137,11 @@ func (n node) left(format string, args ...any) {
 // isHandled reports whether the value itself was consumed or reported.
 func (n node) isHandled() bool { return n.handled[n.path] }
 
-// reasons says why a field is not carried over and what to do, by the field's path without indexes.
-// A field without a reason of its own has the reason of the nearest field above.
+// reasons contains the reason why a field is not converted, with advice, by the field's path
+// without indexes. A field without a reason has the reason of the nearest parent field.
 type reasons map[string]string
 
-// unknownField is the reason for a field without any other.
+// unknownField is the reason for a field without another reason.
 const unknownField = "the field or its value is not supported; look up its effect and set it up by hand"
 
 // index matches the part of a path that is not the name of a field.
@@ -162,7 +161,7 @@ func (all reasons) of(path string) string {
 	}
 }
 
-// haveBelow reports whether a field below a path has a reason of its own.
+// haveBelow reports whether a subfield of a path has its own reason.
 func (all reasons) haveBelow(path string) bool {
 	path = index.ReplaceAllString(path, "") + "."
 	for known := range all {
@@ -173,8 +172,8 @@ func (all reasons) haveBelow(path string) bool {
 	return false
 }
 
-// reportRest reports the values that were neither consumed nor reported, each at the highest path
-// below which nothing was read.
+// reportRest reports the values that were neither consumed nor reported. It reports the highest
+// path without any value that was read.
 func (n node) reportRest(why reasons) {
 	unread, _ := n.rest(why)
 	for _, u := range unread {
@@ -182,8 +181,8 @@ func (n node) reportRest(why reasons) {
 	}
 }
 
-// rest returns the highest unread values at or below n. isWhole reports whether
-// nothing at or below n was read.
+// rest returns the highest unread values at or below n. isWhole reports whether nothing at or below
+// n was read.
 func (n node) rest(why reasons) (unread []node, isWhole bool) {
 	if n.isHandled() || n.value == nil {
 		return nil, false
@@ -198,7 +197,7 @@ func (n node) rest(why reasons) (unread []node, isWhole bool) {
 		unread = append(unread, below...)
 		isWhole = isWhole && is
 	}
-	// One line for spec or status would not name the fields.
+	// A report about spec or status as a whole would not name the fields.
 	if isWhole && strings.ContainsAny(n.path, ".[") && !why.haveBelow(n.path) {
 		return []node{n}, true
 	}

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nearest finds the name that a misspelled name was meant to be.
+// Package nearest suggests the valid name that is most similar to a misspelled one.
 package nearest
 
 import "slices"

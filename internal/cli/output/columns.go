@@ -17,15 +17,17 @@ import (
 
 const customColumns = "custom-columns"
 
-// columnsPrinter prints columns that the caller chose. kubectl's own is not in cli-runtime:
-// k8s.io/kubectl would come into the go.mod of whoever embeds the library.
+// columnsPrinter prints columns that the caller specified. cli-runtime does not contain kubectl's
+// printer for them. Importing k8s.io/kubectl would add it to the go.mod of every program that
+// embeds the library.
 type columnsPrinter struct {
 	columns []Column
 	paths   []*jsonpath.JSONPath
 	options printers.PrintOptions
 }
 
-// newColumnsPrinter reads NAME:PATH,NAME:PATH, paths as kubectl takes them: .name, name or {.name}.
+// newColumnsPrinter parses NAME:PATH,NAME:PATH. Like kubectl, it accepts the paths .name, name and
+// {.name}.
 func newColumnsPrinter(spec string, noHeaders bool) (*columnsPrinter, error) {
 	p := &columnsPrinter{options: printers.PrintOptions{NoHeaders: noHeaders}}
 	for part := range strings.SplitSeq(spec, ",") {

@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// APIVersion is that of single values; lists are v1 Lists, as kubectl prints several objects.
+// APIVersion is the API version of single values. A list is a v1 List, as in kubectl.
 const APIVersion = "cli." + tenant.Domain + "/v1alpha1"
 
 const (
@@ -31,8 +31,9 @@ const (
 	formatWide = "wide"
 )
 
-// Format is what a command prints: -o and the flags beside it, as kubectl has them. Programs get
-// kubectl's own printers; what a command prints for people is its own, and the default.
+// Format is the output format of a command. It has kubectl's -o flag and the flags that belong to
+// it. Programs get the output of kubectl's printers. The default is the command's own output for
+// people.
 type Format struct {
 	output    string
 	template  string
@@ -44,11 +45,11 @@ type Format struct {
 	printer   printers.ResourcePrinter
 }
 
-// NewFormat returns the format of a command that prints one value; own are values of
-// -o that it prints itself.
+// NewFormat returns the format of a command that prints one value. own are the -o values that the
+// command implements itself.
 func NewFormat(own ...string) *Format { return &Format{own: own} }
 
-// NewObjectFormat returns the format of a command that prints objects of Kubernetes.
+// NewObjectFormat returns the format of a command that prints Kubernetes objects.
 func NewObjectFormat() *Format { return &Format{hasNames: true} }
 
 // NewListFormat returns the format of a command that prints a list.
@@ -59,10 +60,10 @@ func NewListFormat(own ...string) *Format {
 // Is reports whether the format is one of the command's own.
 func (f *Format) Is(own string) bool { return f.output == own }
 
-// IsForPeople reports whether the format is none for programs. [Format.Check] goes before it.
+// IsForPeople reports whether the format is not for programs. [Format.Check] must be called first.
 func (f *Format) IsForPeople() bool { return f.printer == nil }
 
-// NoMoreHeaders makes further lists come without the names of the columns.
+// NoMoreHeaders omits the column headers of later lists.
 func (f *Format) NoMoreHeaders() { f.noHeaders = true }
 
 func (f *Format) allowed() []string {
@@ -77,7 +78,7 @@ func (f *Format) allowed() []string {
 	return all
 }
 
-// AddFlags adds -o and the flags beside it to a command.
+// AddFlags adds -o and the related flags to a command.
 func (f *Format) AddFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.template, "template", "", "template, or file with a template, for -o go-template and jsonpath")
@@ -91,7 +92,7 @@ func (f *Format) AddFlags(cmd *cobra.Command) {
 	}
 }
 
-// Check refuses what -o cannot be, before anything is asked.
+// Check validates -o and prepares the printer. It is called before the first request.
 func (f *Format) Check() error {
 	if f.output == "" && f.template == "" || slices.Contains(f.own, f.output) {
 		return nil
@@ -106,8 +107,8 @@ func (f *Format) Check() error {
 	return err
 }
 
-// Value prints v, a value of a kind, where the format is for programs; else it returns false.
-// [Format.Check] goes before it.
+// Value prints v as a value of the given kind if the format is for programs. Otherwise it returns
+// false. [Format.Check] must be called first.
 func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 	if f.printer == nil {
 		return false, nil
@@ -124,8 +125,8 @@ func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 	return true, written(w, f.printer, &unstructured.Unstructured{Object: object})
 }
 
-// Objects prints objects of Kubernetes as kubectl does, where the format is for programs: one as
-// itself, several as a List. What only servers fill in is left out.
+// Objects prints Kubernetes objects as kubectl does if the format is for programs. It prints
+// several objects as a List. It omits the fields that only servers set.
 func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err error) {
 	if f.printer == nil {
 		return false, nil
@@ -144,19 +145,19 @@ func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err err
 	return true, written(w, f.printer, list)
 }
 
-// List is what a list command found.
+// List is the result of a list command.
 type List struct {
 	Columns []Column
 	Rows    []Row
 }
 
-// Column is one of a list's; one that is Wide is shown with -o wide.
+// Column is a column of a list. A Wide column is shown with -o wide only.
 type Column struct {
 	Name string
 	Wide bool
 }
 
-// Columns returns columns of those names.
+// Columns returns columns with the specified names.
 func Columns(names ...string) (all []Column) {
 	for _, name := range names {
 		all = append(all, Column{Name: name})
@@ -166,16 +167,16 @@ func Columns(names ...string) (all []Column) {
 
 // Row is one line of a list.
 type Row struct {
-	// Kind and Name are what -o name prints; rows of the same are printed once.
+	// Kind and Name are printed by -o name. Rows with equal values are printed once.
 	Kind schema.GroupKind
 	Name string
-	// Cells are for people, one for each column; Item is for programs.
+	// Cells are for people, one for each column. Item is for programs.
 	Cells []string
 	Item  any
 }
 
-// List prints a list: a table for people, in blocks where a terminal is too narrow for it.
-// [Format.Check] goes before it.
+// List prints a list. The default is a table, or one block for each row if the terminal is too
+// narrow. [Format.Check] must be called first.
 func (f *Format) List(w io.Writer, l *List) error {
 	if f.printer == nil {
 		return NewScreen(w).Table(l, printers.PrintOptions{NoHeaders: f.noHeaders, Wide: f.Is(formatWide)})
@@ -209,8 +210,8 @@ func (f *Format) List(w io.Writer, l *List) error {
 	return written(w, f.printer, list)
 }
 
-// identify adds what each object of Kubernetes has to an item that is not one. The API version is
-// not one that a server serves, so that kubectl apply refuses the item.
+// identify adds the API version, kind and name to an item that is not a Kubernetes object. No
+// server serves the API version, so kubectl apply rejects the item.
 func identify(item map[string]any, of *Row) {
 	if item == nil || item["apiVersion"] != nil {
 		return
@@ -224,8 +225,8 @@ func identify(item map[string]any, of *Row) {
 	}
 }
 
-// written prints an object; the printers of cli-runtime say nothing of writes that
-// fail, and write every cell.
+// written prints an object through a buffer. The printers of cli-runtime ignore write errors and
+// write each cell separately.
 func written(w io.Writer, p printers.ResourcePrinter, o runtime.Object) error {
 	buffered := bufio.NewWriterSize(w, 64<<10)
 	err := p.PrintObj(o, buffered)
@@ -242,7 +243,7 @@ func newList(size int) *unstructured.UnstructuredList {
 	return list
 }
 
-// contentOf returns what v is as JSON.
+// contentOf converts v to the types of decoded JSON.
 func contentOf(v any) (content any, err error) {
 	text, err := json.Marshal(v)
 	if err == nil {
@@ -251,7 +252,7 @@ func contentOf(v any) (content any, err error) {
 	return content, err
 }
 
-// Table prints rows by kubectl's printer; in blocks where a terminal is too narrow for it.
+// Table prints rows with kubectl's printer, or as blocks if the terminal is too narrow for a table.
 func (s *Screen) Table(l *List, options printers.PrintOptions) error {
 	t := &metav1.Table{Rows: make([]metav1.TableRow, 0, len(l.Rows))}
 	for _, c := range l.Columns {
@@ -277,10 +278,10 @@ func (s *Screen) Table(l *List, options printers.PrintOptions) error {
 	return written(s.Writer, printers.NewTablePrinter(options), t)
 }
 
-// none stands for an empty cell.
+// none is printed for an empty cell.
 const none = "<none>"
 
-// columnGap is what kubectl's tables have between columns.
+// columnGap is the number of spaces between the columns of kubectl's tables.
 const columnGap = 3
 
 // shownColumns returns the indices of the columns that are printed.
@@ -304,7 +305,7 @@ func widthOf(t *metav1.Table, columns []int) (width int) {
 	return width - columnGap
 }
 
-// blocks prints a row below the other, each with the names of its cells.
+// blocks prints one block for each row, with one line for each cell.
 func (s *Screen) blocks(t *metav1.Table, columns []int) error {
 	for i, r := range t.Rows {
 		var fields [][2]string
@@ -323,7 +324,7 @@ func (s *Screen) blocks(t *metav1.Table, columns []int) error {
 	return nil
 }
 
-// Fields prints names and values, as kubectl describes an object.
+// Fields prints names and values in the form of kubectl describe.
 func (s *Screen) Fields(fields [][2]string) error {
 	w := printers.GetNewTabWriter(s.Writer)
 	for _, field := range fields {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output prints what the commands found: kubectl's tables for people,
-// kubectl's formats for programs.
+// Package output prints the results of commands: kubectl's tables for people, kubectl's formats for
+// programs.
 package output
 
 import (
@@ -16,24 +16,25 @@ import (
 	"golang.org/x/term"
 )
 
-// plainWidth is how wide lines may be where there is no terminal: they are for grep.
+// plainWidth is the width of lines without a terminal. Lines are not wrapped, so that grep finds
+// whole lines.
 const plainWidth = math.MaxInt32
 
-// minWidth is the narrowest width that anything is laid out for: a terminal that says it is
-// narrower, or says nothing, gets lines that it wraps itself.
+// minWidth is the narrowest width of the layout, in columns. A terminal that reports a narrower
+// width wraps the lines itself.
 const minWidth = 20
 
-// Screen is where text goes.
+// Screen is the destination of text output.
 type Screen struct {
 	io.Writer
-	// Terminal says that somebody looks at it, Colour that he may be shown some.
+	// Terminal reports whether the destination is a terminal. Colour reports whether it shows
+	// colors.
 	Terminal, Colour bool
-	// Width in columns.
+	// Width is in columns.
 	Width int
 }
 
-// NewScreen returns the screen that w is: a terminal only where it is one. NO_COLOR
-// and TERM=dumb are honoured.
+// NewScreen returns the screen for w. It detects a terminal and honors NO_COLOR and TERM=dumb.
 func NewScreen(w io.Writer) *Screen {
 	s := &Screen{Writer: w, Width: plainWidth}
 	f, ok := w.(*os.File)
@@ -49,7 +50,7 @@ func NewScreen(w io.Writer) *Screen {
 	return s
 }
 
-// Colours.
+// Colors and text styles.
 const (
 	Bold  = "1"
 	Red   = "31"
@@ -57,7 +58,7 @@ const (
 	Faint = "2"
 )
 
-// Paint returns text in a colour where there are any.
+// Paint returns text in a color, or unchanged if the screen shows no colors.
 func (s *Screen) Paint(colour, text string) string {
 	if !s.Colour || text == "" {
 		return text
@@ -65,10 +66,10 @@ func (s *Screen) Paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// Safe returns text with its control characters written out: names are others' to choose, and must
-// neither steer a terminal nor look like another line or cell.
+// Safe returns text with its control characters escaped. Other users choose names, so a name must
+// neither control the terminal nor imitate another line or cell.
 //
-// What is no UTF-8 is replaced: some terminals take single bytes for control characters.
+// Invalid UTF-8 is replaced, because some terminals interpret single bytes as control characters.
 func Safe(text string) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if !strings.ContainsFunc(text, unsafe) {
@@ -85,9 +86,10 @@ func Safe(text string) string {
 	return b.String()
 }
 
-// unsafe reports control and format characters, those that change the direction of text among them.
+// unsafe reports whether r is a control or format character. They include the characters that
+// change the direction of text.
 func unsafe(r rune) bool {
-	if ' ' <= r && r <= '~' { // most of all text
+	if ' ' <= r && r <= '~' { // the most frequent case
 		return false
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

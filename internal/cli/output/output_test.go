@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// TestSafe: names that others choose steer no terminal, and look like no other line or cell.
+// TestSafe checks that names cannot control a terminal or imitate another line or cell.
 func TestSafe(t *testing.T) {
 	for text, want := range map[string]string{
 		"acme--web":           "acme--web",
@@ -40,7 +40,7 @@ func TestSafe(t *testing.T) {
 	}
 }
 
-// FuzzSafe: nothing comes out that may steer a terminal, and what is harmless stays.
+// FuzzSafe checks that the result cannot control a terminal, and that harmless text is not changed.
 func FuzzSafe(f *testing.F) {
 	f.Add("a\x1b]0;title\x07b")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -54,7 +54,7 @@ func FuzzSafe(f *testing.F) {
 	})
 }
 
-// format returns a format as a command line gives it.
+// format returns the format that the arguments of a command line select.
 func format(t *testing.T, f *output.Format, args ...string) *output.Format {
 	t.Helper()
 	cmd := &cobra.Command{Use: "x", Run: func(*cobra.Command, []string) {}}
@@ -91,8 +91,8 @@ func list() *output.List {
 	}
 }
 
-// TestList: a list in every format that kubectl has for one; one line for a
-// row whatever names hold.
+// TestList checks a list in each of kubectl's list formats. Each row is one line, whatever its name
+// contains.
 func TestList(t *testing.T) {
 	for args, want := range map[string]string{
 		"":             "NAME        OWNER\nweb\\nX\\tY   acme\nr           <none>\nr           <none>\n",
@@ -125,14 +125,15 @@ func TestList(t *testing.T) {
 	}
 }
 
-// full is a file on a disk that is full.
+// full is a writer whose disk is full.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
 var errFull = errors.New("no space left on device")
 
-// TestListFails: an error of a write is told, of a short list and of one that is written in parts.
+// TestListFails checks that a write error is returned for short lists and for lists that are
+// written in parts.
 func TestListFails(t *testing.T) {
 	for _, args := range []string{"", "-oname", "-oyaml"} {
 		for _, rows := range []int{1, 10_000} {
@@ -150,7 +151,7 @@ func TestListFails(t *testing.T) {
 	}
 }
 
-// TestFormatRefused: what -o cannot be is said before anything is asked.
+// TestFormatRefused checks that Check rejects invalid values of -o.
 func TestFormatRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"-oxml":                  "-o xml: must be one of wide, json, yaml, kyaml, name, go-template",
@@ -169,8 +170,8 @@ func TestFormatRefused(t *testing.T) {
 	}
 }
 
-// TestFormatsAreThoseOfKubectl: -o accepts each format of kubectl's flag, and --template without -o is
-// a template of Go.
+// TestFormatsAreThoseOfKubectl checks that -o accepts each format of kubectl's flag. --template
+// without -o is a Go template.
 func TestFormatsAreThoseOfKubectl(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "template")
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
@@ -216,7 +217,7 @@ func TestFormatsAreThoseOfKubectl(t *testing.T) {
 	}
 }
 
-// TestNarrow: a terminal that is too narrow for a table gets a block for each row.
+// TestNarrow checks that a terminal that is too narrow for a table gets a block for each row.
 func TestNarrow(t *testing.T) {
 	var b bytes.Buffer
 	s := &output.Screen{Writer: &b, Terminal: true, Width: 16}

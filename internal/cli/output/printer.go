@@ -13,16 +13,17 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// goTemplates are kubectl's names for a template of Go. A file contains the second and the fourth.
+// goTemplates are kubectl's names for a Go template. The second and the fourth read the template
+// from a file.
 func goTemplates() []string {
 	return []string{"go-template", "go-template-file", "template", "templatefile"}
 }
 
-// jsonPaths are kubectl's names for a JSONPath template. A file contains the third.
+// jsonPaths are kubectl's names for a JSONPath template. The third reads the template from a file.
 func jsonPaths() []string { return []string{"jsonpath", "jsonpath-as-json", "jsonpath-file"} }
 
 // newPrinter returns kubectl's printer for -o and --template. It replaces PrintFlags of
-// genericclioptions, which link kustomize.
+// genericclioptions, which would link kustomize.
 func (f *Format) newPrinter() (printers.ResourcePrinter, error) {
 	switch format := strings.ToLower(f.output); {
 	case format == "json":

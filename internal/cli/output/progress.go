@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Progress says on standard error how far a command is: on a terminal as one line that changes,
-// elsewhere nothing. It is safe for concurrent use; the zero value is silent.
+// Progress shows the progress of a command on standard error. It rewrites one line on a terminal
+// and prints nothing elsewhere. It is safe for concurrent use. The zero value prints nothing.
 type Progress struct {
 	screen *Screen
 
@@ -20,13 +20,13 @@ type Progress struct {
 	wrote bool
 }
 
-// progressEvery keeps a terminal readable.
+// progressEvery is the minimum time between two updates, so that the line stays readable.
 const progressEvery = 100 * time.Millisecond
 
-// NewProgress returns the progress line on w.
+// NewProgress returns a Progress that writes to w.
 func NewProgress(w io.Writer) *Progress { return &Progress{screen: NewScreen(w)} }
 
-// Say replaces the line.
+// Say replaces the progress line.
 func (p *Progress) Say(format string, args ...any) {
 	if p == nil || p.screen == nil || !p.screen.Terminal {
 		return
@@ -44,7 +44,7 @@ func (p *Progress) Say(format string, args ...any) {
 	_, _ = fmt.Fprint(p.screen, "\r\x1b[K"+text)
 }
 
-// Done takes the line away.
+// Done removes the progress line.
 func (p *Progress) Done() {
 	if p == nil || p.screen == nil {
 		return

@@ -15,15 +15,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Path is a way by which somebody may reach an identity.
+// Path is a way to act as an identity.
 type Path struct {
-	// Name says how.
+	// Name describes the path.
 	Name string
-	// All must be allowed to one subject, each of them.
+	// All are the actions of the path. One subject must be allowed to perform all of them.
 	All []Action
 }
 
-// workloads are the built-in resources whose pods run as a service account of their namespace.
+// workloads returns the built-in resources whose Pods run as a service account of their namespace.
 func workloads() map[string][]string {
 	return map[string][]string{
 		"":      {"pods", "replicationcontrollers"},
@@ -32,12 +32,12 @@ func workloads() map[string][]string {
 	}
 }
 
-// PathsTo returns the paths by which somebody may reach a user: by acting as it, by a credential of
-// it, and by rules that give what it may do. A service account is reached in its namespace too.
+// PathsTo returns the ways to act as a user: impersonation, a credential of the user, and the right
+// to grant its rights. For a service account, it includes the paths in the account's namespace.
 func PathsTo(name string) []Path {
 	paths := pathsToUser(name)
 	if namespace, account, err := serviceaccount.SplitUsername(name); err == nil {
-		paths = pathsToAccount(namespace, account) // a certificate with such a name is refused
+		paths = pathsToAccount(namespace, account) // a certificate with this name is rejected
 	}
 	return append(paths,
 		path("bind its roles", on("bind", rbacGroup, "clusterroles", "")),
@@ -48,7 +48,7 @@ const rbacGroup = "rbac.authorization.k8s.io"
 
 func path(text string, needs ...Action) Path { return Path{text, needs} }
 
-// on is a verb on a resource, which may be a subresource, in a namespace.
+// on returns an action with a verb on a resource or subresource in a namespace.
 func on(verb, group, full, namespace string) Action {
 	resource, subresource, _ := strings.Cut(full, "/")
 	return Action{AttributesRecord: authorizer.AttributesRecord{
@@ -62,7 +62,7 @@ func on(verb, group, full, namespace string) Action {
 	}}
 }
 
-// of is a question about one object.
+// of limits an action to one object.
 func (q Action) of(name string) Action {
 	q.Name = name
 	return q
@@ -120,7 +120,7 @@ func pathsToUser(name string) []Path {
 	return paths
 }
 
-// Actions returns all that the paths ask.
+// Actions returns the actions of all paths.
 func Actions(paths []Path) []Action {
 	var all []Action
 	for _, path := range paths {
@@ -129,8 +129,8 @@ func Actions(paths []Path) []Action {
 	return all
 }
 
-// WhoCanBecome returns who may go one of the paths to an identity of a tenant;
-// zero where it is not known.
+// WhoCanBecome returns the subjects that can use one of the paths. owner is the tenant of the
+// identity, or the zero ID if it is unknown.
 func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.ID) []Answer {
 	var all []Answer
 	for _, path := range paths {
@@ -155,7 +155,7 @@ func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.
 		}
 	}
 	slices.SortFunc(all, func(a, b Answer) int {
-		if a.Across != b.Across { // the paths between tenants first
+		if a.Across != b.Across { // paths between tenants first
 			return map[bool]int{true: -1, false: 1}[a.Across]
 		}
 		return compareAnswers(a, b)

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// boundary returns that of the default configuration over a snapshot and what more it holds.
+// boundary returns a boundary of the default configuration over a snapshot with more objects.
 func boundary(t *testing.T, of *simulator.Snapshot, more ...runtime.Object) *privileges.Boundary {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
@@ -38,7 +38,8 @@ func boundary(t *testing.T, of *simulator.Snapshot, more ...runtime.Object) *pri
 	return b
 }
 
-// may are a ClusterRole with a rule and its binding to a user: over all namespaces, or in one.
+// may returns a ClusterRole with rules and its binding to a user. The binding is cluster-wide if
+// namespace is empty.
 func may(name, user, namespace string, rules ...rbacv1.PolicyRule) []runtime.Object {
 	ref := rbacv1.RoleRef{Kind: "ClusterRole", Name: name}
 	to := []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}}
@@ -59,7 +60,7 @@ func rule(verb, group, resource string, names ...string) rbacv1.PolicyRule {
 	}
 }
 
-// pathsOf returns "<path>: <who>" of all who can become a user, one of each.
+// pathsOf returns "<path>: <subject>" for each subject that can act as a user, without duplicates.
 func pathsOf(t *testing.T, b *privileges.Boundary, user string, owner tenant.ID) []string {
 	t.Helper()
 	var all []string
@@ -76,8 +77,8 @@ func pathsOf(t *testing.T, b *privileges.Boundary, user string, owner tenant.ID)
 	return slices.Compact(all)
 }
 
-// TestBecomeAccount: each right that reaches a service account makes one its own path, in its
-// namespace and on its name only; what needs two rights is none with one of them.
+// TestBecomeAccount checks that each right that leads to a service account is a path of its own,
+// only in its namespace and for its name. A path that needs two rights requires both.
 func TestBecomeAccount(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	for name, c := range map[string]struct {
@@ -138,7 +139,7 @@ func TestBecomeAccount(t *testing.T) {
 		"reading pods": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
 	} {
 		got := pathsOf(t, boundary(t, shop(t), may("eves", "eve", c.namespace, c.rules...)...), robot, tenant.ID{})
-		// of the shop
+		// from the fixture
 		got = slices.DeleteFunc(got, func(text string) bool {
 			return text == "read its token Secret, if one exists: carol"
 		})
@@ -148,8 +149,8 @@ func TestBecomeAccount(t *testing.T) {
 	}
 }
 
-// TestBecomeUser: who may impersonate a user, or both approve and sign as the signer wants it,
-// reaches that user; half of a signature reaches nobody.
+// TestBecomeUser checks that impersonation, or both approving and signing a certificate, leads to a
+// user. Half of a signature does not.
 func TestBecomeUser(t *testing.T) {
 	const group, signer = "certificates.k8s.io", "kubernetes.io/kube-apiserver-client"
 	for name, c := range map[string]struct {
@@ -193,7 +194,7 @@ func TestBecomeUser(t *testing.T) {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
 		}
 	}
-	// Two who have a half each are not one who has both.
+	// Two subjects with one half each do not have both halves.
 	halves := append(may("approves", "eve", "", rule("update", group, "certificatesigningrequests/approval")),
 		may("signs", "mallory", "", rule("approve", group, "signers"))...)
 	if got := pathsOf(t, boundary(t, shop(t), halves...), "alice", tenant.ID{}); len(got) > 0 {
@@ -201,8 +202,8 @@ func TestBecomeUser(t *testing.T) {
 	}
 }
 
-// TestBecomeAcross: a path is across tenants if the caller may be of another tenant than the
-// identity's, and not where that is not known.
+// TestBecomeAcross checks that a path is across tenants if the subject may belong to a different
+// tenant than the identity. It is not if the tenant of the identity is unknown.
 func TestBecomeAcross(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	b := boundary(t, shop(t), may("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
@@ -238,7 +239,7 @@ func TestBecomeAcross(t *testing.T) {
 				break
 			}
 		}
-		if !found && c.group != "tenant:globex" { // the boundary denies another tenant's callers
+		if !found && c.group != "tenant:globex" { // the boundary denies callers of another tenant
 			t.Errorf("%s: not among %v", c.group, answers)
 		}
 	}
@@ -257,8 +258,7 @@ func TestBecomeAcross(t *testing.T) {
 	}
 }
 
-// TestQuestions: what is read from a cluster are the bindings of all roles that any
-// of the paths asks about.
+// TestQuestions checks that the selection includes the bindings of all roles that any path needs.
 func TestQuestions(t *testing.T) {
 	paths := privileges.PathsTo("alice")
 	n := 0
@@ -273,7 +273,7 @@ func TestQuestions(t *testing.T) {
 	}
 	s.Roles[simulator.Key{Name: "reader"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{rule("get", "", "pods")}}
 	for role, want := range map[string]bool{"signer": true, "reader": false, "missing": false} {
-		for range 2 { // the second time it is remembered
+		for range 2 { // the second result is cached
 			if got := keep(s, &simulator.Binding{RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}}); got != want {
 				t.Errorf("keep a binding of %s: %t; want %t", role, got, want)
 			}

@@ -14,41 +14,41 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Holder is an identity whose privileges are looked for.
+// Holder is the identity whose privileges are listed.
 type Holder struct {
-	// Kind and Name are as they were asked for: User, Group, ServiceAccount or Tenant.
+	// Kind is User, Group, ServiceAccount or Tenant. Name is the requested name.
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// User is empty for a group and a tenant.
+	// User is empty for a group and for a tenant.
 	User   string   `json:"user,omitempty"`
 	Groups []string `json:"groups"`
-	// Tenant is empty where it is not known: then nothing is said of what its boundary holds back.
+	// Tenant is empty if it is unknown. The listing then does not report what the boundary denies.
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// OfUser returns the identity of a user. A tenant that is given brings the group
-// that all its callers are in.
+// OfUser returns the identity of a user. If id is not zero, the user is also in the group of all
+// callers of the tenant.
 func OfUser(name string, groups []string, id tenant.ID) *Holder {
 	return (&Holder{Kind: "User", Name: name, User: name}).with(groups, id)
 }
 
-// OfGroup returns the identity of anybody in a group.
+// OfGroup returns the identity of any member of a group.
 func OfGroup(name string, id tenant.ID) *Holder {
 	return (&Holder{Kind: "Group", Name: name}).with([]string{name}, id)
 }
 
-// OfTenant returns the identity of anybody of a tenant.
+// OfTenant returns the identity of any caller of a tenant.
 func OfTenant(id tenant.ID) *Holder {
 	return (&Holder{Kind: "Tenant", Name: id.String()}).with(nil, id)
 }
 
-// OfServiceAccount returns the identity of a service account, whose namespace has an owner.
+// OfServiceAccount returns the identity of a service account. owner is the owner of its namespace.
 func OfServiceAccount(namespace, name string, owner tenant.ID) *Holder {
 	i := &Holder{Kind: "ServiceAccount", Name: namespace + "/" + name, User: serviceaccount.MakeUsername(namespace, name)}
 	return i.with(serviceaccount.MakeGroupNames(namespace), owner)
 }
 
-// with adds the groups that such a caller is in without anybody saying so.
+// with adds the specified groups and the groups that every such caller has.
 func (i *Holder) with(groups []string, id tenant.ID) *Holder {
 	i.Groups = slices.Clone(groups)
 	implicit := []string{user.AllAuthenticated}
@@ -64,7 +64,7 @@ func (i *Holder) with(groups []string, id tenant.ID) *Holder {
 	return i
 }
 
-// ID returns the tenant; zero where it is not known.
+// ID returns the tenant, or the zero ID if it is unknown.
 func (i *Holder) ID() tenant.ID {
 	id, err := tenant.Parse(i.Tenant)
 	if err != nil {
@@ -73,7 +73,7 @@ func (i *Holder) ID() tenant.ID {
 	return id
 }
 
-// Info returns the identity as the authorizers see it.
+// Info returns the identity as authorizers receive it.
 func (i *Holder) Info() user.Info {
 	u := &user.DefaultInfo{Name: i.User, Groups: i.Groups}
 	if id := i.ID(); !id.IsZero() {
@@ -82,8 +82,8 @@ func (i *Holder) Info() user.Info {
 	return u
 }
 
-// reachedBy returns the subject of a binding that is the identity, as the
-// tree shows it; "" for none.
+// reachedBy returns the subject of a binding that matches the identity, in the form of the tree, or
+// "".
 func (i *Holder) reachedBy(b *simulator.Binding) string {
 	for _, s := range b.Subjects {
 		switch s.Kind {

@@ -25,49 +25,51 @@ import (
 // "kubectl-tenant".
 const MadeByLabel = tenant.Domain + "/made-by"
 
-// Listing is what reaches an identity in one cluster.
+// Listing contains the privileges of an identity in one cluster.
 type Listing struct {
 	Cluster  string  `json:"cluster"`
 	Server   string  `json:"server"`
 	Identity *Holder `json:"identity"`
 	Roles    []Held  `json:"roles"`
-	// Grants let the identity into other tenants' namespaces.
+	// Grants allow the identity access to other tenants' namespaces.
 	Grants []HeldGrant `json:"grants,omitempty"`
-	// Lines are those of the policy file, by their numbers.
+	// Lines are the line numbers of the matching lines in the policy file.
 	Lines []int `json:"policyLines,omitempty"`
-	// Reviews are what the server itself says, where the caller may not read roles and bindings.
+	// Reviews are the server's own rule reviews. They are used if the caller may not read roles and
+	// bindings.
 	Reviews []Review `json:"reviews,omitempty"`
-	// Unread are kinds that the caller may not list: what they say is missing here.
+	// Unread are the kinds that the caller may not list, so that their privileges are missing.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Held is a role that the identity holds.
+// Held is a role of the identity.
 type Held struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Missing says that no such role exists, Unread that it may not be read.
+	// Missing reports that the role does not exist. Unread reports that the caller may not read it.
 	Missing bool `json:"missing,omitempty"`
 	Unread  bool `json:"unread,omitempty"`
-	// AggregatedFrom are the ClusterRoles whose rules it collects.
+	// AggregatedFrom are the ClusterRoles whose rules the role aggregates.
 	AggregatedFrom []string            `json:"aggregatedFrom,omitempty"`
 	Rules          []rbacv1.PolicyRule `json:"rules"`
 	Bindings       []HeldBinding       `json:"bindings"`
 }
 
-// HeldBinding is a binding by which a role is held.
+// HeldBinding is a binding that grants a role to the identity.
 type HeldBinding struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Subject   string `json:"subject"`
-	// Scope is where the rules hold.
+	// Scope describes where the rules apply.
 	Scope string `json:"scope"`
-	// HeldBack says why the tenant boundary lets nothing of it through.
+	// HeldBack is the reason why the tenant boundary denies all access by the binding, or empty.
 	HeldBack string `json:"heldBack,omitempty"`
-	// Expires is when it ends, as its annotation says it.
+	// Expires is the expiration time in the binding's annotation.
 	Expires string `json:"expires,omitempty"`
-	// MadeHere says that grant-privileges made it, and revoke-privileges takes it away.
+	// MadeHere reports that grant-privileges created the binding, so that revoke-privileges can
+	// delete it.
 	MadeHere bool `json:"madeByKubectlTenant,omitempty"`
 }
 
@@ -78,18 +80,18 @@ type HeldGrant struct {
 	Owner     string                     `json:"owner"`
 	Expires   *metav1.Time               `json:"expires,omitempty"`
 	To        []v1alpha1.AccessGrantRule `json:"to"`
-	// HeldBack says why it does not count.
+	// HeldBack is the reason why the grant does not apply, or empty.
 	HeldBack string `json:"heldBack,omitempty"`
 }
 
-// Review is what the server says of the caller's rules in a namespace.
+// Review contains the caller's rules in a namespace, as reported by the server.
 type Review struct {
 	Namespace  string              `json:"namespace"`
 	Rules      []rbacv1.PolicyRule `json:"rules"`
 	Incomplete bool                `json:"incomplete,omitempty"`
 }
 
-// ForIdentity returns the selection that a listing of an identity needs.
+// ForIdentity returns the selection of objects for the listing of an identity.
 func ForIdentity(i *Holder) Selection {
 	return Selection{
 		Grants: true,
@@ -97,7 +99,7 @@ func ForIdentity(i *Holder) Selection {
 	}
 }
 
-// List returns what reaches an identity by a snapshot, in a stable order.
+// List returns the privileges of an identity in a snapshot, in a stable order.
 func List(of *simulator.Snapshot, i *Holder, now time.Time) *Listing {
 	p := lister{of}
 	l := &Listing{Identity: i, Unread: p.Unread, Roles: []Held{}}
@@ -136,7 +138,7 @@ func List(of *simulator.Snapshot, i *Holder, now time.Time) *Listing {
 	return l
 }
 
-// lister lists over a snapshot.
+// lister lists the privileges in a snapshot.
 type lister struct{ *simulator.Snapshot }
 
 func (p lister) held(kind string, key simulator.Key) *Held {
@@ -159,7 +161,7 @@ func (p lister) held(kind string, key simulator.Key) *Held {
 	return h
 }
 
-// aggregatedFrom returns the ClusterRoles whose rules the controller collects in the role.
+// aggregatedFrom returns the ClusterRoles whose rules the role aggregates.
 func (p lister) aggregatedFrom(name string, role *simulator.Role) []string {
 	var from []string
 	for i := range role.Aggregates {

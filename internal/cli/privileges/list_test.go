@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// held returns a listing of the shop with one more binding of alice's, as "<scope>: <why it is
-// held back>" of that binding.
+// held lists the privileges of an identity in a cluster with one binding of alice. It returns
+// "<scope>: <reason>" for that binding.
 func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...string) string {
 	t.Helper()
 	s := shop(t)
@@ -40,8 +40,8 @@ func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...st
 	return "none"
 }
 
-// TestListScope: where a binding's rules hold is said as the boundary has it, and a binding
-// that it keeps back is named.
+// TestListScope checks the scope of a binding's rules behind the boundary, and the reason why a
+// binding does not apply.
 func TestListScope(t *testing.T) {
 	of := func(name string) *privileges.Holder { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
 	unknown := privileges.OfUser("alice", nil, tenant.ID{})
@@ -87,8 +87,8 @@ func TestListScope(t *testing.T) {
 	}
 }
 
-// TestListReaches: a binding is an identity's by its user, one of its groups or its service
-// account, and by nothing that only looks like it.
+// TestListReaches checks that a binding matches an identity by its user, one of its groups or its
+// service account, and not by similar names.
 func TestListReaches(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	user, group := privileges.OfUser("alice", []string{"dev"}, acme), privileges.OfGroup("dev", tenant.ID{})
@@ -153,8 +153,8 @@ func TestListReaches(t *testing.T) {
 	}
 }
 
-// TestListRoles: a role that is gone is told from one that may not be read, and an aggregated one
-// names where its rules come from.
+// TestListRoles distinguishes a missing role from an unreadable one. An aggregated role names the
+// sources of its rules.
 func TestListRoles(t *testing.T) {
 	s := simulator.NewSnapshot()
 	chosen := map[string]string{"to": "view"}
@@ -209,7 +209,7 @@ func TestListRoles(t *testing.T) {
 	}
 }
 
-// grant returns an AccessGrant in globex--shop to somebody of acme.
+// grant returns an AccessGrant in globex--shop to a caller of acme.
 func grant(t *testing.T, name string, change func(*v1alpha1.AccessGrant)) *unstructured.Unstructured {
 	t.Helper()
 	g := &v1alpha1.AccessGrant{
@@ -231,8 +231,8 @@ func grant(t *testing.T, name string, change func(*v1alpha1.AccessGrant)) *unstr
 	return &unstructured.Unstructured{Object: object}
 }
 
-// TestListGrants: a grant is listed for whom it names in its tenant only, and one that
-// does not count says why.
+// TestListGrants checks that a grant is listed only for callers that it names in its tenant, with
+// the reason if it does not apply.
 func TestListGrants(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	alice := privileges.OfUser("alice", []string{"dev"}, tenanttest.ID(t, "acme"))
@@ -298,8 +298,8 @@ func TestListGrants(t *testing.T) {
 	}
 }
 
-// TestHostileNames: what an object is called can neither move the cursor of a terminal nor
-// end an element of the page.
+// TestHostileNames checks that names of objects can neither control a terminal nor end an element
+// of the page.
 func TestHostileNames(t *testing.T) {
 	const evil = "x\x1b[2J\u202e<script>alert(1)</script>"
 	l := listing()
@@ -325,8 +325,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestTreeSays: a tree tells what is missing, held back, ended, made by this command and left
-// unread, and of nothing that it is nothing.
+// TestTreeSays checks that a tree reports missing, denied, expired and unreadable items, and those
+// that kubectl tenant created. It omits empty values.
 func TestTreeSays(t *testing.T) {
 	at := metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 	l := listing()
@@ -401,8 +401,8 @@ func TestTreeSays(t *testing.T) {
 	}
 }
 
-// TestListByTenants: a right that follows from a Tenant is listed for its own callers, with
-// the Tenant as its source.
+// TestListByTenants checks that a right that a Tenant grants is listed for callers of that tenant
+// only, with the Tenant as its source.
 func TestListByTenants(t *testing.T) {
 	right := &simulator.Binding{
 		Name:     "acme",

@@ -12,7 +12,7 @@ import (
 //go:embed page.html
 var pages embed.FS
 
-// WriteHTML writes listings as one page that needs nothing else.
+// WriteHTML writes listings as one self-contained page.
 func WriteHTML(w io.Writer, all []*Listing) error {
 	page, err := template.New("page.html").Funcs(template.FuncMap{"rule": RuleText}).ParseFS(pages, "page.html")
 	if err != nil {

@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package privileges finds what reaches an identity in a cluster, and who may do what: roles and
-// bindings, grants between tenants and lines of the policy file, behind the tenant boundary.
+// Package privileges finds the privileges of an identity in a cluster, and the subjects that may
+// perform an action. It considers roles and bindings, grants between tenants, lines of the policy
+// file, and the tenant boundary.
 package privileges
 
 import (
@@ -26,27 +27,29 @@ import (
 )
 
 const (
-	// pageSize is how many objects one answer holds: 100,000 bindings are 20 requests.
+	// pageSize is the number of objects in one page. 100,000 bindings need 20 requests.
 	pageSize = 5000
 	protobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// Selection says what to read.
+// Selection specifies the objects to read.
 type Selection struct {
-	// Namespace is the only one to read Roles, RoleBindings and grants of; empty for all.
+	// Namespace limits Roles, RoleBindings and grants to one namespace. If empty, all namespaces
+	// are read.
 	Namespace string
-	// Keep reports whether a binding matters; it is called when all roles are known. Nil keeps all.
-	// What is not kept costs no memory.
+	// Keep reports whether to store a binding. It is called after all roles have been read. If nil,
+	// all bindings are stored. Other bindings use no memory.
 	Keep func(*simulator.Snapshot, *simulator.Binding) bool
 	// Tenant limits the lists to the objects of one tenant, as a tenant's caller behind the webhook
 	// service must do. The zero ID does not limit them.
 	Tenant tenant.ID
-	// Grants are read too, and Scopes of custom resources and whom quotas are about.
+	// Grants also reads AccessGrants. Scopes also reads the scopes of custom resources, and the
+	// tenants of quotas, members and retired tenants.
 	Grants, Scopes bool
 }
 
-// Read reads from the cluster. A kind that the caller may not list is left out and named in Unread.
-// read is told of the number of objects so far.
+// Read reads the selected objects from the cluster. It omits a kind that the caller may not list,
+// and adds it to Unread. It reports the number of objects to read.
 func Read(
 	ctx context.Context, config *rest.Config, s Selection, read func(objects int64),
 ) (*simulator.Snapshot, error) {
@@ -107,20 +110,20 @@ func Read(
 // kindList lists one page of a kind.
 type kindList struct {
 	kind     string
-	optional bool // a server may not know it
+	optional bool // the server may lack it
 	page     func(metav1.ListOptions) (runtime.Object, error)
 }
 
-// reader fills a snapshot.
+// reader adds objects to a snapshot.
 type reader struct {
 	snapshot *simulator.Snapshot
-	keep     func(*simulator.Snapshot, *simulator.Binding) bool // nil for all
+	keep     func(*simulator.Snapshot, *simulator.Binding) bool // stores all if nil
 	count    int64
 	told     func(int64)
 }
 
-// Limit returns the options of a list of a tenant's objects. The list is not limited if the ID is
-// zero or if objects of the kind belong to no tenant.
+// Limit returns the options of a list that is limited to the objects of a tenant. The list is not
+// limited if the ID is zero or if objects of the kind belong to no tenant.
 func Limit(id tenant.ID, kind string) metav1.ListOptions {
 	switch {
 	case id.IsZero():

@@ -27,8 +27,8 @@ const (
 	crdPath                     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 )
 
-// apiServer answers lists by their path, and behind "continue" by "<path>?<token>"; what it does
-// not know is empty. It notes what was asked.
+// apiServer returns the configuration of a server, and a function that returns the requested paths.
+// answers contains the lists by path, and a later page by "<path>?<token>". Other lists are empty.
 func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -61,7 +61,7 @@ func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []str
 	}
 }
 
-// list is one page of items.
+// list returns one page of items.
 func list(kind, next string, items ...map[string]any) map[string]any {
 	if items == nil {
 		items = []map[string]any{}
@@ -90,8 +90,8 @@ func denied(resource string) *apierrors.StatusError {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 }
 
-// TestRead: a kind that the caller may not list is named and the others are read, to the last page;
-// a kind that a server need not know is not missed.
+// TestRead checks that a kind that the caller may not list is reported, and that the others are
+// read to the last page. A missing optional kind is not reported.
 func TestRead(t *testing.T) {
 	config, asked := apiServer(t, map[string]any{
 		corePath + "namespaces":           list("Namespace", "2", named("web")),
@@ -136,7 +136,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadLess: an empty selection reads every binding, and no kind of kubetenant except Tenants.
+// TestReadLess checks that an empty selection reads every binding, and no kind of kubetenant except
+// Tenants.
 func TestReadLess(t *testing.T) {
 	config, asked := apiServer(t, map[string]any{
 		rbacPath +
@@ -153,13 +154,13 @@ func TestReadLess(t *testing.T) {
 	}
 }
 
-// TestReadFails: an error that is no refusal is told with the kind, and a part of a cluster is
-// not taken for all of it.
+// TestReadFails checks that an error other than Forbidden contains the kind, and that no partial
+// result is returned.
 func TestReadFails(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "x"}, "")
 	for kind, answers := range map[string]map[string]any{
 		"Namespaces":                {corePath + "namespaces": apierrors.NewInternalError(http.ErrAbortHandler)},
-		"Roles":                     {rbacPath + "roles": gone}, // every server knows them
+		"Roles":                     {rbacPath + "roles": gone}, // every server has them
 		"CustomResourceDefinitions": {crdPath: gone},
 		"AccessGrants":              {ownPath + "accessgrants": apierrors.NewInternalError(http.ErrAbortHandler)},
 	} {
@@ -171,7 +172,7 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// TestReadProgress: who waits is told how many objects have been read, from thousand to thousand.
+// TestReadProgress checks that progress is reported for every thousand objects.
 func TestReadProgress(t *testing.T) {
 	items := make([]map[string]any, 2500)
 	for i := range items {
@@ -188,7 +189,7 @@ func TestReadProgress(t *testing.T) {
 	}
 }
 
-// TestReadQuotas: of a quota whose tenant is no tenant it is known that it is nobody's.
+// TestReadQuotas checks that a quota with an invalid tenant has no owner.
 func TestReadQuotas(t *testing.T) {
 	quota := func(name, of string) map[string]any {
 		return map[string]any{

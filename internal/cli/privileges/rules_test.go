@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// secretsIn asks who may get Secrets, or the one of a name.
+// secretsIn returns the action to get Secrets, or the Secret with a name.
 func secretsIn(namespace, name string) *privileges.Action {
 	return &privileges.Action{AttributesRecord: authorizer.AttributesRecord{
 		Verb:            "get",
@@ -33,7 +33,8 @@ func secretsIn(namespace, name string) *privileges.Action {
 	}}
 }
 
-// answers returns "<who> <scope> <only>" of all who may, but for the shop's own carol.
+// answers returns "<subject> by <source> in <scope> only <objects>" for each answer, except for
+// carol of the fixture.
 func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []string {
 	t.Helper()
 	var all []string
@@ -45,8 +46,8 @@ func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []strin
 	return all
 }
 
-// TestOnlyNamed: who may do it to some objects only is told with their names, and not where
-// another one is asked about.
+// TestOnlyNamed checks that a right to some objects is reported with their names, and not for
+// another object.
 func TestOnlyNamed(t *testing.T) {
 	named := may("named", "eve", "acme--web", rule("get", "", "secrets", "a", "b"), rule("get", "", "configmaps", "c"))
 	const eves = "eve by RoleBinding acme--web/named in namespace acme--web only "
@@ -68,8 +69,8 @@ func TestOnlyNamed(t *testing.T) {
 	}
 }
 
-// TestPathsAreTheClusters: a rule about a path counts by a ClusterRoleBinding, never by
-// a binding in a namespace.
+// TestPathsAreTheClusters checks that a rule for a path applies by a ClusterRoleBinding only, and
+// not by a RoleBinding.
 func TestPathsAreTheClusters(t *testing.T) {
 	metrics := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}
 	q := &privileges.Action{Everywhere: true, AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}
@@ -80,8 +81,8 @@ func TestPathsAreTheClusters(t *testing.T) {
 	}
 }
 
-// TestGranted: a grant that counts is an answer in its namespace, in which its tenant's callers are
-// otherwise held back; one that ended, or that names something else, is none.
+// TestGranted checks that a valid grant is an answer in its namespace, where the boundary otherwise
+// denies callers of the tenant. An expired grant, or a grant of something else, is not.
 func TestGranted(t *testing.T) {
 	const alices = "alice by AccessGrant globex--shop/g in namespace globex--shop only "
 	to := func(resource string, names ...string) func(*v1alpha1.AccessGrant) {
@@ -121,8 +122,8 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestByPolicy: a line is an answer where it is the one that allows, for its own tenant's callers
-// or for those of the space.
+// TestByPolicy checks that a line is an answer if it is the line that allows the action, for
+// callers of its tenant or of the tenant that owns the namespace.
 func TestByPolicy(t *testing.T) {
 	line := func(spec string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}`
@@ -181,8 +182,9 @@ func TestByPolicy(t *testing.T) {
 	}
 }
 
-// TestScopeOfAnswers: a binding over all namespaces holds in the tenant's own, and in the whole
-// cluster for the system tenant's callers only; what its annotation limits it to is said.
+// TestScopeOfAnswers checks that a ClusterRoleBinding applies in the tenant's own namespaces, and
+// in the whole cluster only for callers of the system tenant. The limit in its annotation is
+// reported.
 func TestScopeOfAnswers(t *testing.T) {
 	q := secretsIn("", "")
 	q.Everywhere = true

@@ -20,11 +20,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Subject is whom a binding or a grant names, as the server reads it. Create one with SubjectOf.
+// Subject is the subject of a binding or a grant, as the server interprets it. Create one with
+// SubjectOf.
 type Subject struct{ rbacv1.Subject }
 
-// SubjectOf returns a subject of a binding in a namespace. The name of a service account's user is
-// that account, and an account without a namespace is in the binding's.
+// SubjectOf returns a subject of a binding in a namespace. A user with the name of a service
+// account becomes that account. An account without a namespace belongs to the binding's namespace.
 func SubjectOf(s rbacv1.Subject, namespace string) Subject {
 	if home, name, err := serviceaccount.SplitUsername(s.Name); err == nil && s.Kind == rbacv1.UserKind {
 		s = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: home, Name: name}
@@ -35,7 +36,7 @@ func SubjectOf(s rbacv1.Subject, namespace string) Subject {
 	return Subject{s}
 }
 
-// SubjectsOf returns whom a grant names.
+// SubjectsOf returns the subjects of a grant.
 func SubjectsOf(g *v1alpha1.AccessGrant) []Subject {
 	from := &g.Spec.From
 	var all []Subject
@@ -52,7 +53,7 @@ func SubjectsOf(g *v1alpha1.AccessGrant) []Subject {
 	return all
 }
 
-// Title returns the name, of a service account with its namespace.
+// Title returns the name of the subject. The name of a service account includes its namespace.
 func (s Subject) Title() string {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return s.Namespace + "/" + s.Name
@@ -60,8 +61,9 @@ func (s Subject) Title() string {
 	return s.Name
 }
 
-// accounts returns the namespace whose service accounts are meant, one of them or all; false for
-// somebody else. A subject that names no namespace means nobody's.
+// accounts returns the namespace of a subject that is a service account or the group of a
+// namespace's service accounts. Otherwise, it returns false. If the namespace is empty, the subject
+// matches no account.
 func (s Subject) accounts() (namespace string, are bool) {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return s.Namespace, true
@@ -70,7 +72,7 @@ func (s Subject) accounts() (namespace string, are bool) {
 	return namespace, all && s.Kind == rbacv1.GroupKind
 }
 
-// isAnybodys reports whether callers of every tenant may be called as the subject is.
+// isAnybodys reports whether callers of every tenant can match the subject.
 func (s Subject) isAnybodys() bool {
 	_, areAccounts := s.accounts()
 	switch {
@@ -83,9 +85,9 @@ func (s Subject) isAnybodys() bool {
 	return !strings.HasPrefix(s.Name, "system:")
 }
 
-// Candidates returns the tenants of whom a caller called as the subject may be, as far as they can
-// matter in the namespace: the subject's own, else the namespace's owner, and the system tenant.
-// anybodys says that callers of every tenant may be called so.
+// Candidates returns the tenants whose callers can match the subject, as far as it affects access
+// to the namespace. They are the subject's own tenant, or else the namespace's owner and the system
+// tenant. anybodys reports whether callers of every tenant can match.
 func (s Subject) Candidates(
 	ctx context.Context, stack *stack.Stack, of *simulator.Snapshot, namespace string,
 ) (all []tenant.ID, anybodys bool) {
@@ -95,7 +97,7 @@ func (s Subject) Candidates(
 	case areAccounts:
 		id, err := stack.ServiceAccountTenant(ctx, home)
 		if err != nil {
-			return nil, false // nobody's
+			return nil, false // it has no tenant
 		}
 		return []tenant.ID{id}, false
 	case s.Kind == rbacv1.GroupKind && isTenants:
@@ -112,8 +114,8 @@ func (s Subject) Candidates(
 	return all, s.isAnybodys()
 }
 
-// Caller returns a caller of a tenant that is the subject; of all service accounts, one of the
-// namespace, or the system tenant's.
+// Caller returns a caller of a tenant that matches the subject. For the group of all service
+// accounts, it is an account of the namespace or, for the system tenant, of kube-system.
 func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	u := &user.DefaultInfo{
 		Name:   s.Name,
@@ -131,7 +133,7 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	case areAccounts:
 		account(home, "any")
 	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && id.IsSystem():
-		account(metav1.NamespaceSystem, "any") // one of the namespace is its owner's
+		account(metav1.NamespaceSystem, "any") // an account of another namespace belongs to that namespace's owner
 	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && namespace != "":
 		account(namespace, "any")
 	case s.Kind == rbacv1.GroupKind:
@@ -143,10 +145,11 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	return u
 }
 
-// IsDefault reports whether a binding gives a subject what Kubernetes gives it in every cluster:
-// system:masters all, and its own components and controllers their roles
-// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1). It goes by all
-// three names: a label could be anybody's, and a default binding may have got further subjects.
+// IsDefault reports whether a binding is one that Kubernetes creates in every cluster for the
+// subject. These are the binding of system:masters, and the bindings of Kubernetes' own components
+// and controllers (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1). It
+// checks the names of the binding, the role and the subject, because any user may set a label, and
+// a default binding may have additional subjects.
 func IsDefault(b *simulator.Binding, s rbacv1.Subject) bool {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return s.Namespace == metav1.NamespaceSystem && b.Name == b.RoleRef.Name &&

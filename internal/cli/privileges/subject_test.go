@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestSubjectOf: a service account is in the binding's namespace if it names none, and the
-// user of one is that account.
+// TestSubjectOf checks that a service account without a namespace belongs to the binding's
+// namespace. A user with the name of a service account is that account.
 func TestSubjectOf(t *testing.T) {
 	for want, s := range map[string]rbacv1.Subject{
 		"ServiceAccount web/robot":        {Kind: rbacv1.ServiceAccountKind, Name: "robot"},
@@ -33,8 +33,8 @@ func TestSubjectOf(t *testing.T) {
 	}
 }
 
-// TestCaller: the caller that stands for a subject is called as it, is in its groups and its
-// tenant's, and in no other's.
+// TestCaller checks that the caller for a subject has its name, its groups and its tenant's group,
+// and no other groups.
 func TestCaller(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	all := func(more ...string) []string { return append([]string{"system:authenticated", "tenant:acme"}, more...) }
@@ -84,8 +84,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// TestIdentity: an identity is in the groups that such a caller is in without
-// anybody saying so, once each.
+// TestIdentity checks that an identity has the implicit groups of its callers, once each.
 func TestIdentity(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {
@@ -129,8 +128,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIsDefault: only what Kubernetes binds in every cluster is taken for its own: who
-// calls a binding alike is not.
+// TestIsDefault checks that only the bindings that Kubernetes creates in every cluster are default
+// bindings, and not similar ones.
 func TestIsDefault(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding, role, in string

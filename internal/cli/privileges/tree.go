@@ -13,13 +13,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// node is one entry of the tree that a listing is shown as.
+// node is one entry of the tree of a listing.
 type node struct {
 	text, colour string
 	children     []node
 }
 
-// Brief leaves out what roles are aggregated from and who made a binding.
+// Brief removes the sources of aggregated roles and the creators of bindings.
 func (l *Listing) Brief() {
 	for i := range l.Roles {
 		l.Roles[i].AggregatedFrom = nil
@@ -29,7 +29,7 @@ func (l *Listing) Brief() {
 	}
 }
 
-// WriteTree shows a listing as a tree.
+// WriteTree prints a listing as a tree.
 func (l *Listing) WriteTree(s *output.Screen) error {
 	top := node{text: l.Identity.title()}
 	top.add("", "groups: %s", strings.Join(l.Identity.Groups, ", "))
@@ -150,10 +150,11 @@ func GrantRuleText(r *v1alpha1.AccessGrantRule) string {
 	return text
 }
 
-// leastText is how much room text gets however deep it stands and however narrow the terminal is.
+// leastText is the minimum width of text, in columns, however deep its node and however narrow the
+// terminal.
 const leastText = 24
 
-// write prints the node behind lead, and what is below it behind rest.
+// write prints the node after lead, and its children after rest.
 func (n *node) write(s *output.Screen, lead, rest string) error {
 	below := "│ "
 	if len(n.children) == 0 {
@@ -181,8 +182,7 @@ func (n *node) write(s *output.Screen, lead, rest string) error {
 	return nil
 }
 
-// wrap breaks text at spaces into lines of at most width columns; a word that
-// is longer keeps its line.
+// wrap breaks text at spaces into lines of at most width columns. A longer word is not broken.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -54,8 +54,8 @@ func listing() *privileges.Listing {
 	}
 }
 
-// TestNarrow: whatever the width of a terminal, nothing is lost and no line
-// is longer than it must be.
+// TestNarrow checks that a tree loses no text at any width, and that no line is longer than
+// necessary.
 func TestNarrow(t *testing.T) {
 	words := func(text string) string {
 		return strings.Join(strings.Fields(strings.NewReplacer("│", " ", "├─", " ", "└─", " ").Replace(text)), " ")
@@ -73,7 +73,7 @@ func TestNarrow(t *testing.T) {
 			t.Errorf("width %d says\n%s\nwant\n%s", width, got, want)
 		}
 		for line := range strings.Lines(b.String()) {
-			// The least room that text has, behind what leads to it.
+			// The minimum width of text, plus the prefix of the tree.
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > max(width, 24+16) &&
 				strings.Count(strings.TrimLeft(line, " │├└─"), " ") > 0 {
 				t.Errorf("width %d: %d columns: %q", width, n, line)
@@ -82,7 +82,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestColours are only for those who want any.
+// TestColours checks that only a screen with colors prints them.
 func TestColours(t *testing.T) {
 	var b bytes.Buffer
 	if err := brief().WriteTree(&output.Screen{
@@ -99,7 +99,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestOrder: the same twice, whatever the order of a map.
+// TestOrder checks that the output does not depend on the order of a map.
 func TestOrder(t *testing.T) {
 	snapshot := simulator.NewSnapshot()
 	for _, name := range []string{"d", "b", "a", "c"} {

@@ -27,69 +27,70 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Action is what somebody may do.
+// Action is a request whose permitted subjects are searched.
 type Action struct {
 	authorizer.AttributesRecord
-	// Everywhere asks about all namespaces one by one, not about a request over all of them.
+	// Everywhere searches in each namespace separately, instead of a request over all namespaces.
 	Everywhere bool
 }
 
-// Answer is one subject that may.
+// Answer is one subject that may perform the action.
 type Answer struct {
 	// Cluster is the name of the cluster, if the caller sets it.
 	Cluster string `json:"cluster,omitempty"`
 	Kind    string `json:"kind"`
 	Name    string `json:"name"`
-	// Tenants are those whose callers of that name may: a name alone is nobody's.
+	// Tenants are the tenants whose callers with this name may perform the action. A name alone
+	// identifies no tenant.
 	Tenants []string `json:"tenants"`
-	// Scope is where.
+	// Scope describes where the subject may perform the action.
 	Scope string `json:"scope"`
-	// By is the binding, grant or line that says so, Role what it gives.
+	// By is the binding, grant or policy line that allows it. Role is the bound role.
 	By   string `json:"by"`
 	Role string `json:"role,omitempty"`
-	// Path is how somebody is reached, of who-can-become.
+	// Path is the path of who-can-become.
 	Path string `json:"path,omitempty"`
-	// Only are the objects that it is limited to; empty for all.
+	// Only lists the objects to which the right is limited. If empty, it is not limited.
 	Only string `json:"only,omitempty"`
-	// System says that every cluster has it: a default binding of Kubernetes.
+	// System reports that a default binding of Kubernetes allows it, as in every cluster.
 	System bool `json:"system,omitempty"`
-	// Across reports that the path leads from one tenant to another. Paths of the system tenant do not
-	// count.
+	// Across reports that the path leads from one tenant to another. Paths from the system tenant
+	// are excluded.
 	Across bool `json:"acrossTenants,omitempty"`
-	// SystemOnly reports that only callers of the system tenant have the path, to another tenant.
+	// SystemOnly reports that only callers of the system tenant have this path to another tenant.
 	SystemOnly bool `json:"systemOnly,omitempty"`
 }
 
 const wholeCluster = "the whole cluster"
 
-// anyTenant specifies the callers of every tenant, for a request outside namespaces.
+// anyTenant is the value for callers of every tenant, if the request is outside namespaces.
 const anyTenant = "any"
 
-// AnyTenant stands for every tenant, each in its own namespaces.
+// AnyTenant is the value for callers of every tenant, each in the namespaces of its own tenant.
 const AnyTenant = "any (in its own namespaces)"
 
-// Boundary answers whom the tenant boundary would let ask something: the server's own, over the
-// cluster's namespaces, with everything allowed behind it.
+// Boundary decides which requests the tenant boundary allows. It uses the server's own boundary
+// over the cluster's namespaces, with a delegate that allows everything.
 type Boundary struct {
 	stack *stack.Stack
 	of    *simulator.Snapshot
-	homes map[string]string // a namespace of each tenant that has any
-	lines *abac.Policy      // nil for none
-	some  tenant.ID         // one of those tenants, zero if there is none
+	homes map[string]string // one namespace of each tenant that owns any
+	lines *abac.Policy      // may be nil
+	some  tenant.ID         // one of these tenants, or zero if there is none
 }
 
-// NewBoundary returns the boundary of a configuration over a snapshot, whose grants count in it.
-// lines, which may be nil, are its policy file's.
+// NewBoundary returns the boundary of a configuration over a snapshot, including its grants. lines
+// are the lines of the policy file and may be nil.
 func NewBoundary(
 	ctx context.Context, of *simulator.Snapshot, config *configv1alpha1.Settings, lines *abac.Policy,
 ) (*Boundary, error) {
 	without := *config
-	without.Authorization.ABAC = nil // lines are asked by themselves, to say which
+	without.Authorization.ABAC = nil // evaluated separately, to report the line
 	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionAllow, "", nil
 	})
 	bare := *of
-	bare.Roles, bare.Bindings = nil, nil // all is allowed behind it
+	bare.Roles, bare.Bindings = nil, nil // the delegate allows everything
 	stack, err := simulator.New(ctx, &without, &bare, all, nil)
 	of = of.Under(config)
 	b := &Boundary{
@@ -112,15 +113,15 @@ func NewBoundary(
 	return b, err
 }
 
-// lets reports whether the boundary lets a caller of a tenant ask, and the reason of an exception.
+// lets reports whether the boundary allows a request of a caller, with its reason.
 func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.AttributesRecord) (bool, string) {
 	a.User = u
 	decision, reason, err := b.stack.Authorizer.Authorize(simulator.Asked(ctx), &a)
 	return err == nil && decision == authorizer.DecisionAllow, reason
 }
 
-// ForActions returns the selection that [Boundary.WhoCan] needs for questions about one namespace,
-// or with an empty one about all.
+// ForActions returns the selection that [Boundary.WhoCan] needs for actions in one namespace. If
+// namespace is empty, it selects all namespaces.
 func ForActions(namespace string, all []Action) Selection {
 	verdicts := map[simulator.Key]bool{}
 	return Selection{
@@ -139,7 +140,7 @@ func ForActions(namespace string, all []Action) Selection {
 	}
 }
 
-// WhoCan returns who may do what is asked, in a stable order.
+// WhoCan returns the subjects that may perform an action, in a stable order.
 func (b *Boundary) WhoCan(ctx context.Context, q *Action) []Answer {
 	var answers []Answer
 	for _, binding := range b.of.Bindings {
@@ -167,7 +168,7 @@ func (b *Boundary) WhoCan(ctx context.Context, q *Action) []Answer {
 	return answers
 }
 
-// ServerOnly is the answer about a change of an object that the server maintains in a namespace.
+// ServerOnly returns the answer for a change of an object that only the server changes.
 func ServerOnly(namespace, source string) Answer {
 	return Answer{
 		Kind:    rbacv1.UserKind,
@@ -178,8 +179,8 @@ func ServerOnly(namespace, source string) Answer {
 	}
 }
 
-// allowedBy reports whether rules allow what is asked: of any object, or where none is named of
-// the objects that they name.
+// allowedBy reports whether rules allow the action. If the action names no object and the rules
+// allow it for some objects, only lists them.
 func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
 	if rbac.Allows(rules, q.AttributesRecord) {
 		return "", true
@@ -211,8 +212,8 @@ func compareAnswers(a, b Answer) int {
 	)
 }
 
-// answer returns what a subject of a binding may, behind the boundary; false
-// if nobody is let through.
+// answer returns the answer for a subject of a binding, or false if the boundary denies it for
+// every tenant.
 func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Subject, q *Action) (Answer, bool) {
 	a := Answer{
 		Kind:  s.Kind,
@@ -251,8 +252,9 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 	return a, len(a.Tenants) > 0
 }
 
-// holds reports whether a binding's annotations let it count for a caller of a tenant in a
-// namespace; over all, somewhere: a tenant's in its own.
+// holds reports whether a binding's annotations allow it to apply to a caller of a tenant in a
+// namespace. If namespace is empty, it reports whether the binding applies somewhere. For a tenant,
+// this is in its own namespaces.
 func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace string) bool {
 	space := id
 	switch {
@@ -264,7 +266,8 @@ func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace str
 	return binding.Holds(id, space, time.Now())
 }
 
-// heldIn returns the tenants whose callers a ClusterRoleBinding applies to: any tenant, or some.
+// heldIn returns the tenants whose callers a ClusterRoleBinding applies to: any tenant, or the
+// specified ones.
 func (b *Boundary) heldIn(binding *simulator.Binding, q *Action) []string {
 	switch unlimited := !binding.Limited || binding.Scope == rbac.Tenanted; {
 	case unlimited && b.isOutsideNamespaces(q):
@@ -282,14 +285,15 @@ func (b *Boundary) heldIn(binding *simulator.Binding, q *Action) []string {
 	return some
 }
 
-// isOutsideNamespaces reports whether a request is about a path or a cluster-scoped resource.
+// isOutsideNamespaces reports whether the action is on a path or a cluster-scoped resource.
 func (b *Boundary) isOutsideNamespaces(q *Action) bool {
 	resource := schema.GroupResource{Group: q.APIGroup, Resource: q.Resource}
 	return !q.IsResourceRequest() || authz.Scopes{Custom: b.of.CustomScope}.Of(resource) == authz.ScopeCluster
 }
 
-// letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own.
-// Whom a grant lets in, a binding does not.
+// letsTenant reports whether the boundary allows the action to a caller of a tenant. With
+// Everywhere, it checks one of the tenant's namespaces. It excludes access by a grant, which is not
+// access by a binding.
 func (b *Boundary) letsTenant(
 	ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action,
 ) bool {
@@ -300,7 +304,7 @@ func (b *Boundary) letsTenant(
 	return lets && reason != authz.ReasonGrant.String()
 }
 
-// granted returns whom access grants let in: as the stack reads them.
+// granted returns the answers for subjects of AccessGrants that the stack accepts.
 func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 	var answers []Answer
 	for _, u := range b.of.Grants {
@@ -309,7 +313,7 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 		}
 		g, err := accessgrant.Parse(u)
 		if err != nil {
-			continue // counts for nothing
+			continue // an invalid grant does not apply
 		}
 		id, err := tenant.Parse(g.Spec.From.Tenant)
 		if err != nil {
@@ -345,8 +349,8 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 	return answers
 }
 
-// byPolicy returns whom lines of the policy file allow it: in a namespace, or with a
-// path or what is in none.
+// byPolicy returns the answers for lines of the policy file: in a namespace, on a path, or for a
+// cluster-scoped resource.
 func (b *Boundary) byPolicy(q *Action) []Answer {
 	if b.lines == nil {
 		return nil
@@ -369,7 +373,7 @@ func (b *Boundary) byPolicy(q *Action) []Answer {
 		}
 		for _, ns := range slices.Sorted(maps.Keys(spaces)) {
 			id, of := l.Tenant, l.Tenant.String()
-			if id.IsZero() { // any: of the space's own, which every line for any space covers
+			if id.IsZero() { // the owner of the namespace, which every line for any tenant covers
 				id, of = spaces[ns].ID, AnyTenant
 			}
 			asked := q.AttributesRecord

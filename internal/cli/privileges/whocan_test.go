@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// shop is a cluster of two tenants in which pods may be read by many.
+// shop returns a cluster with two tenants and several subjects that may read pods.
 func shop(t *testing.T) *simulator.Snapshot {
 	t.Helper()
 	namespace := func(name string, labels map[string]string) runtime.Object {
@@ -70,7 +70,7 @@ func shop(t *testing.T) *simulator.Snapshot {
 		bound("auditors", "view", subject(rbacv1.GroupKind, "auditors")),
 		bound("acme", "view", subject(rbacv1.GroupKind, "tenant:acme")),
 		bound("accounts", "view", subject(rbacv1.GroupKind, "system:serviceaccounts:nobodys")),
-		// a server refuses such a subject; a file may hold it
+		// a server rejects such a subject, but a file may contain it
 		bound("homeless", "view", subject(rbacv1.ServiceAccountKind, "robot")),
 		bound("lost", "missing", subject(rbacv1.UserKind, "dave")))
 	if err != nil {
@@ -79,8 +79,8 @@ func shop(t *testing.T) *simulator.Snapshot {
 	return s
 }
 
-// TestWhoCan: in a namespace, and over all of them, who is bound and of which tenants that may be;
-// nobody whom the boundary holds back.
+// TestWhoCan checks the bound subjects and their possible tenants, in one namespace and over all.
+// Subjects that the boundary denies are omitted.
 func TestWhoCan(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -140,8 +140,8 @@ func TestWhoCan(t *testing.T) {
 	}
 }
 
-// TestWhoCanAcrossNamespaces requires that a request across all namespaces, which the server limits to
-// the caller's tenant, needs a binding that applies in all namespaces.
+// TestWhoCanAcrossNamespaces checks a request across all namespaces, which the server limits to the
+// caller's tenant. It needs a binding that applies in all namespaces.
 func TestWhoCanAcrossNamespaces(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -233,8 +233,8 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 	}
 }
 
-// TestNobodysAccounts: a service account without a namespace, and those of a namespace that is
-// nobody's or unknown, are of no tenant, and not of any either.
+// TestNobodysAccounts checks that a service account without a namespace has no tenant. The service
+// accounts of an unowned or unknown namespace have none either.
 func TestNobodysAccounts(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -259,16 +259,16 @@ func TestNobodysAccounts(t *testing.T) {
 	}
 }
 
-// TestWhoCanByLimits: a binding that is limited to the spaces of some tenants lets their
-// callers in there, and one that has ended nobody; where the server leaves RBAC to its own
-// evaluator, neither is known.
+// TestWhoCanByLimits checks that a binding that is limited to some tenants applies only in their
+// namespaces, and that an expired binding does not apply. A server with upstream's RBAC evaluator
+// ignores both annotations.
 func TestWhoCanByLimits(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	everybody := privileges.AnyTenant
 	for name, c := range map[string]struct {
 		annotations    map[string]string
-		web, all, free string // who may read secrets in acme--web, over all, and by the server's own evaluator in acme--web
+		web, all, free string // answers in acme--web, over all namespaces, and with upstream's evaluator
 	}{
 		"no limit": {
 			nil,
@@ -361,8 +361,9 @@ func TestWhoCanByLimits(t *testing.T) {
 	}
 }
 
-// TestWhoCanByTenants: a right that follows from a Tenant applies to that tenant only, and names
-// the Tenant. A server that uses upstream's evaluator, or does not confine callers, derives none.
+// TestWhoCanByTenants checks that a right that a Tenant grants applies to that tenant only, and
+// names the Tenant. A server that uses upstream's evaluator, or does not limit callers, derives no
+// such rights.
 func TestWhoCanByTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())

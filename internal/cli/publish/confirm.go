@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// isUnchecked reports whether the server does not copy the content of a Publication because its author
-// was not checked.
+// isUnchecked reports whether the server withholds the copies of a Publication because it has not
+// checked the author.
 func isUnchecked(u *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	return slices.ContainsFunc(conditions, func(of any) bool {
@@ -29,17 +29,17 @@ func isUnchecked(u *unstructured.Unstructured) bool {
 	})
 }
 
-// confirm makes the server check whether the caller may publish the content of an object. It sets
-// [tenant.PublishedAnnotation] of the object itself if the object has it, because the annotation of the
-// Publication then has no effect. It fails if the object is no longer the one that the caller published,
-// or if the server does not confirm it.
+// confirm makes the server check whether the caller may publish the content of an object. If the
+// object has [tenant.PublishedAnnotation], confirm sets the annotation there, because the
+// Publication's annotation then has no effect. confirm fails if the object's content has changed
+// since the caller published it, or if the server does not confirm it.
 func (p *Publisher) confirm(ctx context.Context, o *Object, of *unstructured.Unstructured) (verb string, err error) {
 	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
 	source, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
-	// A dry run does not store the object that it would publish.
+	// A dry run does not store the object that would be published.
 	if len(p.DryRun) == 0 {
 		if err := p.checkSame(o, source); err != nil {
 			return "", err
@@ -62,10 +62,10 @@ func (p *Publisher) confirm(ctx context.Context, o *Object, of *unstructured.Uns
 		return "", fmt.Errorf("%w: the server does not let you publish the content of %s: see the rights of an author in "+
 			"docs/tasks/publish.md", tenancy.ErrRefused, described(o.Content))
 	}
-	return output.Unchanged, nil // another caller has confirmed it meanwhile, or the server returns a warning
+	return output.Unchanged, nil // another caller has confirmed it, or the server returned a warning
 }
 
-// checkSame returns an error if the content of an object is not the one that the caller published.
+// checkSame returns an error if an object no longer has the content that the caller published.
 func (p *Publisher) checkSame(o *Object, is *unstructured.Unstructured) error {
 	seen := o.Content
 	if o.applied != nil {
@@ -86,8 +86,9 @@ func (p *Publisher) checkSame(o *Object, is *unstructured.Unstructured) error {
 	return nil
 }
 
-// hash returns the hash with which the server confirms an object. It is unknown if the rules of the server
-// are, and for a RoleBinding, whose hash depends on its role.
+// hash returns the hash with which the server confirms an object. The hash is unknown if the
+// server's rules are unknown. It is also unknown for a RoleBinding, because its hash depends on its
+// role.
 func (p *Publisher) hash(o *Object, is *unstructured.Unstructured) (hash string, known bool) {
 	binding := schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 	if p.Rules == nil || o.mapping.GroupVersionKind.GroupKind() == binding {
@@ -104,8 +105,8 @@ func (p *Publisher) hash(o *Object, is *unstructured.Unstructured) (hash string,
 	return content.Hash, true
 }
 
-// askForCheck adds or removes [tenant.PublishedAnnotation]. The server then checks whether the caller
-// may publish the content, and sets the annotation itself.
+// askForCheck adds or removes [tenant.PublishedAnnotation]. The server then checks whether the
+// caller may publish the content, and sets the annotation itself.
 func askForCheck(u *unstructured.Unstructured) {
 	annotations := u.GetAnnotations()
 	if _, has := annotations[tenant.PublishedAnnotation]; has {

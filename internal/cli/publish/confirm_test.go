@@ -29,14 +29,16 @@ var secretsResource = schema.GroupVersionResource{Version: "v1", Resource: "secr
 type confirmation struct {
 	*cluster
 	t *testing.T
-	// change is called between the read of the source and the confirmation, and race at the first update.
+	// change is called between the read of the source and the confirmation. race is called at the
+	// first update.
 	change, race func(*confirmation)
-	// confirms reports whether the author has the rights. Otherwise the server restores the annotation.
+	// confirms specifies whether the author has the rights. If not, the server restores the
+	// annotation.
 	confirms bool
-	refuses  error // the answer to an update
+	refuses  error // the response to an update
 }
 
-// edit changes the stored Secret as another caller does.
+// edit changes the stored Secret as another caller would.
 func (c *confirmation) edit(change func(*unstructured.Unstructured)) {
 	c.t.Helper()
 	stored, err := c.objects.Tracker().Get(secretsResource, "platform", "registry")
@@ -50,7 +52,7 @@ func (c *confirmation) edit(change func(*unstructured.Unstructured)) {
 	}
 }
 
-// update answers an update as admission does.
+// update handles an update as admission does.
 func (c *confirmation) update(action clienttesting.Action) (bool, runtime.Object, error) {
 	_, _, _ = c.record(action)
 	if race := c.race; race != nil {
@@ -89,8 +91,8 @@ func withData(value string) func(*unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { u.Object["data"] = map[string]any{"x": value} }
 }
 
-// TestConfirm checks how the command makes the server confirm the content of a source, and that it never
-// confirms content that the caller has not published.
+// TestConfirm checks how the command makes the server confirm the content of a source. The command
+// must never confirm content that the caller has not published.
 func TestConfirm(t *testing.T) {
 	const source, object = "update Secret registry", "update Publication " + registry
 	relabel := func(c *confirmation) {

@@ -26,10 +26,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// action is what the server does in a namespace.
+// action is the server's action in a namespace.
 type action string
 
-// The actions, in the order in which they are reported.
+// Actions, in the order in which they are reported.
 const (
 	conflict action = "conflict"
 	replace  action = "replace"
@@ -39,24 +39,24 @@ const (
 
 func actions() []action { return []action{conflict, replace, create, exists} }
 
-// copyPlan is what the server does in one namespace.
+// copyPlan is the server's action in one namespace.
 type copyPlan struct {
 	namespace string
 	action    action
 	because   string
 }
 
-// Plan is what the server does in each namespace because of a Publication. The zero value selects no
+// Plan contains the server's action for a Publication in each namespace. The zero value selects no
 // namespace.
 type Plan struct{ copies []copyPlan }
 
-// maxExamples is the maximum number of namespaces that are listed.
+// maxExamples is the maximum number of namespaces in the printed list.
 const maxExamples = 20
 
-// maxBytes is the maximum size of all copies of an object.
+// maxBytes is the maximum total size of the copies of an object.
 const maxBytes = 256 << 20
 
-// Plan reads what the server will do in each namespace. [Publisher.Prepare] goes before it.
+// Plan determines the server's action in each namespace. [Publisher.Prepare] must be called first.
 func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 	given, err := p.givenLabels(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 	return plan, o.checkSize(len(names))
 }
 
-// others returns the objects of the kind and name of an object, by namespace.
+// others returns the existing objects with the kind and name of an object, by namespace.
 func (p *Publisher) others(ctx context.Context, o *Object) (map[string]*metav1.PartialObjectMetadata, error) {
 	found := map[string]*metav1.PartialObjectMetadata{}
 	named := metav1.ListOptions{
@@ -98,7 +98,8 @@ func (p *Publisher) others(ctx context.Context, o *Object) (map[string]*metav1.P
 	return found, err
 }
 
-// in returns what the server does in a namespace that has another object of the name, or nil.
+// in returns the server's action in a namespace. other is the existing object of the same name, or
+// nil.
 func (o *Object) in(namespace string, other *metav1.PartialObjectMetadata) copyPlan {
 	plan := copyPlan{namespace: namespace, action: create}
 	if other == nil {
@@ -121,7 +122,7 @@ func (o *Object) in(namespace string, other *metav1.PartialObjectMetadata) copyP
 	return plan
 }
 
-// checkSize refuses more copies than the server makes of an object.
+// checkSize returns an error if the copies of an object exceed the server's maximum size.
 func (o *Object) checkSize(copies int) error {
 	text, err := json.Marshal(o.Content.Object)
 	if err != nil {
@@ -134,7 +135,8 @@ func (o *Object) checkSize(copies int) error {
 	return nil
 }
 
-// givenLabels returns the labels that Tenants give to their namespaces, if the selector needs any.
+// givenLabels returns the namespace labels that Tenants specify, if the Publication has a namespace
+// selector.
 func (p *Publisher) givenLabels(ctx context.Context) (map[tenant.ID]map[string]v1alpha1.LabelValue, error) {
 	if p.Spec.NamespaceSelector == nil {
 		return nil, nil
@@ -173,7 +175,8 @@ func (p *Publisher) each(
 	return nil
 }
 
-// listError returns the error of a list, which needs a right that publishing itself does not.
+// listError returns the error of a list request. Publishing itself does not require the right to
+// list.
 func listError(resource schema.GroupResource, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w: list %s in all namespaces: %s", tenancy.ErrRefused, resource, oneLine(err))
@@ -181,7 +184,7 @@ func listError(resource schema.GroupResource, err error) error {
 	return fmt.Errorf("list %s: %w", resource, err)
 }
 
-// Conflicts returns the number of namespaces that keep another object.
+// Conflicts returns the number of namespaces with a conflicting object.
 func (p *Plan) Conflicts() int { return p.count(conflict) }
 
 func (p *Plan) count(of action) (n int) {
@@ -193,8 +196,8 @@ func (p *Plan) count(of action) (n int) {
 	return n
 }
 
-// Print writes the numbers of namespaces, and at most 20 of them. It starts with those in which there
-// is something to do for the caller.
+// Print writes the number of namespaces for each action, and lists at most 20 namespaces.
+// Namespaces that need an action of the caller are first.
 func (p *Plan) Print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "namespaces: %d (conflict: %d, replace: %d, create: %d, exists: %d)\n", len(p.copies),

@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Prepare reads what is known about an object, and refuses one that cannot be published. It writes
-// nothing. The error wraps [tenancy.ErrRefused].
+// Prepare reads the data that publishing an object requires, and rejects an object that cannot be
+// published. It writes nothing. The error wraps [tenancy.ErrRefused].
 func (p *Publisher) Prepare(ctx context.Context, o *Object) error {
 	kind := o.Content.GroupVersionKind()
 	mapping, err := p.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -66,14 +66,14 @@ func (p *Publisher) Prepare(ctx context.Context, o *Object) error {
 	return o.setPublication(&p.Spec)
 }
 
-// errAnnotated refuses an object for which the server writes the Publication.
+// errAnnotated returns the error for an object whose Publication the server writes itself.
 func errAnnotated(o *Object) error {
 	return fmt.Errorf("%w: the annotation %s of %s already publishes it: change or remove the annotation",
 		tenancy.ErrRefused, tenant.PublishAnnotation, described(o.Content))
 }
 
-// rules returns the rules of the server. If they are unknown, they allow every kind that the
-// configuration may add.
+// rules returns the server's rules. If they are unknown, it returns rules that allow each kind that
+// a configuration may add.
 func (p *Publisher) rules(o *Object) (*publication.Rules, error) {
 	known := func(r schema.GroupResource) bool { return r == o.mapping.Resource.GroupResource() }
 	if p.Rules != nil {
@@ -91,7 +91,7 @@ func (p *Publisher) rules(o *Object) (*publication.Rules, error) {
 	return &publication.Rules{Kinds: []publication.Kind{kind}, Namespaced: known}, nil
 }
 
-// checkNamespace refuses an object outside the namespaces of the system tenant.
+// checkNamespace returns an error if an object is outside the namespaces of the system tenant.
 func (p *Publisher) checkNamespace(ctx context.Context, o *Object) error {
 	name := o.Content.GetNamespace()
 	if slices.Contains(p.System, name) {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package publish writes an object of the system tenant and its Publication, and reports what the
-// server does in each namespace because of it.
+// Package publish writes an object of the system tenant and its Publication, and reports the
+// server's action in each namespace.
 package publish
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// fieldManager is the field manager of the objects that are applied.
+// fieldManager is the field manager of applied objects.
 const fieldManager = "kubectl-tenant"
 
 var publications = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications)
@@ -39,12 +39,12 @@ type Publisher struct {
 	// Objects and Metadata are clients of the cluster.
 	Objects  dynamic.Interface
 	Metadata metadata.Interface
-	// Mapper knows the resources of the cluster.
+	// Mapper maps kinds to the resources of the cluster.
 	Mapper meta.RESTMapper
-	// Rules are those of the server's configuration. If nil, they are unknown, and the server alone
-	// decides about the kinds that the configuration adds.
+	// Rules are the rules of the server's configuration. If nil, they are unknown, and the server
+	// alone decides about the kinds that the configuration adds.
 	Rules *publication.Rules
-	// System are the namespaces that belong to the system tenant whatever their labels.
+	// System are the namespaces that always belong to the system tenant, whatever their labels are.
 	System []string
 	// Writing specifies how objects are written.
 	tenancy.Writing
@@ -56,7 +56,7 @@ type Publisher struct {
 type Object struct {
 	// Content is the object. It MUST have a name and a namespace.
 	Content *unstructured.Unstructured
-	// Stored specifies that the object is in the cluster and is not to be written.
+	// Stored specifies that the object is already in the cluster. It is then not written.
 	Stored bool
 
 	mapping     *meta.RESTMapping
@@ -65,7 +65,7 @@ type Object struct {
 	parsed      *publication.Publication
 }
 
-// Publication returns the Publication of the object. It is nil before [Publisher.Prepare].
+// Publication returns the Publication of the object, or nil before [Publisher.Prepare].
 func (o *Object) Publication() runtime.Object {
 	if o.publication == nil {
 		return nil
@@ -73,15 +73,15 @@ func (o *Object) Publication() runtime.Object {
 	return o.publication
 }
 
-// Try lets the server validate the writes of [Publisher.Publish] without storing them.
+// Try validates the writes of [Publisher.Publish] on the server without storing them.
 func (p *Publisher) Try(ctx context.Context, o *Object) error {
 	trial := *p
 	trial.Writing = tenancy.Writing{DryRun: []string{metav1.DryRunAll}}
 	return trial.Publish(ctx, o)
 }
 
-// Publish writes an object and its Publication. [Publisher.Prepare] goes before it. The error wraps
-// [tenancy.ErrRefused] if the server refuses a write.
+// Publish writes an object and its Publication. [Publisher.Prepare] must be called first. The error
+// wraps [tenancy.ErrRefused] if the server rejects a write.
 func (p *Publisher) Publish(ctx context.Context, o *Object) error {
 	if !o.Stored {
 		if err := p.apply(ctx, o); err != nil {
@@ -119,7 +119,8 @@ func (p *Publisher) apply(ctx context.Context, o *Object) error {
 	return nil
 }
 
-// sameContent reports whether two states of an object differ only in what the server records.
+// sameContent reports whether two states of an object have the same content. It ignores the fields
+// that the server records.
 func sameContent(a, b *unstructured.Unstructured) bool {
 	bare := func(u *unstructured.Unstructured) map[string]any {
 		u = u.DeepCopy()
@@ -169,7 +170,7 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 	return nil
 }
 
-// refused returns the error of a write with what the caller can do about it.
+// refused adds advice to the error of a write.
 func (p *Publisher) refused(o *Object, err error) error {
 	status := apierrors.APIStatus(nil)
 	switch {
@@ -192,7 +193,7 @@ func described(u *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
 }
 
-// stored returns the object as it is in the cluster, or nil if it does not exist.
+// stored returns the object from the cluster, or nil if it does not exist.
 func (p *Publisher) stored(ctx context.Context, o *Object) (*unstructured.Unstructured, error) {
 	u, err := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace()).
 		Get(ctx, o.Content.GetName(), metav1.GetOptions{})
@@ -206,8 +207,8 @@ func (p *Publisher) stored(ctx context.Context, o *Object) (*unstructured.Unstru
 	return u, err
 }
 
-// decodedTenant returns the tenant of a Tenant, and the labels that it gives to its namespaces. The
-// tenant is the zero ID if the server ignores the Tenant.
+// decodedTenant returns the ID of a Tenant, and the labels that it specifies for its namespaces. It
+// returns the zero ID if the server ignores the Tenant.
 func decodedTenant(u *unstructured.Unstructured) (tenant.ID, map[string]v1alpha1.LabelValue) {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {

@@ -97,7 +97,7 @@ func newCluster(t *testing.T, more ...*unstructured.Unstructured) *cluster {
 	return c
 }
 
-// record records writes, and applies objects, which the fake client does not.
+// record records writes. It also implements apply, which the fake client lacks.
 func (c *cluster) record(action clienttesting.Action) (bool, runtime.Object, error) {
 	var dryRun []string
 	var u *unstructured.Unstructured
@@ -195,7 +195,7 @@ func (c *cluster) publisher() *publish.Publisher {
 	}
 }
 
-// TestPlan reports what happens in each namespace, by what is there.
+// TestPlan checks the reported action in each namespace, depending on the existing object.
 func TestPlan(t *testing.T) {
 	managed := func(namespace, of string) *unstructured.Unstructured {
 		return secret(namespace, tenant.ManagedLabel, "publication", tenant.PublicationLabel, of)
@@ -297,7 +297,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestExamples lists at most 20 namespaces.
+// TestExamples checks that at most 20 namespaces are listed.
 func TestExamples(t *testing.T) {
 	var more []*unstructured.Unstructured
 	for i := range 30 {
@@ -325,7 +325,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestPrepareRefuses checks that nothing is read or written of what cannot be published.
+// TestPrepareRefuses checks that an object that cannot be published causes no read and no write.
 func TestPrepareRefuses(t *testing.T) {
 	annotated := secret("platform")
 	annotated.SetAnnotations(map[string]string{tenant.PublishAnnotation: "*"})
@@ -411,7 +411,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestPublish writes an object and its Publication, twice.
+// TestPublish publishes an object, publishes it again, and publishes a change.
 func TestPublish(t *testing.T) {
 	c := newCluster(t)
 	for i, want := range [][]string{
@@ -472,7 +472,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishStored writes the Publication only.
+// TestPublishStored checks that only the Publication of a stored object is written.
 func TestPublishStored(t *testing.T) {
 	c := newCluster(t, secret("platform"))
 	p := c.publisher()
@@ -485,7 +485,7 @@ func TestPublishStored(t *testing.T) {
 	}
 }
 
-// TestRefusals returns the server's reason, and what the caller can do.
+// TestRefusals checks that errors contain the server's reason and advice.
 func TestRefusals(t *testing.T) {
 	publications := schema.GroupResource{Group: tenant.Domain, Resource: "publications"}
 	for name, c := range map[string]struct {
@@ -530,7 +530,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestTooLarge refuses more copies than the server makes.
+// TestTooLarge checks that copies over the size limit are rejected.
 func TestTooLarge(t *testing.T) {
 	var more []*unstructured.Unstructured
 	for i := range 300 {
@@ -549,7 +549,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestRead reads objects of files, and refuses what is not one.
+// TestRead checks that Read parses the objects of a file and rejects other content.
 func TestRead(t *testing.T) {
 	const a, b = "{apiVersion: v1, kind: Secret, metadata: {name: a}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}"
@@ -582,8 +582,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestPublishUnchecked checks that the command makes the server check the content of a Publication
-// whose author was not checked, and changes no other Publication.
+// TestPublishUnchecked checks that the command makes the server check the content of a
+// Publication with an unchecked author. It changes no other Publication.
 func TestPublishUnchecked(t *testing.T) {
 	for reason, want := range map[string]int{v1alpha1.ReasonAuthorNotChecked: 1, v1alpha1.ReasonPublished: 0} {
 		for _, annotation := range []string{"", "0123"} {

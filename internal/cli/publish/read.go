@@ -14,7 +14,7 @@ import (
 )
 
 // Read returns the objects of a file. An object without a namespace gets the default namespace. If
-// fixed is true, an object of another namespace is refused.
+// fixed is true, an object with a different namespace is an error.
 func Read(data []byte, namespace string, fixed bool) ([]*Object, error) {
 	docs, err := yamlfile.Documents(data)
 	if err != nil {
@@ -51,7 +51,7 @@ func Read(data []byte, namespace string, fixed bool) ([]*Object, error) {
 	return all, nil
 }
 
-// named completes and checks the name and the namespace of an object.
+// named sets the namespace of an object if it is missing, and validates the name and the namespace.
 func named(u *unstructured.Unstructured, namespace string, fixed bool) error {
 	if u.GetNamespace() == "" {
 		u.SetNamespace(namespace)

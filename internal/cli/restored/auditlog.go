@@ -21,18 +21,19 @@ import (
 )
 
 const (
-	// maxEvent is the longest event, in bytes. kube-apiserver truncates events at 10 MiB by default.
+	// maxEvent is the maximum size of an event, in bytes. kube-apiserver truncates events at 10 MiB
+	// by default.
 	maxEvent = 16 << 20
-	// maxObjects bounds the memory, whatever the size of the logs is.
+	// maxObjects limits the memory, however large the logs are.
 	maxObjects = 1_000_000
-	// maxAccounts is the number of service accounts that identify a cluster.
+	// maxAccounts is the maximum number of service accounts that are used to identify a cluster.
 	maxAccounts = 1000
 )
 
-// systemAccount begins the user names of the service accounts of kube-system.
+// systemAccount is the prefix of the user names of the service accounts in kube-system.
 const systemAccount = "system:serviceaccount:kube-system:"
 
-// event is what is read of an audit event (audit.k8s.io/v1).
+// event contains the fields of an audit event (audit.k8s.io/v1) that are read.
 type event struct {
 	Kind       string    `json:"kind"`
 	Stage      string    `json:"stage"`
@@ -62,13 +63,14 @@ type write struct {
 	deleted bool
 }
 
-// auditLog is what audit logs contain about the compared resources.
+// auditLog contains the data of audit logs about the compared resources.
 type auditLog struct {
 	last map[key]write
-	// accounts are the UIDs of service accounts of kube-system. Another cluster has none of them.
+	// accounts are the UIDs of service accounts in kube-system. They differ between clusters.
 	accounts map[string]bool
 	events   int
-	// invalid is the number of lines that are not events. firstInvalid is the position of the first.
+	// invalid is the number of lines that are not events. firstInvalid is the position of the first
+	// of them.
 	invalid      int
 	firstInvalid string
 }
@@ -150,7 +152,7 @@ func (l *auditLog) add(line []byte) bool {
 		name:      e.ObjectRef.Name,
 	}
 	if k.resource == namespaces().GroupResource() {
-		k.namespace = "" // the event of a namespace names it twice
+		k.namespace = "" // the event of a namespace also has its name here
 	}
 	if last, found := l.last[k]; !found || e.Received.After(last.at) {
 		l.last[k] = write{e.Received, e.User.Username, e.Verb == "delete"}

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// auditLogs finds the writes in audit logs that the cluster does not show.
+// auditLogs finds writes in audit logs that are missing in the cluster.
 func (c *check) auditLogs(ctx context.Context) error {
 	log := newAuditLog()
 	for _, path := range c.AuditLogs {
@@ -53,7 +53,8 @@ func (c *check) auditLogs(ctx context.Context) error {
 }
 
 // isOurs reports whether the log belongs to the cluster. The UIDs of the service accounts in
-// kube-system identify a cluster, and a restore keeps them. A log without them cannot be checked.
+// kube-system identify a cluster, and a restore preserves them. A log without these UIDs cannot be
+// checked, and is accepted.
 func (c *check) isOurs(ctx context.Context, log *auditLog) (bool, error) {
 	if len(log.accounts) == 0 {
 		return true, nil
@@ -86,10 +87,10 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 			objects[key{r.GroupResource(), m.Namespace, m.Name}] = newObject(m)
 		})
 	switch {
-	case apierrors.IsForbidden(err): // a finding about another resource is still worth printing
+	case apierrors.IsForbidden(err): // continue with the other resources
 		c.miss("%s could not be compared: %s", r.Resource, err.Error())
 		return nil
-	case err != nil && !apierrors.IsNotFound(err): // the definition may be missing
+	case err != nil && !apierrors.IsNotFound(err): // the CustomResourceDefinition may be missing
 		return fmt.Errorf("%s: %w", r.Resource, err)
 	}
 	for _, k := range keys {
@@ -102,7 +103,7 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 	return nil
 }
 
-// judge finds whether an object shows its last write.
+// judge checks whether an object shows its last write.
 func (c *check) judge(r *resource, k key, w write, is object, exists bool) {
 	name := k.name
 	if k.namespace != "" {
@@ -128,15 +129,15 @@ func (c *check) judge(r *resource, k key, w write, is object, exists bool) {
 	}
 }
 
-// wentWithNamespace reports whether the namespace of an object was deleted after the last write of the
-// object. Kubernetes then deletes the object without an event of its own.
+// wentWithNamespace reports whether the namespace of an object was deleted after the last write of
+// the object. Kubernetes then deletes the object without a separate event.
 func (l *auditLog) wentWithNamespace(k key) bool {
 	w, found := l.last[key{namespaces().GroupResource(), "", k.namespace}]
 	return k.namespace != "" && found && w.deleted && w.at.After(l.last[k].at)
 }
 
-// lives reports whether a missing RetiredTenant is that of a Tenant that exists. Then the deletion of
-// the Tenant is the finding, and its repetition creates the RetiredTenant.
+// lives reports whether a missing RetiredTenant belongs to a Tenant that exists. The finding is
+// then the deletion of the Tenant. Repeating the deletion creates the RetiredTenant.
 func (c *check) lives(retired string, log *auditLog) bool {
 	for _, is := range c.tenants.existing {
 		if is.name+"-"+is.uid != retired {

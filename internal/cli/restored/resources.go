@@ -18,12 +18,12 @@ import (
 type resource struct {
 	schema.GroupVersionResource
 	kind string
-	// again is the effect of a deleted object that exists again, and older that of an object that
-	// is missing or has an earlier content.
+	// again describes the effect of a deleted object that exists again. older describes the effect
+	// of an object that is missing or has an earlier content.
 	again, older string
-	// ofService reports whether only objects in the namespace of the service are compared.
+	// ofService specifies that only objects in the namespace of the service are compared.
 	ofService bool
-	// deletions reports whether only deletions are compared.
+	// deletions specifies that only deletions are compared.
 	deletions bool
 }
 
@@ -89,7 +89,7 @@ func resources() []resource {
 	}
 }
 
-// compared returns the row of a resource, or nil.
+// compared returns the entry of a resource, or nil if the resource is not compared.
 func compared(of schema.GroupResource) *resource {
 	rows := resources()
 	for i := range rows {
@@ -100,7 +100,7 @@ func compared(of schema.GroupResource) *resource {
 	return nil
 }
 
-// object is what a comparison needs of the metadata of an object.
+// object contains the metadata of an object that a comparison needs.
 type object struct {
 	created, written  time.Time
 	deleting, managed bool

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restored finds what a cluster lost when it was restored from a backup. A backup of etcd
-// is consistent in itself, so most of the loss shows only in records outside etcd: usage records
-// and audit logs.
+// Package restored finds the changes that a cluster lost when it was restored from a backup. A
+// backup of etcd is consistent in itself. Therefore, most of the loss is visible only in records
+// outside etcd: usage records and audit logs.
 package restored
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// Options are the records to compare the cluster with, and the names in findings.
+// Options specify the records to compare the cluster with, and the names in findings.
 type Options struct {
 	// Cluster is the name of the cluster in findings.
 	Cluster string
-	// UsageRecords is a directory with usage records. It is empty if there is none.
+	// UsageRecords is a directory with usage records. If empty, usage records are not compared.
 	UsageRecords string
 	// AuditLogs are files with one audit.k8s.io/v1 event in each line.
 	AuditLogs []string
@@ -40,9 +40,9 @@ type check struct {
 	unread   []error
 }
 
-// Check adds to a report what the cluster lacks. It only reads, page by page. It reads the specs of
-// Tenants and RetiredTenants, and the metadata of other objects. It does not read the content of a Secret.
-// The error is the client's.
+// Check adds the lost changes of a cluster to a report. It only reads, one page at a time. It reads
+// the specs of Tenants and RetiredTenants, and the metadata of other objects. It never reads the
+// content of a Secret. Its error is the error of a client.
 func Check(ctx context.Context, clients Clients, o Options, report *validate.Report) error {
 	all, err := readTenants(ctx, clients.Dynamic)
 	if err != nil {
@@ -80,13 +80,13 @@ func (c *check) find(object, reason, fix string) {
 	})
 }
 
-// warn adds a warning about an object. It may be as intended.
+// warn adds a warning about an object whose state may be intended.
 func (c *check) warn(object, reason, fix string) {
 	c.find(object, reason, fix)
 	c.findings[len(c.findings)-1].Severity = validate.Warning
 }
 
-// miss adds a part of the check that could not be done.
+// miss records a part of the check that failed.
 func (c *check) miss(format string, args ...any) {
 	c.unread = append(c.unread, fmt.Errorf(format, args...))
 }

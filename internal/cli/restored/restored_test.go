@@ -33,7 +33,7 @@ const (
 	uidGone = "7f7d5a3e-4a55-4c28-9a3c-2ad1b0f4f6a3"
 )
 
-// backup is the time of the last change that the backup contains.
+// backup is the time of the last change in the backup.
 var backup = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 
 func at(minutes int) time.Time { return backup.Add(time.Duration(minutes) * time.Minute) }
@@ -50,7 +50,7 @@ func own(kind, name, uid string, spec map[string]any) *unstructured.Unstructured
 	return u
 }
 
-// meta returns the metadata of an object whose last change is older than the backup.
+// meta returns the metadata of an object whose last change is in the backup.
 func meta(apiVersion, kind, name string) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
 	if namespace, rest, found := strings.Cut(name, "/"); found {
@@ -123,7 +123,7 @@ func auditEventBy(by string, when time.Time, verb, group, resource, namespace, n
 	return string(text)
 }
 
-// checked returns the findings and the errors of a check as lines.
+// checked returns the findings and the errors of a check, one on each line.
 func checked(t *testing.T, clients restored.Clients, o restored.Options) (findings, unread string, r *validate.Report) {
 	t.Helper()
 	o.Cluster, o.Namespace, o.Now = "prod", "kubetenant-system", at(600)
@@ -149,7 +149,7 @@ func file(t *testing.T, name string, lines ...string) string {
 	return path
 }
 
-// TestAuditLog checks which writes of an audit log a restored cluster does not show.
+// TestAuditLog checks the writes of an audit log that a restored cluster lacks.
 func TestAuditLog(t *testing.T) {
 	const ours, rbac = tenant.Domain, rbacv1.GroupName
 	dry := strings.Replace(auditEvent(5, "delete", ours, "tenants", "acme"), `"/apis"`, `"/apis?dryRun=All"`, 1)
@@ -259,13 +259,13 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// usageRecord returns a record of the hour of a time.
+// usageRecord returns a record for the hour of a time.
 func usageRecord(id, uid string, when time.Time) string {
 	return fmt.Sprintf(`{"server":"cp-0","started":"2026-11-01T00:00:00Z","uid":%q,"tenant":%q,"hour":%q,"requests":1}`,
 		uid, id, when.Truncate(time.Hour).Format(time.RFC3339))
 }
 
-// TestUsageRecords checks which tenants of usage records a restored cluster does not have.
+// TestUsageRecords checks the tenants of usage records that a restored cluster lacks.
 func TestUsageRecords(t *testing.T) {
 	known := usageRecord("acme", uidAcme, at(60))
 	for name, c := range map[string]struct{ record, want string }{
@@ -300,7 +300,7 @@ func TestUsageRecords(t *testing.T) {
 	}
 }
 
-// TestClusterAlone checks what a cluster shows without any records.
+// TestClusterAlone checks the findings without records.
 func TestClusterAlone(t *testing.T) {
 	successor := own(v1alpha1.KindTenant, "next", uidGone, map[string]any{"id": "next", "replaces": uidOld})
 	retired := own(v1alpha1.KindRetiredTenant, "next-"+uidOld, "", map[string]any{"id": "next", "uid": uidOld})
@@ -347,7 +347,7 @@ func TestClusterAlone(t *testing.T) {
 	}
 }
 
-// TestBadRecords checks that records which cannot be used are errors, and never a clean result.
+// TestBadRecords checks that unusable records are errors, and never a clean result.
 func TestBadRecords(t *testing.T) {
 	good := auditEvent(-1, "patch", tenant.Domain, "tenants", "acme")
 	account := func(uid string) string {

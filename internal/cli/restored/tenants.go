@@ -39,13 +39,13 @@ type existing struct {
 // tenants are the Tenants and RetiredTenants of a cluster.
 type tenants struct {
 	existing map[string]existing // by ID
-	// retired has the UIDs of the RetiredTenants of an ID. The value reports whether the deletion was
-	// canceled, so that the ID is not reserved.
+	// retired contains the UIDs of the RetiredTenants of each ID. The value reports whether the
+	// deletion was canceled. A canceled deletion does not reserve the ID.
 	retired map[string]map[string]bool
 }
 
 // readTenants reads the Tenants and RetiredTenants. It does not decode them strictly, so that it
-// also finds those of another release.
+// also finds objects of another release.
 func readTenants(ctx context.Context, client dynamic.Interface) (*tenants, error) {
 	all := &tenants{existing: map[string]existing{}, retired: map[string]map[string]bool{}}
 	err := each(ctx, client, v1alpha1.ResourceTenants, func(u *unstructured.Unstructured) {
@@ -106,7 +106,7 @@ func (t *tenants) knows(id, uid string) bool {
 	return retired || t.existing[id].uid == uid
 }
 
-// successors finds the Tenants that replace a Tenant without a RetiredTenant.
+// successors finds each Tenant that replaces a former Tenant without a RetiredTenant.
 func (c *check) successors() {
 	for _, id := range slices.Sorted(maps.Keys(c.tenants.existing)) {
 		is := c.tenants.existing[id]
@@ -118,7 +118,7 @@ func (c *check) successors() {
 	}
 }
 
-// reserve returns how to create a RetiredTenant.
+// reserve returns the instruction to create a RetiredTenant.
 func reserve(id, uid string) string {
 	name := id
 	if parsed, err := tenant.Parse(id); err == nil {
@@ -128,7 +128,7 @@ func reserve(id, uid string) string {
 		"spec.retiredAt", name, uid, id)
 }
 
-// namespaces finds the namespaces whose tenant has no Tenant.
+// namespaces finds the namespaces of tenants without a Tenant.
 func (c *check) namespaces(ctx context.Context) error {
 	first, number := map[string]string{}, map[string]int{}
 	options := metav1.ListOptions{LabelSelector: tenant.Label}
@@ -159,7 +159,7 @@ func namespaces() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 }
 
-// eachObject calls f with the metadata of the objects of a resource, page by page.
+// eachObject calls f with the metadata of each object of a resource, one page at a time.
 func eachObject(
 	ctx context.Context, client metadata.Interface, of schema.GroupVersionResource, namespace string,
 	options metav1.ListOptions, f func(*metav1.PartialObjectMetadata),
@@ -179,7 +179,7 @@ func eachObject(
 	})
 }
 
-// key is an object.
+// key identifies an object.
 type key struct {
 	resource        schema.GroupResource
 	namespace, name string

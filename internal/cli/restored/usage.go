@@ -13,10 +13,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// longest is how far back usage records are read.
+// longest is the maximum age of the usage records that are read.
 const longest = 10 * 365 * 24 * time.Hour
 
-// usage finds the Tenants of usage records that the cluster does not have.
+// usage finds the Tenants of usage records that the cluster lacks.
 func (c *check) usage() {
 	report, err := usage.FromRecords(c.UsageRecords, tenant.ID{}, c.Now, longest)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *check) usage() {
 	}
 }
 
-// used finds whether a Tenant with usage records is missing. Last is its last hour.
+// used checks whether a Tenant with usage records is missing. last is the last hour of its records.
 func (c *check) used(id, uid string, last time.Time) {
 	is, lives := c.tenants.existing[id]
 	if c.tenants.knows(id, uid) || is.replaces == uid { // see [check.successors]
@@ -58,7 +58,7 @@ func (c *check) used(id, uid string, last time.Time) {
 	case !lives:
 		c.find("tenant "+id, seen+"but the cluster has neither a Tenant nor a RetiredTenant with this UID: its name is "+
 			"not reserved", "if the tenant was not deleted, apply its Tenant; otherwise "+reserve(id, uid))
-	case last.Add(time.Hour).After(is.created): // an earlier one may have ended before RetiredTenants existed
+	case last.Add(time.Hour).After(is.created): // an earlier Tenant may have been deleted before RetiredTenants existed
 		c.find("tenant "+id, seen+fmt.Sprintf("but the Tenant in the cluster has the UID %s: it was replaced after the "+
 			"backup, so credentials of its former users are valid again", is.uid),
 			"kubectl tenant delete-tenant "+argument(id)+", then create the tenant again with --replaces "+is.uid)

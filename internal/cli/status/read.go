@@ -28,18 +28,17 @@ import (
 )
 
 const (
-	// identityLeases selects the leases that kube-apiservers keep (k8s.io/kubernetes
+	// identityLeases selects the identity leases of kube-apiservers (k8s.io/kubernetes
 	// pkg/controlplane, v1.37.1).
 	identityLeases = "apiserver.kubernetes.io/identity=kube-apiserver"
-	// webhookPods selects the Pods of the webhook service, as the chart labels them.
+	// webhookPods selects the Pods of the webhook service by the label that the chart sets.
 	webhookPods = "app.kubernetes.io/name=kubetenant-webhook"
-	// liveFor is the maximum time since a live server renewed its lease. Servers
-	// renew it every 10 seconds.
+	// liveFor is the maximum age of a live server's lease. Servers renew it every 10 seconds.
 	liveFor = 2 * time.Minute
 )
 
-// liveReplicas returns the names of the servers that run now: the hosts of kube-apiservers, or the
-// ready Pods of the webhook service. It returns none if they are not known.
+// liveReplicas returns the names of the running servers: the hosts of kube-apiservers, or the ready
+// Pods of the webhook service. It returns none if they are unknown.
 func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode) (names []string, err error) {
 	if mode == installation.CompiledIn {
 		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx,
@@ -47,7 +46,7 @@ func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode)
 		if err != nil {
 			return nil, err
 		}
-		var newest time.Time // the clock of this machine may differ from the servers'
+		var newest time.Time // this machine's clock may differ from the servers' clocks
 		for _, lease := range leases.Items {
 			if renewed := lease.Spec.RenewTime; renewed != nil && renewed.After(newest) {
 				newest = renewed.Time
@@ -78,7 +77,7 @@ func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode)
 	return names, nil
 }
 
-// addDefinitions adds the definitions that the server lacks or that cannot be used.
+// addDefinitions adds the CustomResourceDefinitions that are missing or unusable on the server.
 func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
 	problems, err := cluster.Definitions(ctx, d)
 	if err != nil {
@@ -90,8 +89,8 @@ func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
 	}
 }
 
-// addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it
-// checks the caller's own.
+// addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it checks
+// only the caller's own Tenant.
 func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.Interface) {
 	objects := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants))
 	each := func(selector string) error {
@@ -106,7 +105,7 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 		})
 	}
 	err := each("")
-	if apierrors.IsForbidden(err) { // behind the webhook service a tenant's caller lists its own by name
+	if apierrors.IsForbidden(err) { // behind the webhook service, a tenant's caller lists its own Tenant by name
 		caller, whoErr := c.WhoAmI(ctx)
 		if whoErr == nil {
 			if id, parseErr := tenant.Parse(caller.Tenant); parseErr == nil && !id.IsSystem() {
@@ -122,8 +121,8 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 	}
 }
 
-// addTenant adds a Tenant that is not ready. A suspended Tenant is no
-// problem: the admin wants it so.
+// addTenant adds a Tenant that is not ready. A suspended Tenant is not a problem, because an admin
+// suspended it.
 func (r *Report) addTenant(u *unstructured.Unstructured) {
 	shown := Tenant{Name: u.GetName(), Reason: "Unknown", Message: "no server has reported its condition"}
 	t, err := typed.Decode[v1alpha1.Tenant](u)

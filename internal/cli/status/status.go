@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status reports how kubetenant runs on a server, and what is wrong with it.
+// Package status reports the status of kubetenant on a server, and its problems.
 package status
 
 import (
@@ -25,35 +25,36 @@ import (
 	"github.com/kubetenant/kubetenant/internal/version"
 )
 
-// mostTenants is the maximum number of Tenants that a report names as not ready.
+// mostTenants is the maximum number of unready Tenants in a report.
 const mostTenants = 20
 
-// Report is the status of one server. A field that the caller may not read is
-// empty, and Unknown names it.
+// Report is the status of one server. A field that the caller may not read is empty, and Unknown
+// lists it.
 type Report struct {
 	Server string `json:"server"`
-	// Installed is nil if this could not be determined. Undetermined then says why.
+	// Installed is nil if it could not be determined. Undetermined then contains the reason.
 	Installed    *bool             `json:"installed"`
 	Undetermined string            `json:"undetermined,omitempty"`
 	Mode         installation.Mode `json:"deploymentMode,omitempty"`
-	// Direct reports whether the server is a cluster behind a gateway that is reached directly.
+	// Direct reports whether the server is a cluster behind a gateway, and the client bypasses the
+	// gateway.
 	Direct        bool          `json:"behindGateway,omitempty"`
 	Versions      Versions      `json:"versions"`
 	Configuration Configuration `json:"configuration"`
 	Replicas      []Replica     `json:"replicas,omitempty"`
-	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that the server
-	// lacks or that cannot be used.
+	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that are missing or
+	// unusable on the server.
 	MissingDefinitions []string `json:"missingDefinitions,omitempty"`
-	// NotReady names the first Tenants that are not ready. NotReadyTotal counts all of them.
+	// NotReady contains the first unready Tenants. NotReadyTotal is their total number.
 	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
 	NotReadyTotal int      `json:"tenantsNotReadyTotal"`
-	// FairUse is what tenants use at the server that answered, and their limits. Callers of a tenant see
-	// their own tenant. It is nil if the server does not report it.
+	// FairUse is the current usage of tenants on the responding server, and their limits. Callers
+	// of a tenant see only their own tenant. It is nil if the server does not report it.
 	FairUse []*fairuse.Report `json:"fairUse,omitempty"`
-	// Problems are the problems that were found, each in one sentence.
+	// Problems are the detected problems, one sentence each.
 	Problems []string `json:"problems,omitempty"`
-	// Unknown are the parts of the report that the caller may not read or that
-	// the server does not say.
+	// Unknown lists the parts of the report that the caller may not read or that the server does
+	// not report.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
@@ -64,7 +65,7 @@ type Versions struct {
 	Kubetenant string `json:"kubetenant,omitempty"`
 }
 
-// Configuration describes the configuration that the server publishes.
+// Configuration describes the server's published configuration.
 type Configuration struct {
 	Hash string              `json:"hash,omitempty"`
 	Mode configv1alpha1.Mode `json:"mode,omitempty"`
@@ -75,7 +76,8 @@ type Replica struct {
 	Name    string `json:"name"`
 	Hash    string `json:"hash,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Since is when the replica loaded its configuration, nil if it has published none.
+	// Since is the time at which the replica loaded its configuration. It is nil if the replica has
+	// not published one.
 	Since *time.Time `json:"since,omitempty"`
 }
 
@@ -86,7 +88,7 @@ type Tenant struct {
 	Message string `json:"message,omitempty"`
 }
 
-// The parts of a report that may be unknown.
+// Parts of a report that may be unknown.
 const (
 	PartVersion       = "the version of the server"
 	PartConfiguration = "the configuration"
@@ -96,9 +98,9 @@ const (
 	PartFairUse       = "fair use"
 )
 
-// Collect returns the status of a cluster. It reports what it cannot read instead of
-// failing. It returns an error, and a report too, if kubetenant is not installed or this
-// could not be determined.
+// Collect returns the status of a cluster. It reports unreadable parts as unknown instead of
+// failing. It returns both a report and an error if kubetenant is not installed or this could not
+// be determined.
 func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	r := &Report{Server: c.Config.Host, Versions: Versions{Client: version.Version()}}
 	found, missing := c.Installation(ctx)
@@ -132,8 +134,8 @@ func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	return r, nil
 }
 
-// addFairUse adds what tenants use. An unmodified server has no such path, and a gateway answers only
-// callers of tenants.
+// addFairUse adds the usage of tenants. An unmodified server does not serve this path, and a
+// gateway serves it only to callers of tenants.
 func (r *Report) addFairUse(ctx context.Context, k kube.Interface) {
 	text, err := k.Discovery().RESTClient().Get().AbsPath(authz.FairUsePath).DoRaw(ctx)
 	reports := fairuse.Reports{Items: []*fairuse.Report{}}
@@ -159,10 +161,10 @@ func (r *Report) problem(format string, args ...any) {
 	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
 }
 
-// addConfiguration adds what the server publishes, and its replicas.
+// addConfiguration adds the server's published configuration and its replicas.
 func (r *Report) addConfiguration(ctx context.Context, k kube.Interface, found *installation.Installation) {
 	p, err := found.Published(ctx)
-	if err != nil || found.Mode == installation.Gateway && !found.Direct { // a gateway publishes nothing of its own
+	if err != nil || found.Mode == installation.Gateway && !found.Direct { // a gateway publishes no configuration
 		r.unknown(PartConfiguration)
 		r.unknown(PartReplicas)
 		if errors.Is(err, configv1alpha1.ErrNotPublished) {
@@ -192,15 +194,15 @@ func (r *Report) addConfiguration(ctx context.Context, k kube.Interface, found *
 	}
 }
 
-// addReplicas adds the replicas in live. If live is empty, it adds the replicas that have
-// published a configuration.
+// addReplicas adds the replicas in live. If live is empty, it adds the replicas that have published
+// a configuration.
 func (r *Report) addReplicas(p *configv1alpha1.Published, live []string) {
 	hashes := map[string][]string{}
 	published := map[string]bool{}
 	for _, entry := range p.Replicas {
 		published[entry.Name] = true
 		if len(live) > 0 && !slices.Contains(live, entry.Name) {
-			continue // it has stopped
+			continue // the replica has stopped
 		}
 		r.Replicas = append(r.Replicas, Replica{
 			Name:    entry.Name,

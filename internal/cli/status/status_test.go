@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/status"
 )
 
-// answers are the objects of a server by their paths. A nil one is forbidden, a
-// missing one is not found.
+// answers maps paths to the objects that a server returns. A nil object is forbidden, a missing one
+// is not found.
 type answers map[string]any
 
 func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
@@ -125,7 +125,7 @@ const (
 	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
 )
 
-// healthy is a compiled-in server with two replicas on which nothing is wrong.
+// healthy returns the answers of a compiled-in server with two replicas and no problems.
 func healthy() answers {
 	a := answers{
 		"/version": object{"gitVersion": "v1.37.1"},
@@ -146,10 +146,10 @@ func healthy() answers {
 	return a
 }
 
-// tenantsDefinition returns the definition of Tenants of a server.
+// tenantsDefinition returns the CustomResourceDefinition of Tenants.
 func tenantsDefinition(a answers) object { return a[definitions+"tenants.kubetenant.dev"].(object) }
 
-// TestCollect covers the problems of a compiled-in server, and a server without problems.
+// TestCollect checks a compiled-in server without problems, and one with each problem.
 func TestCollect(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(answers)
@@ -248,7 +248,7 @@ func TestCollect(t *testing.T) {
 
 const configPath = "/api/v1/namespaces/kube-system/configmaps/kubetenant-configuration"
 
-// TestCollectWebhook requires that the ready Pods of the service are its replicas.
+// TestCollectWebhook checks that the ready Pods of the service are its replicas.
 func TestCollectWebhook(t *testing.T) {
 	a := healthy()
 	a["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = object{
@@ -267,8 +267,8 @@ func TestCollectWebhook(t *testing.T) {
 	}
 }
 
-// TestCollectAsATenant requires that a tenant's caller gets no error and no statement
-// about what it may not read.
+// TestCollectAsATenant checks that a tenant's caller gets no error, and no statement about data
+// that it may not read.
 func TestCollectAsATenant(t *testing.T) {
 	a := answers{
 		"/version": object{"gitVersion": "v1.37.1"},
@@ -296,7 +296,7 @@ func TestCollectAsATenant(t *testing.T) {
 	}
 }
 
-// TestCollectManyTenants requires that a report names at most 20 Tenants and counts all.
+// TestCollectManyTenants checks that a report names at most 20 Tenants and has the total.
 func TestCollectManyTenants(t *testing.T) {
 	a := healthy()
 	var items []any
@@ -310,8 +310,7 @@ func TestCollectManyTenants(t *testing.T) {
 	}
 }
 
-// TestCollectInvalidTenant requires that a Tenant that does not decode is reported, and hides no
-// other Tenant.
+// TestCollectInvalidTenant checks that an invalid Tenant is reported and does not hide the others.
 func TestCollectInvalidTenant(t *testing.T) {
 	a := healthy()
 	invalid := object{"metadata": object{"name": "acme"}, "spec": "x"}
@@ -323,8 +322,8 @@ func TestCollectInvalidTenant(t *testing.T) {
 	}
 }
 
-// TestCollectNotInstalled requires a report and an error for servers without kubetenant and for
-// servers whose answers do not show it.
+// TestCollectNotInstalled checks that Collect returns a report and an error if a server does not
+// run kubetenant, or if its responses do not show it.
 func TestCollectNotInstalled(t *testing.T) {
 	upstream := answers{
 		"/version": object{"gitVersion": "v1.37.1"},

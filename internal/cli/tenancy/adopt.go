@@ -34,23 +34,23 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Adoption gives namespaces that are nobody's to a tenant, with the objects in them.
+// Adoption assigns namespaces without a tenant, and the objects in them, to a tenant.
 type Adoption struct {
 	Tenant tenant.ID
 	Kube   kube.Interface
-	// Objects reads and labels what is in the namespaces.
+	// Objects reads and labels the objects in the namespaces.
 	Objects dynamic.Interface
-	// Config is the server's, by which objects are judged.
+	// Config is the server's configuration. It determines which objects would be rejected.
 	Config *configv1alpha1.Settings
-	// DryRun labels nothing. With Server the server checks whether it would label the namespaces.
+	// DryRun labels nothing. With Server, the server checks whether it would label the namespaces.
 	DryRun, Server bool
-	// Done is notified of each adopted namespace. If nil, changes are not reported.
+	// Done reports each adopted namespace. If nil, changes are not reported.
 	Done *output.Changes
-	// Say prints explanations, Warn prints what the server will refuse.
+	// Say prints explanations. Warn prints the objects and changes that the server will reject.
 	Say, Warn func(format string, args ...any)
 }
 
-// Check reports whether the namespace can be adopted: it exists and is no other tenant's. The
+// Check returns the namespace if it can be adopted: it exists and belongs to no other tenant. The
 // error wraps [ErrRefused].
 func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := a.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -76,9 +76,9 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 	return ns, nil
 }
 
-// Adopt labels the namespace and its objects, and tells of each object that the tenant
-// could not have made: as it is it stays, a change to it may be refused. It returns how
-// many of those there are.
+// Adopt labels the namespace and its objects. It warns of each object that the tenant could not
+// have created. Such an object remains, but changes to it may be rejected. Adopt returns the number
+// of these objects.
 func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
 	if ns.Labels[podSecurity] == "" {
 		a.Warn("namespace %s does not have the label %s, which new namespaces of tenants get: set it when its Pods comply",
@@ -94,7 +94,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	if err != nil {
 		return 0, err
 	}
-	// First: from now on, every new object belongs to the tenant.
+	// The namespace is labeled first, so that every new object belongs to the tenant.
 	if err := a.give(ctx, ns); err != nil {
 		return 0, err
 	}
@@ -164,8 +164,9 @@ func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
 	return refusal(err)
 }
 
-// CheckTenant refuses a tenant without a Tenant, since its name is probably mistyped. The error
-// wraps [ErrNoTenant] if nothing has the name, else [ErrRefused].
+// CheckTenant returns an error for a tenant without a Tenant, because its name is probably
+// mistyped. The error wraps [ErrNoTenant] if no object belongs to the tenant, otherwise
+// [ErrRefused].
 func (a *Adoption) CheckTenant(ctx context.Context) error {
 	_, err := a.Objects.Resource(tenantObjects).Get(ctx, a.Tenant.ObjectName(), metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -179,8 +180,8 @@ func (a *Adoption) CheckTenant(ctx context.Context) error {
 		ErrRefused, a.Tenant)
 }
 
-// label labels an object that is still there. A server that has not seen yet whose the namespace
-// is, or has not counted its tenant's quota, refuses it.
+// label labels an object if it still exists. It retries if the server does not know the new owner
+// of the namespace yet, or has not yet counted the usage for the tenant's quota.
 func (a *Adoption) label(
 	ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte,
 ) error {
@@ -195,8 +196,8 @@ func (a *Adoption) label(
 	return err
 }
 
-// retryNotSeen retries a request that a server refuses because it does not know the
-// owner of the namespace yet.
+// retryNotSeen retries a request that a server rejects because it does not know the owner of the
+// namespace yet.
 func retryNotSeen(do func() error) error {
 	passing := func(err error) bool {
 		return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRefused)
@@ -204,13 +205,14 @@ func retryNotSeen(do func() error) error {
 	return retry.OnError(notYetSeen(), passing, do)
 }
 
-// notYetSeen is how long a server has to see a namespace's new label: about six seconds.
+// notYetSeen waits up to about six seconds in total for a server to observe a namespace's new
+// label.
 func notYetSeen() wait.Backoff {
 	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 }
 
-// warnOfBindings tells of ClusterRoleBindings to the namespace's service accounts: from now on the
-// boundary confines what they give to the tenant's namespaces.
+// warnOfBindings warns of ClusterRoleBindings to the namespace's service accounts. After the
+// adoption, the boundary limits their rights to the tenant's namespaces.
 func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	all, err := a.Kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -228,8 +230,8 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// judge returns a function that says why an object would be refused to the tenant's callers once
-// the namespace is theirs; "" if it would not. It runs the server's own admission plugins.
+// judge returns a function that returns the reason why the tenant's callers could not create an
+// object in the adopted namespace, or "" if they could. It runs the server's own admission plugins.
 func (a *Adoption) judge(
 	ctx context.Context, ns *corev1.Namespace,
 ) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
@@ -240,7 +242,7 @@ func (a *Adoption) judge(
 	snapshot := simulator.NewSnapshot()
 	owned := ns.DeepCopy()
 	owned.Labels = map[string]string{tenant.Label: a.Tenant.String()}
-	for _, each := range append(all.Items, *owned) { // the last of a name counts
+	for _, each := range append(all.Items, *owned) { // the last namespace with a name applies
 		if err := snapshot.Add(&each); err != nil {
 			return nil, err
 		}
@@ -256,7 +258,7 @@ func (a *Adoption) judge(
 	}
 	return func(r schema.GroupVersionResource, obj *unstructured.Unstructured) string {
 		if made := metav1.GetControllerOf(obj); made != nil || isEverywhere(r, obj.GetName(), obj.GetLabels()) {
-			return "" // what made it is judged
+			return "" // its controller is judged instead
 		}
 		if s := foreignSubject(stack, obj, ns.Name, a.Tenant); s != "" {
 			return s
@@ -265,7 +267,8 @@ func (a *Adoption) judge(
 	}, nil
 }
 
-// fresh returns the object as somebody would create it: without what servers and these plugins set.
+// fresh returns the object as a user would create it, without the fields that servers and these
+// plugins set.
 func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	out := obj.DeepCopy()
 	for _, path := range [][]string{
@@ -277,15 +280,15 @@ func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	} {
 		unstructured.RemoveNestedField(out.Object, path...)
 	}
-	if out.GetKind() == "Pod" { // where the scheduler put it is not what its owner asked for
+	if out.GetKind() == "Pod" { // the scheduler set the node
 		unstructured.RemoveNestedField(out.Object, "spec", "nodeName")
 	}
 	withoutOurs(out.Object)
 	return out
 }
 
-// withoutOurs takes away the annotations that these plugins set, of the
-// object and of templates in it.
+// withoutOurs removes the annotations that these plugins set, from the object and from templates in
+// it.
 func withoutOurs(object map[string]any) {
 	for key, value := range object {
 		below, ok := value.(map[string]any)
@@ -301,7 +304,7 @@ func withoutOurs(object map[string]any) {
 	}
 }
 
-// refusedAs returns why a caller could not create the object.
+// refusedAs returns the reason why a caller could not create the object, or "".
 func refusedAs(
 	ctx context.Context,
 	plugins []stack.Plugin,
@@ -313,7 +316,7 @@ func refusedAs(
 		admission.Create, nil, true, caller)
 	for _, p := range plugins {
 		if p.Last || !p.Handles(admission.Create) {
-			continue // the quota counts what is there, itself
+			continue // the usage of the quota already includes existing objects
 		}
 		if m, ok := p.Interface.(admission.MutationInterface); ok {
 			if err := m.Admit(ctx, attributes, nil); err != nil {
@@ -329,7 +332,8 @@ func refusedAs(
 	return ""
 }
 
-// foreignSubject returns which subject of a RoleBinding the boundary will let in no more.
+// foreignSubject returns a message about a subject of a RoleBinding that the boundary will deny, or
+// "".
 func foreignSubject(stack *stack.Stack, obj *unstructured.Unstructured, namespace string, id tenant.ID) string {
 	if obj.GetKind() != "RoleBinding" || obj.GroupVersionKind().Group != rbacv1.GroupName {
 		return ""

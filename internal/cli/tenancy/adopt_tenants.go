@@ -23,29 +23,29 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ObjectAdoption says of whom Tenants are made, and how.
+// ObjectAdoption selects the tenants for which Tenants are created, and how they are created.
 type ObjectAdoption struct {
-	// Only are the tenants; none for all.
+	// Only are the tenants. If empty, all tenants are selected.
 	Only []tenant.ID
-	// Nothing makes none, and just returns them.
+	// Nothing returns the Tenants without creating them.
 	Nothing bool
-	// Admins makes those admins of a tenant to whom grant-privileges gave the ClusterRole admin in
-	// all of its namespaces, for good, and takes those bindings away as soon as the server has
-	// given them what admins have.
+	// Admins adds subjects to the admins of a Tenant if grant-privileges bound the ClusterRole
+	// admin to them in all of the tenant's namespaces, without an expiration. It deletes those
+	// bindings after the server has created the bindings of admins.
 	Admins bool
-	// System are the system namespaces. No tenant owns them, whatever their labels say.
+	// System are the system namespaces. No tenant owns them, whatever their labels are.
 	System []string
 }
 
-// owned is what a tenant has that owns namespaces.
+// owned contains the namespaces of a tenant and its admins.
 type owned struct {
 	namespaces []string
 	admins     []rbacv1.Subject
-	bindings   []rbacv1.RoleBinding // by which they are
+	bindings   []rbacv1.RoleBinding // the bindings that make them admins
 }
 
-// AdoptTenants makes Tenants of the tenants that own namespaces and have none, and returns them.
-// The error wraps [ErrRefused] or [ErrNotPrepared].
+// AdoptTenants creates Tenants for the tenants that own namespaces and have no Tenant, and returns
+// them. The error wraps [ErrRefused] or [ErrNotPrepared].
 func AdoptTenants(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing,
 ) ([]runtime.Object, error) {
@@ -68,7 +68,7 @@ func AdoptTenants(
 		if !a.Nothing {
 			if is, _, err := createObject(ctx, d, u, w.DryRun); err != nil {
 				return made, fmt.Errorf("tenant %s: %w", id, err)
-			} else if !is { // somebody else has made it
+			} else if !is { // another caller has created it
 				continue
 			}
 		}
@@ -87,7 +87,7 @@ func AdoptTenants(
 	return made, nil
 }
 
-// withoutObjects returns the tenants that own namespaces and have no Tenant: all, or some.
+// withoutObjects returns the selected tenants that own namespaces and have no Tenant.
 func withoutObjects(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, a *ObjectAdoption,
 ) (map[tenant.ID]*owned, error) {
@@ -125,8 +125,8 @@ func withoutObjects(
 	return owners, nil
 }
 
-// findAdmins finds who has the ClusterRole admin in all namespaces of a tenant by bindings
-// of ours that do not end.
+// findAdmins finds the subjects that have the ClusterRole admin in all namespaces of a tenant. It
+// considers only bindings that grant-privileges created without an expiration.
 func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*owned) error {
 	list, err := k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{LabelSelector: privileges.MadeByLabel + "=" + maker})
@@ -154,7 +154,8 @@ func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*own
 	return nil
 }
 
-// bindingsOf returns one binding of a subject for each of the namespaces in which it has one.
+// bindingsOf returns one binding of a subject for each namespace in which the subject has a
+// binding.
 func bindingsOf(s rbacv1.Subject, namespaces []string, in map[string][]*rbacv1.RoleBinding) (all []rbacv1.RoleBinding) {
 	for _, name := range namespaces {
 		if i := slices.IndexFunc(in[name], func(b *rbacv1.RoleBinding) bool { return b.Subjects[0] == s }); i >= 0 {
@@ -182,8 +183,7 @@ func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
 	return unstructured.SetNestedSlice(u.Object, list, "spec", "admins")
 }
 
-// takeOver takes the bindings away by which admins were such, when the
-// server has given them theirs.
+// takeOver deletes the admins' former bindings after the server has created the new ones.
 func (of *owned) takeOver(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, w Writing,
 ) error {

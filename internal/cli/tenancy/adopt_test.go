@@ -29,7 +29,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// serving is a cluster that serves DaemonSets; the fake one's discovery prefers nothing.
+// serving is a cluster that serves DaemonSets. The discovery of the fake client returns no
+// preferred resources.
 type serving struct{ kubernetes.Interface }
 
 func (s serving) Discovery() discovery.DiscoveryInterfaces { return preferred{s.Interface.Discovery()} }
@@ -63,7 +64,8 @@ func daemonSet(name string, controller any) *unstructured.Unstructured {
 	}}
 }
 
-// adoption is of the namespace old, with a DaemonSet of somebody's and one that a controller made.
+// adoption returns an Adoption of the namespace old. It contains a DaemonSet of a user and one of a
+// controller.
 func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	t.Helper()
 	k := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}},
@@ -90,8 +92,8 @@ func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	}
 }
 
-// TestAdopt: all is labelled, and what the tenant could not have made is told of, but for what
-// a controller made of it.
+// TestAdopt checks that all objects are labeled. It warns of objects that the tenant could not have
+// created, except those of a controller.
 func TestAdopt(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -123,8 +125,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptTriesAgain: what a server refuses that has not seen the label yet, or has not counted
-// the quota, is tried again; nothing else is.
+// TestAdoptTriesAgain checks that a request is retried if the server has not seen the label yet, or
+// has not counted the quota. Other errors are not retried.
 func TestAdoptTriesAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusal error
@@ -156,7 +158,8 @@ func TestAdoptTriesAgain(t *testing.T) {
 	}
 }
 
-// TestCheckAdoption: another tenant's, the cluster's own and what does not exist are not adopted.
+// TestCheckAdoption checks that a namespace of another tenant or of the cluster, and a missing one,
+// are not adopted.
 func TestCheckAdoption(t *testing.T) {
 	var warned []string
 	a := adoption(t, &warned)

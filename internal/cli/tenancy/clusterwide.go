@@ -26,12 +26,13 @@ import (
 // WideGrant is a ClusterRole for a subject of the system tenant, outside the tenants' namespaces.
 type WideGrant struct {
 	Subject rbacv1.Subject
-	// ClusterRole is the name of the role. If it is empty, Revoke removes all roles.
+	// ClusterRole is the name of the role. If empty, Revoke removes all roles.
 	ClusterRole string
 	DryRun      []string
 }
 
-// CheckWide refuses a subject to which callers of tenants may belong, whatever their name is.
+// CheckWide returns an error for a subject that callers of tenants may belong to, whatever their
+// name is.
 func CheckWide(s rbacv1.Subject) error {
 	groups := []string{user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup}
 	isBroad := slices.Contains(groups, s.Name) || strings.HasPrefix(s.Name, tenant.GroupPrefix) ||

@@ -29,44 +29,45 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Deletion says how a tenant is deleted.
+// Deletion specifies how a tenant is deleted.
 type Deletion struct {
 	Writing
-	// Everything deletes what is in its namespaces too; Nothing sends no request that would.
+	// Everything also deletes the objects in the tenant's namespaces. Nothing sends no write
+	// request.
 	Everything, Nothing bool
-	// System are the system namespaces. None of them is deleted, whatever its label says.
+	// System are the system namespaces. None of them is deleted, whatever its label is.
 	System []string
-	// Confirm is asked before the first thing is deleted, where something will be; its error ends
-	// it. Nil is asked nothing.
+	// Confirm is called before the first deletion, except in a dry run. Its error ends the
+	// deletion. If nil, the deletion is not confirmed.
 	Confirm func(namespaces []string) error
-	// Wait is how long it is waited for the end of a tenant that has a Tenant; with zero not at all.
-	// Left is told what it waits for.
+	// Wait is the maximum time to wait until a Tenant is deleted. If zero, Delete does not wait.
+	// Left is called with a progress message while Delete waits.
 	Wait time.Duration
 	Left func(what string)
 }
 
-// ErrNotEmpty says that a tenant owns something.
+// ErrNotEmpty reports that a tenant has objects.
 var ErrNotEmpty = errors.New("the tenant is not empty (use --with-everything to delete its contents)")
 
 // ErrNoTenant means that a tenant does not exist.
 var ErrNoTenant = errors.New("there is no such tenant: to list the tenants, run kubectl tenant tenants")
 
-// ErrEnding says that a tenant has not ended yet.
+// ErrEnding reports that the deletion of a tenant is not complete.
 var ErrEnding = errors.New("the deletion is not finished and continues on the server: to follow it, run kubectl get " +
 	"tenant -o wide; to wait again, repeat this command")
 
-// parts are what there is of a tenant.
+// parts are the objects of a tenant.
 type parts struct {
 	spaces   []corev1.Namespace
 	bindings []rbacv1.ClusterRoleBinding
 	quotas   []string
-	object   *unstructured.Unstructured // nil where there is none
+	object   *unstructured.Unstructured // nil if there is none
 }
 
-// Delete deletes a tenant that is empty; with [Deletion.Everything], whatever is in it. The server
-// ends one that has a Tenant; what is of another is deleted here. The error wraps [ErrNotEmpty],
-// [ErrEnding], [ErrRefused] or [ErrNoTenant], or is that of [Deletion.Confirm]. With
-// [Deletion.Nothing] nothing is deleted, and said is what would be.
+// Delete deletes an empty tenant, or any tenant with [Deletion.Everything]. The server deletes a
+// tenant that has a Tenant. Otherwise, Delete deletes the tenant's objects itself. The error wraps
+// [ErrNotEmpty], [ErrEnding], [ErrRefused] or [ErrNoTenant], or is the error of [Deletion.Confirm].
+// With [Deletion.Nothing], Delete only reports the objects that it would delete.
 func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
 	is, err := partsOf(ctx, k, d, id)
 	if err != nil {
@@ -92,7 +93,7 @@ func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenan
 		if err := how.Confirm(namesOf(is.spaces)); err != nil {
 			return err
 		}
-		if err := empty(); err != nil { // what came meanwhile
+		if err := empty(); err != nil { // objects may have been created meanwhile
 			return err
 		}
 	}
@@ -142,7 +143,7 @@ func partsOf(ctx context.Context, k kube.Interface, d dynamic.Interface, id tena
 	return is, nil
 }
 
-// deleteObject has the server end a tenant.
+// deleteObject makes the server delete a tenant.
 func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
 	name, uid := is.object.GetName(), is.object.GetUID()
 	how.Say("the server deletes the namespaces of tenant %s (namespaces: %d), its bindings and its quotas, and reserves "+
@@ -170,15 +171,15 @@ func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Dele
 	if err != nil && !apierrors.IsNotFound(err) {
 		return refusal(err)
 	}
-	how.Done.Deleted(tenantKind, "", name) // as kubectl does, before it waits
+	how.Done.Deleted(tenantKind, "", name) // before the wait, as kubectl does
 	if how.Wait == 0 {
 		return nil
 	}
 	return awaitEnd(ctx, d, name, uid, how)
 }
 
-// dryDelete asks for the first of the two writes that a deletion is: without it, which is not
-// stored, the server would refuse the second.
+// dryDelete sends only the first of the two writes of a deletion. The server does not store it in a
+// dry run, and would therefore reject the second write.
 func dryDelete(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
 	if how.Nothing {
 		return nil
@@ -192,7 +193,7 @@ func dryDelete(ctx context.Context, d dynamic.Interface, is *parts, how *Deletio
 	return nil
 }
 
-// awaitEnd waits until a Tenant has gone. The error wraps [ErrEnding] or [ErrRefused].
+// awaitEnd waits until a Tenant no longer exists. The error wraps [ErrEnding] or [ErrRefused].
 func awaitEnd(ctx context.Context, d dynamic.Interface, name string, uid types.UID, how *Deletion) error {
 	for begun := time.Now(); ; {
 		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
@@ -215,7 +216,7 @@ func awaitEnd(ctx context.Context, d dynamic.Interface, name string, uid types.U
 	}
 }
 
-// waitsFor says what a Tenant that is deleted waits for.
+// waitsFor returns a message about the remaining steps of a Tenant's deletion.
 func waitsFor(u *unstructured.Unstructured) string {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
@@ -231,7 +232,7 @@ func waitsFor(u *unstructured.Unstructured) string {
 	return "waiting for the server to start the deletion"
 }
 
-// deleteParts deletes a tenant that has no Tenant.
+// deleteParts deletes the objects of a tenant without a Tenant.
 func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, is *parts, how *Deletion) error {
 	remove := func(what schema.GroupKind, name string, of func() error) error {
 		if !how.Nothing {
@@ -274,7 +275,7 @@ func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, is 
 	return nil
 }
 
-// lookEvery is how often it is looked how far a deletion is.
+// lookEvery is the time between two checks of a deletion.
 const lookEvery = 500 * time.Millisecond
 
 func namesOf(spaces []corev1.Namespace) []string {
@@ -303,7 +304,7 @@ func quotasOf(ctx context.Context, d dynamic.Interface, id tenant.ID) ([]string,
 	return names, nil
 }
 
-// contents returns what is in namespaces, but for what is in every one.
+// contents returns the contents of namespaces, without the objects that exist in every namespace.
 func contents(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, spaces []corev1.Namespace,
 ) ([]string, error) {
@@ -335,10 +336,10 @@ func contents(
 	return found, nil
 }
 
-// isEverywhere reports whether an object is what controllers and these commands
-// put into every namespace.
+// isEverywhere reports whether an object is one that controllers and these commands create in every
+// namespace.
 func isEverywhere(r schema.GroupVersionResource, name string, has map[string]string) bool {
-	if _, given := has[tenant.ManagedLabel]; given { // by the Tenant, which nobody else writes
+	if _, given := has[tenant.ManagedLabel]; given { // only the server writes this label, for a Tenant
 		return true
 	}
 	switch r.GroupResource().String() {

@@ -30,7 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// contains is a cluster that serves what may be in a namespace.
+// contains is a cluster that serves the resources of the tests.
 type contains struct{ kubernetes.Interface }
 
 func (c contains) Discovery() discovery.DiscoveryInterfaces {
@@ -83,7 +83,7 @@ func quota(name, of string) *unstructured.Unstructured {
 	return u
 }
 
-// objects is a client of what is in namespaces.
+// objects returns a client with objects in namespaces.
 func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	kinds := map[schema.GroupVersionResource]string{}
 	for _, r := range []struct{ group, version, resource, kind string }{
@@ -102,7 +102,8 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, all...)
 }
 
-// everywhere is what is in each namespace, and what these commands make.
+// everywhere returns the objects that exist in each namespace, and those that these commands
+// create.
 func everywhere() []runtime.Object {
 	given := object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "kubetenant:admins", "")
 	given.SetLabels(map[string]string{tenant.ManagedLabel: "tenant"})
@@ -122,7 +123,7 @@ func ofAcme() *fake.Clientset {
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "others"}})
 }
 
-// deleted returns what was asked to be deleted, with the dry run and the UID of each request.
+// deleted returns the requested deletions, each with its dry run and its UID.
 func deleted(actions ...clienttesting.Action) (all []string) {
 	for _, a := range actions {
 		if d, is := a.(clienttesting.DeleteActionImpl); is {
@@ -136,8 +137,8 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 	return all
 }
 
-// TestDelete: an empty tenant's namespaces, bindings and quota are deleted and nobody else's, in a
-// dry run by requests that say so, or by none. One that has a Tenant is ended by the server.
+// TestDelete checks that only the namespaces, bindings and quota of an empty tenant are deleted. A
+// dry run sends dry run requests, or none. The server deletes a tenant that has a Tenant.
 func TestDelete(t *testing.T) {
 	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
 	said := []string{
@@ -202,7 +203,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// addTenant makes acme's Tenant.
+// addTenant adds the Tenant acme.
 func addTenant(t *testing.T, d *dynamicfake.FakeDynamicClient) {
 	t.Helper()
 	u := tenancy.Object(tenanttest.ID(t, "acme"))
@@ -212,8 +213,8 @@ func addTenant(t *testing.T, d *dynamicfake.FakeDynamicClient) {
 	}
 }
 
-// TestDeleteIsConfirmed: whoever says no has deleted nothing, and nobody is asked where
-// nothing would be stored.
+// TestDeleteIsConfirmed checks that an unconfirmed deletion deletes nothing. A dry run is not
+// confirmed.
 func TestDeleteIsConfirmed(t *testing.T) {
 	no := errors.New("no")
 	for name, c := range map[string]struct {
@@ -239,8 +240,8 @@ func TestDeleteIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestDeleteWaits: it waits until the Tenant has gone, or another stands in its place, and says
-// meanwhile what the server says.
+// TestDeleteWaits checks that Delete waits until the Tenant is deleted or replaced, and reports the
+// server's messages.
 func TestDeleteWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		conditions []any
@@ -279,7 +280,7 @@ func TestDeleteWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			k, d := ofAcme(), objects(everywhere()...)
 			addTenant(t, d)
-			// it has a finalizer
+			// the Tenant has a finalizer
 			d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, nil
 			})
@@ -314,8 +315,9 @@ func TestDeleteWaits(t *testing.T) {
 	}
 }
 
-// TestDeleteNotEmpty: what somebody put into a namespace is said and nothing is deleted, unless
-// everything shall be; what every namespace has does not count, but under another name it does.
+// TestDeleteNotEmpty checks that a user's objects in a namespace are reported and block the
+// deletion, except with Everything. The objects that every namespace contains are ignored, unless
+// they have another name.
 func TestDeleteNotEmpty(t *testing.T) {
 	for want, obj := range map[string]runtime.Object{
 		"configmaps in acme--web: 1":      object("v1", "ConfigMap", "acme--web", "settings", ""),
@@ -340,8 +342,8 @@ func TestDeleteNotEmpty(t *testing.T) {
 	}
 }
 
-// TestDeleteRefusesASystemNamespace requires that no namespace of the system tenant is deleted with
-// a tenant, whatever its label says, and that the command to release it is named.
+// TestDeleteRefusesASystemNamespace checks that no system namespace is deleted with a tenant,
+// whatever its label is. The error names the command that releases the namespace.
 func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *dynamicfake.FakeDynamicClient){
 		"without a Tenant": func(*testing.T, *dynamicfake.FakeDynamicClient) {},
@@ -365,8 +367,8 @@ func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	}
 }
 
-// TestDeleteFails: a tenant of nothing is none; what may not be read or deleted ends it, and what
-// is gone already does not.
+// TestDeleteFails checks that a tenant without objects does not exist. A denied read or deletion
+// fails, but a missing object is ignored.
 func TestDeleteFails(t *testing.T) {
 	gone := func(resource string) error {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "x")
@@ -403,7 +405,7 @@ func TestDeleteFails(t *testing.T) {
 		}
 		refuse(&k.Fake, c.verb, c.resource, c.err)
 		refuse(&d.Fake, c.verb, c.resource, c.err)
-		if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // as it is where somebody else was faster
+		if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // as if another caller had deleted it
 			k.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 				_ = k.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "acme--web")
 				return true, nil, c.err
@@ -415,8 +417,8 @@ func TestDeleteFails(t *testing.T) {
 	}
 }
 
-// TestList: a tenant is whoever owns a namespace, was made, has a quota or is bound as such; its
-// admins are those of its own namespaces and its own group.
+// TestList checks that a tenant exists if it owns a namespace, has a Tenant, a quota or a binding
+// of its members. Its admins are those of its namespaces and its own group.
 func TestList(t *testing.T) {
 	role := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
 	group := func(name string) rbacv1.Subject { return rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name} }
@@ -496,8 +498,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestUsage: the first of some quantities that is limited is told, and of one
-// without a limit nothing.
+// TestUsage checks that Usage returns the first limited quantity, or "" if none is limited.
 func TestUsage(t *testing.T) {
 	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")), tenant.ID{})
 	if err != nil {

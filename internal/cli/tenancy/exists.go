@@ -22,9 +22,9 @@ import (
 // suggestFrom is the maximum number of objects of each kind that are read to suggest a name.
 const suggestFrom = 1000
 
-// CheckExists refuses a tenant that has neither a Tenant, nor a namespace, nor a RetiredTenant, and
-// suggests the nearest existing name. It returns nil if the caller may not see whether the tenant
-// exists. The error wraps [ErrNoTenant], or is the client's.
+// CheckExists returns an error for a tenant without a Tenant, namespace and RetiredTenant, and
+// suggests a similar existing name. It returns nil if the caller may not read these objects. The
+// error wraps [ErrNoTenant], or is the error of the client.
 func CheckExists(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID) error {
 	if id.IsZero() || id.IsSystem() {
 		return nil
@@ -66,8 +66,8 @@ func HasAny(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenan
 	return len(list.Items) > 0, nil
 }
 
-// CheckNamespaceExists refuses a namespace that does not exist. It returns nil if the caller may
-// not see whether it does. The error wraps [ErrMissing], or is the client's.
+// CheckNamespaceExists returns an error for a missing namespace. It returns nil if the caller may
+// not read the namespace. The error wraps [ErrMissing], or is the error of the client.
 func CheckNamespaceExists(ctx context.Context, k kube.Interface, name string) error {
 	_, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -79,8 +79,8 @@ func CheckNamespaceExists(ctx context.Context, k kube.Interface, name string) er
 	return err
 }
 
-// absentObject reports whether no object of a kind is about a tenant. It returns true if the server
-// does not define the kind.
+// absentObject reports whether a tenant has no object of a kind. It returns true if the server does
+// not define the kind.
 func absentObject(ctx context.Context, d dynamic.Interface, resource string, id tenant.ID) (bool, error) {
 	objects := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource))
 	if resource == v1alpha1.ResourceTenants {
@@ -90,7 +90,7 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 		}
 		return false, err
 	}
-	list, err := objects.List(ctx, metav1.ListOptions{}) // their names have a hash of the UID
+	list, err := objects.List(ctx, metav1.ListOptions{}) // their names contain a hash of the UID
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestCheckExists requires that a mistyped tenant is refused with the nearest name, and that
-// nothing is refused if the caller cannot see whether the tenant exists.
+// TestCheckExists checks that a mistyped tenant is an error with a suggestion. If the caller may
+// not read the tenants, there is no error.
 func TestCheckExists(t *testing.T) {
 	retired := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": "hooli", "uid": "1"}}}
 	retired.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindRetiredTenant))
@@ -72,7 +72,8 @@ func TestCheckExists(t *testing.T) {
 	}
 }
 
-// TestHasAny requires that a label of a namespace is enough, and that a refusal is not "no".
+// TestHasAny checks that a namespace label is enough, and that a Forbidden error does not mean
+// "no".
 func TestHasAny(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {

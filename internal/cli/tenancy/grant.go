@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenancy makes and takes away what a tenant is made of: its namespaces, the bindings of
-// its people and the label of its objects.
+// Package tenancy creates and deletes the objects of a tenant: its namespaces, its role bindings
+// and the tenant label of its objects.
 package tenancy
 
 import (
@@ -37,35 +37,36 @@ const (
 	podSecurity  = "pod-security.kubernetes.io/enforce"
 )
 
-// The errors of this package.
+// Errors of this package.
 var (
-	// ErrRefused says that the server, or its RBAC, refuses what was asked.
+	// ErrRefused reports that the server, or its RBAC, rejects a request.
 	ErrRefused = errors.New("refused")
-	// ErrNoNamespace says that a namespace does not exist.
+	// ErrNoNamespace reports that a namespace does not exist and could be created.
 	ErrNoNamespace = errors.New("the namespace does not exist: to create it, use --create-namespace")
-	// ErrMissing says the same where none is to be made.
+	// ErrMissing reports that a namespace does not exist.
 	ErrMissing = errors.New("the namespace does not exist")
-	// ErrNoRole says that a role does not exist.
+	// ErrNoRole reports that a role does not exist.
 	ErrNoRole = errors.New("no such role in the namespace or the cluster: to list the roles, run kubectl get " +
 		"roles,clusterroles")
 )
 
-// Grant is what somebody gets in one namespace.
+// Grant is a role for a subject in one namespace.
 type Grant struct {
 	Subject   rbacv1.Subject
 	Namespace string
-	// Role is the name of a Role of the namespace or of a ClusterRole; with ClusterRole only of that:
-	// whoever makes roles in the namespace must not choose what a well-known name means.
+	// Role is the name of a Role of the namespace or of a ClusterRole. If ClusterRole is true, it
+	// is the name of a ClusterRole only. Otherwise, a user who creates Roles in the namespace could
+	// change the meaning of a well-known name.
 	Role        string
 	ClusterRole bool
-	// Expires is when it ends; zero for never.
+	// Expires is the expiration time. If zero, the grant does not expire.
 	Expires time.Time
-	// DryRun is what requests carry.
+	// DryRun is the dry run option of the requests.
 	DryRun []string
 }
 
-// Binding returns the binding of a grant: one for each subject and role, so that taking it
-// away touches nobody else.
+// Binding returns the binding of a grant. Each subject and role has its own binding, so that a
+// revocation affects no other subject.
 func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	b := &rbacv1.RoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
@@ -83,20 +84,20 @@ func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	return b
 }
 
-// shortHash is how much of a hash a binding's name holds: two of one name are
-// told apart by the label.
+// shortHash is the length of the hash in the name of a binding. The label distinguishes two
+// subjects with the same hash.
 const shortHash = 10
 
-// bindingName says who has what, and is another for each subject and role.
+// bindingName returns a readable name that differs for each subject and role.
 func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
-	const longest = 80 // of each part that others choose
+	const longest = 80 // for each part that others choose
 	name := s.Name
 	if s.Namespace != "" {
 		name = s.Namespace + "." + s.Name
 	}
 	readable := func(text string) string {
 		text = strings.Map(func(r rune) rune {
-			if r < '!' || r > '~' || r == '/' || r == '%' { // as names in paths may be
+			if r < '!' || r > '~' || r == '/' || r == '%' { // not allowed in names that are part of a path
 				return '_'
 			}
 			return r
@@ -109,7 +110,7 @@ func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
 
 func subjectText(s rbacv1.Subject) string { return s.Kind + "\x00" + s.Namespace + "\x00" + s.Name }
 
-// hash is short enough for a label's value; two subjects do not meet in it.
+// hash returns a hash that fits in a label value and is unique for each subject.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x01")))
 	return hex.EncodeToString(sum[:16])
@@ -147,7 +148,7 @@ func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBind
 		got.Labels[subjectLabel] == want.Labels[subjectLabel] && ends == hasEnd && until == has {
 		return got, output.Unchanged, nil
 	}
-	if got.RoleRef != want.RoleRef { // which never changes: somebody else made it, with this name
+	if got.RoleRef != want.RoleRef { // another caller created it, and a roleRef is immutable
 		return nil, "", fmt.Errorf("%w: RoleBinding %s/%s already exists and binds %s %s: delete it first",
 			ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
 	}
@@ -156,8 +157,8 @@ func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBind
 			fmt.Errorf("%w: RoleBinding %s/%s already exists for another identity: delete it "+
 				"first", ErrRefused, g.Namespace, want.Name)
 	}
-	// Somebody changed it, or it is to end at another time: it is this command's, and
-	// says what it is for again.
+	// Another caller changed the binding, or it has a new expiration. This command owns the
+	// binding, so it corrects it.
 	got.Subjects = want.Subjects
 	if got.Labels == nil {
 		got.Labels = map[string]string{}
@@ -170,8 +171,8 @@ func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBind
 	return got, output.Configured, refusal(err)
 }
 
-// isAboutRole reports whether it is the role that was not found: a lister, which the server asks,
-// says clusterrole, and its check of what may be given rolebindings by the role's name.
+// isAboutRole reports whether the error means that the role was not found. Depending on the check,
+// the server's error has the kind clusterrole, or the kind rolebindings with the name of the role.
 func (g *Grant) isAboutRole(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -182,8 +183,8 @@ func (g *Grant) isAboutRole(err error) bool {
 		strings.HasPrefix(missing.Kind, "rolebinding") && missing.Name == g.Role
 }
 
-// role returns the role that is meant: the namespace's before the cluster's. One that may not be
-// read is taken for the cluster's, which the server judges.
+// role returns the referenced role. A Role of the namespace precedes a ClusterRole of the same
+// name. If the caller may not read the Role, the ClusterRole is used, and the server decides.
 func (g *Grant) role(ctx context.Context, k kube.Interface) (rbacv1.RoleRef, error) {
 	if g.ClusterRole {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
@@ -207,7 +208,8 @@ func (g *Grant) role(ctx context.Context, k kube.Interface) (rbacv1.RoleRef, err
 
 // Revoked are the names of the RoleBindings of a subject in a namespace.
 type Revoked struct {
-	// Deleted are the bindings that Revoke deleted, Changed are those that keep other subjects.
+	// Deleted are the bindings that Revoke deleted. Changed are the bindings that have other
+	// subjects and still exist.
 	Deleted, Changed []string
 	// Left are bindings of the subject that [Grant.Apply] did not create.
 	Left []string
@@ -227,7 +229,7 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 		ours := b.Labels[privileges.MadeByLabel] == maker && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
 		switch {
 		case g.Role != "" && b.RoleRef.Name != g.Role:
-		case ours && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // somebody added others
+		case ours && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // another caller added subjects
 			b.Subjects = slices.DeleteFunc(b.Subjects, func(s rbacv1.Subject) bool { return s == g.Subject })
 			if _, err := bindings.Update(ctx, b, metav1.UpdateOptions{DryRun: g.DryRun}); err != nil {
 				return r, refusal(err)
@@ -244,7 +246,7 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 			r.Left = append(r.Left, b.Name)
 		}
 	}
-	if len(list.Items) == 0 { // which is also the answer about a namespace that does not exist
+	if len(list.Items) == 0 { // the list is also empty if the namespace does not exist
 		if _, err := k.CoreV1().Namespaces().Get(ctx, g.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return r, fmt.Errorf("namespace %s: %w", g.Namespace, ErrMissing)
 		}
@@ -252,7 +254,7 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 	return r, nil
 }
 
-// refusal returns what the server says against a request, in one line that names what is lacking.
+// refusal returns the server's error in one line, with the rights that the caller lacks.
 func refusal(err error) error {
 	if err == nil || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		return err
@@ -264,21 +266,21 @@ func refusal(err error) error {
 	return fmt.Errorf("%w: %s", ErrRefused, text)
 }
 
-// newNamespace returns a namespace of a tenant; of nobody's with the zero ID.
+// newNamespace returns a namespace of a tenant, or without a tenant if the ID is zero.
 func newNamespace(name string, owner tenant.ID) *corev1.Namespace {
 	ns := &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 	}
 	if !owner.IsZero() && !owner.IsSystem() {
-		// As the server does for namespaces that tenants make themselves, with its default.
+		// The server sets the same default for namespaces that tenants create.
 		ns.Labels = map[string]string{tenant.Label: owner.String(), podSecurity: "baseline"}
 	}
 	return ns
 }
 
-// CreateNamespace makes a namespace of a tenant, unless it is there; the zero ID leaves it to the
-// server whose it is. The error wraps [ErrRefused].
+// CreateNamespace creates a namespace of a tenant unless it exists. With the zero ID, the server
+// determines the owner. The error wraps [ErrRefused].
 func CreateNamespace(
 	ctx context.Context, k kube.Interface, name string, owner tenant.ID, dryRun []string,
 ) (made bool, err error) {
@@ -299,5 +301,5 @@ func CreateNamespace(
 	return false, nil
 }
 
-// selector is that of labels.
+// selector returns the label selector for labels.
 func selector(of map[string]string) string { return labels.SelectorFromSet(of).String() }

@@ -33,8 +33,8 @@ func aliceMayEdit() *tenancy.Grant {
 	return &tenancy.Grant{Subject: alice, Namespace: "acme--web", Role: "edit"}
 }
 
-// TestApplyAndRevoke: a binding is made once, says again what it is for where somebody changed it,
-// and is taken away with nobody else's.
+// TestApplyAndRevoke checks that a binding is created once, corrected after a change, and deleted
+// without affecting other bindings.
 func TestApplyAndRevoke(t *testing.T) {
 	others := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"},
@@ -68,7 +68,8 @@ func TestApplyAndRevoke(t *testing.T) {
 	}
 }
 
-// TestApplyUntil: the binding says when it ends as it was asked the last time, for good without.
+// TestApplyUntil checks that the expiration of the last grant applies, and that a grant without one
+// does not expire.
 func TestApplyUntil(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	day := time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
@@ -97,8 +98,8 @@ func TestApplyUntil(t *testing.T) {
 	}
 }
 
-// TestRevokeKeepsWhoWasAdded: a binding of this command to which somebody added
-// others loses the one subject.
+// TestRevokeKeepsWhoWasAdded checks that only the revoked subject is removed from a binding with
+// other subjects.
 func TestRevokeKeepsWhoWasAdded(t *testing.T) {
 	made := aliceMayEdit().Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"})
 	made.Subjects = append(made.Subjects, bob)
@@ -112,8 +113,8 @@ func TestRevokeKeepsWhoWasAdded(t *testing.T) {
 	}
 }
 
-// TestApplyRefuses: no role is made up, and a binding of another role under the
-// same name is left alone.
+// TestApplyRefuses checks that a missing role is an error, and that a binding of another role with
+// the same name is not changed.
 func TestApplyRefuses(t *testing.T) {
 	if _, _, err := aliceMayEdit().Apply(t.Context(), fake.NewClientset()); !errors.Is(err, tenancy.ErrNoRole) {
 		t.Errorf("no role: %v", err)
@@ -126,8 +127,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestNotFound: what the server does not find, role or namespace, is what is said to be missing;
-// who binds may read neither.
+// TestNotFound checks that the error names the missing role or namespace, although the caller may
+// read neither.
 func TestNotFound(t *testing.T) {
 	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
@@ -148,7 +149,8 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// TestTheNamespacesRoleComesFirst, and only the cluster's where that is said.
+// TestTheNamespacesRoleComesFirst checks that a Role precedes a ClusterRole, unless a ClusterRole
+// is requested.
 func TestTheNamespacesRoleComesFirst(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "edit"}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
@@ -161,8 +163,8 @@ func TestTheNamespacesRoleComesFirst(t *testing.T) {
 	}
 }
 
-// TestCreateNamespace: a namespace that is there already is taken only where
-// it is the same tenant's.
+// TestCreateNamespace checks that an existing namespace is accepted only if it belongs to the same
+// tenant.
 func TestCreateNamespace(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	k := fake.NewClientset(

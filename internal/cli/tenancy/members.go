@@ -28,14 +28,14 @@ import (
 
 var memberObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 
-// mostBindings is the maximum number of bindings of a TenantMembers.
+// mostBindings is the maximum number of bindings in a TenantMembers.
 const mostBindings = 32
 
 // MemberGrant is a ClusterRole for a subject in all namespaces of a tenant.
 type MemberGrant struct {
 	Tenant  tenant.ID
 	Subject rbacv1.Subject
-	// ClusterRole is the name of the role. If it is empty, Revoke removes all roles.
+	// ClusterRole is the name of the role. If empty, Revoke removes all roles.
 	ClusterRole string
 	DryRun      []string
 }
@@ -60,7 +60,7 @@ func (g *MemberGrant) Object() *unstructured.Unstructured {
 
 // Apply adds the grant to the tenant's TenantMembers, and creates the object if it does not exist.
 // It returns the object and the verb for [output.Changes]. The error wraps [ErrRefused] if the
-// server refuses the write.
+// server rejects the write.
 func (g *MemberGrant) Apply(
 	ctx context.Context, d dynamic.Interface,
 ) (u *unstructured.Unstructured, verb string, err error) {
@@ -94,8 +94,8 @@ func (g *MemberGrant) Apply(
 // isRace reports whether another caller wrote the object at the same time.
 func isRace(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// Revoke removes the grant from the tenant's TenantMembers. If kubectl tenant created the object and
-// nothing remains, Revoke deletes it. deleted and changed report what Revoke did.
+// Revoke removes the grant from the tenant's TenantMembers. It deletes the object if kubectl tenant
+// created it and it has no other bindings. deleted and changed report what Revoke did.
 func (g *MemberGrant) Revoke(ctx context.Context, d dynamic.Interface) (deleted, changed bool, err error) {
 	err = retry.OnError(retry.DefaultRetry, isRace, func() error {
 		deleted, changed = false, false
@@ -126,7 +126,7 @@ func (g *MemberGrant) Revoke(ctx context.Context, d dynamic.Interface) (deleted,
 	return deleted, changed, g.refusal(err)
 }
 
-// without returns the bindings without the subject, and reports whether they had it.
+// without returns the bindings without the subject, and reports whether the subject was removed.
 func (g *MemberGrant) without(all []v1alpha1.TenantBinding) (rest []v1alpha1.TenantBinding, removed bool) {
 	rest = []v1alpha1.TenantBinding{}
 	for _, b := range all {
@@ -174,7 +174,7 @@ func (g *MemberGrant) patch(
 		metav1.PatchOptions{DryRun: g.DryRun})
 }
 
-// refusal explains why the server refuses a read or write of TenantMembers.
+// refusal adds advice to the error of a read or write of TenantMembers.
 func (g *MemberGrant) refusal(err error) error {
 	switch text := fmt.Sprint(err); {
 	case err == nil:
@@ -191,8 +191,8 @@ func (g *MemberGrant) refusal(err error) error {
 	return refusal(err)
 }
 
-// Others returns the RoleBindings of the subject in the tenant's namespaces that do not come from its
-// Tenant or its TenantMembers, as NAMESPACE/NAME.
+// Others returns the subject's other RoleBindings in the tenant's namespaces, as NAMESPACE/NAME. It
+// omits the bindings of the Tenant and the TenantMembers.
 func (g *MemberGrant) Others(ctx context.Context, k kube.Interface) (names []string, err error) {
 	list, err := k.CoreV1().Namespaces().List(ctx,
 		metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: g.Tenant.String()})})

@@ -36,7 +36,8 @@ func member(t *testing.T, s rbacv1.Subject, role string) *tenancy.MemberGrant {
 	return &tenancy.MemberGrant{Tenant: tenanttest.ID(t, "acme"), Subject: s, ClusterRole: role}
 }
 
-// membersIn returns a client with a TenantMembers. A fake client derives another plural from its kind.
+// membersIn returns a client with a TenantMembers. The fake client would derive a wrong plural from
+// the kind.
 func membersIn(t *testing.T, u *unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	t.Helper()
 	d := objects()
@@ -71,13 +72,13 @@ func stored(t *testing.T, d dynamic.Interface) string {
 	return strings.Join(all, " ")
 }
 
-// TestMemberGrant requires that a grant changes only its own entry, and that the last revocation
-// deletes only an object that kubectl tenant created.
+// TestMemberGrant checks that a grant changes only its own entry. The last revocation deletes only
+// an object that kubectl tenant created.
 func TestMemberGrant(t *testing.T) {
 	d := objects()
 	for _, step := range []struct {
 		subject    rbacv1.Subject
-		role, verb string // no verb: revoke
+		role, verb string // revoke if verb is empty
 		want       string
 	}{
 		{alice, "view", output.Created, "view:alice"},
@@ -111,7 +112,7 @@ func TestMemberGrant(t *testing.T) {
 	}
 }
 
-// TestMemberGrantConflicts requires that a write of another caller between read and write is kept.
+// TestMemberGrantConflicts checks that a concurrent write of another caller is not overwritten.
 func TestMemberGrantConflicts(t *testing.T) {
 	for name, write := range map[string]func(d dynamic.Interface) error{
 		"grant": func(d dynamic.Interface) error {
@@ -150,7 +151,7 @@ func TestMemberGrantConflicts(t *testing.T) {
 	}
 }
 
-// TestMemberGrantRefused requires that each refusal says what to do, and writes nothing.
+// TestMemberGrantRefused checks that each error contains advice, and that nothing is written.
 func TestMemberGrantRefused(t *testing.T) {
 	resource := membersResource.GroupResource()
 	full := member(t, alice, "r0").Object()
@@ -195,7 +196,7 @@ func TestMemberGrantRefused(t *testing.T) {
 	}
 }
 
-// TestMemberGrantOthers requires that bindings which the server derives are not reported.
+// TestMemberGrantOthers checks that bindings that the server derives are not reported.
 func TestMemberGrantOthers(t *testing.T) {
 	binding := func(namespace, name, managed string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
 		b := &rbacv1.RoleBinding{
@@ -220,7 +221,7 @@ func TestMemberGrantOthers(t *testing.T) {
 	}
 }
 
-// TestCheckWide enumerates the subjects to which callers of tenants may belong.
+// TestCheckWide checks the subjects that callers of tenants may belong to.
 func TestCheckWide(t *testing.T) {
 	for subject, allowed := range map[string]bool{
 		"User alice":                               true,
@@ -243,8 +244,8 @@ func TestCheckWide(t *testing.T) {
 	}
 }
 
-// TestWideGrant requires that the binding is limited to the system tenant, also after a change, and
-// that another's binding of the same name stays.
+// TestWideGrant checks that the binding is limited to the system tenant, also after a change. A
+// binding of another caller with the same name is not changed.
 func TestWideGrant(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}})
 	g := &tenancy.WideGrant{Subject: alice, ClusterRole: "view"}

@@ -30,12 +30,12 @@ import (
 
 var tenantObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
-// suspensionManager is the field manager of suspensions: Flux takes fields of managers
-// that begin with kubectl for its own (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and
-// would take a suspension back.
+// suspensionManager is the field manager of suspensions. Flux takes over the fields of managers
+// that begin with kubectl (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and would revert a
+// suspension.
 const suspensionManager = "kubetenant-suspend"
 
-// ErrNoObject says that a tenant has no Tenant.
+// ErrNoObject reports that a tenant has no Tenant.
 var ErrNoObject = errors.New("it has no Tenant object: create it with kubectl tenant create-tenant, or with " +
 	"adopt-tenants if the tenant has namespaces")
 
@@ -47,8 +47,8 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 	return u
 }
 
-// createObject creates a Tenant. If it exists, createObject adds the admins and bindings that it
-// lacks. It returns the new admins, and the subjects to which the role admin is newly bound.
+// createObject creates a Tenant. If it exists, createObject adds the missing admins and bindings.
+// It returns the new admins, and the subjects that have a new binding.
 func createObject(
 	ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string,
 ) (created bool, added []v1alpha1.Subject, err error) {
@@ -74,7 +74,7 @@ func createObject(
 	return true, added, nil
 }
 
-// addSubjects adds the admins and the subjects of bindings that a Tenant lacks, and returns them.
+// addSubjects adds the missing admins and binding subjects to a Tenant, and returns them.
 func addSubjects(
 	ctx context.Context, d dynamic.Interface, name string, wanted *v1alpha1.TenantSpec, dryRun []string,
 ) (added []v1alpha1.Subject, err error) {
@@ -114,8 +114,8 @@ func addSubjects(
 	return added, nil
 }
 
-// addBindings returns bindings that also have all wanted ones, and the subjects that are new. A
-// Tenant has at most one binding of a ClusterRole.
+// addBindings returns the bindings with all wanted ones added, and the added subjects. A Tenant has
+// at most one binding of each ClusterRole.
 func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBinding, added []v1alpha1.Subject) {
 	with = slices.Clone(all)
 	for _, w := range wanted {
@@ -130,8 +130,7 @@ func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBi
 	return with, added
 }
 
-// missing returns the wanted subjects that are not among others. The API group of a
-// subject is not compared.
+// missing returns the wanted subjects that are not in among. It does not compare API groups.
 func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	for _, s := range wanted {
 		if !slices.ContainsFunc(among, func(is v1alpha1.Subject) bool {
@@ -143,14 +142,14 @@ func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	return lacking
 }
 
-// preparedWithin is how long [AwaitPrepared] waits.
+// preparedWithin is the maximum time that [AwaitPrepared] waits.
 const preparedWithin = 10 * time.Second
 
-// ErrNotPrepared says that the server has not given what a Tenant says.
+// ErrNotPrepared reports that the server has not yet created the objects that a Tenant specifies.
 var ErrNotPrepared = errors.New("the admins do not have their role yet: to see why, run kubectl get tenant -o yaml")
 
-// AwaitPrepared waits until namespaces of a tenant have what its Tenant gives, for some seconds.
-// The error wraps [ErrNotPrepared] or [ErrRefused].
+// AwaitPrepared waits until the server has created the objects that a Tenant specifies for its
+// namespaces. It waits for at most 10 seconds. The error wraps [ErrNotPrepared] or [ErrRefused].
 func AwaitPrepared(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, namespaces []string,
 ) error {
@@ -182,9 +181,9 @@ func AwaitPrepared(
 	return nil
 }
 
-// Suspend sets the suspension of a tenant. An empty suspension ends it. It is written as an empty
-// string, since the server restores a suspension that an update omits. Suspend returns the access
-// that applies afterwards, and reports whether the Tenant changed. The error wraps [ErrNoObject] or
+// Suspend sets the suspension of a tenant. An empty suspension resumes the tenant. It is written as
+// an empty string, because the server restores a suspension that an update omits. Suspend returns
+// the resulting access, and reports whether the Tenant changed. The error wraps [ErrNoObject] or
 // [ErrRefused].
 func Suspend(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string,
@@ -224,7 +223,7 @@ func tenantOf(u *unstructured.Unstructured) string {
 	return id.String()
 }
 
-// accessOf returns the access of a tenant by its Tenant. A Tenant that does not decode closes it.
+// accessOf returns the access that a Tenant specifies. An invalid Tenant denies all access.
 func accessOf(u *unstructured.Unstructured) v1alpha1.TenantAccess {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {

@@ -29,7 +29,8 @@ import (
 
 var tenantsResource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
-// TestSuspend: a suspension is written and taken away, and what counts then is told; access stays.
+// TestSuspend checks that a suspension is set and removed, and that the resulting access is
+// returned. The field access does not change.
 func TestSuspend(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for access, want := range map[string][3]v1alpha1.TenantAccess{ // suspended to read only, closed, resumed
@@ -74,8 +75,8 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// TestAdoptTenants: who owns a namespace and has no Tenant gets one, once; nobody's labels, the
-// system's and those of system namespaces get none.
+// TestAdoptTenants checks that each tenant with a namespace and without a Tenant gets one Tenant.
+// Invalid labels, the system tenant and system namespaces get none.
 func TestAdoptTenants(t *testing.T) {
 	spaces := func() *fake.Clientset {
 		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"),
@@ -142,9 +143,8 @@ func TestAdoptTenants(t *testing.T) {
 	}
 }
 
-// TestAdoptAdmins: who has the ClusterRole admin in all namespaces, for good and by
-// grant-privileges, becomes an admin, and those bindings go; nobody else, and
-// nobody's other bindings.
+// TestAdoptAdmins checks that a subject becomes an admin if grant-privileges bound the ClusterRole
+// admin to it in all namespaces, without an expiration. Only these bindings are deleted.
 func TestAdoptAdmins(t *testing.T) {
 	binding := func(namespace, role, user string, change func(*rbacv1.RoleBinding)) *rbacv1.RoleBinding {
 		g := tenancy.Grant{
@@ -218,8 +218,8 @@ func TestAdoptAdmins(t *testing.T) {
 	}
 }
 
-// TestAwaitPrepared: it is waited until the Tenant says so of its last change, and each
-// namespace that was asked for.
+// TestAwaitPrepared checks that AwaitPrepared waits for the Tenant's condition after its last
+// change, and for each specified namespace.
 func TestAwaitPrepared(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {

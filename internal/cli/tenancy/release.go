@@ -32,12 +32,12 @@ import (
 )
 
 const (
-	// releaseLooks is the number of checks of the contents after the label was removed, and
-	// releaseLookEvery the pause between two checks. Servers see the change after a moment, and may
-	// store requests that they admitted before.
+	// releaseLooks is the number of checks of the contents after the label was removed.
+	// releaseLookEvery is the time between two checks. Servers observe the change with a delay, and
+	// may store requests that they admitted before.
 	releaseLooks     = 4
 	releaseLookEvery = 500 * time.Millisecond
-	// releaseWithin is the maximum wait until deleted objects are gone.
+	// releaseWithin is the maximum time to wait until objects are deleted.
 	releaseWithin = 2 * time.Minute
 )
 
@@ -47,7 +47,8 @@ type Manager struct {
 	Dynamic dynamic.Interface
 }
 
-// NewManager returns clients of a caller that may impersonate [tenant.ManagerUser] in some groups.
+// NewManager returns clients that impersonate [tenant.ManagerUser] with the specified groups. The
+// caller must have the right to impersonate them.
 func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	config = rest.CopyConfig(config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: groups}
@@ -59,39 +60,41 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	return m, err
 }
 
-// Release takes a namespace from its tenant. It may be repeated after an interruption at any step.
-// The Namespace has the annotation [tenant.ReleasingAnnotation] until every step is complete. Until
-// then, admission refuses to give it to another tenant.
+// Release removes a namespace from its tenant. It may be repeated after an interruption at any
+// step. The Namespace has the annotation [tenant.ReleasingAnnotation] until every step is complete.
+// Until then, admission rejects its assignment to another tenant.
 type Release struct {
 	Writing
 	// Kube and Objects are clients of the caller. Manager writes as [tenant.ManagerUser].
 	Kube    kube.Interface
 	Objects dynamic.Interface
 	Manager Manager
-	// System are the system namespaces: the system tenant keeps them, so nothing in them is deleted.
+	// System are the system namespaces. They always belong to the system tenant, so no object in
+	// them is deleted.
 	System []string
 	// Force deletes the objects that block the release. If Nothing is set, no write request is sent.
 	Force, Nothing bool
-	// KeepsWatches reports whether the server keeps the watches open of callers who
-	// lose access to a namespace.
+	// KeepsWatches reports whether the server continues the watches of callers that lost access to
+	// a namespace.
 	KeepsWatches bool
 	// Confirm is called before the first write with the value of the tenant label. Its error ends the
 	// release. If nil, the release is not confirmed.
 	Confirm func(namespace, tenant string) error
-	// Warn reports what the caller must check.
+	// Warn prints a message about something that the caller must check.
 	Warn func(format string, args ...any)
 
-	// custom are the custom resources that the server has.
+	// custom are the custom resources of the server.
 	custom []schema.GroupVersionResource
 	// published are the objects that Publications copy, by the names of the Publications.
 	published map[string]publication.Source
 }
 
-// ErrHolds means that a namespace holds objects through which its former tenant could keep access.
+// ErrHolds reports that a namespace contains objects through which its former tenant could retain
+// access.
 var ErrHolds = errors.New("the namespace is not empty")
 
-// Run releases a namespace. The error wraps [ErrHolds] or [ErrRefused], or is
-// that of [Release.Confirm].
+// Run releases a namespace. The error wraps [ErrHolds] or [ErrRefused], or is the error of
+// [Release.Confirm].
 func (r *Release) Run(ctx context.Context, name string) error {
 	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -146,8 +149,8 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	return nil
 }
 
-// check refuses to release a namespace that holds anything that blocks it, or whose watches stay
-// open. With Force it warns of the watches. It lists the objects that will remain.
+// check returns an error if a namespace contains objects that block its release, or if its watches
+// would continue. With Force, it only warns of the watches. It lists the objects that will remain.
 func (r *Release) check(ctx context.Context, name string) (err error) {
 	if r.custom, err = customResources(r.Kube.Discovery()); err != nil {
 		return err
@@ -172,7 +175,7 @@ func (r *Release) check(ctx context.Context, name string) (err error) {
 	return fmt.Errorf("%w: %s (use --force to continue)", ErrRefused, what)
 }
 
-// previewContents says what a release would delete in a namespace.
+// previewContents reports the objects that a release would delete in a namespace.
 func (r *Release) previewContents(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil {
@@ -185,8 +188,8 @@ func (r *Release) previewContents(ctx context.Context, name string) error {
 	return nil
 }
 
-// preview prints what a release would do. In a dry run by the server, it sends
-// the removal of the label.
+// preview reports what a release would do. In a server-side dry run, it sends the removal of the
+// label.
 func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.Nothing {
 		if err := r.removeLabel(ctx, ns, former); err != nil {
@@ -197,8 +200,8 @@ func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former stri
 	return nil
 }
 
-// refuseContents returns an error that wraps [ErrHolds] if a namespace holds anything
-// that blocks its release.
+// refuseContents returns an error that wraps [ErrHolds] if a namespace contains objects that block
+// its release.
 func (r *Release) refuseContents(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil || len(found) == 0 {
@@ -207,8 +210,8 @@ func (r *Release) refuseContents(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: namespace %s contains %s (use --force to delete them)", ErrHolds, name, summary(found))
 }
 
-// release takes a namespace from its tenant. The label is removed first: from then on the tenant's
-// callers are denied, and only requests that were admitted before may still be stored.
+// release removes a namespace from its tenant. After the label is removed, the tenant's callers are
+// denied, and only requests that were admitted before may still be stored.
 func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former string) error {
 	_, labelled := ns.Labels[tenant.Label]
 	if r.Force {
@@ -226,7 +229,7 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 			}
 		}
 		err := r.settle(ctx, ns.Name)
-		if errors.Is(err, ErrHolds) && labelled { // this run has taken the namespace
+		if errors.Is(err, ErrHolds) && labelled { // this run removed the label
 			return errors.Join(err, r.giveBack(ctx, ns, former))
 		}
 		if err != nil {
@@ -242,14 +245,15 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 	if err := r.unlabel(ctx, ns.Name, publishing()...); err != nil {
 		return err
 	}
-	// A server that had not seen the removal may have created managed objects again.
+	// A server that had not observed the removal may have created managed objects again.
 	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.settle(ctx, ns.Name)); err != nil {
 		return err
 	}
 	return r.complete(ctx, ns)
 }
 
-// settle deletes the objects that were created meanwhile. Without Force, it returns an error.
+// settle deletes the blocking objects that were created meanwhile. Without Force, it returns an
+// error.
 func (r *Release) settle(ctx context.Context, name string) error {
 	if r.Force {
 		return r.clearAll(ctx, name)
@@ -257,9 +261,8 @@ func (r *Release) settle(ctx context.Context, name string) error {
 	return r.refuseContents(ctx, name)
 }
 
-// removeLabel begins the release. It removes the tenant label, and the labels and
-// annotations that the Tenant and the server wrote. The Namespace must be the one that was
-// read, with the same tenant.
+// removeLabel starts the release. It removes the tenant label, and the labels and annotations that
+// the server wrote for the Tenant. The Namespace must still have the same UID and the same tenant.
 func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former string) error {
 	given, err := r.labelsOf(ctx, former)
 	if err != nil {
@@ -278,7 +281,7 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 		case labelled && label != former:
 			return fmt.Errorf("%w: namespace %s now belongs to tenant %s", ErrRefused, ns.Name, label)
 		case !labelled:
-			return nil // an earlier run has removed it
+			return nil // an earlier run removed it
 		}
 		labels := map[string]any{tenant.Label: nil}
 		for key, value := range given {
@@ -288,7 +291,7 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 		}
 		record, _ := namespace.GivenOf(now)
 		for key, before := range record.Labels() {
-			if before != nil || key != podSecurity { // a level remains if the namespace had none before
+			if before != nil || key != podSecurity { // a level remains if there was none before
 				labels[key] = before
 			}
 		}
@@ -302,7 +305,7 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 	})
 }
 
-// labelsOf returns the labels that the Tenant of a tenant gives to its namespaces.
+// labelsOf returns the labels that a Tenant specifies for its namespaces.
 func (r *Release) labelsOf(ctx context.Context, former string) (map[string]string, error) {
 	id, err := tenant.Parse(former)
 	if err != nil || id.IsSystem() {
@@ -322,7 +325,8 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	return tenants.Labels(t.Spec.Namespaces.Labels), nil
 }
 
-// giveBack ends a release that was refused. A namespace that was held before is held again.
+// giveBack reverts a release that found blocking objects. It restores the annotation of a held
+// namespace.
 func (r *Release) giveBack(ctx context.Context, ns *corev1.Namespace, former string) error {
 	annotations := map[string]any{tenant.ReleasingAnnotation: nil}
 	if hold, held := ns.Annotations[tenant.HeldAnnotation]; held {
@@ -331,7 +335,7 @@ func (r *Release) giveBack(ctx context.Context, ns *corev1.Namespace, former str
 	return r.onRead(ctx, ns, map[string]any{tenant.Label: former}, annotations)
 }
 
-// complete ends a release. The namespace may then be given to a tenant again.
+// complete ends a release. The namespace may then be assigned to a tenant again.
 func (r *Release) complete(ctx context.Context, ns *corev1.Namespace) error {
 	return r.onRead(ctx, ns, nil, map[string]any{tenant.ReleasingAnnotation: nil})
 }
@@ -350,8 +354,8 @@ func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, anno
 	})
 }
 
-// patch writes labels and annotations of a Namespace as the manager, if the Namespace has not
-// changed since it was read.
+// patch writes the labels and annotations of a Namespace as the manager. It fails if the Namespace
+// has changed since it was read.
 func (r *Release) patch(
 	ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any, dryRun []string,
 ) error {
@@ -371,7 +375,7 @@ func (r *Release) patch(
 	return refusal(err)
 }
 
-// pause waits for a time or until ctx ends.
+// pause waits for a duration or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -381,7 +385,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// summary lists objects by kind, with at most some names of each.
+// summary lists objects by kind, with the first names of each.
 func summary(found []held) string {
 	const named = 3
 	var kinds []string

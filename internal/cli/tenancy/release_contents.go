@@ -26,15 +26,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// podGrace is the maximum time that a Pod gets to stop, even if its author asked for more.
+// podGrace is the grace period of a deleted Pod, in seconds, even if its author set a longer one.
 const podGrace = 30
 
 // defaultAccount is the ServiceAccount that kube-controller-manager creates in every namespace.
 const defaultAccount = "default"
 
-// blocking returns the resources through which a former tenant could keep access to a namespace, in
-// the order of their deletion. The kinds that create Pods come first. Otherwise, controllers would
-// create their Pods again as the system tenant.
+// blocking returns the resources through which a former tenant could retain access to a namespace,
+// in the order of their deletion. The resources that create Pods are first. Otherwise, controllers
+// would create the Pods again as the system tenant.
 func blocking() []schema.GroupVersionResource {
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
@@ -50,8 +50,8 @@ func blocking() []schema.GroupVersionResource {
 	}
 }
 
-// customResources returns the namespaced resources of a server that are not Kubernetes' own.
-// Controllers may create Pods for them, so they block a release too.
+// customResources returns the namespaced resources of a server that are not part of Kubernetes.
+// Controllers may create Pods for them, so they also block a release.
 func customResources(d discovery.DiscoveryInterface) ([]schema.GroupVersionResource, error) {
 	all, err := Resources(d, "list", "delete")
 	if err != nil {
@@ -69,7 +69,7 @@ type held struct {
 	namespace string
 	name      string
 	uid       types.UID
-	// finalizers are those that block the object's deletion.
+	// finalizers are the object's finalizers. They block its deletion.
 	finalizers []string
 	// kind is the kind of the object.
 	kind string
@@ -108,12 +108,12 @@ func (h held) String() string {
 	return fmt.Sprintf("%s/%s in namespace %s", h.resource.GroupResource(), h.name, h.namespace)
 }
 
-// contents returns the objects that block the release of a namespace. It leaves out the
-// ServiceAccount default, which is recreated, and the RoleBindings and the copies of Publications that
-// the server itself created.
+// contents returns the objects that block the release of a namespace. It omits the ServiceAccount
+// default, which is recreated. It also omits the RoleBindings and the copies of Publications that
+// the server created.
 func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	var found []held
-	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources first: they may create the others
+	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources may create the others
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
@@ -130,7 +130,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	return found, nil
 }
 
-// warnOfRemaining lists the objects that stay in a namespace after its release.
+// warnOfRemaining lists the objects that remain in a namespace after its release.
 func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
 	resources, err := Resources(r.Kube.Discovery(), "list")
 	if err != nil {
@@ -163,8 +163,8 @@ func isDefaultAccount(resource schema.GroupVersionResource, name string) bool {
 	return resource.Group == "" && resource.Resource == "serviceaccounts" && name == defaultAccount
 }
 
-// list returns the objects of a resource in a namespace; none of one that
-// the server does not serve.
+// list returns the objects of a resource in a namespace. It returns none if the server does not
+// serve the resource.
 func list(
 	ctx context.Context, d dynamic.Interface, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions,
 ) ([]unstructured.Unstructured, error) {
@@ -193,8 +193,8 @@ func (r *Release) clear(ctx context.Context, name string) error {
 	return nil
 }
 
-// clearAll deletes the objects that block the release of a namespace until none is left. It removes
-// finalizers, since the tenant may have set them.
+// clearAll deletes the objects that block the release of a namespace, and waits until none is left.
+// It removes finalizers, because the tenant may have set them.
 func (r *Release) clearAll(ctx context.Context, name string) error {
 	said := map[types.UID]bool{}
 	for begun := time.Now(); ; {
@@ -222,7 +222,7 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 	}
 }
 
-// remove deletes one object, but not another that has replaced it.
+// remove deletes one object, but not a new object of the same name.
 func remove(ctx context.Context, d dynamic.Interface, h *held) error {
 	background := metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.uid)), PropagationPolicy: &background}
@@ -231,7 +231,7 @@ func remove(ctx context.Context, d dynamic.Interface, h *held) error {
 	}
 	err := d.Resource(h.resource).Namespace(h.namespace).Delete(ctx, h.name, o)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		// it is gone, or another object has its name: the next pass deletes that
+		// The object no longer exists. The next pass deletes a new object of the same name.
 		return nil
 	}
 	return refusal(err)
@@ -251,13 +251,13 @@ func (r *Release) free(ctx context.Context, h *held) error {
 	return refusal(err)
 }
 
-// recreateAccount recreates the ServiceAccount default, so that tokens of
-// the old one become invalid.
+// recreateAccount recreates the ServiceAccount default, so that the tokens of the old one are no
+// longer valid.
 func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	accounts := r.Kube.CoreV1().ServiceAccounts(name)
 	old, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err): // an earlier run has deleted it
+	case apierrors.IsNotFound(err): // an earlier run deleted it
 		old = &corev1.ServiceAccount{}
 	case err != nil:
 		return refusal(err)
@@ -297,8 +297,7 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	}
 }
 
-// managedResources are the resources of the objects that the server creates
-// in namespaces of tenants.
+// managedResources returns the resources that the server creates in namespaces of tenants.
 func managedResources() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{
@@ -313,7 +312,7 @@ func managedResources() []schema.GroupVersionResource {
 }
 
 // deleteManaged deletes the objects that the server created. It uses the server's own identity,
-// since no other user may delete them.
+// because no other user may delete them.
 func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	for _, resource := range slices.Concat(managedResources(), r.custom) {
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
@@ -331,12 +330,12 @@ func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	return nil
 }
 
-// publishing are the annotations that publish an object of the system tenant.
+// publishing returns the annotations that publish an object of the system tenant.
 func publishing() []string { return []string{tenant.PublishAnnotation, tenant.PublishedAnnotation} }
 
-// unlabel removes the tenant label and some annotations from the objects that remain. Unless the system
-// tenant keeps the namespace, the annotations are those of [publishing]. The object would otherwise
-// become a source, because the namespace belongs to the system tenant from then on.
+// unlabel removes the tenant label and the specified annotations from the remaining objects. For a
+// namespace that now belongs to the system tenant, the annotations are those of [publishing].
+// Otherwise, the objects would be published.
 func (r *Release) unlabel(ctx context.Context, name string, annotations ...string) error {
 	resources, err := Resources(r.Kube.Discovery(), "list", "patch")
 	if err != nil {
@@ -370,9 +369,9 @@ func (r *Release) unlabel(ctx context.Context, name string, annotations ...strin
 	return nil
 }
 
-// without returns the patch for [Release.unlabel], or nil if the object needs none. If a Publication
-// names the object, the annotation [tenant.PublishedAnnotation] remains. Its removal would confirm
-// content that the former tenant wrote.
+// without returns the patch for [Release.unlabel], or nil if the object needs none. If a
+// Publication refers to the object, the annotation [tenant.PublishedAnnotation] remains. Its
+// removal would confirm content that the former tenant wrote.
 func (r *Release) without(o *unstructured.Unstructured, annotations []string) []byte {
 	metadata := map[string]map[string]any{}
 	if _, has := o.GetLabels()[tenant.Label]; has {
@@ -393,7 +392,7 @@ func (r *Release) without(o *unstructured.Unstructured, annotations []string) []
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		panic(err) // it has strings alone
+		panic(err) // a map of strings always encodes
 	}
 	return patch
 }

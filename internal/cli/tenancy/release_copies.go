@@ -18,8 +18,8 @@ import (
 
 var publications = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications)
 
-// readPublications reads which objects are published. It finds none if the kind is not installed. It
-// also reads the source of an invalid Publication, because the copies of such a Publication remain.
+// readPublications reads the sources of all Publications. It finds none if the kind is not
+// installed. It also reads the source of an invalid Publication, because its copies remain.
 func (r *Release) readPublications(ctx context.Context) error {
 	r.published = map[string]publication.Source{}
 	list, err := r.Objects.Resource(publications).List(ctx, metav1.ListOptions{})
@@ -45,7 +45,7 @@ func (r *Release) readPublications(ctx context.Context) error {
 	return nil
 }
 
-// isPublished reports whether a Publication names an object.
+// isPublished reports whether a Publication refers to an object.
 func (r *Release) isPublished(o *unstructured.Unstructured) bool {
 	for _, from := range r.published {
 		if from.Kind.GroupKind() == o.GroupVersionKind().GroupKind() && from.Namespace == o.GetNamespace() &&
@@ -56,8 +56,8 @@ func (r *Release) isPublished(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// isCopy reports whether an object is the copy of an existing Publication. Labels alone do not show
-// that.
+// isCopy reports whether an object is a copy of an existing Publication. The labels alone do not
+// prove this.
 func (r *Release) isCopy(o *unstructured.Unstructured) bool {
 	from, exists := r.published[o.GetLabels()[tenant.PublicationLabel]]
 	_, managed := o.GetLabels()[tenant.ManagedLabel]

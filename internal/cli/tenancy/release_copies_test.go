@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// publicationOf returns the Publication registry of an object named registry. tenants is its
-// spec.tenants.
+// publicationOf returns the Publication registry of an object named registry. tenants is the value
+// of spec.tenants.
 func publicationOf(kind, namespace string, tenants any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
@@ -40,8 +40,8 @@ func publicationOf(kind, namespace string, tenants any) *unstructured.Unstructur
 	}}
 }
 
-// TestReleaseWithCopies deletes the copies of Publications with the namespace's tenant. An object that
-// only has the labels of a copy blocks the release.
+// TestReleaseWithCopies checks that the copies of Publications are deleted. An object that only has
+// the labels of a copy blocks the release.
 func TestReleaseWithCopies(t *testing.T) {
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	labels := func(of string) map[string]any {
@@ -82,8 +82,8 @@ func TestReleaseWithCopies(t *testing.T) {
 	}
 }
 
-// TestReleaseForcesCopies deletes a copy of a Publication that does not exist as the server, because no
-// other caller may delete it.
+// TestReleaseForcesCopies checks that the server's identity deletes the copy of a missing
+// Publication, because no other caller may delete it.
 func TestReleaseForcesCopies(t *testing.T) {
 	w := newReleasing(inWeb("v1", "Secret", "registry",
 		map[string]any{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "nosuch"}))
@@ -98,7 +98,7 @@ func TestReleaseForcesCopies(t *testing.T) {
 	}
 }
 
-// deleting is the client of the server. It records the resources that the server writes.
+// deleting is the server's client. It records the resources that the server writes.
 type deleting struct {
 	dynamic.Interface
 	said *[]string
@@ -109,9 +109,9 @@ func (d deleting) Resource(of schema.GroupVersionResource) dynamic.Namespaceable
 	return d.Interface.Resource(of)
 }
 
-// TestReleaseOfSources removes the annotations that publish an object. The namespace belongs to the
-// system tenant after the release, so the object would become a source. The hash of an object that a
-// Publication names remains, because its removal would confirm the content.
+// TestReleaseOfSources checks that the annotations that publish an object are removed. After the
+// release, the namespace belongs to the system tenant, so the object would be published. The hash
+// of an object that a Publication refers to remains, because its removal would confirm the content.
 func TestReleaseOfSources(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string
@@ -137,7 +137,7 @@ func TestReleaseOfSources(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			source := inWeb("v1", "ConfigMap", "registry", nil) // it lacks the label of the tenant
+			source := inWeb("v1", "ConfigMap", "registry", nil) // without the tenant label
 			source.SetAnnotations(map[string]string{
 				"app":                      "x",
 				tenant.PublishAnnotation:   "*",

@@ -16,12 +16,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// mostMade is how many objects of a tenant's callers a refusal names.
+// mostMade is the maximum number of objects that an error names.
 const mostMade = 20
 
-// checkSystem refuses to release a system namespace that holds objects of a tenant's callers.
-// With Force it warns. The command deletes none of them, because the namespace holds the
-// control plane's objects too.
+// checkSystem returns an error if a system namespace contains objects of a tenant's callers. With
+// Force, it only warns. It deletes none of them, because the namespace also contains objects of the
+// control plane.
 func (r *Release) checkSystem(ctx context.Context, name string) error {
 	found, err := r.madeByTenants(ctx, name)
 	if err != nil || len(found) == 0 {
@@ -44,8 +44,8 @@ func (r *Release) checkSystem(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: %s: check and delete them first (use --force to keep them)", ErrHolds, what)
 }
 
-// madeByTenants returns the objects of a namespace that callers of a tenant
-// created and that give access.
+// madeByTenants returns the objects of a namespace that callers of a tenant created and that grant
+// access.
 func (r *Release) madeByTenants(ctx context.Context, name string) ([]held, error) {
 	var found []held
 	for _, resource := range blocking() {
@@ -64,8 +64,8 @@ func (r *Release) madeByTenants(ctx context.Context, name string) ([]held, error
 	return found, nil
 }
 
-// isMadeByTenant reports whether the server recorded a creator of an object that is not the system
-// tenant's, or a controller acted for one. A record that cannot be read counts.
+// isMadeByTenant reports whether the recorded creator of an object is not the system tenant, or a
+// controller acted on behalf of another tenant. It returns true for an invalid record.
 func isMadeByTenant(annotations map[string]string) bool {
 	for _, key := range []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation} {
 		record, has := annotations[key]
@@ -77,8 +77,8 @@ func isMadeByTenant(annotations map[string]string) bool {
 	return false
 }
 
-// releaseSystem removes the label of a namespace that the system tenant owns in any case. Its
-// objects and credentials are the control plane's.
+// releaseSystem removes the label of a namespace that always belongs to the system tenant. It does
+// not delete the control plane's objects and credentials.
 func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if former != tenant.System().String() {
 		r.Warn("namespace %s is a system namespace, so its objects are not deleted: check its RoleBindings, Secrets and "+

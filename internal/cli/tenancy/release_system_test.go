@@ -22,8 +22,9 @@ func annotated(u *unstructured.Unstructured, key, value string) *unstructured.Un
 	return u
 }
 
-// TestReleaseOfASystemNamespaceRefuses requires that a system namespace keeps its label while it
-// holds an object of a tenant's caller. With Force the release warns, and deletes no such object.
+// TestReleaseOfASystemNamespaceRefuses checks that a system namespace is not released while it
+// contains an object of a tenant's caller. With Force, the release warns and deletes no such
+// object.
 func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 	const acme, system = `{"user":"alice","tenant":"acme"}`, `{"user":"system:admin","tenant":"system"}`
 	of := func(apiVersion, kind, name, creator string) *unstructured.Unstructured {
@@ -74,8 +75,8 @@ func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 	}
 }
 
-// TestReleaseOfASystemNamespaceNamesSome requires that a refusal counts all
-// objects and names at most 20.
+// TestReleaseOfASystemNamespaceNamesSome checks that an error contains the number of objects
+// and names at most 20.
 func TestReleaseOfASystemNamespaceNamesSome(t *testing.T) {
 	var all []runtime.Object
 	for i := range 25 {

@@ -29,7 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// withSettings is a cluster whose discovery prefers ConfigMaps and a custom resource alone.
+// withSettings is a cluster whose discovery returns only ConfigMaps and a custom resource.
 type withSettings struct{ kubernetes.Interface }
 
 func (w withSettings) Discovery() discovery.DiscoveryInterfaces {
@@ -65,7 +65,7 @@ func (settingsOnly) ServerPreferredNamespacedResources() ([]*metav1.APIResourceL
 	}, nil
 }
 
-// errInterrupted ends a release at a write.
+// errInterrupted interrupts a release at a write.
 var errInterrupted = errors.New("interrupted")
 
 // releasing is a cluster with the namespace web of tenant acme.
@@ -73,7 +73,7 @@ type releasing struct {
 	kube    *fake.Clientset
 	objects *dynamicfake.FakeDynamicClient
 	said    []string
-	// writes counts down to the write that fails; negative for none.
+	// writes is the number of writes before the write that fails. If negative, no write fails.
 	writes int
 }
 
@@ -129,13 +129,13 @@ func newReleasing(objects ...runtime.Object) *releasing {
 	w.objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
 	w.objects.PrependReactor("delete", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		name := a.(clienttesting.DeleteAction).GetName()
-		if name != "default" { // both clients see one cluster
+		if name != "default" { // both clients have the same cluster
 			return false, nil, nil
 		}
 		return true, nil, w.kube.Tracker().Delete(a.GetResource(), "web", name)
 	})
 	uids := 0
-	// as the server does
+	// sets a UID, as the server does
 	w.kube.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		uids++
 		a.(clienttesting.CreateAction).GetObject().(*corev1.ServiceAccount).UID = types.UID(fmt.Sprint("new-", uids))
@@ -176,8 +176,8 @@ func (w *releasing) namespace(t *testing.T) *corev1.Namespace {
 	return ns
 }
 
-// TestReleaseAfterAnyInterruption: a release that ends at any of its writes is completed by the
-// next, and its namespace is marked meanwhile.
+// TestReleaseAfterAnyInterruption checks that a release that was interrupted at any write can be
+// completed by a second one. Until then, the namespace has the annotation.
 func TestReleaseAfterAnyInterruption(t *testing.T) {
 	synctest.Test(t, interruptions)
 }
@@ -214,7 +214,7 @@ func interruptions(t *testing.T) {
 	}
 }
 
-// check reports what a complete release has left.
+// check checks the state after a complete release.
 func (w *releasing) check(t *testing.T, at int) {
 	t.Helper()
 	if ns := w.namespace(t); len(ns.Annotations) != 0 || len(ns.Labels) != 1 || ns.Labels["env"] != "x" {
@@ -241,8 +241,8 @@ func (w *releasing) check(t *testing.T, at int) {
 	}
 }
 
-// TestReleaseRefuses: each kind through which a tenant could keep access blocks a
-// release, and nothing is written.
+// TestReleaseRefuses checks that each kind through which a tenant could retain access blocks a
+// release. Nothing is written.
 func TestReleaseRefuses(t *testing.T) {
 	synctest.Test(t, refusals)
 }
@@ -277,8 +277,8 @@ func refusals(t *testing.T) {
 	}
 }
 
-// TestReleaseAndARace: an object that is created between the check and the removal gives the
-// namespace back to its tenant, and the namespace is held as before.
+// TestReleaseAndARace checks that an object that is created between the check and the removal of
+// the label reverts the release. The namespace is held as before.
 func TestReleaseAndARace(t *testing.T) {
 	w := newReleasing()
 	held := w.namespace(t)
@@ -298,8 +298,8 @@ func TestReleaseAndARace(t *testing.T) {
 	}
 }
 
-// TestReleaseWithoutWrites: a dry run, an unconfirmed release and a namespace
-// without a tenant write nothing.
+// TestReleaseWithoutWrites checks that a dry run, an unconfirmed release and a namespace without a
+// tenant write nothing.
 func TestReleaseWithoutWrites(t *testing.T) {
 	no := errors.New("no")
 	for name, change := range map[string]func(*releasing, *tenancy.Release) string{
@@ -328,7 +328,8 @@ func TestReleaseWithoutWrites(t *testing.T) {
 	}
 }
 
-// TestReleaseOfASystemNamespace: the label goes, and what the control plane holds stays.
+// TestReleaseOfASystemNamespace checks that the label is removed and the objects of the control
+// plane remain.
 func TestReleaseOfASystemNamespace(t *testing.T) {
 	w := newReleasing(inWeb("v1", "Pod", "scheduler", map[string]any{tenant.Label: "acme"}))
 	r := w.release()
@@ -348,8 +349,7 @@ func TestReleaseOfASystemNamespace(t *testing.T) {
 	}
 }
 
-// TestReleaseListsWhatRemains requires that the caller is told of the tenant's objects
-// that stay in the namespace.
+// TestReleaseListsWhatRemains checks that the remaining objects of the tenant are reported.
 func TestReleaseListsWhatRemains(t *testing.T) {
 	w := newReleasing(inWeb("v1", "ConfigMap", "kept", nil), inWeb("v1", "ConfigMap", "kube-root-ca.crt", nil),
 		inWeb("v1", "ConfigMap", "given", map[string]any{tenant.ManagedLabel: "tenant"}))
@@ -361,8 +361,8 @@ func TestReleaseListsWhatRemains(t *testing.T) {
 	}
 }
 
-// TestReleaseAndOpenWatches requires that a release is refused if the server ends no watches, and
-// that Force warns instead.
+// TestReleaseAndOpenWatches checks that a release is rejected if the server does not end watches.
+// Force warns instead.
 func TestReleaseAndOpenWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newReleasing()
@@ -382,8 +382,8 @@ func TestReleaseAndOpenWatches(t *testing.T) {
 	})
 }
 
-// TestReleaseReturnsGivenLabels: the labels that a Tenant gave return to their values from before. A
-// Pod Security level remains if the namespace had none.
+// TestReleaseReturnsGivenLabels checks that the labels that a Tenant specified get their former
+// values. A Pod Security level remains if the namespace had none.
 func TestReleaseReturnsGivenLabels(t *testing.T) {
 	for record, level := range map[string]string{
 		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":"baseline"}`: "baseline",

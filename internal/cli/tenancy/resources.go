@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Resources returns the namespaced resources of a server that have all the verbs, each in the
-// version that the server prefers, and without the second of two groups that hold the same objects.
+// Resources returns the namespaced resources of a server that have all the verbs, in the preferred
+// version of the server. If two groups contain the same objects, it omits the second.
 func Resources(d discovery.DiscoveryInterface, verbs ...string) ([]schema.GroupVersionResource, error) {
 	lists, err := d.ServerPreferredNamespacedResources()
 	if err != nil {
-		return nil, err // one that is not known may hold anything
+		return nil, err // an unknown resource may have any objects
 	}
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: verbs}, lists)
 	found, err := discovery.GroupVersionResources(lists)

@@ -37,23 +37,24 @@ const adminRole = v1alpha1.AdminRole
 
 var quotas = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 
-// Tenant is what there is of a tenant.
+// Tenant describes a tenant.
 type Tenant struct {
 	Name       string   `json:"name"`
 	Namespaces []string `json:"namespaces"`
-	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is
-	// bound everywhere and that are the tenant's. It is nil if the caller may not read bindings.
+	// Admins are the subjects that have the role admin in one of the tenant's namespaces. They
+	// include the tenant's group if it has the role in the whole cluster. Admins is nil if the
+	// caller may not read bindings.
 	Admins []string `json:"admins"`
-	// Access is that of its Tenant; empty where it has none.
+	// Access is the access that the Tenant specifies. It is empty if there is no Tenant.
 	Access v1alpha1.TenantAccess `json:"access,omitempty"`
-	// Quota is nil where there is none.
+	// Quota is nil if there is none.
 	Quota *v1alpha1.TenantQuotaSpec   `json:"quota,omitempty"`
 	Used  *v1alpha1.TenantQuotaStatus `json:"-"`
 }
 
-// List returns the tenants of a cluster: whoever owns a namespace, has a Tenant or was made by
-// [Create]. Without the right to read Tenants, quotas or bindings those are left out, and admins
-// are nil; unread names them. The lists are limited to the tenant own, unless that is the zero ID.
+// List returns the tenants of a cluster: those that own a namespace, have a Tenant or a quota, or
+// were created by [Create]. Objects that the caller may not read are omitted, and unread lists
+// their kinds. If own is not the zero ID, the lists are limited to that tenant.
 func List(
 	ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID,
 ) (all []*Tenant, unread []string, err error) {
@@ -76,7 +77,7 @@ func List(
 	switch {
 	case apierrors.IsForbidden(err):
 		unread = append(slices.Clone(unread), "TenantQuotas")
-	case apierrors.IsNotFound(err): // the server knows none
+	case apierrors.IsNotFound(err): // the server lacks the kind
 	case err != nil:
 		return nil, nil, err
 	default:
@@ -90,7 +91,7 @@ func List(
 	switch {
 	case apierrors.IsForbidden(err):
 		unread = append(slices.Clone(unread), "Tenants")
-	case apierrors.IsNotFound(err): // the server knows none
+	case apierrors.IsNotFound(err): // the server lacks the kind
 	case err != nil:
 		return nil, nil, err
 	default:
@@ -112,8 +113,8 @@ func List(
 	return all, unread, nil
 }
 
-// addBound adds those to whom bindings give all of a tenant's namespace, and tenants
-// that have bindings alone.
+// addBound adds the subjects that have all rights in a tenant's namespace, and the tenants that
+// only have bindings.
 func addBound(p *simulator.Snapshot, of func(name string) *Tenant) {
 	for _, b := range p.Bindings {
 		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
@@ -141,35 +142,37 @@ func subjectName(s rbacv1.Subject, namespace string) string {
 	return strings.ToLower(s.Kind) + " " + s.Name
 }
 
-// New is a tenant to be made.
+// New describes a tenant to create.
 type New struct {
 	ID                 tenant.ID
 	Admins, Namespaces []string
-	// Replaces is the UID of the tenant that had the ID before; empty for none.
+	// Replaces is the UID of the tenant that had the ID before, or empty.
 	Replaces string
-	// NetworkPolicy lets only pods of the tenant's own namespaces reach those in each namespace.
+	// NetworkPolicy allows only Pods in the tenant's own namespaces to connect to Pods in each
+	// namespace.
 	NetworkPolicy bool
 	// MembersAdmin binds the role admin to every caller of the tenant, in each of its namespaces.
 	MembersAdmin bool
 	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant in the whole cluster, so
-	// that they can list its namespaces. A server that derives this role needs no binding.
+	// that they can list the tenant's namespaces. It is not needed on a server that derives this
+	// role.
 	BindMembers bool
-	// Shared are the resources that the configuration shares with all tenants. The role of the members
-	// allows to read them.
+	// Shared are the resources that the configuration shares with all tenants. The role of the
+	// members allows reading them.
 	Shared []schema.GroupResource
 }
 
-// Writing specifies how objects are written, and how that is reported.
+// Writing specifies how objects are written, and how changes are reported.
 type Writing struct {
-	// DryRun is that of the requests, see [metav1.CreateOptions].
+	// DryRun is the dry run option of the requests, see [metav1.CreateOptions].
 	DryRun []string
-	// Done is notified of each change. If nil, changes are not reported.
+	// Done reports each change. If nil, changes are not reported.
 	Done *output.Changes
 	// Say prints explanations.
 	Say func(format string, args ...any)
 }
 
-// The kinds that the commands report.
+// Kinds that the commands report.
 var (
 	tenantKind             = v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenant).GroupKind()
 	quotaKind              = v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenantQuota).GroupKind()
@@ -180,8 +183,8 @@ var (
 	roleBindingKind        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 )
 
-// Objects returns the objects of a tenant: its Tenant, the binding of its
-// members, and its namespaces.
+// Objects returns the objects of a tenant: its Tenant, the binding of its members, its namespaces
+// and their NetworkPolicies.
 func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{t.object()}
 	if t.BindMembers {
@@ -201,8 +204,8 @@ func (t *New) Objects() []runtime.Object {
 // ownPolicy is the name of the NetworkPolicy.
 const ownPolicy = "kubetenant-own-tenant"
 
-// networkPolicy goes by the label of namespaces, which says whose they are and which
-// nobody but the server sets.
+// networkPolicy returns a policy that selects namespaces by the tenant label, which only the server
+// sets.
 func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 	own := &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: t.ID.String()}}
 	return &networkingv1.NetworkPolicy{
@@ -263,10 +266,10 @@ func (t *New) object() *unstructured.Unstructured {
 
 // Create creates the objects of [New.Objects] that do not exist.
 func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
-	if err := checkNamespaces(ctx, k, t); err != nil { // before anything is made
+	if err := checkNamespaces(ctx, k, t); err != nil { // before anything is created
 		return err
 	}
-	absent := map[string]bool{} // namespaces of a dry run, in which nothing can be tried
+	absent := map[string]bool{} // namespaces that a dry run did not create
 	for _, obj := range t.Objects() {
 		switch o := obj.(type) {
 		case *unstructured.Unstructured:
@@ -324,7 +327,8 @@ func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, 
 	return nil
 }
 
-// checkNamespaces refuses namespaces that cannot become or are not the tenant's.
+// checkNamespaces returns an error if one of the namespaces does not belong to the tenant, or
+// cannot.
 func checkNamespaces(ctx context.Context, k kube.Interface, t *New) error {
 	for _, ns := range t.Namespaces {
 		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
@@ -334,7 +338,7 @@ func checkNamespaces(ctx context.Context, k kube.Interface, t *New) error {
 	return nil
 }
 
-// checkNamespace refuses a namespace that cannot become or is not the tenant's.
+// checkNamespace returns an error if a namespace does not belong to the tenant, or cannot.
 func checkNamespace(ctx context.Context, k kube.Interface, name string, id tenant.ID) error {
 	got, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -354,12 +358,12 @@ func checkNamespace(ctx context.Context, k kube.Interface, name string, id tenan
 	return nil
 }
 
-// IsOfTenants keeps the bindings that [List] looks at.
+// IsOfTenants reports whether [List] needs a binding.
 func IsOfTenants(_ *simulator.Snapshot, b *simulator.Binding) bool {
 	return b.Labels[tenant.OfTenantLabel] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
 }
 
-// Usage returns what is used of the first of some quantities that the quota limits, and the limit.
+// Usage returns the usage and the limit of the first quantity that the quota limits, or "".
 func (t *Tenant) Usage(names ...corev1.ResourceName) string {
 	if t.Quota == nil {
 		return ""
@@ -373,7 +377,7 @@ func (t *Tenant) Usage(names ...corev1.ResourceName) string {
 	return ""
 }
 
-// AllUsage returns what is used of all that the quota limits.
+// AllUsage returns the usage and the limit of each quantity that the quota limits.
 func (t *Tenant) AllUsage() string {
 	if t.Quota == nil {
 		return ""

@@ -31,7 +31,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// namespace returns one of a tenant; of nobody's with an empty owner.
+// namespace returns a namespace of a tenant, or without a tenant if owner is empty.
 func namespace(name, owner string) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1"}}
 	if owner != "" {
@@ -40,7 +40,7 @@ func namespace(name, owner string) *corev1.Namespace {
 	return ns
 }
 
-// same compares what is said, made or found.
+// same compares two values.
 func same[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -48,8 +48,7 @@ func same[T any](t *testing.T, what string, want, got T) {
 	}
 }
 
-// say returns a function that notes what it is told.
-// lines appends each line that is written to it.
+// lines appends each written line to a slice.
 type lines struct{ to *[]string }
 
 // Write implements [io.Writer].
@@ -67,12 +66,12 @@ func say(said *[]string) func(string, ...any) {
 	return func(format string, args ...any) { *said = append(*said, fmt.Sprintf(format, args...)) }
 }
 
-// refuse answers requests with an error.
+// refuse makes requests fail with an error.
 func refuse(k *clienttesting.Fake, verb, resource string, err error) {
 	k.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
 
-// made returns what was created, and by which kind of request.
+// made returns the created objects, each with its dry run option.
 func made(k *fake.Clientset) (all []string) {
 	for _, a := range k.Actions() {
 		if c, is := a.(clienttesting.CreateActionImpl); is {
@@ -95,8 +94,8 @@ func newAcme(t *testing.T) *tenancy.New {
 	}
 }
 
-// TestObjects: a tenant is its Tenant and its namespaces. Only the role of members is bound in the
-// whole cluster, and only on demand.
+// TestObjects checks that a tenant consists of its Tenant and its namespaces. The role of members
+// is bound in the whole cluster only on request.
 func TestObjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   func(*tenancy.New)
@@ -184,8 +183,8 @@ func describe(obj runtime.Object) string {
 	return fmt.Sprintf("%T", obj)
 }
 
-// TestCreate: each thing that is made is told of, what is there stays and is not, and the second
-// time there is nothing to do.
+// TestCreate checks that each created object is reported, that existing objects are not changed,
+// and that a second call changes nothing.
 func TestCreate(t *testing.T) {
 	k, d := fake.NewClientset(namespace("acme--old", "acme")), objects()
 	var said []string
@@ -220,7 +219,8 @@ func TestCreate(t *testing.T) {
 	same(t, "the Tenant", []string{"Tenant acme of [alice bob]"}, []string{describe(u)})
 }
 
-// TestCreateMembersAdmin: an existing Tenant keeps its bindings, and gets the members' one once.
+// TestCreateMembersAdmin checks that an existing Tenant keeps its bindings, and that the binding of
+// the members is added once.
 func TestCreateMembersAdmin(t *testing.T) {
 	existing := tenancy.Object(tenanttest.ID(t, "acme"))
 	spec := existing.Object["spec"].(map[string]any)
@@ -253,8 +253,8 @@ func TestCreateMembersAdmin(t *testing.T) {
 	same(t, "created", nil, made(k))
 }
 
-// TestCreateDryRun: every request says that it is one, and nothing is tried in a
-// namespace that will not be there.
+// TestCreateDryRun checks that every request is a dry run, and that none is sent to a namespace
+// that does not exist.
 func TestCreateDryRun(t *testing.T) {
 	k := fake.NewClientset(namespace("acme--old", "acme"))
 	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t),
@@ -267,8 +267,8 @@ func TestCreateDryRun(t *testing.T) {
 	}, made(k))
 }
 
-// TestCreateRefuses: a namespace that is not or cannot be the tenant's is refused
-// before anything is made.
+// TestCreateRefuses checks that a namespace that cannot belong to the tenant is rejected before
+// anything is created.
 func TestCreateRefuses(t *testing.T) {
 	for name, want := range map[string]string{
 		"globex--shop": "already exists and does not belong to tenant acme",
@@ -285,8 +285,8 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestCreateFails: the first request that the server refuses ends it, with what is lacking on one
-// line; nothing is said to be as it was asked for.
+// TestCreateFails checks that the first denied request ends the creation. The error contains the
+// missing rights on one line, and no other object is reported.
 func TestCreateFails(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y",
 		errors.New("user is attempting to grant RBAC permissions not currently held:\n{APIGroups:[*]}"))

@@ -28,9 +28,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// apiServer is a server in memory: enough of one for lists in pages, patches,
-// preconditions, finalizers and definitions. While it is compiledIn it protects what is
-// managed, and denies tenants' requests.
+// apiServer is an API server in memory. It supports paged lists, patches, preconditions, finalizers
+// and CustomResourceDefinitions. While compiledIn is true, it protects managed objects and denies
+// requests of tenants.
 type apiServer struct {
 	*httptest.Server
 	t *testing.T
@@ -41,14 +41,15 @@ type apiServer struct {
 	writes     []string
 	compiledIn bool
 	notAdmin   bool
-	// keeps is the name of a definition that is never deleted.
+	// keeps is the name of a CustomResourceDefinition that is never deleted.
 	keeps string
-	// before is called before each write is stored, and refuse may forbid a request. Both may be nil.
+	// before is called before each write is stored. refuse reports whether to deny a request. Both
+	// may be nil.
 	before func(what string)
 	refuse func(method, path string) bool
 }
 
-// served are the resources of the server, by group and version.
+// served returns the resources of the server, by group and version.
 func served() map[string][]metav1.APIResource {
 	all := metav1.Verbs{"list", "patch", "get", "delete"}
 	of := func(namespaced bool, names ...string) (list []metav1.APIResource) {
@@ -91,7 +92,7 @@ func newServer(t *testing.T, text string) *apiServer {
 	return s
 }
 
-// publish sets the configuration that a server publishes in a namespace.
+// publish sets the configuration that the server publishes in a namespace.
 func (s *apiServer) publish(namespace, text string) {
 	u := s.objects["v1/configmaps "+namespace+"/kubetenant-configuration"]
 	u.Object["data"] = map[string]any{"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: " +
@@ -135,7 +136,7 @@ func (s *apiServer) state() string {
 	return strings.Join(all, "")
 }
 
-// names returns the keys of objects that contain a text.
+// names returns the names of the objects whose key contains a text.
 func (s *apiServer) names(containing string) (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +175,7 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	})
 }
 
-// change changes the server while no request is served.
+// change changes the server. No request runs at the same time.
 func (s *apiServer) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,7 +322,7 @@ func (s *apiServer) write(method, key string, u *unstructured.Unstructured, body
 	}
 }
 
-// merge is a JSON merge patch (RFC 7396).
+// merge applies a JSON merge patch (RFC 7396).
 func merge(into, patch map[string]any) {
 	for key, value := range patch {
 		object, is := value.(map[string]any)
@@ -338,7 +339,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// page is how many objects the server returns at most, whatever the limit.
+// page is the maximum number of objects that the server returns, whatever the limit is.
 const page = 3
 
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, namespace string) {

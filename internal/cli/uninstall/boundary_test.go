@@ -18,13 +18,13 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// with is the installed cluster with more objects.
+// with returns the installed cluster with more objects.
 func with(objects ...string) string {
 	return installed() + "\n---\n" + strings.Join(objects, "\n---\n")
 }
 
-// TestSystemNamespaces: a system namespace with a tenant's label is no tenant's. The control
-// plane keeps its bindings.
+// TestSystemNamespaces checks that a system namespace with a tenant's label belongs to no tenant.
+// The bindings of the control plane remain.
 func TestSystemNamespaces(t *testing.T) {
 	controller := fmt.Sprintf(crb, "'system:controller:job', labels: {kubernetes.io/bootstrapping: rbac-defaults}",
 		"{kind: ServiceAccount, name: job-controller, namespace: kube-system}")
@@ -52,15 +52,15 @@ func TestSystemNamespaces(t *testing.T) {
 	if !out.has("namespace kube-system has the label of tenant acme") {
 		t.Errorf("no warning\n%s", strings.Join(out.lines, "\n"))
 	}
-	// A configuration in a tenant's namespace is a tenant's. It must not make a
-	// namespace of it the system's.
+	// A configuration in a tenant's namespace may be the tenant's. It must not declare a system
+	// namespace.
 	if s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /prometheus"] != nil {
 		t.Error("the configuration in a namespace with a tenant's label is believed")
 	}
 }
 
-// TestPublishedSystemNamespaces: those of the configuration are the
-// system's, whatever their labels.
+// TestPublishedSystemNamespaces checks that the published system namespaces belong to the system
+// tenant, whatever their labels are.
 func TestPublishedSystemNamespaces(t *testing.T) {
 	s := newServer(t, with(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: acme}}}",
@@ -72,8 +72,8 @@ func TestPublishedSystemNamespaces(t *testing.T) {
 	}
 }
 
-// TestUpstreamBindings: a binding of upstream's is never changed. If tenants' callers have rights
-// by it, the command ends before the servers change.
+// TestUpstreamBindings checks that a binding of kube-apiserver is never changed. If it grants
+// rights to tenants' callers, the command fails before the servers change.
 func TestUpstreamBindings(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, subjects string }{
 		"a tenant's group": {"", "{kind: Group, name: 'system:masters'}, {kind: Group, name: 'tenant:acme'}"},
@@ -98,8 +98,8 @@ func TestUpstreamBindings(t *testing.T) {
 	}
 }
 
-// TestForeignDefinitions: definitions of another project are not deleted with all their
-// objects, also not with --force.
+// TestForeignDefinitions checks that definitions of another project, with all their objects, are
+// not deleted, even with --force.
 func TestForeignDefinitions(t *testing.T) {
 	for _, compiledIn := range []bool{true, false} {
 		s := newServer(t, installed())
@@ -122,11 +122,11 @@ func TestForeignDefinitions(t *testing.T) {
 	}
 }
 
-// foreignFinalizer is one that a tenant's caller may set on an object.
+// foreignFinalizer is a finalizer that a tenant's caller may set on an object.
 const foreignFinalizer = "[acme.example.com/hold]"
 
-// TestForeignFinalizers: a finalizer that a tenant's caller sets on an object of kubetenant does
-// not block the command. Objects of other kinds keep theirs.
+// TestForeignFinalizers checks that a finalizer that a tenant's caller sets on an object of
+// kubetenant does not block the command. Objects of other kinds retain theirs.
 func TestForeignFinalizers(t *testing.T) {
 	s := newServer(t, with(
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: held, namespace: acme--web, finalizers: "+
@@ -135,7 +135,7 @@ func TestForeignFinalizers(t *testing.T) {
 			foreignFinalizer+"}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: acme--web, finalizers: "+foreignFinalizer+"}}"))
 	o, out := options(t, s)
-	if err := uninstall.Run(t.Context(), o); err != nil || out.has("held") { // a server may still run: they stay
+	if err := uninstall.Run(t.Context(), o); err != nil || out.has("held") { // a server may still run, so they remain
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
 	s.compiledIn = false
@@ -148,7 +148,8 @@ func TestForeignFinalizers(t *testing.T) {
 	}
 }
 
-// TestBlockingObjects: the error names the objects that hold their definitions.
+// TestBlockingObjects checks that the error names the objects that block the deletion of their
+// definitions.
 func TestBlockingObjects(t *testing.T) {
 	s := newServer(t, with("{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: stays, "+
 		"namespace: acme--web}}"))
@@ -161,8 +162,8 @@ func TestBlockingObjects(t *testing.T) {
 	}
 }
 
-// TestOwnersAfterTheWait: a namespace that a tenant gets while the command waits is a tenant's
-// in the steps after that.
+// TestOwnersAfterTheWait checks that a namespace that is assigned to a tenant during the wait is a
+// tenant's namespace in the later steps.
 func TestOwnersAfterTheWait(t *testing.T) {
 	s := newServer(t, with(fmt.Sprintf(crb, "late", "{kind: ServiceAccount, name: default, namespace: late}")))
 	o, out := options(t, s)
@@ -182,8 +183,8 @@ func TestOwnersAfterTheWait(t *testing.T) {
 	}
 }
 
-// TestTenantsServiceNamespace: nothing is read or deleted as the service's in
-// a namespace of a tenant.
+// TestTenantsServiceNamespace checks that nothing in a tenant's namespace is read or deleted as
+// part of the service.
 func TestTenantsServiceNamespace(t *testing.T) {
 	s := newServer(t, with(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: kubetenant-system, labels: {kubetenant.dev/tenant: acme}}}",
@@ -198,7 +199,8 @@ func TestTenantsServiceNamespace(t *testing.T) {
 	}
 }
 
-// TestPodsThatStay: the wait for the Pods of the service has an end, and the error names them.
+// TestPodsThatStay checks that the wait for the Pods of the service times out, and that the error
+// names them.
 func TestPodsThatStay(t *testing.T) {
 	s := newServer(t, with("{apiVersion: v1, kind: Pod, metadata: {name: stuck, namespace: kubetenant-system, labels: "+
 		"{app.kubernetes.io/name: kubetenant-webhook}}}"))
@@ -212,7 +214,7 @@ func TestPodsThatStay(t *testing.T) {
 	}
 }
 
-// object reads an object.
+// object parses an object.
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}

@@ -16,16 +16,16 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// lastLooks is the number of checks in a row that must find no server with kubetenant. A load
-// balancer may choose another server each time.
+// lastLooks is the number of successive checks that must find no server with kubetenant. A load
+// balancer may select another server for each check.
 const lastLooks = 3
 
-// unreachableLooks is how many looks wait for a server that could not be asked. The address of a
-// server that has stopped stays in the EndpointSlices for 15s.
+// unreachableLooks is the number of checks in which a server may be unreachable. The EndpointSlices
+// contain the address of a stopped server for 15 more seconds.
 const unreachableLooks = 30
 
-// changeServers waits until no server runs kubetenant, and repeats what a controller may have
-// written since. It returns false if it did not wait.
+// changeServers waits until no server runs kubetenant, and repeats the earlier steps, because a
+// controller may have written objects since. It returns false if it did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
 	r.Say("  if a gateway is in front of this cluster, point its clients to the cluster and stop the gateway")
@@ -54,9 +54,9 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	return true, r.disarm(ctx)
 }
 
-// isHidden reports whether kube-apiserver may still call the webhook service although no answer
-// tells it: in mode Shadow, the service denies nothing. Without its admission webhooks and its
-// workload, nothing is there to be called.
+// isHidden reports whether kube-apiserver may still call the webhook service although no response
+// proves it. In mode Shadow, the service denies nothing. Without its admission webhooks and its
+// workload, there is no service.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
@@ -72,8 +72,8 @@ func (r *run) isHidden(ctx context.Context) (bool, error) {
 	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == configv1alpha1.ModeShadow, nil
 }
 
-// hasService reports whether the admission webhooks, or the Deployment or StatefulSet of the webhook service,
-// exist.
+// hasService reports whether the admission webhooks exist, or the Deployment or StatefulSet of the
+// webhook service.
 func (r *run) hasService(ctx context.Context) (bool, error) {
 	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
 	for _, namespace := range r.ServiceNamespaces {
@@ -93,7 +93,8 @@ func (r *run) hasService(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// confirmNone looks again, since a load balancer may have chosen the one server that has changed.
+// confirmNone checks the servers again, because a load balancer may have selected the only changed
+// server.
 func (r *run) confirmNone(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -101,8 +102,8 @@ func (r *run) confirmNone(ctx context.Context) error {
 	return r.awaitServers(ctx)
 }
 
-// awaitServers waits until some looks in a row find no server that runs kubetenant, and reads the
-// owners again. A server that restarts does not answer meanwhile.
+// awaitServers waits until several successive checks find no server that runs kubetenant, then
+// reads the owners again. A server that restarts does not respond during this time.
 func (r *run) awaitServers(ctx context.Context) error {
 	said, unreachable := "", 0
 	for clean := 0; clean < lastLooks; {
@@ -132,14 +133,14 @@ func (r *run) awaitServers(ctx context.Context) error {
 	if err := ctx.Err(); err != nil || r.finishing {
 		return err
 	}
-	owners, err := r.readOwners(ctx) // tenants may have got and left namespaces
+	owners, err := r.readOwners(ctx) // the owners of namespaces may have changed
 	if err == nil {
 		r.owners = owners
 	}
 	return err
 }
 
-// checkUnreachable refuses to continue while a server could not be asked, which may run kubetenant.
+// checkUnreachable returns an error if a server could not be checked. It may run kubetenant.
 func (r *run) checkUnreachable() error {
 	if len(r.servers.Unreachable) == 0 {
 		return nil
@@ -162,7 +163,7 @@ func waitsFor(s *Servers) string {
 	}
 }
 
-// instruct prints what to change on the servers.
+// instruct prints the changes that the servers need.
 func (r *run) instruct() {
 	if len(r.servers.Without) > 0 {
 		r.Say("  %s", waitsFor(r.servers))

@@ -21,20 +21,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// adminsPrefix begins the names of the bindings that earlier releases created
-// for the admins of a tenant.
+// adminsPrefix is the prefix of the bindings that earlier releases created for the admins of a
+// tenant.
 const adminsPrefix = managed.NamePrefix + "admins:"
 
-// wide is a ClusterRoleBinding that allows more without kubetenant.
+// wide is a ClusterRoleBinding that grants more rights without kubetenant.
 type wide struct {
 	*rbacv1.ClusterRoleBinding
 	why  string
 	ours bool
-	// without are the subjects that remain. If there are none, the binding is deleted.
+	// without are the remaining subjects. If there are none, the binding is deleted.
 	without []rbacv1.Subject
 }
 
-// wideOf returns why a binding allows more without kubetenant, nil if it does not.
+// wideOf returns the reason why a binding grants more rights without kubetenant, or nil.
 func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 	_, scoped := b.Annotations[tenant.ScopeAnnotation]
 	_, ends := b.Annotations[tenant.ExpiresAnnotation]
@@ -58,14 +58,14 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 // isGranted reports whether kubectl tenant grant-privileges created a binding.
 func isGranted(b *rbacv1.ClusterRoleBinding) bool { return b.Labels[privileges.MadeByLabel] != "" }
 
-// isUpstream reports whether a binding is one of kube-apiserver's own, without which
-// the cluster does not work.
+// isUpstream reports whether kube-apiserver created the binding. The cluster does not work without
+// these bindings.
 func isUpstream(b *rbacv1.ClusterRoleBinding) bool {
 	return b.Labels["kubernetes.io/bootstrapping"] != ""
 }
 
-// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have
-// others of the same name.
+// isDoubtful reports whether the remaining subjects of a binding are users and groups that may also
+// exist in a tenant.
 func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	return !isUpstream(b) && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
 		return isPlain(&s) ||
@@ -73,14 +73,14 @@ func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	})
 }
 
-// wideFound is what was found of ClusterRoleBindings.
+// wideFound is the result of a check of all ClusterRoleBindings.
 type wideFound struct {
-	wide     []*wide  // allow more without kubetenant
-	upstream []string // those of kube-apiserver that do, which are never changed
-	doubtful []string // may allow more
+	wide     []*wide  // grant more rights without kubetenant
+	upstream []string // created by kube-apiserver, so they are never changed
+	doubtful []string // may grant more rights
 }
 
-// wideBindings lists the bindings that allow more without kubetenant, and those that may.
+// wideBindings finds the bindings that grant more rights without kubetenant, and those that may.
 func (r *run) wideBindings(ctx context.Context) (*wideFound, error) {
 	found := &wideFound{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -104,8 +104,8 @@ func (r *run) wideBindings(ctx context.Context) (*wideFound, error) {
 	return found, nil
 }
 
-// checkUpstream refuses to continue while a binding of kube-apiserver's allows
-// more without kubetenant.
+// checkUpstream returns an error if a binding of kube-apiserver grants more rights without
+// kubetenant.
 func (r *run) checkUpstream(found []string) error {
 	if len(found) == 0 {
 		return nil
@@ -115,8 +115,8 @@ func (r *run) checkUpstream(found []string) error {
 		strings.Join(found, ", ")))
 }
 
-// clusterRoleBindings deletes the bindings that allow more without kubetenant, until two lists in a
-// row show none. A controller of an earlier release may create its own bindings again.
+// clusterRoleBindings deletes the bindings that grant more rights without kubetenant, until two
+// successive lists contain none. A controller of an earlier release may create its bindings again.
 func (r *run) clusterRoleBindings(ctx context.Context) error {
 	r.step(2, "delete the ClusterRoleBindings that would give tenants' callers more rights on a server without kubetenant")
 	found, err := r.wideBindings(ctx)
@@ -158,7 +158,7 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 	}
 }
 
-// confirmWide asks before it deletes bindings that kubetenant did not create.
+// confirmWide requests a confirmation before bindings that kubetenant did not create are deleted.
 func (r *run) confirmWide(found []*wide) error {
 	theirs := 0
 	for _, w := range found {
@@ -178,8 +178,8 @@ func (r *run) confirmWide(found []*wide) error {
 }
 
 // emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins
-// of tenants. Its controller creates the bindings again when another server begins to lead, for
-// example while the servers change. They then allow nothing.
+// of tenants. Its controller creates the bindings again when another server becomes the leader, for
+// example while the servers change. Without rules, these bindings grant no rights.
 func (r *run) emptyAdminsRole(ctx context.Context) {
 	roles := r.Admin.Kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(ctx, v1alpha1.NamespacesRole, metav1.GetOptions{})
@@ -195,7 +195,7 @@ func (r *run) emptyAdminsRole(ctx context.Context) {
 	}
 }
 
-// narrow deletes a binding. If other subjects remain, it removes only the tenants' subjects.
+// narrow deletes a binding. If other subjects remain, it removes only the subjects of tenants.
 func (r *run) narrow(ctx context.Context, w *wide) {
 	bindings := r.clientsFor(w.Labels).Kube.RbacV1().ClusterRoleBindings()
 	if len(w.without) > 0 {
@@ -221,7 +221,8 @@ func (r *run) clientsFor(labels map[string]string) Clients {
 	return r.Admin
 }
 
-// deleteOnly limits a deletion to the object with a UID, not another of the same name.
+// deleteOnly limits a deletion to the object with a UID, and excludes a new object of the same
+// name.
 func deleteOnly(uid types.UID) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// kinds are the resources of kubetenant.
+// kinds returns the resources of kubetenant.
 func kinds() []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
 	for _, name := range []string{
@@ -40,14 +40,14 @@ var definitions = schema.GroupVersionResource{
 	Resource: "customresourcedefinitions",
 }
 
-// checkEnding refuses to continue while tenants are being deleted, since nothing would finish the
+// checkEnding returns an error if tenants are being deleted, because no server would complete the
 // deletion.
 func (r *run) checkEnding(ctx context.Context) error {
 	tenants := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 	definition, err := r.Admin.Objects.Resource(definitions).Get(ctx, tenants.GroupResource().String(),
 		metav1.GetOptions{})
 	switch {
-	// they are deleted with their definition
+	// Tenants are deleted with their definition
 	case apierrors.IsNotFound(err), err == nil && definition.GetDeletionTimestamp() != nil:
 		return nil
 	case err != nil:
@@ -66,7 +66,7 @@ func (r *run) checkEnding(ctx context.Context) error {
 		"are gone: %s", ErrRefused, strings.Join(ending, ", ")))
 }
 
-// finalizers removes the project's finalizers. An object that is not being deleted stays as it is.
+// finalizers removes the finalizers of kubetenant. It does not delete the objects.
 func (r *run) finalizers(ctx context.Context) error {
 	r.step(4, "remove the finalizers of kubetenant")
 	if r.servers.Running() {
@@ -75,7 +75,7 @@ func (r *run) finalizers(ctx context.Context) error {
 	return r.removeFinalizers(ctx, isOurs)
 }
 
-// removeFinalizers removes some finalizers of the objects of kubetenant.
+// removeFinalizers removes the selected finalizers from the objects of kubetenant.
 func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) bool) error {
 	for _, resource := range kinds() {
 		var held []*unstructured.Unstructured
@@ -94,8 +94,9 @@ func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) 
 	return nil
 }
 
-// allFinalizers removes all finalizers of the objects of kubetenant, which are about to be deleted.
-// A tenant's caller can set one on an object of its tenant, and no controller would remove it.
+// allFinalizers removes all finalizers from the objects of kubetenant before they are deleted. A
+// tenant's caller can set a finalizer on an object of its tenant, and no controller would remove
+// it.
 func (r *run) allFinalizers(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -103,7 +104,8 @@ func (r *run) allFinalizers(ctx context.Context) error {
 	return r.removeFinalizers(ctx, func(string) bool { return true })
 }
 
-// release removes some finalizers from an object that has not changed since it was read.
+// release removes the selected finalizers from an object. It fails if the object has changed since
+// it was read.
 func (r *run) release(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured,
 	goes func(finalizer string) bool,
 ) error {
@@ -126,7 +128,7 @@ func (r *run) release(ctx context.Context, resource schema.GroupVersionResource,
 	return err
 }
 
-// isOurs reports whether a finalizer, label or annotation key is the project's.
+// isOurs reports whether a finalizer, label or annotation key belongs to kubetenant.
 func isOurs(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	return found && (domain == tenant.Domain || strings.HasSuffix(domain, "."+tenant.Domain))

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// kinds deletes the definitions of kubetenant's kinds, and waits until they are
-// gone with all their objects.
+// kinds deletes the CustomResourceDefinitions of kubetenant, and waits until they no longer exist.
 func (r *run) kinds(ctx context.Context) error {
 	ours := map[string]bool{}
 	for _, resource := range kinds() {
@@ -39,7 +38,7 @@ func (r *run) kinds(ctx context.Context) error {
 		case look == looks:
 			return r.blocked(ctx, left)
 		}
-		if err := r.allFinalizers(ctx); err != nil { // a tenant's caller may have set another one
+		if err := r.allFinalizers(ctx); err != nil { // a tenant's caller may have set another finalizer
 			return err
 		}
 		if err := r.pause(ctx); err != nil {
@@ -48,7 +47,8 @@ func (r *run) kinds(ctx context.Context) error {
 	}
 }
 
-// blocked names the definitions that are not gone, and the objects that hold them.
+// blocked returns an error that names the remaining definitions and the objects that block their
+// deletion.
 func (r *run) blocked(ctx context.Context, definitions []string) error {
 	var objects []string
 	for _, resource := range kinds() {

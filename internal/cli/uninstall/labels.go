@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// writers is the number of objects that are written at the same time.
+	// writers is the number of concurrent writes.
 	writers = 16
 	// printed is the maximum number of objects of a resource that are printed.
 	printed = 5
-	// settles is the maximum time for which a server enforces a policy that was deleted.
+	// settles is the maximum time for which a server enforces a deleted policy.
 	settles = 10 * time.Second
 )
 
-// labels removes the project's labels and annotations from all objects. It removes those of the
-// namespaces last, since they show which tenant owns each namespace.
+// labels removes the labels and annotations of kubetenant from all objects. Namespaces are last,
+// because their labels show the owners.
 func (r *run) labels(ctx context.Context) error {
 	resources, err := r.labelled()
 	unread := err != nil
@@ -63,9 +63,9 @@ func (r *run) labels(ctx context.Context) error {
 	return r.unlabel(ctx, core("namespaces"))
 }
 
-// labelled returns the resources whose objects may have such labels and annotations, except
-// namespaces, and except events, which expire. Cluster-scoped objects have annotations that name
-// their creator. It may return some resources together with an error.
+// labelled returns the resources whose objects may have labels and annotations of kubetenant,
+// except namespaces. It also omits events, which expire. Cluster-scoped objects may have
+// annotations with their creator. It may return both resources and an error.
 func (r *run) labelled() ([]schema.GroupVersionResource, error) {
 	lists, err := r.Admin.Kube.Discovery().ServerPreferredResources()
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
@@ -82,7 +82,7 @@ func (r *run) labelled() ([]schema.GroupVersionResource, error) {
 	return all, errors.Join(err, parseErr)
 }
 
-// unlabel removes the project's labels and annotations from all objects of a resource.
+// unlabel removes the labels and annotations of kubetenant from all objects of a resource.
 func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource) error {
 	var found []*metav1.PartialObjectMetadata
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -128,8 +128,8 @@ func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource)
 	return g.Wait()
 }
 
-// unlabelOne removes the project's labels and annotations from one object. It retries while a
-// server still enforces a policy that was deleted.
+// unlabelOne removes the labels and annotations of kubetenant from one object. It retries while a
+// server still enforces a deleted policy.
 func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResource,
 	m *metav1.PartialObjectMetadata,
 ) error {
@@ -145,7 +145,7 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 		_, err := r.Admin.Metadata.Resource(resource).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{})
 		switch {
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another object has its name
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the object no longer exists
 			return nil
 		case !apierrors.IsForbidden(err) || time.Since(begun) > settles:
 			return err
@@ -156,7 +156,7 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 	}
 }
 
-// ourKeys returns the project's keys, each with null, which removes it in a merge patch.
+// ourKeys returns the keys of kubetenant with null values, which a merge patch removes.
 func ourKeys(of map[string]string) map[string]any {
 	ours := map[string]any{}
 	for key := range of {

@@ -33,14 +33,14 @@ import (
 // pageSize is the number of objects in a page of a list.
 const pageSize = 500
 
-// owners records which tenant owns which namespace, and which tenants were deleted.
+// owners contains the owners of namespaces and the deleted tenants.
 type owners struct {
-	of      map[string]string // by namespace; the system tenant's are left out, whatever their labels
-	retired map[string]bool   // by the tenant's ID
+	of      map[string]string // by namespace, without those that the system tenant owns
+	retired map[string]bool   // by tenant ID
 }
 
-// readOwners reads the labels of the namespaces and the RetiredTenants. Servers ignore the
-// label of a system namespace.
+// readOwners reads the labels of the namespaces and the RetiredTenants. It ignores the label of a
+// system namespace, as servers do.
 func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	o := &owners{of: map[string]string{}, retired: map[string]bool{}}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -75,7 +75,8 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 }
 
 // systemNamespaces returns the default system namespaces and those of the published configuration.
-// A configuration in a namespace with a tenant's label may be the tenant's, and is ignored.
+// It ignores a configuration in a namespace with a tenant's label, because a tenant may have
+// written it.
 func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error) {
 	var defaults configv1alpha1.Settings
 	configv1alpha1.Default(&defaults)
@@ -97,7 +98,7 @@ func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error)
 	return all, nil
 }
 
-// each calls f with each object of a list, page by page.
+// each calls f with each object of a list, one page at a time.
 func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func(T)) error {
 	p := pager.New(list)
 	p.PageSize = pageSize
@@ -109,7 +110,7 @@ func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func
 	})
 }
 
-// eachObject calls f with each object of a resource. It does nothing if the server does not serve
+// eachObject calls f with each object of a resource. It returns nil if the server does not serve
 // the resource.
 func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource,
 	f func(*unstructured.Unstructured),
@@ -126,8 +127,8 @@ func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResour
 	return nil
 }
 
-// account returns the namespace of the service accounts that a subject names, or "" if it names
-// none.
+// account returns the namespace of the service accounts that match a subject, or "" if the subject
+// is not one.
 func account(s *rbacv1.Subject, in string) string {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
@@ -156,14 +157,13 @@ func isBroad(s *rbacv1.Subject) bool {
 	return false
 }
 
-// isPlain reports whether a subject is a name that callers of any tenant may have.
+// isPlain reports whether a subject is a name that callers of several tenants may have.
 func isPlain(s *rbacv1.Subject) bool {
 	return (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) && !strings.HasPrefix(s.Name, "system:") &&
 		!strings.HasPrefix(s.Name, tenant.GroupPrefix)
 }
 
-// ofTenant returns the tenant whose callers a subject names, or "" if it names callers of no
-// tenant.
+// ofTenant returns the tenant whose callers match a subject, or "" if it has none.
 func (o *owners) ofTenant(s *rbacv1.Subject, in string) string {
 	if id, is := strings.CutPrefix(s.Name, tenant.GroupPrefix); is && s.Kind == rbacv1.GroupKind {
 		return id
@@ -171,9 +171,9 @@ func (o *owners) ofTenant(s *rbacv1.Subject, in string) string {
 	return o.of[account(s, in)]
 }
 
-// isShared reports whether, without kubetenant, a subject of a RoleBinding also names callers of a
-// tenant that does not own the namespace. If a tenant of that ID was deleted, the group tenant:<id>
-// also names its callers.
+// isShared reports whether, without kubetenant, callers of a tenant that does not own the namespace
+// match a subject of a RoleBinding. The group tenant:<id> of a deleted tenant also matches the
+// callers of the former tenant.
 func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 	owner := o.of[namespace]
 	if of := o.ofTenant(s, namespace); of != "" {
@@ -182,7 +182,7 @@ func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 	return owner != "" && (isBroad(s) || isPlain(s) && !strings.HasPrefix(s.Name, owner+":"))
 }
 
-// checkCaller refuses every caller but the cluster's admin.
+// checkCaller returns an error unless the caller is an admin of the cluster.
 func (r *run) checkCaller(ctx context.Context) error {
 	review, err := r.Admin.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
 		&authorizationv1.SelfSubjectAccessReview{

@@ -29,7 +29,7 @@ const (
 )
 
 // installed reports whether a kind of kubetenant is defined. It also returns the published
-// configuration, or nil if there is none.
+// configuration, or nil.
 func (r *run) installed(ctx context.Context) (defined bool, published *unstructured.Unstructured, err error) {
 	for _, resource := range kinds() {
 		_, err := r.Admin.Objects.Resource(definitions).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
@@ -51,8 +51,8 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 	return defined, nil, nil
 }
 
-// checkForeign refuses to continue if a definition with one of our names is another project's. Its
-// deletion would delete all objects of that project.
+// checkForeign returns an error if a definition with one of our names belongs to another project.
+// Its deletion would delete all objects of that project.
 func (r *run) checkForeign(ctx context.Context) error {
 	problems, err := cluster.Definitions(ctx, r.Admin.Objects)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *run) checkForeign(ctx context.Context) error {
 		strings.Join(foreign, ", "))
 }
 
-// note writes down that nothing but the labels of namespaces is left.
+// note records that only the labels of namespaces remain.
 func (r *run) note(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -92,7 +92,7 @@ func (r *run) note(ctx context.Context) error {
 	return nil
 }
 
-// published deletes the published configurations. It deletes the one in kube-system last.
+// published deletes the published configurations. The one in kube-system is last.
 func (r *run) published(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		published := named{core("configmaps"), []string{configv1alpha1.PublishedName}}

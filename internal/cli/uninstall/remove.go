@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// leaseName is the name of the Lease of whichever process leads, in kube-system or in the
-	// namespace of the service.
+	// leaseName is the name of the leader's Lease, in kube-system or in the namespace of the
+	// service.
 	leaseName = "kubetenant-controller"
 	// product is the name of the webhook configurations, the FlowSchema and the
 	// PriorityLevelConfiguration, and the prefix of other names.
@@ -47,7 +47,7 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// remove deletes what kubetenant installed, then its kinds with all their objects, then
+// remove deletes the objects that kubetenant installed, then its kinds with all their objects, then
 // its labels and annotations.
 func (r *run) remove(ctx context.Context) error {
 	r.step(6, "delete what kubetenant installed, its kinds with all their objects, and its labels and annotations")
@@ -64,13 +64,13 @@ func (r *run) remove(ctx context.Context) error {
 		return err
 	}
 	return r.inOrder(ctx,
-		r.admissionObjects, // before the service: kube-apiserver refuses writes if it cannot call the service
+		r.admissionObjects, // before the service: kube-apiserver rejects writes if it cannot call the service
 		func(ctx context.Context) error { return r.service(ctx, namespaces) },
-		r.allFinalizers, // the controller of the service added some while it ran
+		r.allFinalizers, // the controller of the service may have added some
 		r.kinds,
 		r.clusterObjects,
 		r.labels,
-		// last: its namespace shows where the service ran
+		// last, because its namespace shows where the service ran
 		func(ctx context.Context) error { return r.published(ctx, namespaces) },
 	)
 }
@@ -92,7 +92,7 @@ func (r *run) admissionObjects(ctx context.Context) error {
 	return nil
 }
 
-// onlyOurWebhooks reports whether all webhooks of a configuration belong to the project.
+// onlyOurWebhooks reports whether all webhooks of a configuration belong to kubetenant.
 func onlyOurWebhooks(u *unstructured.Unstructured) bool {
 	webhooks, _, _ := unstructured.NestedSlice(u.Object, "webhooks")
 	return !slices.ContainsFunc(webhooks, func(webhook any) bool {
@@ -102,7 +102,7 @@ func onlyOurWebhooks(u *unstructured.Unstructured) bool {
 	})
 }
 
-// deleteAll deletes the project's objects of a resource.
+// deleteAll deletes the objects of a resource for which ours returns true.
 func (r *run) deleteAll(ctx context.Context, resource schema.GroupVersionResource,
 	ours func(*unstructured.Unstructured) bool,
 ) error {
@@ -129,16 +129,15 @@ func (r *run) delete(ctx context.Context, objects dynamic.ResourceInterface, u *
 		"delete %s %s", u.GetKind(), name)
 }
 
-// deleteInBackground limits a deletion to the object with a UID, and also deletes
-// the objects that it owns.
+// deleteInBackground limits a deletion to the object with a UID, and also deletes its dependents.
 func deleteInBackground(u *unstructured.Unstructured) metav1.DeleteOptions {
 	opts := deleteOnly(u.GetUID())
 	opts.PropagationPolicy = new(metav1.DeletePropagationBackground)
 	return opts
 }
 
-// deleteNamed deletes objects of a namespace by their names. It ignores a resource that
-// the server does not serve.
+// deleteNamed deletes objects in a namespace by name. It ignores a resource that the server does
+// not serve.
 func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) error {
 	for _, name := range objects.names {
 		u, err := r.Admin.Objects.Resource(objects.resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -153,14 +152,14 @@ func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) 
 	return nil
 }
 
-// clusterNames are the names of ClusterRoles and ClusterRoleBindings that are
-// installed or that servers create.
+// clusterNames returns the names of ClusterRoles and ClusterRoleBindings that are installed or that
+// servers create.
 func clusterNames() []string {
 	return append(accounts(), "kubetenant-tenants", v1alpha1.NamespacesRole, v1alpha1.MemberRole)
 }
 
-// clusterObjects deletes the cluster-scoped objects that give kubetenant its own
-// rights or limit its requests.
+// clusterObjects deletes the cluster-scoped objects that grant rights to kubetenant or limit its
+// requests.
 func (r *run) clusterObjects(ctx context.Context) error {
 	ours := func(u *unstructured.Unstructured) bool {
 		labels := u.GetLabels()

@@ -16,16 +16,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// shared holds the RoleBindings that step 3 deals with.
+// shared contains the RoleBindings that step 3 checks.
 type shared struct {
-	ended      []*rbacv1.RoleBinding // by their annotation, which servers without kubetenant ignore
-	ending     []string              // those that would end later
-	unreadable []*rbacv1.RoleBinding // those whose end cannot be read, which have no rights
+	ended      []*rbacv1.RoleBinding // expired, but servers without kubetenant ignore the annotation
+	ending     []string              // will expire later
+	unreadable []*rbacv1.RoleBinding // with an invalid expiration, so they grant no rights
 	bound      []*rbacv1.RoleBinding // to names that callers of several tenants share
-	plain      []string              // outside of tenants' namespaces, to names that a tenant's caller may have
+	plain      []string              // outside tenants' namespaces, to names that a tenant's caller may have
 }
 
-// findShared reads all RoleBindings.
+// findShared checks all RoleBindings.
 func (r *run) findShared(ctx context.Context) (*shared, error) {
 	found := &shared{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -58,8 +58,8 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 	return found, nil
 }
 
-// roleBindings deletes RoleBindings that have ended, and deletes or keeps those to names that
-// callers of several tenants share.
+// roleBindings deletes expired RoleBindings. Depending on the answer, it removes names that callers
+// of several tenants share.
 func (r *run) roleBindings(ctx context.Context) error {
 	r.step(3, "check the RoleBindings whose names callers of several tenants share")
 	found, err := r.findShared(ctx)
@@ -80,7 +80,7 @@ func (r *run) roleBindings(ctx context.Context) error {
 	return r.sharedNames(ctx, found.bound)
 }
 
-// unreadableEnds deletes or keeps RoleBindings whose end cannot be read.
+// unreadableEnds deletes RoleBindings with an invalid expiration if the answer is yes.
 func (r *run) unreadableEnds(ctx context.Context, found *shared) error {
 	var lines []string
 	for _, b := range found.unreadable {
@@ -104,7 +104,8 @@ func (r *run) unreadableEnds(ctx context.Context, found *shared) error {
 	return nil
 }
 
-// sharedNames removes names that callers of several tenants share from RoleBindings, or keeps them.
+// sharedNames removes names that callers of several tenants share from RoleBindings if the answer
+// is yes.
 func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) error {
 	var lines []string
 	for _, b := range bound {
@@ -122,7 +123,8 @@ func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) erro
 	return nil
 }
 
-// confirmRoleBindings asks a question about some RoleBindings, unless they are kept.
+// confirmRoleBindings requests a confirmation, unless there are no RoleBindings or KeepBindings is
+// set.
 func (r *run) confirmRoleBindings(count int, question string) (bool, error) {
 	switch {
 	case count == 0:
@@ -148,7 +150,7 @@ func (r *run) list(title string, lines []string) {
 	}
 }
 
-// sharedOf returns the subjects of a binding whose names callers of several tenants share.
+// sharedOf returns the subjects of a binding with names that callers of several tenants share.
 func (r *run) sharedOf(b *rbacv1.RoleBinding) []rbacv1.Subject {
 	return slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool {
 		return !r.owners.isShared(&s,
@@ -156,7 +158,7 @@ func (r *run) sharedOf(b *rbacv1.RoleBinding) []rbacv1.Subject {
 	})
 }
 
-// unshare removes the shared subjects from a binding. It deletes the binding if it has no others.
+// unshare removes the shared subjects from a binding. It deletes the binding if no subject remains.
 func (r *run) unshare(ctx context.Context, b *rbacv1.RoleBinding) {
 	bindings := r.clientsFor(b.Labels).Kube.RbacV1().RoleBindings(b.Namespace)
 	stay := slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool {

@@ -23,37 +23,39 @@ import (
 
 // Servers is the result of one check of the servers of a cluster.
 type Servers struct {
-	// Mode is the deployment mode. It is "" if no server runs kubetenant, and [installation.Gateway]
-	// if the address is that of a gateway.
+	// Mode is the deployment mode. It is "" if no server runs kubetenant, and
+	// [installation.Gateway] if the address belongs to a gateway.
 	Mode installation.Mode
-	// With and Without are the addresses of the servers that run kubetenant, and of those that do not.
+	// With are the addresses of the servers that run kubetenant. Without are the addresses of the
+	// other servers.
 	With, Without []string
 	// Unreachable are the servers that could not be checked, with the reason.
 	Unreachable []string
-	// Leader is the holder of the Lease of servers with kubetenant compiled in, if it is renewed.
+	// Leader is the holder of the Lease of servers with kubetenant compiled in, if the Lease is
+	// being renewed.
 	Leader string
 }
 
 // Running reports whether a server runs kubetenant.
 func (s *Servers) Running() bool { return len(s.With) > 0 || s.Leader != "" }
 
-// leaseRenewed is the time in which a leader renews its Lease or stops leading
+// leaseRenewed is the time within which a leader renews its Lease or stops leading
 // (internal/serving/leader, renewDeadline).
 const leaseRenewed = 10 * time.Second
 
-// Looker checks the servers of a cluster by their answers.
+// Looker checks the servers of a cluster by their responses.
 type Looker struct {
 	config *rest.Config
-	renew  time.Time // of the Lease, and when this renewal was first seen
+	renew  time.Time // the Lease's last renewal, and the time at which it was observed
 	seen   time.Time
 }
 
-// NewLooker returns a Looker. The configuration is the admin's.
+// NewLooker returns a Looker. config is the admin's client configuration.
 func NewLooker(config *rest.Config) *Looker { return &Looker{config: config} }
 
-// Look checks the server at the address of the configuration, and each server of the EndpointSlices
-// of the Service kubernetes. Each check opens new connections, which a load balancer may send to
-// another server. It returns an error if the address does not answer.
+// Look checks the server at the address of the configuration, and each server in the EndpointSlices
+// of the Service kubernetes. Each check opens new connections, which a load balancer may route to
+// another server. It returns an error if the address does not respond.
 func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	s := &Servers{}
 	if err := s.ask(ctx, l.config); err != nil || s.Mode == installation.Gateway {
@@ -89,8 +91,8 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	return s, nil
 }
 
-// leader returns the holder of a Lease that was renewed recently by its own timestamp,
-// or since the last check.
+// leader returns the holder of a Lease that was renewed recently. It compares the timestamp of the
+// Lease, and whether the Lease changed since the last check.
 func (l *Looker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	if lease.HolderIdentity == nil || *lease.HolderIdentity == "" || lease.RenewTime == nil {
 		return ""
@@ -105,11 +107,11 @@ func (l *Looker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	return ""
 }
 
-// ask records whether one server runs kubetenant.
+// ask checks whether one server runs kubetenant.
 func (s *Servers) ask(ctx context.Context, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second
-	config.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext // a new function, so that no connection is reused
+	config.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext // a new function prevents the reuse of connections
 	mode, err := installation.Boundary(ctx, config)
 	switch {
 	case err != nil:
@@ -149,8 +151,8 @@ func hostOf(config *rest.Config) string {
 	return u.Host
 }
 
-// at returns the configuration for another server of the cluster. Its certificate must be valid for
-// the name of the first server.
+// at returns the client configuration for another server of the cluster. Its certificate must be
+// valid for the name of the first server.
 func at(config *rest.Config, address string) *rest.Config {
 	config = rest.CopyConfig(config)
 	if config.ServerName == "" && !config.Insecure {

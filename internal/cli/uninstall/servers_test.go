@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// TestReplicas: the published configuration is that of one server. The command refuses while
-// another one has another configuration, which may accept credentials of tenants.
+// TestReplicas checks that the command fails if a replica has a different configuration than the
+// published one. The replica may accept credentials of tenants.
 func TestReplicas(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: b, namespace: kubetenant-system}}"
 	const hosted = "{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: kubetenant-system}, spec: {nodeName: b}}"
@@ -50,12 +50,12 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestShadowWithoutWebhooks: a service in mode Shadow without admission
-// webhooks may still be called.
+// TestShadowWithoutWebhooks checks that a service in mode Shadow without admission webhooks may
+// still be called.
 func TestShadowWithoutWebhooks(t *testing.T) {
 	for kind, workload := range map[string]string{
 		"Deployment":  "/deployments kubetenant-system/kubetenant-webhook",
-		"StatefulSet": "/statefulsets kubetenant-system/kubetenant-webhook", // with a volume
+		"StatefulSet": "/statefulsets kubetenant-system/kubetenant-webhook", // if it has a volume
 	} {
 		s := newServer(t, strings.Replace(installed(), "kind: Deployment, metadata: {name: kubetenant-webhook,",
 			"kind: "+kind+", metadata: {name: kubetenant-webhook,", 1))
@@ -73,8 +73,8 @@ func TestShadowWithoutWebhooks(t *testing.T) {
 	}
 }
 
-// TestUnreachable: a server that could not be asked may run kubetenant. The
-// command ends before step 6.
+// TestUnreachable checks that the command fails before step 6 if a server could not be checked,
+// because it may run kubetenant.
 func TestUnreachable(t *testing.T) {
 	s := newServer(t, installed())
 	s.compiledIn = false
@@ -91,7 +91,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	looks = 0
 	look := o.Look
-	o.Look = func(ctx context.Context) (*uninstall.Servers, error) { // its endpoint goes
+	o.Look = func(ctx context.Context) (*uninstall.Servers, error) { // its endpoint is removed
 		servers, err := look(ctx)
 		if looks > 10 {
 			servers.Unreachable = nil
@@ -110,8 +110,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestUnreadableEnd: a RoleBinding whose end cannot be read is deleted after a question alone. It
-// has no rights while kubetenant runs.
+// TestUnreadableEnd checks that a RoleBinding with an invalid expiration is deleted only after a
+// confirmation. It grants no rights while kubetenant runs.
 func TestUnreadableEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		keep bool
@@ -135,7 +135,7 @@ func TestUnreadableEnd(t *testing.T) {
 	}
 }
 
-// TestOwnRoles: an operator's own roles and bindings stay, whatever their names begin with.
+// TestOwnRoles checks that an operator's own roles and bindings remain, whatever their names are.
 func TestOwnRoles(t *testing.T) {
 	const role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}}"
 	s := newServer(t, with(fmt.Sprintf(role, "'kubetenant:auditors'"), fmt.Sprintf(role, "'kubetenant:tenant-member'"),

@@ -15,8 +15,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// accounts are the service accounts that are installed, whose names their
-// roles and bindings have too.
+// accounts returns the names of the installed service accounts. Their roles and bindings have the
+// same names.
 func accounts() []string {
 	return []string{
 		"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
@@ -24,13 +24,13 @@ func accounts() []string {
 	}
 }
 
-// programs are the names of what runs in the namespace of the service.
+// programs returns the names of the workloads in the namespace of the service.
 func programs() []string {
 	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates"}
 }
 
-// service are the objects of the webhook service, in the order in which they are
-// deleted: what runs first.
+// service returns the objects of the webhook service in the order of their deletion. The workloads
+// are first.
 func service() []named {
 	apps := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
@@ -39,7 +39,7 @@ func service() []named {
 		return schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: resource}
 	}
 	return []named{
-		{apps("statefulsets"), programs()[:1]}, // with audit streams or usage records, whose claims remain
+		{apps("statefulsets"), programs()[:1]}, // with audit streams or usage records, whose PersistentVolumeClaims remain
 		{apps("deployments"), programs()},
 		{core("services"), programs()},
 		{schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}, programs()},
@@ -61,8 +61,8 @@ func service() []named {
 	}
 }
 
-// serviceNamespaces are those in which something of kubetenant may be. A
-// namespace of a tenant is none.
+// serviceNamespaces returns the namespaces that may contain objects of kubetenant. It omits
+// namespaces of tenants.
 func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + configv1alpha1.PublishedName})
@@ -75,21 +75,21 @@ func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(all)
 	all = slices.DeleteFunc(slices.Compact(all), func(namespace string) bool {
-		_, owned := r.owners.of[namespace] // what is in it is the tenant's
+		_, owned := r.owners.of[namespace] // the objects in it belong to the tenant
 		return owned || namespace == metav1.NamespaceSystem
 	})
-	return append(all, metav1.NamespaceSystem), nil // last: the progress is written down there
+	return append(all, metav1.NamespaceSystem), nil // last, because it contains the recorded progress
 }
 
-// service deletes the objects of the webhook service, and waits until its Pods have ended: its
-// controller would write again.
+// service deletes the objects of the webhook service. It waits until its Pods no longer run,
+// because its controller would write objects again.
 func (r *run) service(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		for i, objects := range service() {
 			if err := r.deleteNamed(ctx, namespace, objects); err != nil {
 				return err
 			}
-			if i == 1 { // nothing creates Pods again
+			if i == 1 { // no controller creates new Pods
 				if err := r.awaitPods(ctx, namespace); err != nil {
 					return err
 				}
@@ -99,7 +99,7 @@ func (r *run) service(ctx context.Context, namespaces []string) error {
 	return nil
 }
 
-// awaitPods waits until no Pod of the service is left in a namespace.
+// awaitPods waits until a namespace contains no Pod of the service.
 func (r *run) awaitPods(ctx context.Context, namespace string) error {
 	const looks = 300
 	for look := 0; !r.DryRun; look++ {

@@ -19,8 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sources refuses to continue while a running server accepts credentials of
-// tenants, unless Force is set.
+// sources returns an error if a running server accepts credentials of tenants, unless Force is set.
 func (r *run) sources(ctx context.Context) error {
 	r.step(1, "check that no server accepts credentials of tenants")
 	r.Say("  this command cannot see other issuers of certificates with O=tenant:<id>, and such certificates are valid " +
@@ -49,9 +48,9 @@ func (r *run) sources(ctx context.Context) error {
 		"configuration: %s", ErrRefused, strings.Join(configured, ", ")))
 }
 
-// checkReplicas refuses to continue while a replica has another configuration than the published
-// one, which may accept credentials of tenants. Replicas of Pods that are gone stay in the
-// published configuration, and are ignored.
+// checkReplicas returns an error if a replica has a different configuration than the published one.
+// The replica may accept credentials of tenants. The published configuration still lists replicas
+// of deleted Pods, which are ignored.
 func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) error {
 	var others []string
 	for _, replica := range p.Replicas {
@@ -73,8 +72,9 @@ func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) er
 		"until they have loaded it, or use --force if they have stopped: %s", ErrRefused, inShort(others)))
 }
 
-// serviceHosts are the names under which Pods in the namespaces of the service may publish: that of
-// the Pod, its host name, or that of its node if it uses the network of the node.
+// serviceHosts returns the names under which Pods in the namespaces of the service may publish.
+// These are the name of the Pod, its host name, and the name of its node if it uses the host
+// network.
 func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
 	hosts := map[string]bool{}
 	for _, namespace := range r.ServiceNamespaces {
@@ -90,8 +90,8 @@ func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
 	return hosts, nil
 }
 
-// publishersOf returns the namespaces in which the servers publish their configuration. In others
-// there may be one that is out of date.
+// publishersOf returns the namespaces in which the servers publish their configuration. Other
+// namespaces may contain an outdated one.
 func (r *run) publishersOf(servers *Servers) []string {
 	switch {
 	case servers.Mode == installation.CompiledIn:
@@ -102,7 +102,7 @@ func (r *run) publishersOf(servers *Servers) []string {
 	return append(slices.Clone(r.ServiceNamespaces), metav1.NamespaceSystem)
 }
 
-// unlessForced returns a problem, unless the command continues with it.
+// unlessForced returns a problem, or prints it if the command continues.
 func (r *run) unlessForced(problem error) error {
 	switch {
 	case r.Force:
@@ -115,8 +115,8 @@ func (r *run) unlessForced(problem error) error {
 	return nil
 }
 
-// sourcesOfTenants returns the sources that accept credentials of tenants. It leaves out service
-// accounts, since their names are unique in the cluster and their Pods continue to run.
+// sourcesOfTenants returns the sources that accept credentials of tenants. It omits service
+// accounts, because their names are unique in the cluster and their Pods continue to run.
 func sourcesOfTenants(s *configv1alpha1.Settings) (all []string) {
 	for i := range s.Authentication.Sources {
 		source := &s.Authentication.Sources[i]

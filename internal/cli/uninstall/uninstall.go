@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package uninstall removes kubetenant from a cluster. A server without kubetenant ignores the
-// boundary and the limits of bindings, so the bindings that would allow more there are deleted
-// before the servers change. Each step finds out from the cluster what is left to do, so the
+// boundary and the limits of bindings. Therefore, bindings that would grant more rights are deleted
+// before the servers change. Each step determines the remaining work from the cluster, so the
 // command can be stopped after any step and run again.
 package uninstall
 
@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/kube"
 )
 
-// Clients are the clients of one caller of a cluster.
+// Clients are the clients of one user of a cluster.
 type Clients struct {
 	Kube     kube.Interface
 	Objects  dynamic.Interface
@@ -43,42 +43,46 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 
 // Options configures [Run]. Admin, Manager, Look and Say are required.
 type Options struct {
-	// Admin are the clients of the cluster's admin. Manager are those of [tenant.ManagerUser]: only
-	// this user may write managed objects while a server of kubetenant runs.
+	// Admin are the clients of the cluster's admin. Manager are the clients of
+	// [tenant.ManagerUser]. Only this user may write managed objects while a server of kubetenant
+	// runs.
 	Admin, Manager Clients
 	// Look reports which servers run kubetenant.
 	Look func(context.Context) (*Servers, error)
 	// ServiceNamespaces are the namespaces in which the webhook service may run.
 	ServiceNamespaces []string
 
-	// DryRun reports what would happen and changes nothing.
+	// DryRun reports the changes without making them.
 	DryRun bool
-	// Force continues while sources of credentials are configured or replicas have different
-	// configurations, while Tenants are being deleted, while a binding of kube-apiserver's allows
-	// tenants' callers more, while a server cannot be reached, and if no answer tells whether a server
-	// calls the webhook service.
+	// Force continues in each of these cases:
+	//   - sources of credentials are configured, or replicas have different configurations
+	//   - Tenants are being deleted
+	//   - a binding of kube-apiserver grants more rights to tenants' callers
+	//   - a server cannot be reached
+	//   - it is unknown whether a server calls the webhook service
 	Force bool
-	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants
-	// share or whose end cannot be read.
+	// Yes confirms every question. KeepBindings retains RoleBindings that callers of several
+	// tenants share, or that have an invalid expiration.
 	Yes, KeepBindings bool
-	// Wait waits until no server runs kubetenant. If false, Run returns before that.
+	// Wait waits until no server runs kubetenant. If false, Run returns before the wait.
 	Wait bool
 	// Pace is the time between two checks of the cluster. Defaults to 1s.
 	Pace time.Duration
 
-	// Ask asks a question. If nil, there is no terminal, and a question that Yes
-	// does not answer is an error.
+	// Ask requests a confirmation. If nil, a question without Yes is an error.
 	Ask func(question string) (bool, error)
 	// Say prints a line.
 	Say func(format string, args ...any)
 }
 
 var (
-	// ErrRefused means that the command stopped on purpose. The message says what to do first.
+	// ErrRefused reports that the command stopped before an unsafe step. The message contains the
+	// remedy.
 	ErrRefused = errors.New("refused")
-	// ErrFailed means that some objects could not be changed. They were printed.
+	// ErrFailed reports that some objects could not be changed. They were printed.
 	ErrFailed = errors.New("some objects could not be changed (see above): fix the cause and run the command again")
-	// ErrUnread means that some objects could not be read. The message or a printed line says which.
+	// ErrUnread reports that some objects could not be read. The message or a printed line names
+	// them.
 	ErrUnread = errors.New("the command cannot read all of the cluster: no further changes were made")
 )
 
@@ -89,16 +93,17 @@ type run struct {
 	// publishers are the namespaces in which the servers publish their configuration.
 	publishers []string
 	owners     *owners
-	// hidden is set if kube-apiserver may still call the webhook service although no answer tells it.
+	// hidden reports whether kube-apiserver may still call the webhook service although no response
+	// proves it.
 	hidden bool
-	// finishing reports whether only labels of namespaces remain. Owners are then unknown,
-	// and steps 1 to 4 are done.
+	// finishing reports whether only labels of namespaces remain. Owners are then unknown, and
+	// steps 1 to 4 are complete.
 	finishing bool
 	failed    []string
 }
 
-// Run removes kubetenant. Its error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or
-// names what could not be read.
+// Run removes kubetenant. Its error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or names the
+// objects that could not be read.
 func Run(ctx context.Context, o *Options) error {
 	if o.Pace == 0 {
 		o.Pace = time.Second
@@ -115,7 +120,7 @@ func Run(ctx context.Context, o *Options) error {
 		}
 	}
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w: %s", ErrUnread, err.Error()) // a server's refusal of a change is ErrFailed
+		err = fmt.Errorf("%w: %s", ErrUnread, err.Error()) // a denied change is ErrFailed
 	}
 	return err
 }
@@ -149,7 +154,8 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// begin checks the servers. It leaves r.servers nil if nothing of kubetenant is in the cluster.
+// begin checks the servers. It does not set r.servers if the cluster contains no object of
+// kubetenant.
 func (r *run) begin(ctx context.Context) error {
 	if err := r.checkCaller(ctx); err != nil {
 		return err
@@ -188,13 +194,13 @@ func (r *run) begin(ctx context.Context) error {
 	return r.checkEnding(ctx)
 }
 
-// disarm deletes the bindings that allow more without kubetenant, and removes the finalizers that
-// otherwise only a server of kubetenant removes.
+// disarm deletes the bindings that grant more rights without kubetenant. It also removes the
+// finalizers that otherwise only a server of kubetenant removes.
 func (r *run) disarm(ctx context.Context) error {
 	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
 }
 
-// inOrder runs steps, each of which relies on the previous ones.
+// inOrder runs steps that depend on the previous ones.
 func (r *run) inOrder(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -207,7 +213,7 @@ func (r *run) inOrder(ctx context.Context, steps ...func(context.Context) error)
 	return nil
 }
 
-// confirm asks a question, unless Yes answers it.
+// confirm requests a confirmation, unless Yes or DryRun is set.
 func (r *run) confirm(question string) (bool, error) {
 	switch {
 	case r.Yes, r.DryRun:
@@ -218,8 +224,7 @@ func (r *run) confirm(question string) (bool, error) {
 	return r.Ask(question)
 }
 
-// do prints a change and makes it, unless this is a dry run. It ignores an
-// object that does not exist.
+// do prints a change and makes it, unless this is a dry run. It ignores a missing object.
 func (r *run) do(ctx context.Context, change func(context.Context) error, format string, args ...any) {
 	r.Say("  "+format, args...)
 	if r.DryRun {
@@ -230,7 +235,7 @@ func (r *run) do(ctx context.Context, change func(context.Context) error, format
 	}
 }
 
-// fail records a change that failed. Failures are printed at the end.
+// fail records a failed change. Failures are printed at the end.
 func (r *run) fail(err error, format string, args ...any) {
 	r.failed = append(r.failed, fmt.Sprintf("%s: %v", fmt.Sprintf(format, args...), err))
 }

@@ -30,7 +30,7 @@ const crb = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding
 const rb = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %s, namespace: %s}, " +
 	"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [%s]}"
 
-// installed is a cluster with all objects of kubetenant, and a foreign object next to each.
+// installed returns a cluster with all objects of kubetenant, and a foreign object next to each.
 func installed() string {
 	all := []string{
 		"{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme, " +
@@ -119,7 +119,7 @@ func installed() string {
 	return strings.Join(all, "\n---\n")
 }
 
-// said is what the command printed.
+// said contains the printed lines.
 type said struct{ lines []string }
 
 func (s *said) say(format string, args ...any) {
@@ -168,7 +168,8 @@ func complete(t *testing.T, s *apiServer) {
 	}
 }
 
-// TestRemovesEverything: nothing of kubetenant is left, and nothing of others is touched.
+// TestRemovesEverything checks that no object of kubetenant remains, and that no other object
+// changes.
 func TestRemovesEverything(t *testing.T) {
 	s := newServer(t, installed())
 	complete(t, s)
@@ -216,7 +217,7 @@ func TestRemovesEverything(t *testing.T) {
 	}
 }
 
-// TestOrder: each of these changes happens before the next one. The reverse order would do harm.
+// TestOrder checks the order of changes. The reverse order would be harmful.
 func TestOrder(t *testing.T) {
 	s := newServer(t, installed())
 	complete(t, s)
@@ -227,12 +228,12 @@ func TestOrder(t *testing.T) {
 		"DELETE rbac.authorization.k8s.io/v1/rolebindings acme--web/kubetenant:admins",
 		"PATCH kubetenant.dev/v1alpha1/tenants /acme",
 		"PATCH kubetenant.dev/v1alpha1/publications /invalid",
-		"DELETE admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant", // which call the service
+		"DELETE admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant", // they call the service
 		"DELETE admissionregistration.k8s.io/v1/validatingadmissionpolicies /managed.kubetenant.dev",
 		"DELETE apps/v1/deployments kubetenant-system/kubetenant-webhook",
 		"DELETE apiextensions.k8s.io/v1/customresourcedefinitions /tenants.kubetenant.dev",
 		"PATCH v1/configmaps acme--web/prices",
-		"PATCH v1/namespaces /acme--web", // whose label says which tenant owns it
+		"PATCH v1/namespaces /acme--web", // its label identifies the owner
 		"DELETE v1/configmaps kube-system/kubetenant-configuration",
 	} {
 		at := slices.Index(s.writes, write)
@@ -243,8 +244,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestStoppedAfterEachWrite: stopped after any write, before or after the servers have changed, and
-// run again, the command ends as if it had not been stopped.
+// TestStoppedAfterEachWrite checks that the command can be stopped after any write, before or after
+// the servers have changed, and run again. The result is the same as without the interruption.
 func TestStoppedAfterEachWrite(t *testing.T) {
 	whole := newServer(t, installed())
 	complete(t, whole)
@@ -266,7 +267,7 @@ func TestStoppedAfterEachWrite(t *testing.T) {
 			o, _ := options(t, s)
 			_ = uninstall.Run(ctx, o) // stopped
 			cancel()
-			s.change(func() { s.before = nil }) // a request that was canceled may still be served
+			s.change(func() { s.before = nil }) // a canceled request may still be running
 			complete(t, s)
 			if got := s.state(); got != want {
 				t.Fatalf("stopped after %d writes (servers changed: %t):\n%s\nwant\n%s", n, changed, got, want)
@@ -276,8 +277,8 @@ func TestStoppedAfterEachWrite(t *testing.T) {
 	}
 }
 
-// TestDryRun: nothing is written, whether or not the servers have changed,
-// and every step is printed.
+// TestDryRun checks that nothing is written, before and after the servers have changed, and that
+// every step is printed.
 func TestDryRun(t *testing.T) {
 	for _, compiledIn := range []bool{true, false} {
 		s := newServer(t, installed())
@@ -304,7 +305,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestRefuses: each of these ends the command before it has written anything.
+// TestRefuses checks the cases in which the command fails before the first write.
 func TestRefuses(t *testing.T) {
 	published := func(text string) func(*apiServer) {
 		return func(s *apiServer) { s.publish("kube-system", text) }
@@ -314,7 +315,7 @@ func TestRefuses(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change  func(*apiServer)
-		refused bool // else it could not be tried
+		refused bool // false if it could not be tried
 		force   bool // --force continues
 		want    string
 	}{
@@ -352,8 +353,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestSourcesThatStay: sources of the system tenant and of service accounts
-// do not stop the command.
+// TestSourcesThatStay checks that sources of the system tenant and of service accounts do not stop
+// the command.
 func TestSourcesThatStay(t *testing.T) {
 	s := newServer(t, installed())
 	text := `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: [
@@ -366,14 +367,14 @@ func TestSourcesThatStay(t *testing.T) {
 	}
 }
 
-// TestQuestions: a foreign binding is deleted only if the answer is yes. Without a
-// terminal, the command ends.
+// TestQuestions checks that a foreign binding is deleted only if the answer is yes. Without a
+// terminal, the command fails.
 func TestQuestions(t *testing.T) {
 	never := func(string) (bool, error) { return false, nil }
 	for name, c := range map[string]struct {
 		keep bool
 		ask  func(string) (bool, error)
-		want string // of the error
+		want string // part of the error
 	}{
 		"no terminal": {false, nil, "use --yes"},
 		"no":          {false, never, "the servers must not change"},
@@ -396,7 +397,7 @@ func TestQuestions(t *testing.T) {
 		!out.has("acme--web/kubetenant:admins (view to user peter)") {
 		t.Errorf("--keep-bindings: %v, %q\n%s", err, s.names("/rolebindings "), strings.Join(out.lines, "\n"))
 	}
-	// no question about it
+	// This binding needs no confirmation.
 	s = newServer(t, strings.ReplaceAll(installed(), "name: mixed", "name: x, labels: {kubetenant.dev/of-tenant: acme}"))
 	o, _ = options(t, s)
 	o.Yes = false
@@ -406,7 +407,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestClusterRoleBindings covers which bindings are deleted and which keep some subjects.
+// TestClusterRoleBindings checks which bindings are deleted, and which subjects remain.
 func TestClusterRoleBindings(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, subjects, left string }{
 		"a tenant's group":           {"", "{kind: Group, name: 'tenant:globex'}", ""},
@@ -456,7 +457,7 @@ func TestClusterRoleBindings(t *testing.T) {
 	}
 }
 
-// TestRoleBindings covers which names in RoleBindings callers of several tenants share.
+// TestRoleBindings checks which names in RoleBindings callers of several tenants share.
 func TestRoleBindings(t *testing.T) {
 	for name, c := range map[string]struct{ namespace, subjects, left string }{
 		"a user":  {"acme--web", "{kind: User, name: peter}", ""},
@@ -505,8 +506,8 @@ func TestRoleBindings(t *testing.T) {
 	}
 }
 
-// TestComesBack: a binding that a controller creates again is deleted again. If it always
-// reappears, the command ends.
+// TestComesBack checks that a binding that a controller creates again is deleted again. If it
+// always reappears, the command fails.
 func TestComesBack(t *testing.T) {
 	for _, times := range []int{3, 1 << 20} {
 		s := newServer(t, installed())
@@ -515,7 +516,7 @@ func TestComesBack(t *testing.T) {
 			if strings.HasPrefix(what, "DELETE") && strings.Contains(what, "kubetenant:admins:acme") && again > 0 {
 				again--
 				_, key, _ := strings.Cut(what, " ")
-				copied := s.objects[key].DeepCopy() // under another name, since the server has this one until it is deleted
+				copied := s.objects[key].DeepCopy() // another name, because this object exists until it is deleted
 				copied.SetName(fmt.Sprintf("kubetenant:admins:acme%d", again))
 				copied.SetUID("")
 				s.put(copied)
@@ -534,8 +535,8 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestForbidden: a failed change ends the command before the servers change. If some objects cannot
-// be read, the labels that name the owners remain.
+// TestForbidden checks that a failed change ends the command before the servers change. If some
+// objects cannot be read, the labels that identify the owners remain.
 func TestForbidden(t *testing.T) {
 	s := newServer(t, installed())
 	s.refuse = func(method, path string) bool {
@@ -570,8 +571,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestServersChange: the command waits while a server runs kubetenant, says that a mixture is
-// dangerous, and then repeats the first steps.
+// TestServersChange checks that the command waits while a server runs kubetenant, and warns of a
+// mixture of servers. It then repeats the first steps.
 func TestServersChange(t *testing.T) {
 	s := newServer(t, installed())
 	o, out := options(t, s)
@@ -588,7 +589,7 @@ func TestServersChange(t *testing.T) {
 		case looks == 6:
 			return &uninstall.Servers{Leader: "c"}, nil
 		}
-		if s.compiledIn = false; looks == 7 { // a controller wrote once more before it ended
+		if s.compiledIn = false; looks == 7 { // a controller wrote again before it stopped
 			var u unstructured.Unstructured
 			if err := yaml.Unmarshal(fmt.Appendf(nil, crb, "'kubetenant:admins:globex', labels: {kubetenant.dev/managed: "+
 				"tenant}", "{kind: User, name: peter}"), &u.Object); err != nil {
@@ -616,9 +617,9 @@ func TestServersChange(t *testing.T) {
 	}
 }
 
-// TestShadow: the webhook service denies nothing in mode Shadow, so no answer shows whether
-// kube-apiserver still calls it. Its sources are checked, and no object that it needs is deleted,
-// unless the command is forced.
+// TestShadow checks that no object of the service is deleted while kube-apiserver may still call
+// it, unless the command is forced. In mode Shadow, the service denies nothing, so no response
+// shows whether it is called.
 func TestShadow(t *testing.T) {
 	for mode, hidden := range map[string]bool{"Shadow": true, "Enforce": false, "": true} {
 		s := newServer(t, installed())
@@ -645,8 +646,8 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestNothingInstalled: a server that never had kubetenant is not changed, even if
-// bindings name similar groups.
+// TestNothingInstalled checks that a server without kubetenant is not changed, even if bindings
+// name similar groups.
 func TestNothingInstalled(t *testing.T) {
 	s := newServer(t, fmt.Sprintf(crb, "theirs", "{kind: Group, name: 'tenant:x'}"))
 	s.compiledIn = false
@@ -657,8 +658,8 @@ func TestNothingInstalled(t *testing.T) {
 	}
 }
 
-// TestLook: each server of the cluster is checked. A renewed Lease reveals a
-// server that cannot be reached.
+// TestLook checks that each server of the cluster is checked. A renewed Lease reveals a server that
+// cannot be reached.
 func TestLook(t *testing.T) {
 	other := newServer(t, installed())
 	host, port, _ := strings.Cut(strings.TrimPrefix(other.URL, "http://"), ":")
@@ -669,7 +670,7 @@ func TestLook(t *testing.T) {
 	s.compiledIn = false
 	look := uninstall.NewLooker(s.config())
 	servers, err := look.Look(t.Context())
-	if err != nil || servers.Running() || len(servers.Without) != 1 || len(servers.Unreachable) != 1 { // it speaks no TLS
+	if err != nil || servers.Running() || len(servers.Without) != 1 || len(servers.Unreachable) != 1 { // no TLS
 		t.Errorf("%+v, %v", servers, err)
 	}
 	lease := func(renewed time.Time) {
@@ -704,13 +705,14 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestControllersWriteLater: the command finds a binding that is created after a check found none,
-// and a finalizer that the controller of the service adds before it ends.
+// TestControllersWriteLater checks that the command finds objects that controllers write later.
+// These are a binding that is created after a check, and a finalizer that the controller of the
+// service adds before it stops.
 func TestControllersWriteLater(t *testing.T) {
 	s := newServer(t, installed())
 	lists := 0
 	s.refuse = func(method, path string) bool {
-		if lists == 1 { // after the look that found none
+		if lists == 1 { // after the check that found none
 			lists++
 			copied := s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /ops"].DeepCopy()
 			copied.SetName("kubetenant:admins:globex")

@@ -25,14 +25,16 @@ import (
 var errUnsupported = errors.New("the server does not record usage: upgrade its kubetenant and apply all " +
 	"CustomResourceDefinitions of its release")
 
-// pageSize is how many TenantUsages are read at once.
+// pageSize is the number of TenantUsages that one request lists.
 const pageSize = 500
 
-// validUID matches the UIDs that a report may contain. None of them is a formula of a spreadsheet.
+// validUID matches the UIDs that a report may contain. A spreadsheet interprets none of them as a
+// formula.
 var validUID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
 
-// OfTenant returns the usage of one tenant as a cluster reports it, during the given time before now. The report
-// is empty if there is none, or if the usage is that of a deleted Tenant of the same name.
+// OfTenant returns the usage of one tenant as a cluster reports it, for the duration since before
+// now. The report is empty if the tenant has no usage, or if the usage belongs to a deleted Tenant
+// of the same name.
 func OfTenant(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, now time.Time, since time.Duration,
 ) (*Report, error) {
@@ -59,7 +61,7 @@ func OfTenant(
 	return r.finish(), nil
 }
 
-// All returns the usage of all tenants as a cluster reports it, during the given time before now.
+// All returns the usage of all tenants as a cluster reports it, for the duration since before now.
 func All(ctx context.Context, d dynamic.Interface, now time.Time, since time.Duration) (*Report, error) {
 	r := newReport(now, since)
 	err := usages(d).Each(ctx, metav1.ListOptions{Limit: pageSize}, r.addObject,
@@ -75,8 +77,8 @@ func usages(d dynamic.Interface) typed.Client[v1alpha1.TenantUsage, *v1alpha1.Te
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages))
 }
 
-// isOfPredecessor reports whether a TenantUsage is of a Tenant that was deleted, whose name another Tenant
-// has now. It reports false if the caller may not read the Tenant.
+// isOfPredecessor reports whether a TenantUsage belongs to a deleted Tenant whose name another
+// Tenant has now. It returns false if the caller may not read the Tenant.
 func isOfPredecessor(ctx context.Context, d dynamic.Interface, u *v1alpha1.TenantUsage, name string) (bool, error) {
 	object, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
 		Get(ctx, name, metav1.GetOptions{})
@@ -89,7 +91,8 @@ func isOfPredecessor(ctx context.Context, d dynamic.Interface, u *v1alpha1.Tenan
 	return object.GetUID() != types.UID(u.UID), nil
 }
 
-// addObject adds a TenantUsage. An object whose name is not that of its tenant is a problem.
+// addObject adds a TenantUsage. It reports a problem if the object's name does not match its
+// tenant.
 func (r *Report) addObject(u *v1alpha1.TenantUsage) {
 	id, err := tenant.Parse(u.Tenant)
 	switch {
@@ -127,15 +130,15 @@ func (r *Report) addObject(u *v1alpha1.TenantUsage) {
 	r.add(identity{id.String(), u.UID}, hours, u.Stored)
 }
 
-// isMissingObject reports whether an error means that one object does not exist, and not that the server
-// lacks its kind.
+// isMissingObject reports whether an error means that the object does not exist. It returns false
+// if the server lacks the object's kind.
 func isMissingObject(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
 		status.Status().Details.Name != ""
 }
 
-// explain returns what to do about an error of a read of one tenant, or with the zero ID of all tenants.
+// explain adds advice to an error of a read. The zero ID means a read of all tenants.
 func explain(id tenant.ID, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -15,11 +15,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// MaxKeys is the maximum number of different keys of records in a report. It bounds the memory, whatever the size
-// of the files is. Records of names with usual lengths need about 600 MB.
+// MaxKeys is the maximum number of different keys of records in a report. It limits the memory,
+// however large the files are. Records with names of usual length need about 600 MB.
 const MaxKeys = 1_000_000
 
-// errManyKeys reports that the limit of keys is exceeded.
+// errManyKeys reports that the records exceed the limit of keys.
 var errManyKeys = errors.New("the records have too many servers, tenants and hours for one report: name a TENANT, " +
 	"set a shorter --since, or load the records into a database")
 
@@ -29,13 +29,13 @@ type process struct {
 	started         int64 // in nanoseconds since 1970
 }
 
-// key identifies the records of which only the latest is valid.
+// key identifies records of which only the latest is valid.
 type key struct {
 	process, tenant int32
 	hour            int64
 }
 
-// sums contains the latest numbers of each key. Repeated texts are stored once.
+// sums contains the latest numbers of each key. Repeated strings are stored once.
 type sums struct {
 	readFile  func(path string, f func(number int, text []byte, err error) error) error
 	limit     int
@@ -59,8 +59,8 @@ func (s *sums) add(r *recorded.Record) error {
 	return nil
 }
 
-// byServer returns the numbers of each server instead of those of each process. A server has only one process
-// at a time, so the watches of its processes are not added.
+// byServer returns the numbers of each server instead of each process. A server has one process at
+// a time, so the watches of its processes are not added.
 func (s *sums) byServer() map[key]Numbers {
 	servers := map[[2]string]int32{}
 	serverOf := make([]int32, len(s.processes))
@@ -86,9 +86,9 @@ func index[K comparable](known map[K]int32, k K) int32 {
 	return i
 }
 
-// FromRecords returns the usage that the records in a directory contain, during the given time before
-// now. The zero ID selects all tenants. A line that is not a record, and a file that cannot be read to its end, are
-// problems of the report. The error is that of a directory without records, or of too many records.
+// FromRecords returns the usage in a directory of records, for the duration since before now. The
+// zero ID selects all tenants. The report's problems contain invalid lines and files that could not
+// be read to their end. FromRecords fails if the directory has no records, or too many.
 func FromRecords(dir string, id tenant.ID, now time.Time, since time.Duration) (*Report, error) {
 	return newSums(MaxKeys).report(dir, id, newReport(now, since))
 }
@@ -142,7 +142,7 @@ func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
 	return r.finish(), nil
 }
 
-// addFile adds the records of a file that the report is about.
+// addFile adds the records of a file that match the report's time and the tenant.
 func (s *sums) addFile(path string, id tenant.ID, r *Report) error {
 	return s.readFile(path, func(line int, text []byte, err error) error {
 		var found recorded.Record
@@ -160,7 +160,7 @@ func (s *sums) addFile(path string, id tenant.ID, r *Report) error {
 	})
 }
 
-// decode reads a record. Its errors do not contain the text of the line.
+// decode parses a record. Its errors do not contain the text of the line.
 func decode(text []byte, r *recorded.Record) error {
 	err := json.Unmarshal(text, r)
 	wrong := (*json.UnmarshalTypeError)(nil)

@@ -1,7 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage reports what tenants use, from the TenantUsages of a cluster or from usage records.
+// Package usage reports the usage of tenants, from the TenantUsages of a cluster or from usage
+// records.
 package usage
 
 import (
@@ -13,16 +14,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Kept is how long the TenantUsages of a cluster keep hours.
+// Kept is the time for which the TenantUsages of a cluster keep hours.
 const Kept = 48 * time.Hour
 
-// Numbers is what the callers of a tenant used in an hour, or in several.
+// Numbers is the usage of a tenant's callers in one hour or in several.
 type Numbers struct {
 	Requests int64 `json:"requests"`
 	Denied   int64 `json:"denied"`
 	Limited  int64 `json:"limited"`
-	// Watches is the largest number of open watches and other streams. Those of several servers in one hour
-	// are added. The number of several hours is that of the largest hour.
+	// Watches is the largest number of active watches and other streams. The numbers of several
+	// servers in one hour are added. The number for several hours is the number of the busiest
+	// hour.
 	Watches          int64 `json:"watches"`
 	SeatMilliseconds int64 `json:"seatMilliseconds"`
 }
@@ -68,34 +70,34 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// Hour is what the callers of a tenant used in one hour at all servers.
+// Hour is the usage of a tenant's callers in one hour at all servers.
 type Hour struct {
 	// Hour is the beginning of the hour.
 	Hour time.Time `json:"hour"`
 	Numbers
 }
 
-// Tenant is what one tenant used. A tenant that was deleted and created again is two tenants with
-// different UIDs.
+// Tenant is the usage of one tenant. A tenant that was deleted and created again is reported as two
+// tenants with different UIDs.
 type Tenant struct {
 	Tenant string  `json:"tenant"`
 	UID    string  `json:"uid,omitempty"`
 	Total  Numbers `json:"total"`
 	// Hours contains the hours with requests, in order.
 	Hours []Hour `json:"hours"`
-	// Stored specifies the objects of the tenant. It is nil if they were not measured, or if the report is
-	// of usage records.
+	// Stored describes the stored objects of the tenant. It is nil if they were not measured, or if
+	// the report was made from usage records.
 	Stored *v1alpha1.StoredUsage `json:"stored,omitempty"`
 }
 
-// Report is what tenants used.
+// Report is the usage of tenants.
 type Report struct {
 	// Since is the beginning of the first hour of the report.
 	Since time.Time `json:"since"`
-	// Tenants are in the order of their requests. The tenant with the most requests is first.
+	// Tenants are sorted by their number of requests, largest first.
 	Tenants []*Tenant `json:"tenants"`
 	Total   Numbers   `json:"total"`
-	// Problems are the objects or lines that cannot be used, so that the report lacks their numbers. At most
+	// Problems are the invalid objects or lines. The report lacks their numbers. At most
 	// [MaxProblems] are described.
 	Problems []string `json:"problems,omitempty"`
 	// ProblemsTotal is the number of all problems.
@@ -107,7 +109,7 @@ type Report struct {
 // MaxProblems is the maximum number of problems that a report describes.
 const MaxProblems = 20
 
-// newReport returns an empty report about the hours that overlap the duration before now.
+// newReport returns an empty report of the hours that overlap the duration since before now.
 func newReport(now time.Time, since time.Duration) *Report {
 	return &Report{
 		Since:   now.Add(-since).UTC().Truncate(time.Hour),
@@ -116,10 +118,10 @@ func newReport(now time.Time, since time.Duration) *Report {
 	}
 }
 
-// clockSkew is how far the clock of a server may be ahead. A later hour is not part of a report.
+// clockSkew is the accepted skew of a server's clock. A report omits later hours.
 const clockSkew = time.Hour
 
-// covers reports whether the report is about an hour.
+// covers reports whether an hour is within the time of the report.
 func (r *Report) covers(hour time.Time) bool { return !hour.Before(r.Since) && !hour.After(r.until) }
 
 func (r *Report) problem(text string) {

@@ -90,8 +90,8 @@ func records(t *testing.T, files map[string]string, id tenant.ID, since time.Dur
 	return r
 }
 
-// TestLatestRecordOfAKey requires that a record replaces the earlier ones of its key, in whatever order
-// the files are. Records of other keys are added.
+// TestLatestRecordOfAKey checks that a record replaces the earlier records of its key, in any order
+// of the files. Records of different keys are added.
 func TestLatestRecordOfAKey(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"in order": {
@@ -110,8 +110,8 @@ func TestLatestRecordOfAKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := records(t, files, tenant.ID{}, 24*time.Hour)
 			total, first := numbers(1117), numbers(1110)
-			first.Watches = 1100 // the most of the two processes, and those of the other server
-			total.Watches = 1100 // those of the largest hour
+			first.Watches = 1100 // the maximum of the two processes, plus the other server
+			total.Watches = 1100 // the busiest hour
 			want := &usage.Report{
 				Since: at(3).Add(-24 * time.Hour),
 				Tenants: []*usage.Tenant{{
@@ -129,8 +129,8 @@ func TestLatestRecordOfAKey(t *testing.T) {
 	}
 }
 
-// TestRecordsOfSelectedTenants checks the selection by tenant and time. A tenant that was created again is
-// not added to its predecessor.
+// TestRecordsOfSelectedTenants checks the selection by tenant and time. A tenant that was created
+// again is not added to its predecessor.
 func TestRecordsOfSelectedTenants(t *testing.T) {
 	files := map[string]string{"usage.jsonl": line("a", "00:00", "acme", "u1", 0, 1) +
 		line("a", "00:00", "acme", "u2", 2, 2) +
@@ -162,8 +162,8 @@ func TestRecordsOfSelectedTenants(t *testing.T) {
 	}
 }
 
-// TestInvalidRecords requires that each line that is not a record is a problem with its file and line, and
-// that neither its text nor a formula gets into the report.
+// TestInvalidRecords checks that each invalid line is a problem with its file and line number. The
+// report must contain neither the text of the line nor a formula.
 func TestInvalidRecords(t *testing.T) {
 	good := line("a", "00:00", "acme", "u1", 2, 1)
 	for bad, want := range map[string]string{
@@ -209,8 +209,9 @@ func TestInvalidRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsThatCannotBeRead requires an error for a directory without records. A file that cannot be read to
-// its end is a problem of the report, which has the records of the other files.
+// TestRecordsThatCannotBeRead checks that a directory without records is an error. A file that
+// cannot be read to its end is a problem of the report, which still contains the records of the
+// other files.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	dir := directory(t, map[string]string{"usage.json": "{}"})
 	if r, err := usage.FromRecords(dir, tenant.ID{}, now, time.Hour); err == nil ||
@@ -243,7 +244,8 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestRenamedFile requires that a report has the records of a file that a server renames while it is read.
+// TestRenamedFile checks that a report contains the records of a file that a server renames during
+// the read.
 func TestRenamedFile(t *testing.T) {
 	dir := directory(t, map[string]string{
 		"a.jsonl": line("a", "00:00", "acme", "u1", 3, 1),
@@ -260,7 +262,7 @@ func TestRenamedFile(t *testing.T) {
 	}
 }
 
-// TestFutureHours requires that an hour of a clock that is far ahead is not in a report.
+// TestFutureHours checks that a report omits an hour that is later than the accepted clock skew.
 func TestFutureHours(t *testing.T) {
 	r := records(t, map[string]string{"usage.jsonl": line("a", "00:00", "acme", "u1", 4, 1) +
 		line("a", "00:00", "acme", "u1", 5, 20)}, tenant.ID{}, time.Hour)
@@ -269,8 +271,8 @@ func TestFutureHours(t *testing.T) {
 	}
 }
 
-// TestManyKeys requires that the number of keys is limited, and that repeated records of a key do not
-// use memory.
+// TestManyKeys checks that the number of keys is limited, and that repeated records of a key use no
+// memory.
 func TestManyKeys(t *testing.T) {
 	var text strings.Builder
 	for range 100 {
@@ -288,7 +290,7 @@ func TestManyKeys(t *testing.T) {
 	}
 }
 
-// TestLargeNumbers requires that sums do not become negative.
+// TestLargeNumbers checks that sums do not overflow.
 func TestLargeNumbers(t *testing.T) {
 	largest := strings.Replace(line("a", "00:00", "acme", "u1", 3, 1), `"requests":1`,
 		fmt.Sprintf(`"requests":%d`, math.MaxInt64), 1)
@@ -333,7 +335,7 @@ func cluster(t *testing.T, objects ...runtime.Object) *fake.FakeDynamicClient {
 	return fake.NewSimpleDynamicClient(scheme, objects...)
 }
 
-// TestOfTenant adds the servers of a TenantUsage in each hour.
+// TestOfTenant checks that the numbers of all servers of a TenantUsage are added for each hour.
 func TestOfTenant(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	u := object("acme", "acme", "u1", 2, 1, 20)
@@ -359,7 +361,8 @@ func TestOfTenant(t *testing.T) {
 	}
 }
 
-// TestOfAPredecessor requires that the usage of a deleted Tenant is not that of the one with its name.
+// TestOfAPredecessor checks that the usage of a deleted Tenant is not reported for a new Tenant of
+// the same name.
 func TestOfAPredecessor(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for uid, want := range map[string]int{"old": 0, "new": 1, "": 0} {
@@ -381,7 +384,7 @@ func TestOfAPredecessor(t *testing.T) {
 	}
 }
 
-// TestAll lists all tenants. The tenant with the most requests is first.
+// TestAll checks the usage of all tenants, and their order by requests.
 func TestAll(t *testing.T) {
 	d := cluster(t, object("acme", "acme", "u1", 2, 1), object("globex", "globex", "", 2, 30),
 		object("initech", "initech", "u2", 3, 4))
@@ -404,7 +407,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestForgedObjects requires that an object about another tenant, or with an invalid value, is a problem.
+// TestForgedObjects checks that an object of another tenant or with an invalid value is a problem.
 func TestForgedObjects(t *testing.T) {
 	unknown := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(),
@@ -432,7 +435,7 @@ func TestForgedObjects(t *testing.T) {
 	}
 }
 
-// TestRefusedReads checks the remedies of errors of the server.
+// TestRefusedReads checks the advice in errors of the server.
 func TestRefusedReads(t *testing.T) {
 	resource := v1alpha1.Resource(v1alpha1.ResourceTenantUsages)
 	acme := tenanttest.ID(t, "acme")
@@ -479,7 +482,7 @@ func TestRefusedReads(t *testing.T) {
 	}
 }
 
-// TestWriteCSV requires one row for each tenant and hour.
+// TestWriteCSV checks that each tenant and hour has one row.
 func TestWriteCSV(t *testing.T) {
 	r := records(t, map[string]string{"usage.jsonl": line("a", "00:00", "acme", "u1", 2, 1) +
 		line("a", "00:00", "acme", "u1", 3, 2) + line("a", "00:00", "(none)", "", 3, 4)}, tenant.ID{}, 24*time.Hour)
@@ -513,12 +516,12 @@ func TestWriteCSV(t *testing.T) {
 	}
 }
 
-// full is a file on a disk that is full.
+// full is a writer whose disk is full.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
-// TestWriteJSON requires that the text is that of the report, with an API version and a kind.
+// TestWriteJSON checks that the JSON equals the report, with an API version and a kind.
 func TestWriteJSON(t *testing.T) {
 	for name, text := range map[string]string{
 		"none":    line("a", "00:00", "acme", "u1", 2, 1) + "x\n",

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// WriteCSV writes one row for each tenant and hour, after a row with the names of the columns. No cell is a
-// formula of a spreadsheet, because tenants and UIDs begin with a letter, a digit or a parenthesis.
+// WriteCSV writes a header row, then one row for each tenant and hour. A spreadsheet interprets no
+// cell as a formula, because tenants and UIDs begin with a letter, a digit or a parenthesis.
 func (r *Report) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	row := []string{"tenant", "uid", "hour", "requests", "denied", "limited", "watches", "seatMilliseconds"}
@@ -34,15 +34,15 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return errors.Join(err, out.Error())
 }
 
-// WriteJSON writes the report as one JSON object of an API version and kind. It writes tenant by tenant, so
-// that the text of a large report is never in memory as a whole.
+// WriteJSON writes the report as one JSON object with an API version and kind. It writes one tenant
+// at a time, so that a large report is never completely in memory.
 func (r *Report) WriteJSON(w io.Writer, apiVersion, kind string) error {
 	const indent = "    "
 	head, err := json.MarshalIndent(struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 		*Report
-		Tenants []*Tenant `json:"tenants,omitempty"` // instead of the tenants of the report
+		Tenants []*Tenant `json:"tenants,omitempty"` // replaces the tenants of the report
 	}{
 		APIVersion: apiVersion,
 		Kind:       kind,
@@ -52,7 +52,7 @@ func (r *Report) WriteJSON(w io.Writer, apiVersion, kind string) error {
 		return err
 	}
 	out := bufio.NewWriter(w)
-	_, _ = out.Write(bytes.TrimSuffix(head, []byte("\n}"))) // Flush returns the error of the first write that failed
+	_, _ = out.Write(bytes.TrimSuffix(head, []byte("\n}"))) // Flush returns the first write error
 	_, _ = out.WriteString(",\n" + indent + `"tenants": [`)
 	separator := "\n"
 	for _, t := range r.Tenants {

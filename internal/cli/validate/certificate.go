@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// certificates returns the findings about a certificate request in PEM, or about
+// certificates returns the findings for a certificate request in PEM, or for
 // CertificateSigningRequests.
 func certificates(f *file, docs []document) []Finding {
 	if block, _ := pem.Decode(f.data); block != nil {
@@ -44,7 +44,7 @@ func certificates(f *file, docs []document) []Finding {
 	return found
 }
 
-// signingRequest returns the findings about a CertificateSigningRequest.
+// signingRequest returns the findings for a CertificateSigningRequest.
 func signingRequest(d *document) []Finding {
 	if twice := d.duplicates(); len(twice) > 0 {
 		return twice
@@ -84,7 +84,7 @@ func signingRequest(d *document) []Finding {
 	return append(found, requested(block.Bytes, d.at("spec.request", "", ""))...)
 }
 
-// requested returns the findings about a request itself, at a position.
+// requested returns the findings for the request itself. at is the position of the findings.
 func requested(der []byte, at Finding) []Finding {
 	var found []Finding
 	add := func(warning bool, text, fix string) {

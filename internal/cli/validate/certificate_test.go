@@ -23,13 +23,13 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// newKey returns a key of one kind: an RSA key of some bits, with 0 an ECDSA key.
+// newKey returns an RSA key with a number of bits, or an ECDSA key if bits is zero.
 func newKey(t *testing.T, bits int) crypto.Signer {
 	t.Helper()
 	var key crypto.Signer
 	var err error
 	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); bits > 0 {
-		key, err = rsa.GenerateKey(rand.Reader, bits) // #nosec G403 -- weak ones are what is found
+		key, err = rsa.GenerateKey(rand.Reader, bits) // #nosec G403 -- the test needs weak keys
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,8 @@ func named(user, organization string, units ...string) pkix.Name {
 	return name
 }
 
-// TestSubjects: a subject must name a user and one tenant, and nothing that is the system tenant's.
+// TestSubjects checks that a subject must name a user and one tenant, and may not have a reserved
+// name.
 func TestSubjects(t *testing.T) {
 	key := newKey(t, 0)
 	for name, c := range map[string]struct {
@@ -135,7 +136,8 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestKeys: a request is signed with its own key, which is none that can be guessed.
+// TestKeys checks that a request must be signed with its own key, and that the key must not be
+// weak.
 func TestKeys(t *testing.T) {
 	t.Setenv("GODEBUG", "rsa1024min=0")
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
@@ -168,8 +170,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestSigningRequest: the object must ask for a client's certificate, and what its
-// request lacks is said there.
+// TestSigningRequest checks that the object must request a client certificate, and that it reports
+// the problems of the request.
 func TestSigningRequest(t *testing.T) {
 	const object = "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: { name: alice }\n" +
 		"spec:\n  signerName: %s\n  usages: [%s]\n%s  request: %s\n"

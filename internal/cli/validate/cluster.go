@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/leaving"
 )
 
-// export returns the findings about objects of a cluster that were written to a file.
+// export returns the findings for exported objects of a cluster.
 func (r *run) export(f *file, docs []document) ([]Finding, error) {
 	if found := misshapen(docs); len(found) > 0 {
 		return found, nil
@@ -44,7 +44,7 @@ func (r *run) export(f *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// misshapen returns the findings about objects that no server could have written.
+// misshapen returns the findings for objects that no server could have written.
 func misshapen(docs []document) []Finding {
 	types := map[string]reflect.Type{
 		"ClusterRoleBinding": reflect.TypeFor[rbacv1.ClusterRoleBinding](),
@@ -65,7 +65,8 @@ func misshapen(docs []document) []Finding {
 	return found
 }
 
-// named returns the document of an object, or nil. A finding may name more objects after the first.
+// named returns the document of an object, or nil. The text of a finding may continue with more
+// objects.
 func named(docs []document, object string) *document {
 	for i := range docs {
 		d := &docs[i]
@@ -85,9 +86,9 @@ func named(docs []document, object string) *document {
 	return nil
 }
 
-// Cluster adds the objects of a cluster that allow more on a server without kubetenant. The
-// namespaces are the system namespaces, or nil for those that the server publishes. The error is
-// the client's.
+// Cluster adds the objects of a cluster that would allow more on a server without kubetenant.
+// namespaces are the system namespaces. If nil, the server's published system namespaces are used.
+// An error is an error of the client.
 func (r *Report) Cluster(ctx context.Context, name string, k kube.Interface, namespaces []string) error {
 	before := len(r.Unread)
 	if namespaces == nil {
@@ -124,12 +125,13 @@ func (r *Report) Cluster(ctx context.Context, name string, k kube.Interface, nam
 	return nil
 }
 
-// errNamespacesUnknown means that the system namespaces of a cluster are unknown.
+// errNamespacesUnknown reports that the system namespaces of a cluster are unknown.
 var errNamespacesUnknown = errors.New("system Namespaces could not be checked: " +
 	"the configuration that the server publishes cannot be read (name the TenancyConfiguration as a file)")
 
-// publishedNamespaces returns the system namespaces that the server of a cluster publishes. The
-// warning says that they are the default ones. The error is [errNamespacesUnknown] or the client's.
+// publishedNamespaces returns the system namespaces that the server publishes. If it returns the
+// default ones, it also returns a warning. The error is [errNamespacesUnknown] or an error of the
+// client.
 func publishedNamespaces(ctx context.Context, k kube.Interface) (all []string, warning string, err error) {
 	unknown := false
 	for _, namespace := range []string{metav1.NamespaceSystem, installation.WebhookNamespace} {

@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// configuration returns the findings about a TenancyConfiguration and the files that it names.
+// configuration returns the findings for a TenancyConfiguration and the files that it refers to.
 func (r *run) configuration(f *file, docs []document) ([]Finding, error) {
 	d := &docs[0]
 	config, err := configv1alpha1.Decode(f.data)
@@ -60,7 +60,7 @@ func (r *run) configuration(f *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// written writes a configuration with absolute paths to a file, since the server reads files.
+// written writes a configuration with absolute paths to a file, because the server reads files.
 func written(config *configv1alpha1.TenancyConfiguration) (path string, remove func(), err error) {
 	for _, p := range config.Paths() {
 		if *p, err = filepath.Abs(*p); err != nil {
@@ -83,8 +83,8 @@ func written(config *configv1alpha1.TenancyConfiguration) (path string, remove f
 	return path, remove, nil
 }
 
-// namedFiles returns the findings about the files that a configuration names. A missing file is a
-// problem of the configuration.
+// namedFiles returns the findings for the files that a configuration refers to. A missing file is a
+// finding of the configuration.
 func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration) ([]Finding, error) {
 	var all []Finding
 	add := func(path string, found []Finding) { all = append(all, placed(path, found)...) }
@@ -96,7 +96,7 @@ func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration
 		if file == nil {
 			continue
 		}
-		data, err := os.ReadFile(file.Path) // the operator's own configuration names it
+		data, err := os.ReadFile(file.Path) // the operator's own configuration contains the path
 		if err != nil {
 			continue
 		}
@@ -119,7 +119,7 @@ func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration
 	return all, nil
 }
 
-// revocation returns the findings about a Revocation.
+// revocation returns the findings for a Revocation.
 func revocation(data []byte) []Finding {
 	docs, syntax := split(data)
 	if syntax != nil {
@@ -131,7 +131,7 @@ func revocation(data []byte) []Finding {
 	return nil
 }
 
-// scenarios returns the findings about scenarios.
+// scenarios returns the findings for scenarios.
 func (r *run) scenarios(_ *file, docs []document) ([]Finding, error) {
 	var found []Finding
 	for i := range docs {
@@ -150,8 +150,8 @@ func (r *run) scenarios(_ *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// decodingErrors returns the findings for an error of a decoder of the server. The decoder says
-// what is wrong. The documents and the type say where, and what was meant.
+// decodingErrors returns the findings for an error of the server's decoder. The error contains the
+// problem. The documents and the type provide the position and a suggestion.
 func decodingErrors[T any](docs []document, err error) []Finding {
 	if len(docs) == 0 {
 		return []Finding{{Line: 1, Reason: err.Error(), Fix: "write one document"}}
@@ -198,7 +198,7 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 	return found
 }
 
-// serverErrors returns the findings for an error of a server that cannot start with a
+// serverErrors returns the findings for the error of a server that cannot start with a
 // configuration.
 func serverErrors(d *document, path string, err error) []Finding {
 	var all utilerrors.Aggregate
@@ -211,15 +211,15 @@ func serverErrors(d *document, path string, err error) []Finding {
 var (
 	yamlLine   = regexp.MustCompile(`^line (\d+): `)
 	yamlAnchor = regexp.MustCompile(`unknown anchor '.*' referenced`)
-	// unknown matches what strict decoding says of a field.
+	// unknown matches the strict decoder's error for an unknown field.
 	unknown = regexp.MustCompile(`^unknown field "([^"]+)"`)
-	// fieldPath matches the path that the text of an error begins with.
+	// fieldPath matches the path at the beginning of an error.
 	fieldPath = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9.\[\]_/"-]*): `)
 	sourceOf  = regexp.MustCompile(`^source "([^"]+)": `)
 )
 
-// syntaxError returns the finding for an error of the YAML parser. The parser names an anchor,
-// which may be a part of a secret in a file of another kind.
+// syntaxError returns the finding for an error of the YAML parser. It removes the name of an
+// anchor, which may be part of a secret in a file of another kind.
 func syntaxError(err error) *Finding {
 	f := &Finding{
 		Line:   1,
@@ -233,8 +233,8 @@ func syntaxError(err error) *Finding {
 	return f
 }
 
-// textError returns the finding for the text of an error, at the field or the source that the text
-// begins with.
+// textError returns the finding for the text of an error. Its position is the field or the source
+// at the beginning of the text.
 func textError(d *document, text string) Finding {
 	if m := sourceOf.FindStringSubmatch(text); m != nil {
 		if where := sourceNamed(d, m[1]); where != "" {
@@ -253,7 +253,7 @@ func textError(d *document, text string) Finding {
 	return d.at("", text, "")
 }
 
-// sourceFix says what to do about a source of identities that cannot be used.
+// sourceFix returns the fix for a source that cannot be used.
 func sourceFix(text string) string {
 	if strings.Contains(text, "no such file or directory") {
 		return "create the file, or write the path of another one"
@@ -261,7 +261,7 @@ func sourceFix(text string) string {
 	return ""
 }
 
-// sourceNamed returns the path of the source of a name, or "".
+// sourceNamed returns the path of the source with a name, or "".
 func sourceNamed(d *document, name string) string {
 	node := d.node
 	for _, key := range []string{"authentication", "sources"} {
@@ -277,7 +277,7 @@ func sourceNamed(d *document, name string) string {
 	return ""
 }
 
-// fieldFix returns how to fix the field of an error, or "".
+// fieldFix returns the fix for the error of a field, or "".
 func fieldFix(err *field.Error) string {
 	name := err.Field[strings.LastIndexByte(err.Field, '.')+1:]
 	switch err.Type {
@@ -285,7 +285,7 @@ func fieldFix(err *field.Error) string {
 		if !strings.HasSuffix(name, "]") {
 			return "add " + name
 		}
-		if wanted, ok := strings.CutPrefix(err.Detail, "must have "); ok { // an entry of a list
+		if wanted, ok := strings.CutPrefix(err.Detail, "must have "); ok { // the error concerns an entry of a list
 			return "add " + wanted
 		}
 		return "set a value"

@@ -20,8 +20,8 @@ const (
 	revocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 )
 
-// TestConfiguration: each problem of a configuration stands at its field, or at
-// what of its path is there.
+// TestConfiguration checks that each finding of a configuration is at its field, or at the nearest
+// existing parent field.
 func TestConfiguration(t *testing.T) {
 	hold(t, validate.Config, map[string]finding{
 		"good": {header + "authorization: { mode: Shadow }\n", nil},
@@ -109,7 +109,7 @@ func TestConfiguration(t *testing.T) {
 	})
 }
 
-// TestRevocation: as in a configuration.
+// TestRevocation checks the findings of a Revocation.
 func TestRevocation(t *testing.T) {
 	hold(t, validate.Revocation, map[string]finding{
 		"good": {revocations + "users: [ { tenant: acme, name: eve } ]\n", nil},
@@ -141,11 +141,11 @@ func TestRevocation(t *testing.T) {
 	})
 }
 
-// TestNamedFiles: what is wrong with the files that a configuration names is found with the
-// configuration's own words for them: the kind, the default tenant.
+// TestNamedFiles checks the findings in the files that a configuration refers to. Their kind and
+// default tenant come from the configuration.
 func TestNamedFiles(t *testing.T) {
 	dir := t.TempDir()
-	t.Chdir(dir) // problems name files as the configuration does
+	t.Chdir(dir) // findings contain the paths of the configuration
 	for name, text := range map[string]string{
 		"none.csv":      "S1,alice,1\n",
 		"unset.csv":     "S8,heidi,8\n",
@@ -172,7 +172,7 @@ authorization: { abac: { path: policy.jsonl } }
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod("system.csv", 0o644); err != nil { // #nosec G302 -- that is the point
+	if err := os.Chmod("system.csv", 0o644); err != nil { // #nosec G302 -- the test needs this mode
 		t.Fatal(err)
 	}
 	problems, err := check(t.Context(), "tenancy.yaml", "")
@@ -201,7 +201,7 @@ authorization: { abac: { path: policy.jsonl } }
 	}
 }
 
-// TestNamedAndMissing: what is only warned of in one file hides nothing of another.
+// TestNamedAndMissing checks that a warning for one file does not hide an error of another.
 func TestNamedAndMissing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	text := header +
@@ -223,8 +223,8 @@ func TestNamedAndMissing(t *testing.T) {
 	}
 }
 
-// TestKinds: what a file is is told from what is in it before its name, and an unknown kind is
-// refused with those there are.
+// TestKinds checks that the content of a file determines its kind before its name does. An unknown
+// kind is an error that lists the valid ones.
 func TestKinds(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
 		"tokens by the name":    {"file.csv", "S1,alice\n", "must have at least"},

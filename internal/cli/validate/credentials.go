@@ -32,7 +32,7 @@ func credentialFile(kind string) func(*run, *file, []document) ([]Finding, error
 	}
 }
 
-// readable warns of a file of secrets that other users may read.
+// readable warns of a file with secrets that other users may read.
 func readable(path string) []Finding {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
@@ -46,11 +46,11 @@ func readable(path string) []Finding {
 	}}
 }
 
-// most is the number of problems of a file up to which more are looked for.
+// most is the maximum number of problems that are reported for a file.
 const most = 100
 
-// credentials returns the problems of a token or password file. It warns of the records that the
-// server accepts but whose author probably meant something else.
+// credentials returns the problems of a token or password file. It also warns of records that the
+// server accepts, but that are probably mistakes.
 func credentials(
 	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
 ) ([]Finding, error) {
@@ -66,8 +66,8 @@ func credentials(
 	return found, nil
 }
 
-// refused returns the records that the server's readers refuse. The readers stop at the first
-// problem, so refused removes that record and reads the rest again.
+// refused returns the records that the server's readers reject. A reader stops at the first
+// problem. Therefore, refused removes that record and reads the rest again.
 func refused(
 	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
 ) (found []Finding, err error) {
@@ -76,7 +76,7 @@ func refused(
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, "file.csv") // 0600 in a directory of 0700: secrets are in it
+	path := filepath.Join(dir, "file.csv") // mode 0600 in a directory with mode 0700, because it contains secrets
 	names, err := defaultNames()
 	if err != nil {
 		return nil, err
@@ -85,9 +85,9 @@ func refused(
 	byDefault := config.Default()
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	for range most {
-		// #nosec G703 -- in a directory of our own
+		// #nosec G703 -- a temporary directory
 		err := os.WriteFile(path, bytes.Join(lines, nil), 0o600)
-		if err == nil { // old: the readers wait whether more is written to a new one
+		if err == nil { // a reader waits if the file was modified recently
 			err = os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour))
 		}
 		if err != nil {
@@ -114,7 +114,7 @@ func refused(
 			reason = at
 		}
 		first, last, column := record(lines, line, field)
-		if field < 0 { // of a record that was left open the reader names the last line
+		if field < 0 { // the reader reports the last line of an unterminated record
 			line = first + 1
 		}
 		found = append(found, Finding{
@@ -130,8 +130,8 @@ func refused(
 	return found, nil
 }
 
-// record returns the lines, from 0, that the record at a line is made of, and the column of one of
-// its fields. A record that cannot be read may have begun lines before, with a quote.
+// record returns the first and the last line of the record at a line, starting at 0, and the column
+// of one of its fields. An unreadable record may have begun on an earlier line, with a quote.
 func record(lines [][]byte, line, field int) (first, last, column int) {
 	r := csv.NewReader(bytes.NewReader(bytes.Join(lines, nil)))
 	r.FieldsPerRecord = -1
@@ -162,7 +162,7 @@ func record(lines [][]byte, line, field int) (first, last, column int) {
 	}
 }
 
-// defaultNames are the names that the default configuration reserves.
+// defaultNames returns the names that the default configuration reserves.
 func defaultNames() (*tenant.SystemNames, error) {
 	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
@@ -171,7 +171,7 @@ func defaultNames() (*tenant.SystemNames, error) {
 	return settings.Authorization.SystemSubjects.Names(), nil
 }
 
-// reserved refuses what no tenant's caller may be called.
+// reserved returns an error if a name is reserved and the tenant is not the system tenant.
 func reserved(names *tenant.SystemNames, name string, groups []string, id tenant.ID) error {
 	if id.IsSystem() {
 		return nil

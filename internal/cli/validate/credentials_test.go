@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// Findings that several records have.
+// Findings of several records.
 const (
 	few    = " of them | write secret,user,uid, then groups in quotes, then ,,TENANT"
 	noName = " invalid tenant: not a valid label value | a tenant is a label value: at most 63 letters, digits, -, " +
@@ -30,8 +30,8 @@ const (
 		`use the quotation mark of ASCII: "`
 )
 
-// TestTokens: each thing that is wrong with a record is said at its field with what to write, and
-// the records behind it are looked at too.
+// TestTokens checks that each problem of a record is reported at its field with a fix, and that
+// later records are checked too.
 func TestTokens(t *testing.T) {
 	hold(t, validate.Tokens, map[string]finding{
 		"good": {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
@@ -114,7 +114,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestSuspiciousRecords: a record that the server accepts although its author meant something else.
+// TestSuspiciousRecords checks the warnings for records that the server accepts, but that are
+// probably mistakes.
 func TestSuspiciousRecords(t *testing.T) {
 	hold(t, validate.Tokens, map[string]finding{
 		"typographic quotes": {
@@ -165,7 +166,7 @@ func TestSuspiciousRecords(t *testing.T) {
 	})
 }
 
-// TestPasswords: what is wrong with passwords only.
+// TestPasswords checks the problems that only password files have.
 func TestPasswords(t *testing.T) {
 	hold(t, validate.Passwords, map[string]finding{
 		"good": {"S1,alice,1,dev,,acme\nS1,alice,1,dev,,globex\n", nil},
@@ -197,8 +198,8 @@ func TestPasswords(t *testing.T) {
 	})
 }
 
-// TestReadable: secrets that others may read are warned of, whichever others;
-// what is no secret is not.
+// TestReadable checks the warning for secrets that the group or other users may read. A file
+// without secrets has no warning.
 func TestReadable(t *testing.T) {
 	for mode, want := range map[os.FileMode][]string{
 		0o600: nil,
@@ -217,7 +218,7 @@ func TestReadable(t *testing.T) {
 		}
 	}
 	path := file(t, "file", `{"user":"alice"}`)
-	if err := os.Chmod(path, 0o644); err != nil { // #nosec G302 -- that is the point
+	if err := os.Chmod(path, 0o644); err != nil { // #nosec G302 -- the test needs this mode
 		t.Fatal(err)
 	}
 	if got := found(t, path, validate.ABAC); got != nil {

@@ -11,9 +11,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// suspicious warns of records that the server accepts but whose author probably meant something
-// else. These are records of the system tenant by default, comments, a header, and fields that are
-// not read.
+// suspicious warns of records that the server accepts, but that are probably mistakes: records of
+// the system tenant by default, comments, a header, and ignored fields.
 func suspicious(data []byte, config *configv1alpha1.CredentialFile) []Finding {
 	var found []Finding
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
@@ -60,7 +59,7 @@ type oddity struct {
 	reason, fix string
 }
 
-// unreadFields warns of the fields after the groups that the server ignores.
+// unreadFields warns of fields after the groups. The server ignores them.
 func unreadFields(fields []string) []oddity {
 	end := len(fields)
 	if namesTenant(fields) {
@@ -75,7 +74,7 @@ func unreadFields(fields []string) []oddity {
 	}}
 }
 
-// oddFields warns of content that a field has by mistake.
+// oddFields warns of fields with content that is probably a mistake.
 func oddFields(fields []string) []oddity {
 	var odd []oddity
 	if strings.EqualFold(fields[1], "user") && strings.EqualFold(fields[2], "uid") {
@@ -112,11 +111,11 @@ func oddFields(fields []string) []oddity {
 	return odd
 }
 
-// credentialFix returns how to fix a problem.
+// credentialFix returns the fix for a problem, or "".
 func credentialFix(text string) string { return fixOf(credentialFixes(), text) }
 
-// credentialFixes returns how to fix the problems of credentials, by a part of the message. The first
-// part that a message contains applies.
+// credentialFixes returns the fixes for the problems of credentials, by a part of the message. The
+// first matching part applies.
 func credentialFixes() [][2]string {
 	return [][2]string{
 		{"must have at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},

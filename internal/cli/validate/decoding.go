@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// undecoded returns the findings about an object that does not decode. The schema may allow a value
-// that the Go type of the kind refuses. The controllers ignore such an object.
+// undecoded returns the findings for an object that does not decode. The schema may allow a value
+// that the Go type of the kind rejects. The controllers ignore such an object.
 func undecoded(d *document, value map[string]any) []Finding {
 	decode := map[string]func(*unstructured.Unstructured) (reflect.Type, error){
 		v1alpha1.KindTenant:            decoded[v1alpha1.Tenant],
@@ -44,7 +44,7 @@ func undecoded(d *document, value map[string]any) []Finding {
 	return found
 }
 
-// decoded returns the Go type of a kind and the error of decoding an object of the kind.
+// decoded decodes an object and returns its Go type.
 func decoded[T any, P typed.Pointer[T]](object *unstructured.Unstructured) (reflect.Type, error) {
 	_, err := typed.Decode[T, P](object)
 	return reflect.TypeFor[T](), err

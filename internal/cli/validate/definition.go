@@ -36,13 +36,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// definition is a kind of the cluster, as its CustomResourceDefinition describes it.
+// definition is a kind as its CustomResourceDefinition describes it.
 type definition struct {
 	namespaced bool
 	schema     *spec.Schema
 }
 
-// definitions returns the kinds of the cluster by their names.
+// definitions returns the definitions by the names of the kinds.
 func definitions() (map[string]*definition, error) {
 	all := map[string]*definition{}
 	for name, text := range deploy.Definitions() {
@@ -70,7 +70,7 @@ func definitions() (map[string]*definition, error) {
 	return all, nil
 }
 
-// objects returns the findings about objects of the kinds of the cluster.
+// objects returns the findings for objects with a CustomResourceDefinition.
 func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	all, err := definitions()
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	for i := range docs {
 		d := &docs[i]
 		if wrongVersion(d) != nil {
-			continue // the file reports it
+			continue // reported for the file
 		}
 		wrong := all[d.kind].check(d)
 		if !hasError(wrong) {
@@ -95,7 +95,7 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// check returns the findings about an object. It follows the order of the API server: the fields,
+// check returns the findings for an object. It follows the order of the API server: the fields,
 // then the schema, then the rules of the schema, then the rules of the controllers.
 func (k *definition) check(d *document) []Finding {
 	if found := d.duplicates(); len(found) > 0 {
@@ -110,7 +110,7 @@ func (k *definition) check(d *document) []Finding {
 		reason, fix := unknownField(name, known)
 		found = append(found, d.at(where, reason, fix))
 	})
-	delete(value, "status") // the API server ignores its values
+	delete(value, "status") // the API server ignores a status in a creation
 	setDefaults(k.schema, value)
 	found = append(found, k.metadata(d, value)...)
 	schema := k.structure(d, value)
@@ -133,7 +133,7 @@ func (k *definition) check(d *document) []Finding {
 	return found
 }
 
-// unknownFields reports each field that a schema does not have.
+// unknownFields reports each field that a schema does not contain.
 func unknownFields(s *spec.Schema, value any, path string, report func(where, name string, known []string)) {
 	if preserved, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); preserved {
 		return
@@ -148,7 +148,7 @@ func unknownFields(s *spec.Schema, value any, path string, report func(where, na
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(value)) {
 			where := strings.TrimPrefix(path+"."+name, ".")
-			if where == "metadata" { // has a type of its own
+			if where == "metadata" { // metadata has its own type
 				continue
 			}
 			property, known := s.Properties[name]
@@ -164,8 +164,8 @@ func unknownFields(s *spec.Schema, value any, path string, report func(where, na
 	}
 }
 
-// setDefaults sets the fields that a schema has a default for. It removes fields that are null,
-// except in lists, as the API server does.
+// setDefaults sets the defaults of a schema. It removes null fields, except in lists, as the API
+// server does.
 func setDefaults(s *spec.Schema, value any) {
 	switch value := value.(type) {
 	case []any:
@@ -204,7 +204,7 @@ func fieldOf(s *spec.Schema, name string) *spec.Schema {
 	return nil
 }
 
-// metadata checks the metadata of an object. An object without a namespace gets one from kubectl.
+// metadata checks the metadata of an object. kubectl sets the namespace of an object without one.
 func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	content, ok := value["metadata"].(map[string]any)
 	if !ok {
@@ -217,17 +217,17 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	meta := &metav1.ObjectMeta{}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, meta)
 	if err != nil || len(found) > 0 {
-		return found // the wrong form is among the misfits
+		return found // the misfits already contain the problem
 	}
 	if meta.Name == "" && meta.GenerateName != "" {
 		meta.Name = names.SimpleNameGenerator.GenerateName(meta.GenerateName)
-		content["name"] = meta.Name // the rules are about it
+		content["name"] = meta.Name // the rules check the name
 	}
 	if k.namespaced && meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
 	}
 	if !k.namespaced && meta.Namespace != "" {
-		meta.Namespace = "" // as in the API server
+		meta.Namespace = "" // as the API server does
 		w := d.at("metadata.namespace", "is ignored: "+d.kind+" objects are cluster-scoped", "remove it")
 		w.Severity = Warning
 		found = append(found, w)
@@ -240,7 +240,7 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	return found
 }
 
-// structure checks an object by the schema without its rules.
+// structure checks an object by the schema, without its CEL rules.
 func (k *definition) structure(d *document, value map[string]any) []Finding {
 	var found []Finding
 	result := openapi.NewSchemaValidator(k.schema, nil, "", strfmt.Default).Validate(value)
@@ -257,7 +257,7 @@ func (k *definition) structure(d *document, value map[string]any) []Finding {
 		switch at.Code() {
 		case openapierrors.InvalidTypeCode:
 			_, name, _ := strings.Cut(reason, "must be of type ")
-			name, _, _ = strings.Cut(name, ":") // the value follows
+			name, _, _ = strings.Cut(name, ":") // the value follows the colon
 			reason, fix = "must be "+formOfType(name), "write "+formOfType(name)
 		case openapierrors.RequiredFailCode:
 			fix = "add " + name
@@ -270,7 +270,7 @@ func (k *definition) structure(d *document, value map[string]any) []Finding {
 	return found
 }
 
-// formOfType describes the values of a type of a schema, or of several types.
+// formOfType describes the values of a schema type.
 func formOfType(name string) string {
 	switch name {
 	case "array":
@@ -285,7 +285,7 @@ func formOfType(name string) string {
 	return "a " + name
 }
 
-// described returns a fix that quotes the first two sentences of the description of a field.
+// described returns a fix with the first two sentences of a field's description.
 func (k *definition) described(path string) string {
 	const sentences = 2
 	parts := strings.SplitAfterN(k.description(path), ". ", sentences+1)
@@ -296,7 +296,8 @@ func (k *definition) described(path string) string {
 	return fmt.Sprintf("write a value that fits the description: %s", text)
 }
 
-// description returns the description of a field, or of the nearest field above that has one.
+// description returns the description of a field, or of the nearest parent field with a
+// description.
 func (k *definition) description(path string) string {
 	s, text := k.schema, ""
 	for _, name := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
@@ -318,7 +319,7 @@ func (k *definition) description(path string) string {
 	return text
 }
 
-// controllers checks what only the controllers check.
+// controllers returns the findings that only the controllers would report.
 func controllers(d *document, value map[string]any) []Finding {
 	object := &unstructured.Unstructured{Object: value}
 	switch d.kind {
@@ -345,7 +346,7 @@ func controllers(d *document, value map[string]any) []Finding {
 	return nil
 }
 
-// limits returns the findings about the limits of a quota in a field.
+// limits returns the findings for the limits of a quota in a field.
 func limits(d *document, value map[string]any, fields ...string) []Finding {
 	hard, _, _ := unstructured.NestedMap(value, fields...)
 	var found []Finding
@@ -359,7 +360,7 @@ func limits(d *document, value map[string]any, fields ...string) []Finding {
 	return found
 }
 
-// templateObjects returns the findings about the fields of the objects of a NamespaceTemplate.
+// templateObjects returns the findings for the fields of the objects in a NamespaceTemplate.
 func templateObjects(d *document, value map[string]any) []Finding {
 	types := map[string]reflect.Type{
 		"ConfigMap":     reflect.TypeFor[corev1.ConfigMap](),
@@ -372,11 +373,11 @@ func templateObjects(d *document, value map[string]any) []Finding {
 	for i, object := range objects {
 		content, ok := object.(map[string]any)
 		if !ok {
-			continue // the schema refuses it
+			continue // the schema rejects it
 		}
 		t, known := types[fmt.Sprint(content["kind"])]
 		if !known {
-			continue // a rule of the schema refuses it
+			continue // a rule of the schema rejects it
 		}
 		for _, m := range misfits(t, content, fmt.Sprintf("spec.objects[%d]", i)) {
 			found = append(found, m.finding(d))
@@ -385,7 +386,7 @@ func templateObjects(d *document, value map[string]any) []Finding {
 	return found
 }
 
-// fieldErrors returns a finding for each error that err consists of.
+// fieldErrors returns a finding for each error in err.
 func fieldErrors(d *document, err error) []Finding {
 	var all utilerrors.Aggregate
 	if !errors.As(err, &all) {
@@ -403,12 +404,12 @@ func fieldErrors(d *document, err error) []Finding {
 	return found
 }
 
-// fieldError returns the finding for an error about a field.
+// fieldError returns the finding for the error of a field.
 func fieldError(d *document, err *field.Error) Finding {
 	return d.at(err.Field, err.ErrorBody(), fieldFix(err))
 }
 
-// validatePublication checks a Publication without the configuration, which may add kinds.
+// validatePublication checks a Publication without the configuration, which may allow more kinds.
 func validatePublication(object *unstructured.Unstructured) error {
 	decoded, err := typed.Decode[v1alpha1.Publication](object)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// TestObjects checks objects whose problems the schema alone does not show.
+// TestObjects checks objects whose problems the schema alone does not detect.
 func TestObjects(t *testing.T) {
 	const (
 		tenant = "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\n"
@@ -111,8 +111,8 @@ func TestObjects(t *testing.T) {
 	})
 }
 
-// TestReservedSubjects checks that a Tenant and TenantMembers name no subjects that the server
-// refuses.
+// TestReservedSubjects checks that a Tenant and TenantMembers must not contain subjects that the
+// server rejects.
 func TestReservedSubjects(t *testing.T) {
 	const (
 		tenant  = "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec:\n  id: acme\n"
@@ -147,7 +147,8 @@ func TestReservedSubjects(t *testing.T) {
 	})
 }
 
-// TestReservedByConfiguration checks that the configuration among the files reserves names.
+// TestReservedByConfiguration checks that the reserved names of a configuration among the files
+// apply.
 func TestReservedByConfiguration(t *testing.T) {
 	object := file(t, "tenant.yaml", "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\n"+
 		"spec: { id: acme, admins: [ { kind: User, name: root } ] }\n")

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// FuzzDetection requires that a file of any content and any name is detected or refused without a
-// panic, that each finding has a reason, and that no output contains the first value of a record.
+// FuzzDetection checks that no content and no name of a file causes a panic. Each finding has a
+// reason, and no output contains the first value of a record.
 func FuzzDetection(f *testing.F) {
 	const object = "apiVersion: kubetenant.dev/v1alpha1\nkind: %s\nmetadata: { name: a }\nspec: { id: a }\n"
 	for _, text := range []string{
@@ -56,14 +56,14 @@ func FuzzDetection(f *testing.F) {
 			all = append(all, err.Error())
 		}
 		const secret = "SECRETSECRET"
-		first := strings.TrimLeft(text, "*&!\"' -") // what YAML gives a meaning
+		first := strings.TrimLeft(text, "*&!\"' -") // without characters that are special in YAML
 		if strings.HasPrefix(first, secret) && strings.Contains(strings.Join(all, "\n"), secret) {
 			t.Errorf("%q is told: %q", text, all)
 		}
 	})
 }
 
-// names are the names of files that the detection distinguishes.
+// names returns the file names that the detection distinguishes.
 func names() []string {
 	return []string{"file", "file.csv", "passwords", "file.yaml", "file.json", "file.jsonl", "file.csr"}
 }

@@ -21,7 +21,7 @@ type document struct {
 	node *yaml.Node
 	// apiVersion and kind are empty if the document has none.
 	apiVersion, kind string
-	// prefix is the path of an item in its List, as "items[0].". It is empty for a document.
+	// prefix is the path of an item in its List, such as "items[0].". It is empty for a document.
 	prefix string
 }
 
@@ -34,8 +34,8 @@ func (d *document) group() string {
 	return group
 }
 
-// split returns the documents of a file. An item of a List is a document of its own. The finding is
-// set if the file is not YAML. The documents in front of the error are returned with it.
+// split returns the documents of a file. Each item of a List is a separate document. If the file is
+// not valid YAML, split returns a finding and the documents before the error.
 func split(data []byte) (all []document, syntax *Finding) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	for {
@@ -67,7 +67,7 @@ func split(data []byte) (all []document, syntax *Finding) {
 	}
 }
 
-// mistagged returns the finding about a value that its tag does not allow, such as !!int x. Decoders
+// mistagged returns the finding for a value that its tag does not allow, such as !!int x. Decoders
 // quote the value, which may be a secret.
 func mistagged(node *yaml.Node) *Finding {
 	if node.Kind == yaml.ScalarNode && node.Style&yaml.TaggedStyle != 0 {
@@ -89,8 +89,8 @@ func mistagged(node *yaml.Node) *Finding {
 	return nil
 }
 
-// newDocument returns the document of a node. The API server writes the items of a list of one kind
-// without their kind.
+// newDocument returns the document of a node. apiVersion and kind are those of the list that
+// contains the item. The API server omits them in the items of a typed list.
 func newDocument(node *yaml.Node, apiVersion, kind string) document {
 	d := document{node: node}
 	if v := valueOf(node, "apiVersion"); v != nil {
@@ -138,7 +138,7 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 }
 
 // at returns a finding at the position of a field. If the document does not have the field, the
-// position is that of the nearest field above.
+// position is that of the nearest parent field.
 func (d *document) at(field, reason, fix string) Finding {
 	f := Finding{
 		Line:   d.node.Line,
@@ -159,7 +159,7 @@ func (d *document) at(field, reason, fix string) Finding {
 	return f
 }
 
-// step follows one element of a path. Keys may have dots in them, so the longest key applies.
+// step follows one element of a path. Keys may contain dots, so the longest matching key applies.
 func step(node *yaml.Node, path string) (key, value *yaml.Node, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	if node.Kind == yaml.AliasNode {
@@ -183,7 +183,8 @@ func step(node *yaml.Node, path string) (key, value *yaml.Node, rest string) {
 	return nil, nil, ""
 }
 
-// afterKey returns what is left of a path after a key: one of "key", ".key", "[key]" and `["key"]`.
+// afterKey returns the rest of a path after a key in one of the forms "key", ".key", "[key]" and
+// `["key"]`.
 func afterKey(path, key string) (rest string, ok bool) {
 	for _, form := range []string{"[" + key + "]", `["` + key + `"]`} {
 		if rest, ok := strings.CutPrefix(path, form); ok {
@@ -194,7 +195,7 @@ func afterKey(path, key string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// duplicates returns a finding for each key that a map has twice.
+// duplicates returns a finding for each duplicate key of a map.
 func (d *document) duplicates() []Finding {
 	var found []Finding
 	var walk func(node *yaml.Node, path string)

@@ -9,29 +9,30 @@ import (
 	"slices"
 )
 
-// Severity says whether the server refuses what a finding is about.
+// Severity specifies whether the server rejects the file.
 type Severity string
 
 const (
-	// Error means that the server refuses the file, or that it does what the file must not do.
+	// Error means that the server rejects the file, or that the file has a forbidden effect.
 	Error Severity = "error"
-	// Warning means that the server accepts the file, perhaps with another meaning than intended.
+	// Warning means that the server accepts the file, but perhaps with a different meaning than
+	// intended.
 	Warning Severity = "warning"
 )
 
-// Finding is one problem of a file or of the cluster. It never holds a token or a password.
+// Finding is one problem of a file or of the cluster. It never contains a token or a password.
 type Finding struct {
-	// File is the name of the file, and Cluster that of the cluster. One of them is set.
+	// File is the name of the file. Cluster is the name of the cluster. Exactly one of them is set.
 	File    string `json:"file,omitempty"`
 	Cluster string `json:"cluster,omitempty"`
-	// Line and Column count from 1. They are 0 if the position is unknown.
+	// Line and Column start at 1. They are 0 if the position is unknown.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
 	// Field is the path of the field, or the name of an object. It may be empty.
 	Field    string   `json:"field,omitempty"`
 	Severity Severity `json:"severity"`
 	Reason   string   `json:"reason"`
-	// Fix says what to write instead.
+	// Fix is the proposed change.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -54,7 +55,7 @@ func (f *Finding) String() string {
 	return text + f.Reason
 }
 
-// placed completes the findings about a file and sorts them by their positions.
+// placed sets the file and the defaults of findings, and sorts them by position.
 func placed(file string, found []Finding) []Finding {
 	for i := range found {
 		f := &found[i]

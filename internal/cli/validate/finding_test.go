@@ -16,13 +16,13 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// finding is a text and what is found in it: each as LINE:COLUMN: PROBLEM | FIX.
+// finding is a text with its expected findings, each as LINE:COLUMN: PROBLEM | FIX.
 type finding struct {
 	text string
 	want []string
 }
 
-// file writes a text to a file of its owner's own.
+// file writes a text to a new file with mode 0600 and returns its path.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -32,13 +32,13 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// check validates one file. Its error says that the file could not be checked.
+// check validates one file. It returns an error if the file could not be checked.
 func check(ctx context.Context, path, kind string) ([]validate.Finding, error) {
 	report, _ := validate.Files(ctx, []string{path}, validate.Options{Kind: kind})
 	return report.Findings, errors.Join(report.Unread...)
 }
 
-// found returns what is found in a file, without its name.
+// found returns the findings of a file, without the file name.
 func found(t *testing.T, path, kind string) []string {
 	t.Helper()
 	problems, err := check(t.Context(), path, kind)
@@ -57,12 +57,12 @@ func found(t *testing.T, path, kind string) []string {
 	return all
 }
 
-// hold compares what is found in each text with what is wanted.
+// hold checks the findings of each text.
 func hold(t *testing.T, kind string, all map[string]finding) {
 	t.Helper()
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // files are read until they stay as they are
+			t.Parallel() // a reader waits until a file no longer changes
 			if diff := cmp.Diff(c.want, found(t, file(t, "file", c.text), kind)); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestFixesFit checks that each message by which a fix is chosen still exists. Another package may
-// have reworded it.
+// TestFixesFit checks that each message that selects a fix still exists. Another package may have
+// reworded it.
 func TestFixesFit(t *testing.T) {
 	var source strings.Builder
 	for _, folder := range []string{"authn", "authz", "tenant", "internal/manifests", "internal/yamlfile"} {
@@ -35,7 +35,7 @@ func TestFixesFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			if !strings.HasPrefix(line, "\t\t{\"") { // a row of a table of fixes
+			if !strings.HasPrefix(line, "\t\t{\"") { // a row in a table of fixes
 				source.WriteString(line)
 			}
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// errNoConfig means that a file of "generate" cannot be compared with its configuration.
+// errNoConfig reports that a file of "generate" cannot be compared without its configuration.
 var errNoConfig = errors.New("is compared with a TenancyConfiguration, so name that file too: " +
 	"kubectl tenant validate tenancy.yaml")
 
-// installedSet returns the findings about a directory that "generate" wrote.
+// installedSet returns the findings for a directory that "generate" wrote.
 func (r *run) installedSet(f *file) ([]Finding, error) {
 	has := func(name string) bool {
 		_, err := os.Stat(filepath.Join(f.path, name))
@@ -36,8 +36,8 @@ func (r *run) installedSet(f *file) ([]Finding, error) {
 	return r.gatewaySet(f)
 }
 
-// gatewaySet returns the findings about the files of the gateway. They may be written with or
-// without --impersonate-service-accounts.
+// gatewaySet returns the findings for the files of the gateway. They may have been generated with
+// or without --impersonate-service-accounts.
 func (r *run) gatewaySet(f *file) ([]Finding, error) {
 	o := gateway.Options{Config: r.config.path, Image: "unchecked", Namespace: r.Namespace}
 	wrong, notes, err := gateway.Check(f.path, o)
@@ -58,8 +58,8 @@ func (r *run) gatewaySet(f *file) ([]Finding, error) {
 	return found, nil
 }
 
-// serverFile returns the findings about one file of kube-apiserver. The file does not say whether
-// the set has --self-managed-certificates, so the better comparison applies.
+// serverFile returns the findings for one file of kube-apiserver. The file does not show whether
+// the set uses --self-managed-certificates, so the better comparison applies.
 func (r *run) serverFile(f *file, _ []document) ([]Finding, error) {
 	if r.config == nil {
 		return nil, fmt.Errorf("%w %s", errNoConfig, f.name)
@@ -68,7 +68,7 @@ func (r *run) serverFile(f *file, _ []document) ([]Finding, error) {
 	return setFindings("", found), err
 }
 
-// setFindings converts the findings about an installed set.
+// setFindings converts the findings of an installed set.
 func setFindings(dir string, all []webhook.Finding) []Finding {
 	var found []Finding
 	for _, w := range all {
@@ -81,11 +81,11 @@ func setFindings(dir string, all []webhook.Finding) []Finding {
 	return found
 }
 
-// setFix returns how to fix a problem.
+// setFix returns the fix for a problem, or "".
 func setFix(problem string) string { return fixOf(setFixes(), problem) }
 
-// setFixes returns how to fix the problems of installed files, by a part of the message. The first
-// part that a message contains applies.
+// setFixes returns the fixes for the problems of installed files, by a part of the message. The
+// first matching part applies.
 func setFixes() [][2]string {
 	const again = "generate the file again with kubetenant-webhook generate"
 	return [][2]string{

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// The kinds of files.
+// Kinds of files.
 const (
 	Config      = "config"
 	Revocation  = "revocation"
@@ -35,22 +35,22 @@ const (
 	Tokens      = "token"
 )
 
-// kind is one row of the table of kinds: what a file is, and how it is checked.
+// kind describes how one kind of file is detected and checked.
 type kind struct {
 	name string
-	// objects are the kinds of documents, by their API group.
+	// objects are the document kinds by API group.
 	objects map[string][]string
-	// whole specifies that the server reads the file as a whole, if its first document is of this
+	// whole specifies that the server reads the file as a whole if its first document is of this
 	// kind.
 	whole bool
-	// is reports whether a file that has no documents is of this kind. It may be nil.
+	// is reports whether a file without documents is of this kind. It may be nil.
 	is func(f *file) bool
-	// check returns the findings about the documents of a file. The error means that it cannot check
-	// them.
+	// check returns the findings for the documents of a file. It returns an error if it cannot
+	// check them.
 	check func(r *run, f *file, docs []document) ([]Finding, error)
 }
 
-// kinds returns all kinds. The first that applies to a file is the kind of the file.
+// kinds returns all kinds. The first matching kind is the kind of the file.
 func kinds() []kind {
 	return []kind{
 		{
@@ -131,7 +131,7 @@ func known(d *document) bool {
 	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.has(d) })
 }
 
-// detect sets the kind of a file, or of its documents. The error says that there is nothing to
+// detect sets the kind of a file or of its documents. It returns an error if there is nothing to
 // check.
 func (f *file) detect(name string) error {
 	if f.directory {
@@ -177,8 +177,8 @@ func (f *file) detect(name string) error {
 	return f.unknown()
 }
 
-// forced refuses a file without documents for a kind that reads documents. The kinds that read the
-// whole file report the syntax themselves, in their own way.
+// forced applies the kind of --kind. It returns an error if the file has no document of this kind.
+// Kinds that read the whole file report syntax errors themselves.
 func (f *file) forced() error {
 	if f.syntax != nil && f.kind.is == nil {
 		f.kind = nil
@@ -192,7 +192,7 @@ func (f *file) forced() error {
 	}
 	if of := f.of(f.kind); !f.kind.whole {
 		if f.hasMisplaced() {
-			f.kind = nil // each document is checked by itself
+			f.kind = nil // each document is checked separately
 			return nil
 		}
 		if len(of) == 0 {
@@ -203,7 +203,7 @@ func (f *file) forced() error {
 	return nil
 }
 
-// unknown returns an error for a file without a document of any kind.
+// unknown returns an error for a file without any known document.
 func (f *file) unknown() error {
 	if slices.ContainsFunc(f.docs, func(d document) bool { return known(&d) }) {
 		return nil
@@ -229,27 +229,27 @@ func (f *file) unknown() error {
 		f.name, checked())
 }
 
-// checked lists what is checked.
+// checked returns the list of checked kinds.
 func checked() string {
 	return strings.Join(ownKinds(), ", ") + ", certificate requests, policy, token and password files, " +
 		"bindings and Namespaces of a cluster, and the files that generate writes for kube-apiserver"
 }
 
-// isYAML reports whether a file that is not YAML was meant to be.
+// isYAML reports whether an invalid file was probably meant to be YAML.
 func isYAML(f *file) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(f.path)) ||
 		bytes.Contains(f.data, []byte("apiVersion:")) && bytes.Contains(f.data, []byte("kind:"))
 }
 
-// isCertificateRequest reports whether a file has a request in PEM. openssl may write text before
-// it.
+// isCertificateRequest reports whether a file contains a request in PEM. openssl may write text
+// before it.
 func isCertificateRequest(f *file) bool {
 	return bytes.Contains(f.data, []byte("-----BEGIN CERTIFICATE REQUEST")) ||
 		bytes.Contains(f.data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")) ||
 		filepath.Ext(f.path) == ".csr"
 }
 
-// isPolicy reports whether a file has one JSON object in each line.
+// isPolicy reports whether a file has one JSON object on each line.
 func isPolicy(f *file) bool {
 	first := firstLine(f.data)
 	if filepath.Ext(f.path) == ".jsonl" {
@@ -262,12 +262,12 @@ func isPolicy(f *file) bool {
 	if json.Unmarshal(first, &is) == nil {
 		return is.Kind == "" || is.Kind == "Policy"
 	}
-	// A line that is wrong, unless the object has several lines.
+	// An invalid line is accepted, unless the object has several lines.
 	return bytes.HasPrefix(first, []byte(`{"`)) && filepath.Ext(f.path) != ".json" && !json.Valid(f.data)
 }
 
-// isRecords reports whether the first line of a file has the three values that each record needs,
-// or the name says that the file has records.
+// isRecords reports whether the first line of a file has the three fields that each record needs,
+// or the name of the file implies records.
 func isRecords(f *file) bool {
 	const values = 3
 	ext := filepath.Ext(f.path)

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// kindList is the kind of a list of any objects.
+// kindList is the kind of a list with any objects.
 const kindList = "List"
 
 // hasMisplaced reports whether the kind or the API version of a document is wrong.
@@ -23,8 +23,8 @@ func (f *file) hasMisplaced() bool {
 	return slices.ContainsFunc(f.docs, func(d document) bool { return misplaced(&d) != nil })
 }
 
-// misplaced returns the finding about the kind or the API version of a document, or nil. The
-// document is almost of one of the kinds, or it is a list that no client reads.
+// misplaced returns the finding for the wrong kind or API version of a document, or nil. The kind
+// is similar to a known one, or the document is a list that no client accepts.
 func misplaced(d *document) *Finding {
 	if wrong := unreadableList(d); wrong != nil {
 		return wrong
@@ -33,7 +33,7 @@ func misplaced(d *document) *Finding {
 		return wrong
 	}
 	all := ownKinds()
-	isSimilar := nearest.Name(d.kind, ownKinds()) != "" // true for the kinds themselves
+	isSimilar := nearest.Name(d.kind, ownKinds()) != "" // also true for known kinds
 	foreign := foreignGroup(d.kind)
 	var f Finding
 	switch group := d.group(); {
@@ -53,8 +53,8 @@ func misplaced(d *document) *Finding {
 	return &f
 }
 
-// wrongVersion returns the finding about a document of a kind of kubetenant whose API version is
-// missing or wrong, or nil. Another project may have a kind of the same name in a group of its own.
+// wrongVersion returns the finding for a kind of kubetenant with a missing or wrong API version, or
+// nil. Another project may have a kind of the same name in its own group.
 func wrongVersion(d *document) *Finding {
 	if !slices.Contains(ownKinds(), d.kind) || d.apiVersion == v1alpha1.GroupVersion ||
 		d.group() != "" && !isOurs(d.apiVersion) {
@@ -65,8 +65,8 @@ func wrongVersion(d *document) *Finding {
 	return &f
 }
 
-// isOurs reports whether an API version is of the group of kubetenant or of a misspelled one, such
-// as kubetenat.dev or kubetenant.io.
+// isOurs reports whether an API version has the group of kubetenant or a misspelled one, such as
+// kubetenat.dev or kubetenant.io.
 func isOurs(apiVersion string) bool {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	label, _, _ := strings.Cut(group, ".")
@@ -86,7 +86,7 @@ func foreignGroup(kind string) string {
 	return ""
 }
 
-// unknownKind returns the finding about a kind that kubetenant does not have.
+// unknownKind returns the finding for a kind that kubetenant does not have.
 func (d *document) unknownKind() Finding {
 	if better := nearest.Name(d.kind, ownKinds()); better != "" {
 		return d.at("kind", fmt.Sprintf("unknown kind %q; did you mean %q?", d.kind, better), "write "+better)
@@ -94,8 +94,8 @@ func (d *document) unknownKind() Finding {
 	return d.at("kind", "unknown kind "+quotedUnlessWord(d.kind), "write one of "+strings.Join(ownKinds(), ", "))
 }
 
-// unreadableList returns the finding about a list in another list, or about a list without items,
-// or nil. kubectl refuses both.
+// unreadableList returns the finding for a list in another list, or for a list without items, or
+// nil. kubectl rejects both.
 func unreadableList(d *document) *Finding {
 	items := valueOf(d.node, "items")
 	isList := d.kind == kindList && d.group() == ""
@@ -118,7 +118,7 @@ func unreadableList(d *document) *Finding {
 	return &f
 }
 
-// ownKinds returns the kinds of documents in the API group of kubetenant.
+// ownKinds returns the document kinds in the API group of kubetenant.
 func ownKinds() []string {
 	var all []string
 	for _, k := range kinds() {

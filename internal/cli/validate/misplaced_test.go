@@ -12,12 +12,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// ownKinds are the kinds of kubetenant in the order of a fix.
+// ownKinds are the kinds of kubetenant in the order of the fix.
 const ownKinds = "TenancyConfiguration, Revocation, Scenario, Tenant, TenantMembers, NamespaceTemplate, " +
 	"Publication, RetiredTenant, TenantQuota, AccessGrant, TenantUsage"
 
-// TestWrongVersion checks that every kind of kubetenant needs its own API version, with a --kind and
-// without one.
+// TestWrongVersion checks that every kind of kubetenant requires its API version, with and without
+// --kind.
 func TestWrongVersion(t *testing.T) {
 	for kind := range strings.SplitSeq(ownKinds, ", ") {
 		for _, version := range []string{
@@ -39,7 +39,7 @@ func TestWrongVersion(t *testing.T) {
 	}
 }
 
-// TestMisplaced checks documents that are almost of one of the kinds.
+// TestMisplaced checks documents whose kind or API version is almost valid.
 func TestMisplaced(t *testing.T) {
 	const good = "---\napiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: a }\nspec: { id: a }\n"
 	hold(t, "", map[string]finding{

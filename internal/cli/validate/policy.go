@@ -50,7 +50,8 @@ func policy(data []byte) []Finding {
 	return found
 }
 
-// policyReason returns the reason of an error about one line. The decoder names Go types.
+// policyReason returns the reason of an error in one line. It replaces the decoder's names of Go
+// types.
 func policyReason(err error) string {
 	var form *json.UnmarshalTypeError
 	if !errors.As(err, &form) {
@@ -68,8 +69,8 @@ func policyReason(err error) string {
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// columnOf returns where in a line its problem is: where JSON ends to be any, or
-// at the key that is named.
+// columnOf returns the column of a problem. It is the position of a syntax error, or of the key
+// that the reason names.
 func columnOf(text []byte, reason string) int {
 	var v any
 	var syntax *json.SyntaxError
@@ -96,7 +97,7 @@ func columnOf(text []byte, reason string) int {
 	return 1
 }
 
-// policyFix returns how to fix a problem.
+// policyFix returns the fix for a problem, or "".
 func policyFix(text string) string {
 	if _, wanted, ok := strings.Cut(text, ": must be "); ok {
 		return "write " + wanted
@@ -104,8 +105,8 @@ func policyFix(text string) string {
 	return fixOf(policyFixes(), text)
 }
 
-// policyFixes returns how to fix the problems of lines of a policy file, by a part of the message. The first
-// part that a message contains applies.
+// policyFixes returns the fixes for the problems of a policy file, by a part of the message. The
+// first matching part applies.
 func policyFixes() [][2]string {
 	return [][2]string{
 		{"space is required", `add "space": the tenant whose objects the line is about, or "*"`},

@@ -13,8 +13,8 @@ import (
 
 const of = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
-// TestPolicy: each thing that is wrong with a line is said at its key with what to write; empty
-// lines and comments count as lines.
+// TestPolicy checks that each problem of a line is reported at its key with a fix. Line numbers
+// include empty lines and comments.
 func TestPolicy(t *testing.T) {
 	hold(t, validate.ABAC, map[string]finding{
 		"good": {
@@ -116,7 +116,7 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-// TestMost: a file that is nothing of the kind has no more than a hundred problems.
+// TestMost checks that at most a hundred problems are reported for a file.
 func TestMost(t *testing.T) {
 	var text strings.Builder
 	for i := range 150 {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// rules evaluates the rules of the schema (x-kubernetes-validations), as the API server does when
-// the object is created (k8s.io/apiextensions-apiserver pkg/apiserver/schema/cel, v0.37.1).
+// rules evaluates the rules of the schema (x-kubernetes-validations) as the API server does for a
+// creation (k8s.io/apiextensions-apiserver pkg/apiserver/schema/cel, v0.37.1).
 func (k *definition) rules(d *document, value map[string]any) []Finding {
 	e := &evaluator{
 		base:     environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()),
@@ -31,7 +31,7 @@ func (k *definition) rules(d *document, value map[string]any) []Finding {
 	return e.found
 }
 
-// evaluator evaluates the rules of a schema and collects those that an object breaks.
+// evaluator evaluates the rules of a schema and collects the violations.
 type evaluator struct {
 	base     *environment.EnvSet
 	document *document
@@ -39,8 +39,8 @@ type evaluator struct {
 	found    []Finding
 }
 
-// check evaluates the rules of a schema, then those of the schemas in it. A list of the type set
-// has an implicit rule.
+// check evaluates the rules of a schema and of its subschemas. A list of the type set has an
+// implicit rule.
 func (e *evaluator) check(s *spec.Schema, value any, path string) {
 	if value == nil {
 		return
@@ -70,7 +70,7 @@ func (e *evaluator) check(s *spec.Schema, value any, path string) {
 	}
 }
 
-// evaluate evaluates the rules of one schema. A rule about an earlier object holds if there is
+// evaluate evaluates the rules of one schema. It skips rules about the old object, because there is
 // none.
 func (e *evaluator) evaluate(s *openapi.Schema, value any, path string) {
 	rules := slices.DeleteFunc(slices.Clone(s.XValidations()), func(rule common.ValidationRule) bool {

@@ -20,17 +20,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// misfit is a field of a document that a type does not have, or whose value has another form.
+// misfit is a field that a type does not have, or whose value has the wrong form.
 type misfit struct {
 	field string
-	// known are the fields that the type has there. They are nil if the value has another form.
+	// known are the fields of the type at this position. They are nil if the value has the wrong
+	// form.
 	known []string
-	// want and got describe the form of the value. If got is empty, the form is allowed and the value
+	// want and got describe the form of the value. If got is empty, the form is valid but the value
 	// is not.
 	want, got string
 }
 
-// finding returns the misfit at its position.
+// finding returns the finding for the misfit, at its position.
 func (m *misfit) finding(d *document) Finding {
 	if m.known == nil && m.got == "" {
 		return d.at(m.field, "must be "+m.want, "write "+m.want)
@@ -43,7 +44,7 @@ func (m *misfit) finding(d *document) Finding {
 	return d.at(m.field, reason, fix)
 }
 
-// mostListed is the number of fields up to which a fix lists them.
+// mostListed is the maximum number of fields that a fix lists.
 const mostListed = 15
 
 // unknownField returns the reason and the fix for a field that does not exist.
@@ -62,7 +63,7 @@ func unknownField(name string, known []string) (reason, fix string) {
 	return reason, "remove it: " + fmt.Sprintf("none of the %d fields here has a similar name", len(all))
 }
 
-// misfits compares a decoded value with a Go type, and returns where they differ.
+// misfits compares a decoded value with a Go type, and returns the differences.
 func misfits(t reflect.Type, value any, path string) []misfit {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -104,7 +105,7 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 		}
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		n, ok := value.(int64)
-		f, _ := value.(float64) // a number of more than 64 bits decodes to one
+		f, _ := value.(float64) // a number of more than 64 bits decodes to a float64
 		isLarge := math.Abs(f) >= math.MaxInt64
 		if !ok && !isLarge {
 			return other("a whole number")
@@ -137,7 +138,7 @@ func misfitsOfMap(t reflect.Type, object map[string]any, path string) []misfit {
 	return all
 }
 
-// fieldsOf returns the fields of a struct by their names in JSON.
+// fieldsOf returns the fields of a struct by their JSON names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	all := map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -153,13 +154,13 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return all
 }
 
-// decodesItself reports whether a type decides itself what it accepts.
+// decodesItself reports whether a type has its own decoding method.
 func decodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// undecodable returns the misfit if a type that decides itself what it accepts refuses a value.
+// undecodable returns the misfit if the decoding method of a type rejects a value.
 func undecodable(t reflect.Type, value any, path string) []misfit {
 	text, err := json.Marshal(value)
 	if err == nil {
@@ -168,7 +169,7 @@ func undecodable(t reflect.Type, value any, path string) []misfit {
 	if err == nil {
 		return nil
 	}
-	want := "a valid value" // the error may quote the value or name Go types
+	want := "a valid value" // the error may contain the value or names of Go types
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
 		want = "a quantity, for example 10 or 500Mi"
@@ -182,7 +183,7 @@ func undecodable(t reflect.Type, value any, path string) []misfit {
 	return []misfit{{field: path, want: want}}
 }
 
-// formOf describes the form of a decoded value. It does not name the value.
+// formOf describes the form of a decoded value. It does not contain the value.
 func formOf(value any) string {
 	switch value.(type) {
 	case map[string]any:

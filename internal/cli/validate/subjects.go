@@ -18,15 +18,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// subjects returns the findings about the subjects of a Tenant or of TenantMembers that the server
-// refuses. It cannot check whether the tenant owns the namespace of a service account, except for
+// subjects returns the findings for the subjects of a Tenant or of TenantMembers that the server
+// rejects. It cannot check whether the tenant owns the namespace of a service account, except for
 // the system namespaces.
 func (r *run) subjects(d *document) ([]Finding, error) {
 	value, err := d.value()
 	if err != nil {
 		return nil, nil // the schema reports it
 	}
-	delete(value, "status") // the API server ignores its values
+	delete(value, "status") // the API server ignores a status in a creation
 	spread := spreadOf(d.kind, value)
 	if spread == nil {
 		return nil, nil
@@ -62,7 +62,7 @@ func (r *run) subjects(d *document) ([]Finding, error) {
 }
 
 // settings returns the settings of the valid TenancyConfiguration among the files, or the default
-// ones.
+// settings.
 func (r *run) settings() (*configv1alpha1.Settings, error) {
 	if r.config == nil {
 		return (&configv1alpha1.Settings{}).Complete()
@@ -74,7 +74,7 @@ func (r *run) settings() (*configv1alpha1.Settings, error) {
 	return &config.Settings, nil
 }
 
-// spreadOf returns the roles of a Tenant or of TenantMembers, or nil. The object is valid otherwise.
+// spreadOf returns the roles of a Tenant or of TenantMembers, or nil if the object is invalid.
 func spreadOf(kind string, value map[string]any) *rolebinding.Spread {
 	converter := runtime.DefaultUnstructuredConverter
 	switch kind {

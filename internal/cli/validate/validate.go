@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validate finds what is wrong with the files of kubetenant, with the position, the reason
-// and a fix. The code that the server reads a file with decides what is wrong.
+// Package validate finds the problems in the files of kubetenant, with their position, reason and
+// fix. It uses the same code as the server.
 package validate
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options are what the files do not say.
+// Options contain values that the files lack.
 type Options struct {
 	// Kind is one of [Kinds]. If empty, the kind of each file is detected.
 	Kind string
-	// Namespace is where the service of the files of "generate" is installed.
+	// Namespace is the namespace of the service in the files of "generate".
 	Namespace string
-	// Stdin is read for the file "-".
+	// Stdin is the input for the file "-".
 	Stdin io.Reader
 }
 
@@ -34,11 +34,11 @@ type Report struct {
 	Findings []Finding
 	// Valid are the files and clusters without an error.
 	Valid []string
-	// Unread are the files, and the parts of a cluster, that could not be checked.
+	// Unread are the errors for files, and for parts of a cluster, that could not be checked.
 	Unread []error
 }
 
-// add adds the findings about a file.
+// add adds the findings of a file.
 func (r *Report) add(name string, found []Finding) {
 	r.Findings = append(r.Findings, found...)
 	if !hasError(found) {
@@ -46,20 +46,20 @@ func (r *Report) add(name string, found []Finding) {
 	}
 }
 
-// Failed reports whether a finding is an error.
+// Failed reports whether any finding is an error.
 func (r *Report) Failed() bool { return hasError(r.Findings) }
 
 // run is the validation of some files.
 type run struct {
 	ctx context.Context
 	Options
-	// config is the file of the first valid TenancyConfiguration. It is nil if there is none.
+	// config is the file of the first valid TenancyConfiguration, or nil.
 	config *file
-	// systemNamespaces are those of config, or else the default ones.
+	// systemNamespaces are the system namespaces of config, or the default ones.
 	systemNamespaces []string
 }
 
-// Files checks files and the directories that "generate" wrote. The second result is the valid
+// Files checks files and directories that "generate" wrote. It also returns the valid
 // TenancyConfiguration among them, or nil.
 func Files(ctx context.Context, paths []string, o Options) (*Report, *configv1alpha1.TenancyConfiguration) {
 	r := &run{ctx: ctx, Options: o, systemNamespaces: defaultSystemNamespaces()}
@@ -97,7 +97,7 @@ func Files(ctx context.Context, paths []string, o Options) (*Report, *configv1al
 	return report, config
 }
 
-// check returns the findings about a file.
+// check returns the findings for a file.
 func (r *run) check(f *file) ([]Finding, error) {
 	switch {
 	case f.directory:
@@ -125,8 +125,7 @@ func (r *run) check(f *file) ([]Finding, error) {
 	return append(found, f.others()...), nil
 }
 
-// wrongVersions returns a finding for each document of the kind of the file that has another API
-// version.
+// wrongVersions returns a finding for each document of the file's kind with a wrong API version.
 func (f *file) wrongVersions() []Finding {
 	var found []Finding
 	for i := range f.docs {
@@ -137,7 +136,7 @@ func (f *file) wrongVersions() []Finding {
 	return found
 }
 
-// maxBytes is the size up to which a file is read: that of the server's own files.
+// maxBytes is the maximum size of a file. The server has the same limit.
 const maxBytes = 16 << 20
 
 // file is a file to check.
@@ -148,7 +147,7 @@ type file struct {
 	// directory reports whether the file is a directory that "generate" wrote.
 	directory bool
 	data      []byte
-	// kind is the kind of the whole file. It is nil if each document has a kind of its own.
+	// kind is the kind of the whole file. It is nil if each document has its own kind.
 	kind   *kind
 	docs   []document
 	syntax *Finding
@@ -193,7 +192,7 @@ func (f *file) of(k *kind) []document {
 	return slices.DeleteFunc(slices.Clone(f.docs), func(d document) bool { return !k.has(&d) })
 }
 
-// others warns of the documents that no kind has. An export of a cluster may have any objects.
+// others warns of documents of unknown kinds. An export of a cluster may contain any objects.
 func (f *file) others() []Finding {
 	var found []Finding
 	for i := range f.docs {
@@ -212,7 +211,7 @@ func (f *file) others() []Finding {
 	return found
 }
 
-// described names the kind of a document in a sentence.
+// described describes the kind of a document.
 func described(d *document) string {
 	switch {
 	case d.kind == "":
@@ -223,8 +222,8 @@ func described(d *document) string {
 	return "a " + quotedUnlessWord(d.apiVersion) + " " + quotedUnlessWord(d.kind)
 }
 
-// quotedUnlessWord quotes a text unless it is the name of a kind or a version. It shortens it,
-// since the file may be of another kind.
+// quotedUnlessWord quotes a text unless it is the name of a kind or a version. It shortens long
+// texts, because the file may be of another kind.
 func quotedUnlessWord(text string) string {
 	const longest = 63
 	if len(text) > longest {

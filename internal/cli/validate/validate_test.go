@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// FuzzFile: whatever a file holds, nothing panics, places are places, and no secret is told.
+// FuzzFile checks that no content causes a panic, that positions are valid, and that no secret is
+// revealed.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{
 		"SECRETSECRET,u,1\n", "SECRETSECRET,u\nSECRETSECRET,u,1,,a b\n", "\"SECRETSECRET,u,1",
@@ -37,7 +38,7 @@ func FuzzFile(f *testing.F) {
 				if p.Line < 1 || p.Column < 1 || p.Reason == "" {
 					t.Errorf("%s: %+v", kind, p)
 				}
-				// The first field of a record is a secret; what else stands in a file may be named.
+				// Only the first field of a record is a secret.
 				if first, _, _ := strings.Cut(data, ","); first == "SECRETSECRET" && (kind == "token" || kind == "password") &&
 					strings.Contains(p.String()+p.Fix, first) {
 					t.Errorf("%s tells the secret: %s", kind, p.String())

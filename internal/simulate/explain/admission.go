@@ -32,37 +32,38 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 )
 
-// Admission says what becomes of a write that is allowed. The empty one is not asked.
+// Admission is the result of admission for a write that authorization allows. It is empty if
+// admission is not called.
 type Admission string
 
-// What admission says.
+// Results of admission.
 const (
 	Admitted  Admission = "admitted"
 	Refused   Admission = "refused"
 	Undecided Admission = "undecided"
 )
 
-// The parts that are not checked if the object of a write is unknown.
+// Parts that are not checked if the object of a write is unknown.
 const (
 	NoObject       = "the object (use -f)"
 	noStoredObject = "the stored object"
 )
 
-// Write is what a request writes.
+// Write is the object of a write request.
 type Write struct {
 	Kind schema.GroupVersionKind
-	// Object is changed as plugins change it. Old is what is stored, of an update.
+	// Object is the new object, which plugins may change. Old is the stored object of an update.
 	Object, Old runtime.Object
 	DryRun      bool
 }
 
-// admitted is the result of admission for one write. The zero value means that
-// admission is not called.
+// admitted is the result of admission for one write. The zero value means that admission is not
+// called.
 type admitted struct {
 	verdict Admission
-	// said is the text of the step. For a refusal, it is the reason.
+	// said is the text of the step. For a rejection, it is the reason.
 	said string
-	// pods is the reason why the Pods of a workload would be refused, or "".
+	// pods is the reason why the Pods of a workload would be rejected, or "".
 	pods string
 }
 
@@ -74,7 +75,7 @@ func (is admitted) step() string {
 	return is.said
 }
 
-// Writes puts what a case of a scenario writes into the question, with the request for it.
+// Writes sets the request and the write of the query to those of a scenario's case.
 func (q *Query) Writes(a *scenario.Admit) error {
 	w, err := scenario.WriteOf(a)
 	if err != nil {
@@ -89,7 +90,7 @@ func (q *Query) Writes(a *scenario.Admit) error {
 	return err
 }
 
-// operations are what verbs are to admission.
+// operations are the admission operations of verbs.
 var operations = map[string]admission.Operation{
 	"create":           admission.Create,
 	"update":           admission.Update,
@@ -99,7 +100,8 @@ var operations = map[string]admission.Operation{
 	"connect":          admission.Connect,
 }
 
-// operationOf returns what a request is to admission, false where it asks nothing of it.
+// operationOf returns the admission operation of a request, or false if admission is not called for
+// it.
 func operationOf(r *authorizer.AttributesRecord) (admission.Operation, bool) {
 	switch r.Subresource {
 	case "exec", "attach", "portforward", "proxy":
@@ -109,13 +111,13 @@ func operationOf(r *authorizer.AttributesRecord) (admission.Operation, bool) {
 	return operation, writes && r.ResourceRequest
 }
 
-// IsWrite reports whether admission is asked about a request.
+// IsWrite reports whether admission is called for a request.
 func IsWrite(r *authorizer.AttributesRecord) bool {
 	_, writes := operationOf(r)
 	return writes
 }
 
-// admission returns what the plugins say of the request, with what is known of it.
+// admission returns the result of the admission plugins, as far as the object is known.
 func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	operation, writes := operationOf(&q.Request)
 	if !writes {
@@ -177,8 +179,8 @@ func (q *Query) record(write *Write, operation admission.Operation) admission.At
 		q.resourceVersion(write.Kind.Version), q.Request.Subresource, operation, nil, write.DryRun, q.User)
 }
 
-// namespaceRefuses returns why the server creates nothing in the namespace of the request, or "" if
-// it does (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
+// namespaceRefuses returns the reason why the server creates no objects in the namespace of the
+// request, or "" (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
 func (q *Query) namespaceRefuses(operation admission.Operation) string {
 	r := &q.Request
 	if operation != admission.Create || r.Namespace == "" || r.Resource == "namespaces" ||
@@ -194,7 +196,7 @@ func (q *Query) namespaceRefuses(operation admission.Operation) string {
 	return ""
 }
 
-// lacks reports whether a namespace certainly does not exist.
+// lacks reports whether a namespace is known not to exist.
 func (q *Query) lacks(namespace string) bool {
 	return namespace != "" && !q.Limited && !q.Snapshot.HasNamespace(namespace)
 }
@@ -214,7 +216,7 @@ func (q *Query) namespace(name string) (*corev1.Namespace, error) {
 	return nil, notFound(name)
 }
 
-// unknownObject describes the object on which admission depends.
+// unknownObject describes the object that admission depends on.
 func unknownObject(operation admission.Operation) string {
 	if operation == admission.Create || operation == admission.Update {
 		return NoObject
@@ -222,7 +224,7 @@ func unknownObject(operation admission.Operation) string {
 	return noStoredObject
 }
 
-// unchecked returns the checks of the server that the explanation of an allowed write leaves out.
+// unchecked returns the checks of the server that the explanation of an allowed write omits.
 func (q *Query) unchecked(is admitted) []string {
 	operation, writes := operationOf(&q.Request)
 	if !writes {
@@ -247,8 +249,8 @@ func (q *Query) resourceVersion(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: q.Request.APIGroup, Version: version, Resource: q.Request.Resource}
 }
 
-// Written returns what the request writes: what is given, and of a new namespace just its name;
-// nil where it is not known.
+// Written returns the object of the write. For a new namespace without an object, it has only the
+// name. It returns nil if the object is unknown.
 func (q *Query) Written() *Write {
 	if q.Write != nil {
 		return q.Write
@@ -260,16 +262,16 @@ func (q *Query) Written() *Write {
 	return nil
 }
 
-// newNamespace returns the write of a namespace of which only the name is known.
+// newNamespace returns the write of a namespace with only a name.
 func newNamespace(name string) *Write {
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return &Write{Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Object: object}
 }
 
-// restricted returns the refusal of what is kept out of tenant space, whatever object it is.
+// restricted returns the error for a resource that tenants may not use, whatever its object is.
 func (q *Query) restricted(ctx context.Context, a *answer, operation admission.Operation) error {
 	if operation == admission.Update && a.outcome.Caller.IsSystem() {
-		return nil // who may look after what is there already
+		return nil // the system tenant may update existing objects
 	}
 	kind := schema.GroupVersionKind{Group: q.Request.APIGroup, Kind: q.Request.Resource}
 	record := admission.NewAttributesRecord(nil, nil, kind, q.Request.Namespace, q.Request.Name,
@@ -283,7 +285,7 @@ func (q *Query) restricted(ctx context.Context, a *answer, operation admission.O
 	return nil
 }
 
-// Refusal returns what a plugin says, without what the request says of itself.
+// Refusal returns the reason in a plugin's error, without the description of the request.
 func Refusal(err error) string {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		if _, why, found := strings.Cut(status.Status().Message, " is forbidden: "); found {
@@ -293,15 +295,15 @@ func Refusal(err error) string {
 	return err.Error()
 }
 
-// looksAt reports whether a plugin that handles an operation may look at it on a resource.
+// looksAt reports whether a plugin that handles an operation may check a resource.
 func (q *Query) looksAt(plugin string, r schema.GroupResource, operation admission.Operation) bool {
 	switch plugin {
 	case managed.Name:
 		return managed.Governs(r, operation) || q.isPublishable(r)
 	case lifecycle.Name:
 		return lifecycle.Governs(r)
-	case gate.Name, // asks the boundary once more, which is told of already
-		request.Name: // refuses nothing
+	case gate.Name, // it only repeats the decision of the boundary
+		request.Name: // it never rejects a request
 		return false
 	}
 	return true

@@ -23,12 +23,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// onHost is the spec of a Pod that baseline refuses.
+// onHost returns the spec of a Pod that baseline rejects if yes is true.
 func onHost(yes bool) corev1.PodSpec {
 	return corev1.PodSpec{HostNetwork: yes, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 }
 
-// writing writes an object in a cluster that has a namespace acme--baseline, and whose authorizer
+// writing sets the write of a query. The cluster has a namespace acme--baseline, and its authorizer
 // allows everything.
 func writing(
 	t *testing.T, kind schema.GroupVersionKind, object runtime.Object, more ...runtime.Object,
@@ -56,8 +56,8 @@ func aPod(namespace string, host bool) *corev1.Pod {
 
 const violation = `violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`
 
-// TestPodSecurity requires that explain denies a Pod that the server refuses, in the server's own
-// words, and that it does not deny a workload, which the server accepts.
+// TestPodSecurity checks that explain denies a Pod that the server rejects, with the server's
+// message. It allows a workload, because the server accepts it.
 func TestPodSecurity(t *testing.T) {
 	alice, pods, deployments := somebody("alice", "acme", "dev"), corev1.SchemeGroupVersion.WithKind("Pod"),
 		appsv1.SchemeGroupVersion.WithKind("Deployment")
@@ -117,8 +117,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestNewNamespace requires that explain reports a namespace that does not exist, what creates it,
-// and what its level would refuse.
+// TestNewNamespace checks that explain reports a missing namespace, the way to create it, and the
+// rejections of its Pod Security level.
 func TestNewNamespace(t *testing.T) {
 	pods, strict := corev1.SchemeGroupVersion.WithKind("Pod"),
 		aTenant(map[string]any{"namespaces": map[string]any{"podSecurity": "restricted"}})
@@ -126,7 +126,7 @@ func TestNewNamespace(t *testing.T) {
 		as, namespace string
 		host          bool
 		more          []runtime.Object
-		level, then   string // then is why the Pod would still be refused
+		level, then   string // the reason why the Pod would still be rejected is then
 	}{
 		"a Pod":             {"acme", "acme--new", false, nil, "baseline", ""},
 		"a Pod on the host": {"acme", "acme--new", true, nil, "baseline", "The server would still refuse it: " + violation},
@@ -161,8 +161,8 @@ func TestNewNamespace(t *testing.T) {
 	}
 }
 
-// TestReviewInMissingNamespace requires that explain allows a review, which the server also answers
-// for a missing namespace.
+// TestReviewInMissingNamespace checks that explain allows a review in a missing namespace, as the
+// server does.
 func TestReviewInMissingNamespace(t *testing.T) {
 	review := ask("create", "localsubjectaccessreviews.authorization.k8s.io", "gone")
 	if e := explained(t, somebody("root", "system"), review, writing(t, schema.GroupVersionKind{}, nil)); !e.Allowed() {
@@ -174,8 +174,8 @@ func TestReviewInMissingNamespace(t *testing.T) {
 	}
 }
 
-// TestNotChecked requires that an allow names every check that may still refuse the write, even if
-// the object is unknown.
+// TestNotChecked checks that the explanation of an allowed write lists every check that may still
+// reject it, even if the object is unknown.
 func TestNotChecked(t *testing.T) {
 	alice := somebody("alice", "acme", "dev")
 	for name, c := range map[string]struct {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain says how a decision came about: it asks the server's own code, over the objects
-// of a cluster or a scenario, and tells what each part of it said.
+// Package explain describes how a decision was made. It runs the server's own code with the objects
+// of a cluster or a scenario, and reports the result of each part.
 package explain
 
 import (
@@ -27,28 +27,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Query is what is explained. It is not safe for concurrent use.
+// Query is the request to explain. It is not safe for concurrent use.
 type Query struct {
-	// User is who asks, as authentication left it.
+	// User is the authenticated caller.
 	User user.Info
-	// Said is where the identity comes from, as the first step.
+	// Said describes the source of the identity. It is the text of the first step.
 	Said string
-	// Request is what is asked for; its user is not looked at.
+	// Request is the request. Its user is ignored.
 	Request authorizer.AttributesRecord
-	// Write is what is written, where that is known; nil else.
+	// Write is the object of the write, or nil if it is unknown.
 	Write *Write
 	// Stored is the metadata of the object that the request names. It is nil if it is unknown.
 	Stored   *metav1.PartialObjectMetadata
 	Config   *configv1alpha1.Settings
 	Snapshot *simulator.Snapshot
-	// Delegate is asked where RBAC has no opinion. Nil for nothing.
+	// Delegate decides requests about which RBAC has no opinion. It may be nil.
 	Delegate authorizer.Authorizer
 
 	// Limited reports whether the snapshot may lack namespaces of other tenants. A missing
 	// namespace is then not reported.
 	Limited bool
 
-	asked *asked // of Config, Snapshot and Delegate, once it was asked
+	asked *asked // for Config, Snapshot and Delegate, after the first call
 }
 
 // asked is a stack with its last outcome.
@@ -57,29 +57,30 @@ type asked struct {
 	outcome atomic.Pointer[authz.Outcome]
 }
 
-// Step is what one part of the stack said.
+// Step is the result of one part of the stack.
 type Step struct {
 	Name string `json:"step"`
 	Said string `json:"said"`
 }
 
-// Explanation is the whole way of one request.
+// Explanation describes all steps of the decision about one request.
 type Explanation struct {
 	Steps    []Step `json:"steps"`
 	Decision string `json:"decision"`
 	Reason   string `json:"reason,omitempty"`
-	// Admission says what becomes of a write that is allowed.
+	// Admission is the result of admission for an allowed write.
 	Admission Admission `json:"admission,omitempty"`
 	// NotChecked lists the checks that may still refuse an allowed write.
 	NotChecked []string `json:"notChecked,omitempty"`
-	// Remedy is the smallest that would allow it; nil where it is allowed.
+	// Remedy is the smallest change that would allow the request. It is nil if the request is
+	// allowed.
 	Remedy *Remedy `json:"remedy,omitempty"`
 }
 
 // Allowed reports whether every check that was made allows the request.
 func (e *Explanation) Allowed() bool { return e.Decision == "allow" }
 
-// answer is what the stack says to one question.
+// answer is the stack's result for one query.
 type answer struct {
 	outcome   authz.Outcome
 	decision  authorizer.Decision
@@ -93,8 +94,8 @@ func (a *answer) allows() bool {
 	return a.decision == authorizer.DecisionAllow && a.admission.verdict != Refused
 }
 
-// ask returns the stack's answer to the query. The first call builds the stack,
-// which runs until ctx ends.
+// ask returns the stack's answer to the query. The first call builds the stack, which runs until
+// ctx ends.
 func (q *Query) ask(ctx context.Context) (*answer, error) {
 	if q.asked == nil {
 		s := &asked{}
@@ -110,7 +111,7 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 	record := q.Request
 	record.User = q.User
 	a := &answer{stack: q.asked.Stack}
-	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record) // the step rbac shows its error
+	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record) // rbac reports the error
 	if outcome := q.asked.outcome.Load(); outcome != nil {
 		a.outcome = *outcome
 	}
@@ -119,7 +120,7 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 	return a, err
 }
 
-// with returns the query with another configuration and further objects.
+// with returns the query with another configuration and more objects.
 func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*Query, error) {
 	changed := *q
 	changed.asked, changed.Config = nil, config
@@ -135,8 +136,9 @@ func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*
 	return &changed, err
 }
 
-// Explain asks the stack and says what each of its parts said. Asked again, with another user,
-// request or write, the question keeps its stack: until the ctx of the first time ends.
+// Explain runs the stack for a query and reports the result of each part. Later calls with the same
+// query, but another user, request or write, use the stack of the first call. That stack runs until
+// the first ctx ends.
 func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 	a, err := q.ask(ctx)
 	if err != nil {
@@ -212,7 +214,7 @@ func RequestText(r *authorizer.AttributesRecord) string {
 	return text
 }
 
-// tenantSaid says whose the caller is, and by which rule.
+// tenantSaid describes the caller's tenant and the rule that determined it.
 func (q *Query) tenantSaid(ctx context.Context, a *answer) string {
 	id, rule, err := a.stack.Subject(ctx, q.User)
 	switch {
@@ -243,8 +245,8 @@ func (q *Query) ownerSaid(a *answer) string {
 	return "not looked up: it does not matter for this caller"
 }
 
-// namespaceName returns the name of the namespace that the request is in or about. It returns ""
-// for a request that creates the namespace.
+// namespaceName returns the name of the namespace that contains the object of the request, or that
+// is this object. It returns "" for a request that creates the namespace.
 func (q *Query) namespaceName() string {
 	r := &q.Request
 	switch {
@@ -268,7 +270,7 @@ func (q *Query) grantsSaid(a *answer) string {
 	return "no AccessGrant allows it"
 }
 
-// policyOf returns the policy file of a configuration; nil for none.
+// policyOf returns the policy file of a configuration, or nil if there is none.
 func policyOf(config *configv1alpha1.Settings) (*abac.Policy, error) {
 	if config.Authorization.ABAC == nil {
 		return nil, nil

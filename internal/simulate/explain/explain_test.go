@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// TestScenarios: an explanation ends as every case of the corpus does, and
-// what it proposes is tried.
+// TestScenarios checks that the explanation of every case of the corpus has the expected decision.
+// The proposed remedies are tried.
 func TestScenarios(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -64,7 +64,7 @@ func TestScenarios(t *testing.T) {
 			})
 			for i := range s.Cases {
 				c := &s.Cases[i]
-				// --as of the command is no impersonation
+				// the command's --as is not an impersonation
 				if c.Credential.Impersonate != nil || c.Request == nil && c.Admit == nil {
 					continue
 				}
@@ -90,7 +90,7 @@ func TestScenarios(t *testing.T) {
 					continue
 				}
 				cases++
-				// A list over all namespaces is limited on its way, which a SubjectAccessReview does not see.
+				// The server limits a list over all namespaces, but a SubjectAccessReview does not.
 				truth, err := session.Authorize(simulator.Asked(ctx), &c.Credential, c.Request)
 				want := truth.Decision == "allow" && e.Admission != explain.Refused
 				if err != nil || e.Allowed() != want || truth.Decision != "allow" && e.Admission != "" {
@@ -111,7 +111,7 @@ func TestScenarios(t *testing.T) {
 	t.Logf("%d cases, %v, writes: %v", cases, remedies, writes)
 }
 
-// question returns one about a scenario, to be asked again and again.
+// question returns a query for a scenario. It can be used several times.
 func question(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Settings) *explain.Query {
 	t.Helper()
 	q := &explain.Query{Config: config, Said: "a test"}
@@ -122,8 +122,7 @@ func question(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Setting
 	return q
 }
 
-// hangsOnOthers reports whether what is expected of a case hangs on objects that
-// a snapshot does not hold.
+// hangsOnOthers reports whether the result of a case depends on objects that a snapshot lacks.
 func hangsOnOthers(file, name string) bool {
 	switch filepath.Base(file) {
 	case "admission-quota.yaml":
@@ -136,8 +135,8 @@ func hangsOnOthers(file, name string) bool {
 	return false
 }
 
-// explainWrite explains a case that writes: with the object what the case expects, and
-// without it never the contrary.
+// explainWrite explains a case that writes. With the object, the result must be as expected.
+// Without it, the result must not be the opposite.
 func explainWrite(
 	ctx context.Context,
 	t *testing.T,

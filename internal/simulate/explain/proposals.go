@@ -130,7 +130,7 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	}
 	u := &unstructured.Unstructured{Object: object}
 	if _, err := accessgrant.Parse(u); err != nil {
-		return nil, nil // the API refuses such a grant
+		return nil, nil // the API rejects such a grant
 	}
 	after, err := q.with(q.Config, u)
 	if err != nil {
@@ -140,8 +140,8 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	return q.try(ctx, a, Remedy{Text: who, YAML: text}, after)
 }
 
-// proposeClusterScoped returns a change for a cluster-scoped resource. For a read, it lets every
-// tenant read the resource.
+// proposeClusterScoped returns a change for a cluster-scoped resource. For a read, it shares the
+// resource with every tenant.
 func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, error) {
 	r := &q.Request
 	resource := schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}
@@ -149,7 +149,7 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 	listed := configv1alpha1.GroupResource{Group: r.APIGroup, Resource: r.Resource}
 	reads := slices.Contains([]string{"get", "list", "watch"}, r.Verb) && r.Subresource == "" && r.Namespace == ""
 	switch {
-	case reads && scope == authz.ScopeCluster && r.APIGroup != tenant.Domain: // these objects name other tenants
+	case reads && scope == authz.ScopeCluster && r.APIGroup != tenant.Domain: // they name other tenants
 		config := q.configured(func(z *configv1alpha1.Authorization) {
 			z.SharedClusterResources = append(slices.Clip(z.SharedClusterResources), listed)
 		})
@@ -184,7 +184,8 @@ func (q *Query) proposeReviews(ctx context.Context, a *answer) (*change, error) 
 	return q.tryConfig(ctx, a, text, config, map[string]any{"delegatedReviews": true})
 }
 
-// tryConfig calls try with a configuration that differs in the given fields of authorization.
+// tryConfig calls try with a configuration that has other values for the specified fields of
+// authorization.
 func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *configv1alpha1.Settings,
 	fields map[string]any,
 ) (*change, error) {
@@ -238,7 +239,7 @@ func (q *Query) proposeLine(ctx context.Context, a *answer, space tenant.ID) (*c
 func (q *Query) line(caller, space tenant.ID) ([]byte, error) {
 	r := &q.Request
 	if r.Subresource != "" || q.User.GetName() == "*" {
-		return nil, nil // a line covers a resource with all its subresources, and "*" is every caller
+		return nil, nil // a line includes all subresources of a resource, and "*" is every caller
 	}
 	spec := map[string]any{"user": q.User.GetName(), "tenant": caller.String(), "space": space.String()}
 	if r.ResourceRequest {
@@ -259,8 +260,8 @@ func (q *Query) line(caller, space tenant.ID) ([]byte, error) {
 	})
 }
 
-// withLine returns the configuration with a copy of the policy file to which the line was added,
-// and a function that removes the copy.
+// withLine returns the configuration with a copy of the policy file that ends with the line, and a
+// function that removes the copy.
 func (q *Query) withLine(line []byte) (*configv1alpha1.Settings, func(), error) {
 	var data []byte
 	if file := q.Config.Authorization.ABAC; file != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Advice returns what a caller can do about a denial of which only the text of the reason is known.
-// It returns nil for a text that is not a reason of the boundary.
+// Advice returns the advice for a denial of which only the reason is known. It returns nil if the
+// text is not a reason of the boundary.
 func Advice(text string, caller tenant.ID) *Remedy {
 	reason, _ := authz.ReasonOf(text)
 	said := adviceFor(reason, caller)
@@ -27,12 +27,12 @@ func Advice(text string, caller tenant.ID) *Remedy {
 	return &Remedy{Text: said}
 }
 
-// policyFile is the advice for a reason that a line of the policy file may overrule. Whether it
-// does depends on the request.
+// policyFile is the advice for a reason that a line of the policy file may override, depending on
+// the request.
 const policyFile = "The cluster's admin can allow some requests of this kind in the policy file " +
 	"(authorization.abac.path)."
 
-// adviceFor returns the advice for a reason, or "" for a reason that denies nothing. It names only
+// adviceFor returns the advice for a reason, or "" for a reason that does not deny. It names only
 // objects that the caller knows.
 func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	switch reason {

@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// apply makes the changes of a remedy as its reader would.
+// apply makes the changes of a remedy as a user would.
 func apply(t *testing.T, q *explain.Query, r *explain.Remedy) {
 	t.Helper()
 	for ; r != nil; r = r.Then {
@@ -106,7 +106,7 @@ func objects(t *testing.T, text string) (all []runtime.Object) {
 	}
 }
 
-// aTenant is the Tenant acme with a spec.
+// aTenant returns the Tenant acme with a spec.
 func aTenant(spec map[string]any) *unstructured.Unstructured {
 	spec["id"] = "acme"
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
@@ -115,14 +115,15 @@ func aTenant(spec map[string]any) *unstructured.Unstructured {
 	return u
 }
 
-// deleted is a Tenant acme that is being deleted.
+// deleted returns a Tenant acme that is being deleted.
 func deleted(spec map[string]any) *unstructured.Unstructured {
 	u := aTenant(spec)
 	_ = unstructured.SetNestedField(u.Object, time.Now().UTC().Format(time.RFC3339), "metadata", "deletionTimestamp")
 	return u
 }
 
-// retired is the RetiredTenant of a deleted Tenant acme.
+// retired returns the RetiredTenant of a deleted Tenant acme. If over is true, the deletion is
+// complete.
 func retired(over bool) *unstructured.Unstructured {
 	spec := map[string]any{"id": "acme", "uid": "one"}
 	if over {
@@ -134,18 +135,18 @@ func retired(over bool) *unstructured.Unstructured {
 	return u
 }
 
-// reasonCase is a denial. If text is empty, its remedy MUST allow the request. Otherwise the text
+// reasonCase is a denial. If text is empty, its remedy MUST allow the request. Otherwise, the text
 // is its only remedy.
 type reasonCase struct {
 	name   string
 	who    user.Info
 	r      authorizer.AttributesRecord
 	change func(*explain.Query)
-	first  string // how the remedy begins
+	first  string // the beginning of the remedy
 	text   string
 }
 
-// reasonCases are denials for each reason that a decision in process can have.
+// reasonCases returns denials for each reason that can occur in process.
 func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 	t.Helper()
 	alice, carol := somebody("alice", "acme", "dev"), somebody("carol", "acme")
@@ -305,10 +306,10 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonNotLabelled:    nil,
 		authz.ReasonRules:          nil,
 		authz.ReasonOwnerUnknown:   nil,
-		authz.ReasonStale:          nil, // of a live server only
+		authz.ReasonStale:          nil, // on a live server only
 		authz.ReasonTenantPath:     nil,
 		authz.ReasonTenantPathAll:  nil,
-		authz.ReasonTenantPathOnly: nil, // of a server URL only
+		authz.ReasonTenantPathOnly: nil, // in a server URL only
 		authz.ReasonCluster: {
 			{"nodes", carol, ask("get", "nodes", ""), nil, "To let callers of every tenant read nodes", ""},
 			{
@@ -446,8 +447,8 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 	}
 }
 
-// TestReasons requires that each reason of the boundary has a remedy that works, or a text that
-// says why there is none.
+// TestReasons checks that each reason of the boundary has a remedy that works, or a text that
+// explains why there is none.
 func TestReasons(t *testing.T) {
 	all := reasonCases(t)
 	for _, reason := range authz.Reasons() {
@@ -498,8 +499,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestAdviceNamesTheSetting requires that a caller who only knows the reason reads which setting
-// can allow such a request.
+// TestAdviceNamesTheSetting checks that the advice for a reason names the setting that can allow
+// such a request.
 func TestAdviceNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	for reason, setting := range map[authz.Reason]string{

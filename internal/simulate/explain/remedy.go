@@ -21,28 +21,28 @@ import (
 // maxChanges is the maximum number of changes in one remedy.
 const maxChanges = 4
 
-// noSetting is the remedy for a request that no configuration and no object can allow.
+// noSetting is the remedy for a request that no setting and no object can allow.
 const noSetting = "No setting allows this to a tenant."
 
-// Remedy is the smallest change that would allow a request. It was tried: with all its changes, the
-// stack allows the request.
+// Remedy is the smallest change that would allow a request. The stack allows the request with all
+// its changes, which were tried.
 type Remedy struct {
-	// Text says, in one or more lines, what the change is and who may make it, or why there is
-	// none.
+	// Text describes the change and the users who may make it, or the reason why there is none. It
+	// has one or more lines.
 	Text string `json:"text"`
-	// Command makes the change. It is empty if objects or a file make it.
+	// Command is the command that makes the change. It is empty if objects or a file make it.
 	Command string `json:"command,omitempty"`
-	// YAML are the objects, the part of the configuration, or the line of the policy file.
+	// YAML contains the objects, the part of the configuration, or the line of the policy file.
 	YAML string `json:"yaml,omitempty"`
-	// Then is a further change that is needed. It is nil if there is none.
+	// Then is the next required change, or nil.
 	Then *Remedy `json:"then,omitempty"`
 }
 
-// change is one change of a remedy. If after is nil, the change is advice and is not tried.
+// change is one change of a remedy. If after is nil, it is advice and was not tried.
 type change struct {
 	Remedy
 	after  *Query
-	answer *answer // the answer after the change
+	answer *answer // after the change
 }
 
 // advice returns a change that only a person can make.
@@ -51,7 +51,7 @@ func advice(format string, args ...any) *change {
 }
 
 // remedy returns the changes that would allow the request. Each was tried. It returns nil if
-// admission refuses the request's object.
+// admission rejects the request's object.
 func (q *Query) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 	if a.decision == authorizer.DecisionAllow && !q.lacks(q.Request.Namespace) {
 		return nil, nil
@@ -101,8 +101,7 @@ func (q *Query) propose(ctx context.Context, a *answer) (*change, error) {
 	return c, err
 }
 
-// try returns a change, or nil if the change has no effect: the boundary then still denies the
-// request for the same reason.
+// try returns a change, or nil if the boundary still denies the request for the same reason.
 func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query) (*change, error) {
 	next, err := after.ask(ctx)
 	if err != nil {
@@ -115,7 +114,7 @@ func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query)
 	return &change{remedy, after, next}, nil
 }
 
-// tryObjects calls try with further objects, which become the YAML of the remedy.
+// tryObjects calls try with more objects. They become the YAML of the remedy.
 func (q *Query) tryObjects(ctx context.Context, a *answer, text string, objects ...runtime.Object) (*change, error) {
 	after, err := q.with(q.Config, objects...)
 	if err != nil {
@@ -162,7 +161,7 @@ func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
 	return c, err
 }
 
-// spaceOf returns the tenant that the field space of a policy line must name.
+// spaceOf returns the tenant for the field space of a policy line.
 func spaceOf(a *answer) tenant.ID {
 	if a.outcome.Owner.IsZero() {
 		return tenant.System()
@@ -170,7 +169,7 @@ func spaceOf(a *answer) tenant.ID {
 	return a.outcome.Owner
 }
 
-// proposeInForeign returns a change for a namespace that is not the caller's.
+// proposeInForeign returns a change for a namespace that does not belong to the caller's tenant.
 func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error) {
 	if strings.HasPrefix(q.Request.Verb, "impersonate") {
 		return advice("%s", adviceFor(authz.ReasonImpersonation, a.outcome.Caller)), nil
@@ -191,7 +190,7 @@ func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error
 	return c, err
 }
 
-// names returns the names that a rule for the request is limited to: none for what names no object.
+// names returns the resource names for a rule, or nil if the request names no existing object.
 func (q *Query) names() []string {
 	if q.Request.Name == "" || q.Request.Verb == "create" && q.Request.Subresource == "" {
 		return nil
@@ -206,7 +205,7 @@ func (q *Query) resource() string {
 	return q.Request.Resource
 }
 
-// name returns a name for what is proposed.
+// name returns a name for the proposed objects.
 func (q *Query) name() string {
 	r := &q.Request
 	words := []string{r.Verb, r.Resource, r.Subresource}
@@ -217,7 +216,7 @@ func (q *Query) name() string {
 	return strings.ToLower(strings.NewReplacer(":", "-", "*", "any", "/", "-").Replace(strings.Join(words, "-")))
 }
 
-// noTenantPath returns a sentence about server URLs at which grants and the policy file do not
+// noTenantPath returns a sentence about server URLs for which grants and the policy file do not
 // apply.
 func noTenantPath(caller tenant.ID) string {
 	return fmt.Sprintf("It does not apply to server URLs that end in /tenants/%s.", caller)

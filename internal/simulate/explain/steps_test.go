@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// somebody is a user of a tenant; of none with "".
+// somebody returns a user of a tenant, or without a tenant if of is empty.
 func somebody(name, of string, groups ...string) user.Info {
 	u := &user.DefaultInfo{Name: name, Groups: append([]string{user.AllAuthenticated}, groups...)}
 	if of != "" {
@@ -41,7 +41,7 @@ func somebody(name, of string, groups ...string) user.Info {
 	return u
 }
 
-// ask asks about a resource, or its subresource, in a namespace.
+// ask returns a request for a resource, or its subresource, in a namespace.
 func ask(verb, full, namespace string) authorizer.AttributesRecord {
 	resource, subresource, _ := strings.Cut(full, "/")
 	resource, group, _ := strings.Cut(resource, ".")
@@ -60,7 +60,7 @@ func askPath(path string) authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{Verb: "get", Path: path}
 }
 
-// grant lets alice of acme get Secrets in globex--shop.
+// grant returns an AccessGrant that allows alice of acme to get Secrets in globex--shop.
 func grant(t *testing.T) runtime.Object {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.AccessGrant{
@@ -80,8 +80,8 @@ func grant(t *testing.T) runtime.Object {
 	return &unstructured.Unstructured{Object: content}
 }
 
-// explained explains a request in a cluster of acme and globex, in which everybody of acme may get
-// and create pods and daemonsets, under the default configuration and what changes it.
+// explained explains a request in a cluster of acme and globex. All callers of acme may get and
+// create pods and daemonsets. change modifies the default configuration and the query.
 func explained(
 	t *testing.T, u user.Info, r authorizer.AttributesRecord, change func(*explain.Query),
 ) *explain.Explanation {
@@ -130,7 +130,7 @@ func explained(
 	return e
 }
 
-// with adds objects to what is known of the cluster.
+// with adds objects to the snapshot of a query.
 func with(t *testing.T, more ...runtime.Object) func(*explain.Query) {
 	return func(q *explain.Query) {
 		var err error
@@ -140,7 +140,7 @@ func with(t *testing.T, more ...runtime.Object) func(*explain.Query) {
 	}
 }
 
-// policy configures a policy file with a line.
+// policy configures a policy file with one line.
 func policy(t *testing.T, spec string) func(*explain.Query) {
 	path := filepath.Join(t.TempDir(), "policy.jsonl")
 	if err := os.WriteFile(path,
@@ -151,8 +151,8 @@ func policy(t *testing.T, spec string) func(*explain.Query) {
 	return func(q *explain.Query) { q.Config.Authorization.ABAC = &configv1alpha1.ABAC{Path: path} }
 }
 
-// TestSteps: each part of the stack says in its own step why it let the request
-// through, or held it back.
+// TestSteps checks that each part of the stack reports in its step why it allowed or denied the
+// request.
 func TestSteps(t *testing.T) {
 	alice, carol := somebody("alice", "acme", "dev"), somebody("carol", "acme")
 	own, foreign := ask("get", "pods", "acme--web"), ask("get", "secrets", "globex--shop")
@@ -165,7 +165,7 @@ func TestSteps(t *testing.T) {
 		r        authorizer.AttributesRecord
 		change   func(*explain.Query)
 		decision string
-		want     map[string]string // the beginnings of steps
+		want     map[string]string // prefixes of the steps
 	}{
 		"own": {
 			alice,
@@ -323,8 +323,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestRemedies: the first change of a remedy is the smallest one, for the caller and the object of
-// the request alone. If there is none, the text says why.
+// TestRemedies checks that the first change of a remedy is the smallest one, for the caller and the
+// object of the request only. If there is none, the text explains why.
 func TestRemedies(t *testing.T) {
 	carol, robot := somebody("carol", "acme"), somebody("system:serviceaccount:acme--web:robot", "acme",
 		"system:serviceaccounts", "system:serviceaccounts:acme--web")
@@ -449,8 +449,9 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestAdmission: what becomes of a write hangs on its object; without one only what is refused in
-// any case is said, and of a write that is denied what admission would say.
+// TestAdmission checks that the result of a write depends on its object. Without an object, only an
+// unconditional rejection is reported. For a denied write, the step reports what the result of
+// admission would be.
 func TestAdmission(t *testing.T) {
 	alice := somebody("alice", "acme", "dev")
 	writes := func(obj runtime.Object, kind string) func(*explain.Query) {
@@ -486,7 +487,7 @@ func TestAdmission(t *testing.T) {
 		"a label that lies": {
 			ask("create", "pods", "acme--web"),
 			writes(pod(map[string]string{tenant.Label: "globex"}), "Pod"),
-			explain.Admitted, // with the label of the owner
+			explain.Admitted, // the plugin sets the owner's label
 			admit,
 		},
 		"kept out in any case": {ask("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
@@ -512,7 +513,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestAskedAgain: a question that is asked again of somebody else answers for that one.
+// TestAskedAgain checks that a second call with another user returns the result for that user.
 func TestAskedAgain(t *testing.T) {
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	var q *explain.Query
@@ -527,7 +528,7 @@ func TestAskedAgain(t *testing.T) {
 	}
 }
 
-// TestRequestText: a request stands in one line, without what it leaves out.
+// TestRequestText checks that a request is one line without its empty fields.
 func TestRequestText(t *testing.T) {
 	full := ask("get", "deployments.apps", "web")
 	full.Subresource, full.Name = "scale", "d"
@@ -542,8 +543,8 @@ func TestRequestText(t *testing.T) {
 	}
 }
 
-// TestIsWrite: admission is asked about what changes something and about
-// connections, whatever their verb.
+// TestIsWrite checks that admission is called for changes and for connections, whatever their verb
+// is.
 func TestIsWrite(t *testing.T) {
 	paths := askPath("/metrics")
 	paths.Verb = "create"
@@ -566,7 +567,7 @@ func TestIsWrite(t *testing.T) {
 	}
 }
 
-// TestRefusal: of what a plugin says only the reason is told, not what the request said of itself.
+// TestRefusal checks that the description of the request is removed from a plugin's error.
 func TestRefusal(t *testing.T) {
 	for want, err := range map[string]error{
 		"too many":  apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "secret-name", errors.New("too many")),

@@ -18,17 +18,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ChangesObject reports whether a request changes or deletes one object of a namespace, and not a
-// subresource.
+// ChangesObject reports whether a request changes or deletes one object in a namespace. It excludes
+// subresources.
 func ChangesObject(r *authorizer.AttributesRecord) bool {
 	operation, writes := operationOf(r)
 	return writes && r.Namespace != "" && r.Name != "" && r.Subresource == "" &&
 		(operation == admission.Update || operation == admission.Delete)
 }
 
-// ManagedBy returns the source of an object that only the server may change, or "" if it has none. The
-// labels decide, because the configuration can allow to publish further kinds. The server does not
-// protect the labels of a kind that no configuration can allow.
+// ManagedBy returns the source of an object that only the server may change, or "" if it has none.
+// It checks the labels, because the configuration can allow publishing more kinds. The server does
+// not protect the labels of a kind that no configuration can allow.
 func ManagedBy(resource schema.GroupResource, of metav1.Object) string {
 	source, is := of.GetLabels()[tenant.ManagedLabel]
 	may := configv1alpha1.PublicationKind{Group: resource.Group, Kind: resource.Resource, Resource: resource.Resource}
@@ -54,16 +54,16 @@ func (q *Query) stored() metav1.Object {
 	return q.Stored
 }
 
-// isPublishable reports whether the configuration allows to publish objects of a resource.
+// isPublishable reports whether the configuration allows publishing objects of a resource.
 func (q *Query) isPublishable(of schema.GroupResource) bool {
 	return slices.ContainsFunc(q.Config.Admission.Publication.Kinds, func(k configv1alpha1.PublicationKind) bool {
 		return k.Group == of.Group && k.Resource == of.Resource
 	})
 }
 
-// ManagedRefusal returns the reason why the caller may not change the stored object, or "" if the
-// caller may, or if that is unknown. In a namespace that is being deleted, any caller with the right
-// may delete the object.
+// ManagedRefusal returns the reason why the caller may not change the stored object. It returns ""
+// if the caller may, or if the object is unknown. In a terminating namespace, any caller with the
+// right may delete the object.
 func (q *Query) ManagedRefusal() string {
 	of := q.stored()
 	if of == nil || !ChangesObject(&q.Request) || q.User.GetName() == tenant.ManagerUser {

@@ -19,8 +19,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestConfiguredKinds explains that only the server changes a copy of a kind of the configuration, also
-// if the caller gives the new object. The labels of a kind that is never published have no meaning.
+// TestConfiguredKinds checks that only the server may change a copy of a kind that the
+// configuration adds, even if the new object is known. The labels of a kind that is never published
+// have no effect.
 func TestConfiguredKinds(t *testing.T) {
 	const isCopy = "the object is a copy of the platform's Publication registry"
 	object := func(kind, value string) *unstructured.Unstructured {
@@ -83,8 +84,8 @@ func TestConfiguredKinds(t *testing.T) {
 	}
 }
 
-// TestUndecidedKinds explains that TenantManaged decides about an object of a kind of the configuration,
-// if the object is not known.
+// TestUndecidedKinds checks that TenantManaged decides about an object of a configured kind if the
+// object is unknown.
 func TestUndecidedKinds(t *testing.T) {
 	for _, verb := range []string{"create", "update", "patch", "delete"} {
 		for _, configured := range []bool{true, false} {
@@ -105,7 +106,8 @@ func TestUndecidedKinds(t *testing.T) {
 	}
 }
 
-// TestChangesOfManagedObjects explains that only the server changes a copy, for every caller.
+// TestChangesOfManagedObjects checks that only the server may change a copy, whatever the caller
+// is.
 func TestChangesOfManagedObjects(t *testing.T) {
 	const isCopy = "the object is a copy of the platform's Publication registry, " +
 		"and only the server may change it: change " +

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// proposeNamespace returns the missing namespace of the request, as the caller's tenant would get
-// it.
+// proposeNamespace returns the missing namespace of the request, as the caller's tenant could
+// create it.
 func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error) {
 	name, caller := q.namespaceName(), a.outcome.Caller
 	who := fmt.Sprintf("The cluster's admin, or a caller of tenant %s who may create namespaces, can create it:", caller)
@@ -44,8 +44,8 @@ func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error
 	return advice("There is no namespace %s.", name), nil
 }
 
-// created returns the namespace as admission changes it when the caller creates it, or nil if
-// admission refuses it.
+// created returns the namespace that the caller would create, with the changes of admission. It
+// returns nil if admission rejects it.
 func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Namespace {
 	write := newNamespace(name)
 	resource := corev1.SchemeGroupVersion.WithResource("namespaces")
@@ -61,26 +61,26 @@ func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Nam
 	}
 }
 
-// proposeTenant returns the Tenant that authorization.requireTenant demands.
+// proposeTenant returns the Tenant that authorization.requireTenant requires.
 func (q *Query) proposeTenant(ctx context.Context, a *answer) (*change, error) {
 	text := fmt.Sprintf("The Tenant %s does not exist, but authorization.requireTenant requires it.\n"+
 		"The cluster's admin can create it:", a.outcome.Caller)
 	return q.tryObjects(ctx, a, text, tenantObject(a.outcome.Caller, nil))
 }
 
-// proposeSuccessor returns a Tenant that takes over the name of a deleted one.
+// proposeSuccessor returns a Tenant that has the name of a deleted one.
 func (q *Query) proposeSuccessor(ctx context.Context, a *answer) (*change, error) {
 	caller := a.outcome.Caller
 	all := tenant.InOrderOfEnd(q.Snapshot.Retired[caller])
 	if len(all) == 0 || all[len(all)-1].UID == "" || all[len(all)-1].At.IsZero() {
-		return nil, nil // its deletion is not complete
+		return nil, nil // the deletion is not complete
 	}
 	text := fmt.Sprintf("Tenant %s was deleted. The cluster's admin can give its name to a new tenant.\n"+
 		"Credentials of the deleted tenant stay invalid.", caller)
 	return q.tryObjects(ctx, a, text, tenantObject(caller, map[string]any{"replaces": all[len(all)-1].UID}))
 }
 
-// tenantObject returns a Tenant with further fields of its spec.
+// tenantObject returns a Tenant with the specified fields in its spec.
 func tenantObject(id tenant.ID, spec map[string]any) *unstructured.Unstructured {
 	all := map[string]any{"id": id.String()}
 	for key, value := range spec {
@@ -94,11 +94,11 @@ func tenantObject(id tenant.ID, spec map[string]any) *unstructured.Unstructured 
 	}}
 }
 
-// proposeAccess returns the command that opens the caller's Tenant to the request.
+// proposeAccess returns the command that gives the caller's tenant the access for the request.
 func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	id := a.outcome.Caller
 	for _, group := range q.User.GetGroups() {
-		// of a certificate without a time of issue
+		// a certificate without a time of issue has only the group
 		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && id.IsZero() {
 			id, _ = tenant.Parse(of)
 		}
@@ -132,7 +132,7 @@ func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	return nil, nil
 }
 
-// restricts reports whether a value of spec.access or spec.suspension is why the boundary denies.
+// restricts reports whether a value of spec.access or spec.suspension is the reason of the denial.
 func restricts(value string, reason authz.Reason) bool {
 	switch v1alpha1.TenantAccess(value) {
 	case "", v1alpha1.TenantAccessOpen:
@@ -143,8 +143,8 @@ func restricts(value string, reason authz.Reason) bool {
 	return reason == authz.ReasonClosed
 }
 
-// tryTenant calls try with a command that sets a field of the Tenant's spec, or removes it if value
-// is nil.
+// tryTenant calls try with a command that sets a field in the Tenant's spec. If value is nil, it
+// removes the field.
 func (q *Query) tryTenant(ctx context.Context, a *answer, of *unstructured.Unstructured, remedy Remedy,
 	field string, value any,
 ) (*change, error) {

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// Name of the plugin.
+	// Name is the name of the plugin.
 	Name = "PodSecurity"
 	// LabelPrefix is the prefix of the labels that set the levels of a namespace.
 	LabelPrefix = "pod-security.kubernetes.io/"
@@ -38,8 +38,8 @@ type Plugin struct {
 	delegate *psadmission.Admission
 }
 
-// New returns the plugin with the default configuration of kube-apiserver. The function returns a
-// namespace with its labels, or an error if there is no such namespace.
+// New returns the plugin with kube-apiserver's default configuration. namespace returns a namespace
+// with its labels, or an error if it does not exist.
 func New(namespace func(name string) (*corev1.Namespace, error)) (*Plugin, error) {
 	config, err := load.LoadFromData(nil)
 	if err != nil {
@@ -68,7 +68,8 @@ func (p *Plugin) Governs(r schema.GroupResource) bool {
 	return r == corev1.Resource("namespaces") || p.delegate.PodSpecExtractor.HasPodSpec(r)
 }
 
-// Validate implements [admission.ValidationInterface]. The error has the server's own message.
+// Validate implements [admission.ValidationInterface]. Its error has the same message as the
+// server's.
 func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !p.Governs(a.GetResource().GroupResource()) {
 		return nil
@@ -83,9 +84,9 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return admission.NewForbidden(a, errors.New("not allowed by PodSecurity"))
 }
 
-// TemplateViolation returns why the Pods that a controller creates from a workload's template would
-// be refused, or "" if they would be admitted. The server accepts the workload itself, and warns
-// only if the labels of the namespace say so.
+// TemplateViolation returns the reason why the Pods of a workload's template would be rejected, or
+// "". The server accepts the workload itself. It returns a warning only if the labels of the
+// namespace request one.
 func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) string {
 	resource := a.GetResource().GroupResource()
 	isWorkload := p.Governs(resource) && resource != corev1.Resource("pods") && resource != corev1.Resource("namespaces")
@@ -113,7 +114,7 @@ func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) 
 	return fmt.Sprintf("violates PodSecurity %q: %s", levels.Enforce, result.ForbiddenDetail())
 }
 
-// withDefaults returns a copy with the only default that the checks depend on: in a Pod with
+// withDefaults returns a copy with the only default that affects the checks. In a Pod with
 // hostNetwork, a container's port is a host port (k8s.io/kubernetes pkg/apis/core/v1,
 // SetDefaults_Pod, v1.37.1).
 func withDefaults(pod *corev1.Pod) *corev1.Pod {
@@ -152,7 +153,7 @@ func typed(object runtime.Object) (runtime.Object, error) {
 	return object, nil
 }
 
-// attributes are the attributes of a write as the plugin's library expects them.
+// attributes converts the attributes of a write to the interface of the plugin's library.
 type attributes struct{ admission.Attributes }
 
 // GetOperation implements [api.Attributes].
@@ -176,7 +177,7 @@ func (get namespaces) GetNamespace(_ context.Context, name string) (*corev1.Name
 	return get(name)
 }
 
-// noPods lists no Pods: the existing Pods of a namespace only produce warnings.
+// noPods lists no Pods, because the existing Pods of a namespace only cause warnings.
 type noPods struct{}
 
 // ListPods implements [psadmission.PodLister].

@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/podsecurity"
 )
 
-// plugin returns the plugin over one namespace with labels.
+// plugin returns the plugin with one namespace that has the labels.
 func plugin(t *testing.T, labels map[string]string) *podsecurity.Plugin {
 	t.Helper()
 	p, err := podsecurity.New(func(name string) (*corev1.Namespace, error) {
@@ -43,7 +43,7 @@ func enforce(level string) map[string]string {
 	return map[string]string{podsecurity.LabelPrefix + "enforce": level}
 }
 
-// write returns the attributes of a write; an update if there is an old object.
+// write returns the attributes of a write. It is an update if old is not nil.
 func write(full string, object, old runtime.Object) admission.Attributes {
 	resource, subresource, _ := strings.Cut(full, "/")
 	gr := schema.ParseGroupResource(resource)
@@ -56,7 +56,7 @@ func write(full string, object, old runtime.Object) admission.Attributes {
 		&user.DefaultInfo{Name: "alice"})
 }
 
-// restricted returns a Pod that every level admits, with a change.
+// restricted returns a Pod that every level admits, after a change.
 func restricted(change func(*corev1.Pod)) *corev1.Pod {
 	container := corev1.Container{
 		Name:  "c",
@@ -85,7 +85,7 @@ func restricted(change func(*corev1.Pod)) *corev1.Pod {
 
 func to[T any](value T) *T { return &value }
 
-// violations are changes each of which one control refuses, by the control's ID.
+// violations contains, by the ID of a control, a change that this control rejects.
 func violations() map[policy.CheckID]func(*corev1.Pod) {
 	return map[policy.CheckID]func(*corev1.Pod){
 		"hostNamespaces":  func(p *corev1.Pod) { p.Spec.HostNetwork = true },
@@ -130,8 +130,8 @@ func volume(of corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: of}} }
 }
 
-// TestControls requires that each control of the library refuses a Pod at its level, typed or not,
-// and that no other level than its own and the stricter ones does.
+// TestControls checks that each control of the library rejects a Pod at its level and at stricter
+// levels only, for typed and untyped Pods.
 func TestControls(t *testing.T) {
 	tried := violations()
 	for _, check := range policy.DefaultChecks() {
@@ -175,8 +175,8 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestLevels requires that the labels of the namespace choose level and version, and that bad
-// labels mean the strictest.
+// TestLevels checks that the labels of the namespace determine level and version, and that invalid
+// labels mean the strictest level.
 func TestLevels(t *testing.T) {
 	privileged, unmeant := restricted(violations()["privileged"]), restricted(violations()["runAsNonRoot"])
 	sysctl := restricted(func(p *corev1.Pod) {
@@ -220,8 +220,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestWrites requires that updates, subresources and ephemeral containers are
-// evaluated as the server does.
+// TestWrites checks that updates, subresources and ephemeral containers are evaluated as on the
+// server.
 func TestWrites(t *testing.T) {
 	bad, good := restricted(violations()["privileged"]), restricted(nil)
 	image := restricted(func(p *corev1.Pod) { violations()["privileged"](p); first(p).Image = "another" })
@@ -268,8 +268,9 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestTemplates requires that the server accepts every kind of workload, and that its template
-// tells whether its Pods would be refused, even if the namespace asks for no warning.
+// TestTemplates checks that every kind of workload is accepted, and that TemplateViolation reports
+// whether its Pods would be rejected. The result does not depend on the warnings that the namespace
+// requests.
 func TestTemplates(t *testing.T) {
 	template := func(pod *corev1.Pod) corev1.PodTemplateSpec {
 		return corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}

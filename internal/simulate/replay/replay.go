@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replay decides recorded audit events again, under another configuration: what
-// would change, before it does.
+// Package replay decides recorded audit events again with another configuration, to preview the
+// effect of a change.
 package replay
 
 import (
@@ -34,16 +34,16 @@ import (
 )
 
 const (
-	// maxLine is the longest event, in bytes: kube-apiserver truncates at 10
-	// MiB by default at the most.
+	// maxLine is the maximum size of an event, in bytes. kube-apiserver truncates events at 10 MiB
+	// by default.
 	maxLine = 16 << 20
-	// batch is how many events one worker takes at a time.
+	// batch is the number of events that a worker decides at once.
 	batch = 256
-	// maxChanges is how many different changes are told one by one.
+	// maxChanges is the maximum number of different changes in a report.
 	maxChanges = 10000
 )
 
-// event is what is read of an audit event (audit.k8s.io/v1).
+// event contains the fields of an audit event (audit.k8s.io/v1) that are read.
 type event struct {
 	Kind             string                     `json:"kind"`
 	Stage            string                     `json:"stage"`
@@ -68,37 +68,37 @@ type event struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Change is a decision that would be another.
+// Change is a decision that would change.
 type Change struct {
-	// Time and AuditID are the first event's.
+	// Time and AuditID belong to the first event.
 	Time    string `json:"time"`
 	AuditID string `json:"auditID"`
 	User    string `json:"user"`
-	// By is who impersonated the user; empty for nobody.
+	// By is the user who impersonated the user, or empty.
 	By      string `json:"impersonatedBy,omitempty"`
 	Tenant  string `json:"tenant,omitempty"`
 	Request string `json:"request"`
 	Was     string `json:"was"`
 	Now     string `json:"now"`
 	Reason  string `json:"reason,omitempty"`
-	// Times is how often it is in the log.
+	// Times is the number of events with this change.
 	Times int `json:"times"`
 }
 
-// Report is what came of the logs.
+// Report is the result of a replay.
 type Report struct {
 	Events int `json:"events"`
-	// Decided are the events whose decision was made again; Skipped are of other stages, without a
-	// user, or about what the configuration does not decide (nodes).
+	// Decided is the number of events that were decided again. Skipped is the number of events of
+	// other stages, without a user, or of nodes, which the configuration does not decide.
 	Decided int `json:"decided"`
 	Skipped int `json:"skipped"`
-	// Unread are lines that hold no event.
+	// Unread is the number of lines that are not events.
 	Unread int `json:"unread"`
-	// NowDenied and NowAllowed count events.
+	// NowDenied and NowAllowed are the numbers of events.
 	NowDenied  int       `json:"nowDenied"`
 	NowAllowed int       `json:"nowAllowed"`
 	Changes    []*Change `json:"changes"`
-	// More are changes that are not told one by one.
+	// More is the number of changes that are not listed.
 	More int `json:"more,omitempty"`
 
 	known map[string]*Change
@@ -107,26 +107,26 @@ type Report struct {
 // Replayer decides events.
 type Replayer struct{ stack *stack.Stack }
 
-// New returns a player of a configuration over a snapshot, until ctx ends.
+// New returns a Replayer of a configuration over a snapshot, until ctx ends.
 func New(ctx context.Context, config *configv1alpha1.Settings, s *simulator.Snapshot) (*Replayer, error) {
 	stack, err := simulator.New(ctx, config, s, nil, nil)
 	return &Replayer{stack}, err
 }
 
-// outcome is what came of one event. Zero: it is skipped.
+// outcome is the result of one event. The zero value means that the event is skipped.
 type outcome struct {
 	decided, unread bool
 	change          *Change
 }
 
-// Play reads a log, one event a line, on all processors, and adds to the report. Where ctx ends it
-// returns why, even while it waits for more of the log.
+// Play reads a log with one event on each line, and adds the results to the report. It uses all
+// processors. If ctx is canceled, it returns the cause, even while it waits for more of the log.
 func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) error {
 	type work struct {
 		lines [][]byte
 		done  chan []outcome
 	}
-	// Cancelled where the log cannot be read on.
+	// The workers stop when Play returns.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	todo, inOrder := make(chan *work), make(chan *work, 4*runtime.GOMAXPROCS(0))
@@ -173,8 +173,8 @@ func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) erro
 	}
 }
 
-// batches hands the lines of a log on. Of one that is longer than any event only the
-// beginning is, which is none.
+// batches passes the lines of a log to next. It truncates a line that is longer than any event, so
+// that the line is invalid.
 func batches(log io.Reader, next func([][]byte) error) error {
 	lines := bufio.NewReaderSize(log, 1<<20)
 	var some [][]byte
@@ -262,7 +262,7 @@ func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 		who = *e.ImpersonatedUser
 	}
 	for _, group := range who.Groups {
-		if group == user.NodesGroup { // the Node authorizer knows the pods of a node, and no dump does
+		if group == user.NodesGroup { // only the Node authorizer can decide for a node
 			return outcome{}
 		}
 	}
@@ -298,7 +298,7 @@ func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 	return outcome{decided: true, change: c}
 }
 
-// decision returns whether the request was allowed; false for one that was not decided.
+// decision returns whether the request was allowed. known is false if the request was not decided.
 func (e *event) decision() (allowed, known bool) {
 	switch e.Annotations["authorization.k8s.io/decision"] {
 	case "allow":
@@ -312,20 +312,20 @@ func (e *event) decision() (allowed, known bool) {
 	return e.ResponseStatus.Code != http.StatusForbidden, !e.wasNotImpersonated()
 }
 
-// refusedImpersonation is how kube-apiserver's answer begins to who may not be somebody: users
-// "bob" is forbidden: User "alice" cannot impersonate ... (k8s.io/apiserver
+// refusedImpersonation matches kube-apiserver's error for a denied impersonation: users "bob" is
+// forbidden: User "alice" cannot impersonate ... (k8s.io/apiserver
 // pkg/endpoints/handlers/responsewriters, ForbiddenStatus).
 var refusedImpersonation = regexp.MustCompile(`^[a-z0-9/.-]+ ("[^"]*" )?is forbidden: ` +
 	`User "[^"]*" cannot impersonate(-on)?[ :]`)
 
-// wasNotImpersonated reports whether the caller was not allowed to be somebody whom
-// the event does not name.
+// wasNotImpersonated reports whether the caller was denied an impersonation. The event does not
+// name the impersonated user.
 func (e *event) wasNotImpersonated() bool {
 	return e.ImpersonatedUser == nil && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusForbidden &&
 		refusedImpersonation.MatchString(e.ResponseStatus.Message)
 }
 
-// request returns what was asked for in one line.
+// request returns the request in one line.
 func (e *event) request() string {
 	if e.ObjectRef == nil {
 		path, _, _ := strings.Cut(e.RequestURI, "?")
@@ -348,8 +348,8 @@ func (e *event) request() string {
 	return text
 }
 
-// ask asks the stack as the server's filters do: with the request's own path and query, and with
-// who really called, whom the impersonated user may be.
+// ask authorizes an event's request with the stack, as the server's filters do. It passes the
+// request's path and query. It also passes the real caller, which limits the impersonated users.
 func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
 	uri := e.RequestURI
 	if path := e.Annotations[authz.PathTenantAuditAnnotation]; path != "" {

@@ -25,7 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// cluster is one of tenants t0 to tN, each with a namespace in which its alice may edit.
+// cluster returns a cluster with n tenants, t0, t1 and so on. Each has a namespace in which its
+// alice may edit.
 func cluster(n int) *simulator.Snapshot {
 	s := simulator.NewSnapshot()
 	for i := range n {
@@ -46,7 +47,7 @@ func cluster(n int) *simulator.Snapshot {
 	return s
 }
 
-// metadataEvent is what kube-apiserver 1.37 writes at level Metadata, about 1.5 KB.
+// metadataEvent is an event of kube-apiserver 1.37 at level Metadata, about 1.5 KB.
 const metadataEvent = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",` +
 	`"auditID":"0f0a5f4e-2b9d-4a53-9e0e-2d4b8f1c%04d","stage":"ResponseComplete",` +
 	`"requestURI":"/api/v1/namespaces/%[2]s/pods/web-6d4cf56db6-%04[1]d?timeout=10s","verb":"get",` +
@@ -207,7 +208,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestInterrupted: who gives up while the log has no more to say is not kept waiting.
+// TestInterrupted checks that a canceled replay returns at once, even if it waits for data.
 func TestInterrupted(t *testing.T) {
 	ctx, p := player(t, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -222,7 +223,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestOrder: changes come in the log's order, each once, whatever the workers do.
+// TestOrder checks that changes are reported once each, in the order of the log.
 func TestOrder(t *testing.T) {
 	var lines []string
 	for i := range 5000 {
@@ -240,7 +241,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// BenchmarkReplay is at one core with -cpu 1. It reports events of about 1.5 KB a second.
+// BenchmarkReplay measures one core with -cpu 1. It reports events of about 1.5 KB per second.
 func BenchmarkReplay(b *testing.B) {
 	ctx, p := player(b, 1000)
 	var log bytes.Buffer

@@ -31,7 +31,7 @@ type Write struct {
 	Namespace, Name string
 }
 
-// WriteOf returns the target of a write: the fields of the write, or else those of its object.
+// WriteOf returns the target of a write. If the write does not specify a field, its object does.
 func WriteOf(a *Admit) (Write, error) {
 	raw := a.Object
 	if raw == nil {
@@ -61,7 +61,7 @@ func WriteOf(a *Admit) (Write, error) {
 	return w, nil
 }
 
-// resourceOf returns the resource of a kind, by the rule for plural names.
+// resourceOf returns the resource of a kind by the default rule for plural names.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	if kind.Group == tenant.Domain && kind.Kind == v1alpha1.KindTenantMembers {
 		return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
@@ -70,8 +70,8 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	return resource
 }
 
-// Admit implements [Session]. The boundary runs with a delegate that allows. Then all plugins
-// mutate the object, and then all plugins validate it.
+// Admit implements [Session]. It runs the boundary with a delegate that allows everything. It then
+// runs all mutating plugins, and then all validating ones.
 func (s *session) Admit(ctx context.Context, c *Credential, a *Admit) (Admission, error) {
 	s.allowing = true
 	defer func() { s.allowing = false }()

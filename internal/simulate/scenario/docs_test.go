@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
-// TestExamplesOfTheDocs decodes every configuration of the documentation and runs every scenario.
+// TestExamplesOfTheDocs decodes every configuration in the documentation and runs every scenario.
 func TestExamplesOfTheDocs(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/*.md")
 	if err != nil || len(pages) < 5 {
@@ -99,7 +99,7 @@ func runBlock(t *testing.T, page, block string) int {
 	return n
 }
 
-// TestCorpus runs the project's scenarios in process, with the race detector where that is on.
+// TestCorpus runs the project's scenarios in process.
 func TestCorpus(t *testing.T) {
 	files, err := scenario.Files([]string{"../../../testdata/scenarios"})
 	if err != nil {

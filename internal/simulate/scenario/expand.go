@@ -16,20 +16,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxCases limits the cases of a scenario after expansion.
+// maxCases is the maximum number of cases in an expanded scenario.
 const maxCases = 10000
 
-// placeholder matches <name> in a string of a case. Gherkin writes placeholders in the same way.
+// placeholder matches <name> in a string of a case. Placeholders have the same syntax as in
+// Gherkin.
 var placeholder = regexp.MustCompile(`<([A-Za-z][A-Za-z0-9]*)>`)
 
-// shorthand is what a file may define once and use in many cases.
+// shorthand contains the definitions of a file that several cases can use.
 type shorthand struct {
 	users, templates, values map[string]any
 	used                     map[string]bool
 }
 
-// expand returns a document as JSON, without users, templates, values, matrix and rows: every case
-// is written in full. docs/scenarios.md describes the format.
+// expand converts a document to JSON without users, templates, values, matrix and rows. Every case
+// is complete. docs/scenarios.md describes the format.
 func expand(doc []byte) ([]byte, error) {
 	data, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
@@ -103,8 +104,8 @@ func (s *shorthand) expandAll(cases []any) ([]any, error) {
 	return all, nil
 }
 
-// rowsOf returns the values of the placeholders for each case that c expands to: each combination
-// of the lists of matrix, for each row of rows. A null in a row means that the row has no value in
+// rowsOf returns the placeholder values of each case that c expands to. These are all combinations
+// of the lists in matrix, for each row of rows. A null in a row means that the row has no value in
 // the column. A case without matrix and rows has one row without values.
 func rowsOf(c map[string]any, path *field.Path) ([]map[string]any, error) {
 	all, err := tableOf(c, path)
@@ -140,7 +141,7 @@ func rowsOf(c map[string]any, path *field.Path) ([]map[string]any, error) {
 	return all, nil
 }
 
-// tableOf returns the rows of a case by the names of its columns.
+// tableOf returns the rows of a case, each by column name.
 func tableOf(c map[string]any, path *field.Path) ([]map[string]any, error) {
 	columns, err := columnsOf(c, path)
 	if err != nil {
@@ -195,7 +196,7 @@ func columnsOf(c map[string]any, path *field.Path) ([]string, error) {
 	return names, nil
 }
 
-// fillRow fills the placeholders in the cells of a row, which may only name values.
+// fillRow replaces the placeholders in the cells of a row. They may refer to values only.
 func (s *shorthand) fillRow(row map[string]any, path *field.Path) (map[string]any, error) {
 	f := &filling{shorthand: s, filled: map[string]bool{}}
 	filled := make(map[string]any, len(row))
@@ -239,8 +240,8 @@ type filling struct {
 	filled map[string]bool
 }
 
-// resolve replaces the name of a user by the credential, and merges a template with the objects of
-// a write. It changes c, but no map below it.
+// resolve replaces the name of a user with the credential, and merges a template with the objects
+// of a write. It changes c, but none of its nested maps.
 func (f *filling) resolve(c map[string]any, path *field.Path) error {
 	credential, ok, err := f.named("users", f.users, c["user"], path.Child("user"))
 	if err != nil {
@@ -277,8 +278,8 @@ func (f *filling) resolve(c map[string]any, path *field.Path) error {
 	return nil
 }
 
-// named returns the definition whose name is the value of a field, which may be a placeholder. It
-// reports false if the field has no value.
+// named returns the definition that a field names. The name may be a placeholder. It returns false
+// if the field has no value.
 func (f *filling) named(key string, defined map[string]any, name any, path *field.Path) (any, bool, error) {
 	name, _, err := f.fill(name, path)
 	if err != nil || name == nil {
@@ -293,8 +294,8 @@ func (f *filling) named(key string, defined map[string]any, name any, path *fiel
 	return value, true, nil
 }
 
-// fill returns value with the values of its placeholders. It reports false if the whole value is a
-// placeholder that has no value in the row: the field is then left out.
+// fill replaces the placeholders in value. It returns false if the whole value is a placeholder
+// without a value in the row. The field is then omitted.
 func (f *filling) fill(value any, path *field.Path) (any, bool, error) {
 	switch value := value.(type) {
 	case string:

@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
-// expanded returns the cases of a scenario by their names.
+// expanded returns the cases of a scenario by name.
 func expanded(t *testing.T, body string) map[string]scenario.Case {
 	t.Helper()
 	all, err := scenario.DecodeScenarios([]byte(scenarioHeader + body))
@@ -171,7 +171,7 @@ func TestExpandRefusesMistakes(t *testing.T) {
 	}
 }
 
-// TestCorpusKeepsItsCases holds the number of cases. Raise the floor when you add cases.
+// TestCorpusKeepsItsCases checks the minimum number of cases. Increase it when you add cases.
 func TestCorpusKeepsItsCases(t *testing.T) {
 	const floor = 7292
 	files, err := filepath.Glob("../../../testdata/scenarios/*.yaml")
@@ -193,7 +193,7 @@ func TestCorpusKeepsItsCases(t *testing.T) {
 	}
 }
 
-// TestCorpusIsReadable holds that a diff of the corpus fits on a screen.
+// TestCorpusIsReadable checks that the lines of the corpus are short, so that diffs are readable.
 func TestCorpusIsReadable(t *testing.T) {
 	const columns = 120
 	files, err := filepath.Glob("../../../testdata/scenarios/*.yaml")
@@ -214,7 +214,7 @@ func TestCorpusIsReadable(t *testing.T) {
 	}
 }
 
-// TestExpandLeavesFullCasesAlone holds that a case without shorthand is decoded as it is.
+// TestExpandLeavesFullCasesAlone checks that a case without shorthand is not changed.
 func TestExpandLeavesFullCasesAlone(t *testing.T) {
 	cases := expanded(t, "cases: [{name: c, credential: {user: {name: x, groups: [\"a > b < c\"]}}, "+
 		"request: {verb: get}, expect: {decision: deny}}]\n")

@@ -109,8 +109,8 @@ func compareAdmission(e *Expect, got Admission) (string, string, bool) {
 	return "an object that contains " + string(e.Object.Raw), string(got.Object), isSubset(want, have)
 }
 
-// isSubset reports whether have contains all of want. A null in want requires that the key is
-// absent.
+// isSubset reports whether have contains all values of want. A null in want requires that the key
+// is absent.
 func isSubset(want, have any) bool {
 	fields, isMap := want.(map[string]any)
 	if !isMap {

@@ -34,20 +34,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Names in X509Credential.CA of certificate authorities that belong to no x509 source.
+// Values of X509Credential.CA for certificate authorities that belong to no x509 source.
 const (
 	otherCA      = "other"
 	frontProxyCA = "front-proxy"
 )
 
-// Fixture contains what the configuration of a scenario needs: files, certificate authorities and
-// keys.
+// Fixture contains the files, certificate authorities and keys that the configuration of a scenario
+// needs.
 type Fixture struct {
 	Scenario *Scenario
 	// Dir contains the files. A local server can use it as its directory.
 	Dir string
-	// Config is the configuration with complete paths, and ConfigFile the path of its file. It may be
-	// invalid.
+	// Config is the configuration with absolute paths. ConfigFile is the path of its file. The
+	// configuration may be invalid.
 	Config     *configv1alpha1.TenancyConfiguration
 	ConfigFile string
 
@@ -66,15 +66,15 @@ type ca struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Keys are the keys that a server reads only when it starts: the key of the front proxies'
-// certificate authority and the key of service account tokens. All fixtures of one server share
+// Keys are the keys that a server reads only when it starts. They are the key of the front proxies'
+// certificate authority, and the key of service account tokens. All fixtures of one server share
 // them.
 type Keys struct {
 	frontProxies    *ca
 	serviceAccounts *authntest.Key
 }
 
-// NewKeys returns new keys that are valid now.
+// NewKeys returns new keys that are valid from now on.
 func NewKeys() (*Keys, error) { return newKeys(time.Now()) }
 
 func newKeys(now time.Time) (*Keys, error) {
@@ -102,11 +102,11 @@ func (k *Keys) Write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, serviceAccountKey), data, 0o600)
 }
 
-// serviceAccountKey is the path in its directory of the local server's signing key.
+// serviceAccountKey is the path of the local server's signing key, relative to its directory.
 const serviceAccountKey = "pki/service-account.key"
 
 // NewFixture creates the files and the certificate authorities of a scenario in a new directory. If
-// keys is nil, the fixture has keys of its own.
+// keys is nil, the fixture creates its own keys.
 func NewFixture(s *Scenario, keys *Keys) (_ *Fixture, err error) {
 	dir, err := os.MkdirTemp("", "scenario-")
 	if err != nil {
@@ -248,8 +248,8 @@ func (c *ca) write(path string) error {
 	return os.WriteFile(strings.TrimSuffix(path, ".crt")+".key", key, 0o600)
 }
 
-// Held returns all objects in the cluster of a scenario: its objects and the old objects of its
-// cases. It returns an error if two definitions of the same object differ.
+// Held returns all objects in the cluster of a scenario, including the old objects of its cases. It
+// returns an error if two definitions of the same object differ.
 func Held(s *Scenario) ([]runtime.RawExtension, error) {
 	all := slices.Clone(s.Objects)
 	seen := map[string]string{}
@@ -357,8 +357,8 @@ func (w *Fixture) template(c *X509Credential) (*x509.Certificate, error) {
 	return t, nil
 }
 
-// Headers returns the HTTP headers of a request with a credential, including the headers of an
-// impersonation. Each call creates new tokens.
+// Headers returns the HTTP headers of a request with a credential, including impersonation headers.
+// Each call creates new tokens.
 func (w *Fixture) Headers(ctx context.Context, c *Credential) (http.Header, error) {
 	h := http.Header{}
 	for name, values := range c.Headers {
@@ -381,7 +381,7 @@ func (w *Fixture) Headers(ctx context.Context, c *Credential) (http.Header, erro
 	return h, nil
 }
 
-// SetImpersonation sets the headers of a request that impersonates a user.
+// SetImpersonation sets the headers that impersonate a user.
 func SetImpersonation(h http.Header, u *UserCredential) {
 	h.Set("Impersonate-User", u.Name)
 	if u.UID != "" {

@@ -170,7 +170,7 @@ func (s *session) Authenticate(ctx context.Context, c *Credential) (Authenticati
 }
 
 // resolve sends a self review through the filters of a server up to authorization. It returns the
-// user that a handler would get, or the reason why the request does not reach a handler.
+// user that a handler would receive, or the reason why the request does not reach a handler.
 func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, string, error) {
 	r, err := s.request(ctx, c)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, s
 		seen, _ = request.UserFrom(r.Context())
 	}))
 	if c.Impersonate != nil {
-		// The self review is also authorized, which binds the impersonated user.
+		// The self review is also authorized, which sets the tenant of the impersonated user.
 		handler = filters.WithAuthorization(handler, s.stack.Authorizer, scheme.Codecs)
 		handler = impersonation.WithConstrainedImpersonation(handler, s.stack.Authorizer, scheme.Codecs)
 	}
@@ -251,8 +251,7 @@ func (s *session) request(ctx context.Context, c *Credential) (*http.Request, er
 	return r, nil
 }
 
-// Authorize implements [Session]. The decision is that of a SubjectAccessReview for the resolved
-// user.
+// Authorize implements [Session]. It decides as a SubjectAccessReview for the resolved user would.
 func (s *session) Authorize(ctx context.Context, c *Credential, r *Request) (Decision, error) {
 	u, denied, err := s.userInfo(ctx, c)
 	if err != nil || denied != "" {
@@ -263,7 +262,7 @@ func (s *session) Authorize(ctx context.Context, c *Credential, r *Request) (Dec
 	return Decision{decisionName(decision), reason}, err
 }
 
-// userInfo returns the resolved user, or an error with the reason why there is none.
+// userInfo returns the resolved user, or the reason why there is none.
 func (s *session) userInfo(ctx context.Context, c *Credential) (*user.DefaultInfo, string, error) {
 	identity, denied, err := s.resolve(ctx, c)
 	switch {

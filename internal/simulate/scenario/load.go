@@ -28,8 +28,8 @@ func LoadScenarios(path string) ([]*Scenario, error) {
 	return all, nil
 }
 
-// DecodeScenarios decodes, defaults and validates the YAML documents of data, of which there must
-// be one at least. The error names the document, counted from 1.
+// DecodeScenarios decodes, defaults and validates the YAML documents in data. At least one is
+// required. The error contains the number of the document, starting at 1.
 func DecodeScenarios(data []byte) ([]*Scenario, error) {
 	docs, err := yamlfile.Documents(data)
 	if err != nil {
@@ -142,7 +142,7 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 	return append(errs, validateOperation(c.Admit, path.Child("admit"))...)
 }
 
-// validateForgeries holds the words of which a credential may have one.
+// validateForgeries checks the fields of a credential that accept only certain values.
 func validateForgeries(c *Credential, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	word := func(value string, path *field.Path, words ...string) {

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// objects contains the objects that tokens of service accounts are bound to, by kind, namespace and
+// objects contains the objects that service account tokens can be bound to, by kind, namespace and
 // name. It implements serviceaccount.Objects.
 type objects map[[3]string][]byte
 
@@ -40,7 +40,7 @@ func objectsOf(s *Scenario) (objects, error) {
 	return all, nil
 }
 
-// get decodes an object. The UID of an object without a UID is its name.
+// get decodes an object. If the object has no UID, its name determines one.
 func get[T any](o objects, kind, namespace, name string, meta func(*T) *metav1.ObjectMeta) (*T, error) {
 	raw, found := o[[3]string{kind, namespace, name}]
 	if !found {

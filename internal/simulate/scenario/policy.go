@@ -36,9 +36,9 @@ func Bootstrap() ([]runtime.Object, error) {
 	return all, nil
 }
 
-// Snapshot returns what the decisions of a scenario depend on, including the roles and bindings
-// that every cluster contains, and the delegate for requests about which RBAC has no opinion. If
-// the delegate of the scenario is not RBAC, the snapshot has no roles.
+// Snapshot returns the objects that the decisions of a scenario depend on, including the roles and
+// bindings that every cluster contains. It also returns the delegate for requests about which RBAC
+// has no opinion. If the delegate of the scenario is not RBAC, the snapshot has no roles.
 func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	snapshot := simulator.NewSnapshot()
 	all, err := Bootstrap()

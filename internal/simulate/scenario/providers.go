@@ -28,8 +28,8 @@ import (
 // Audience is the audience of the API server and the issuer of its service accounts, in every mode.
 const Audience = "https://kubernetes.default.svc"
 
-// providers contains the fake identity providers of a configuration: OpenID Connect issuers,
-// Keystone and TokenReview services. All of them use one loopback port.
+// providers are the fake identity providers of a configuration: OpenID Connect issuers, Keystone
+// and TokenReview services. They share one loopback port.
 type providers struct {
 	server *httptest.Server
 	ca     []byte
@@ -72,7 +72,7 @@ func (w *Fixture) makeProviders() error {
 	w.keys = map[string]*authntest.Key{}
 	w.providers = &providers{mux: http.NewServeMux(), answers: map[string]func(http.ResponseWriter, *http.Request){}}
 	w.providers.server = httptest.NewUnstartedServer(w.providers.mux)
-	w.providers.server.Config.ErrorLog = log.New(io.Discard, "", 0) // other connections do not matter to a scenario
+	w.providers.server.Config.ErrorLog = log.New(io.Discard, "", 0) // irrelevant for a scenario
 	w.providers.server.StartTLS()
 	w.providers.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.providers.server.Certificate().Raw})
 	sources := w.Config.Authentication.Sources
@@ -95,7 +95,7 @@ func (w *Fixture) makeProviders() error {
 	return nil
 }
 
-// makeServiceAccounts sets the key that the server signs with.
+// makeServiceAccounts sets the key that verifies the server's tokens.
 func (w *Fixture) makeServiceAccounts(src *configv1alpha1.Source) {
 	if len(src.ServiceAccount.KeyFiles) > 0 {
 		return
@@ -112,7 +112,7 @@ func (w *Fixture) makeKey(name string) (*authntest.Key, error) {
 	return key, err
 }
 
-// makeIssuer serves the discovery document and the keys. The issuer keeps its URL.
+// makeIssuer serves the discovery document and the keys. It does not change the issuer URL.
 func (w *Fixture) makeIssuer(src *configv1alpha1.Source) error {
 	if src.OIDC.JWT.Issuer.DiscoveryURL != nil {
 		return nil
@@ -139,7 +139,7 @@ func serveJSON(mux *http.ServeMux, path string, content any) {
 	})
 }
 
-// makeKeystone serves the login of the service and the validation of tokens (Identity API v3).
+// makeKeystone serves the login of the service user and the validation of tokens (Identity API v3).
 func (w *Fixture) makeKeystone(src *configv1alpha1.Source) error {
 	if src.Keystone.CloudsFile != "" {
 		return nil
@@ -198,7 +198,7 @@ func (w *Fixture) makeWebhook(src *configv1alpha1.Source) error {
 	return clientcmd.WriteToFile(*config, filepath.Join(w.Dir, copied.KubeConfigFile))
 }
 
-// faulty returns a handler that simulates a fault, or nil for no fault.
+// faulty returns a handler that simulates a fault, or nil if there is none.
 func faulty(fault string) func(http.ResponseWriter, *http.Request) {
 	switch fault {
 	case FaultHang:

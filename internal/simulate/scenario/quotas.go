@@ -26,12 +26,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// quotas contains the quotas of a cluster that does not change. It does not store charges.
+// quotas contains the quotas of a scenario. It does not store charges.
 type quotas struct {
 	held       objects
 	namespaces corelisters.NamespaceLister
 	states     map[string][]*quota.State // by tenant
-	tenants    map[string]tenant.ID      // by the quota's name
+	tenants    map[string]tenant.ID      // by the name of the quota
 }
 
 // quotasOf returns the quotas of a scenario with the usage of its objects.

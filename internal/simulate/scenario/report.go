@@ -10,13 +10,13 @@ import (
 	"io"
 )
 
-// Report collects results and writes them out.
+// Report collects and writes results.
 type Report struct{ Results []Result }
 
 // Add adds one result.
 func (r *Report) Add(result Result) { r.Results = append(r.Results, result) }
 
-// Count returns how many results have the status.
+// Count returns the number of results with a status.
 func (r *Report) Count(status Status) int {
 	n := 0
 	for _, result := range r.Results {
@@ -27,7 +27,7 @@ func (r *Report) Count(status Status) int {
 	return n
 }
 
-// WriteText writes a line for each failure and a closing line.
+// WriteText writes one line for each failure and a summary line.
 func (r *Report) WriteText(w io.Writer) error {
 	for _, result := range r.Results {
 		if result.Status == Failed {
@@ -73,7 +73,7 @@ type junitMessage struct {
 	Message string `xml:"message,attr"`
 }
 
-// WriteJUnit writes all results in the XML form that CI systems read.
+// WriteJUnit writes all results in the JUnit XML format.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{
 		Name:     "kubetenant",

@@ -1,9 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scenario runs scenario files. It is the only driver for all deployment modes. A [Mode]
-// starts what a scenario needs and executes its cases. This package compares the results with the
-// expected results.
+// Package scenario runs scenario files in all deployment modes. A [Mode] starts the servers of a
+// scenario and executes its cases. This package compares the results with the expected ones.
 package scenario
 
 import (
@@ -18,10 +17,10 @@ import (
 
 // Mode is a deployment mode.
 type Mode interface {
-	// Skip returns why the mode cannot run a case of the scenario, or "" if it can. If the case is
+	// Skip returns the reason why the mode cannot run a case of the scenario, or "". If the case is
 	// nil, the result applies to all cases.
 	Skip(s *Scenario, c *Case) string
-	// Keys returns the keys of the servers. If nil, each fixture has keys of its own.
+	// Keys returns the keys of the servers. If nil, each fixture creates its own keys.
 	Keys() *Keys
 	// Open builds the stack of a fixture. Its error is compared with Scenario.Invalid.
 	Open(ctx context.Context, w *Fixture) (Session, error)
@@ -47,8 +46,8 @@ type Authentication struct {
 	// Unclaimed reports whether no source recognized the credential. It is also true if the mode
 	// cannot distinguish this result from Refused.
 	Unclaimed bool
-	// Opaque reports whether the mode cannot distinguish Refused and Unclaimed, and does not know the
-	// error.
+	// Opaque reports whether the mode cannot distinguish Refused and Unclaimed, and does not know
+	// the error.
 	Opaque bool
 }
 
@@ -71,7 +70,7 @@ type Admission struct {
 // Status is the status of a case.
 type Status string
 
-// The values of Status.
+// Values of Status.
 const (
 	Passed  Status = "passed"
 	Failed  Status = "failed"
@@ -91,8 +90,8 @@ type Result struct {
 // invalidCase is the name of the only case of a scenario with Invalid.
 const invalidCase = "the configuration is refused"
 
-// Files returns the scenario files in the directories, and the paths that are not directories. The
-// result is sorted.
+// Files returns the scenario files in the directories, and the paths that are files. The result is
+// sorted.
 func Files(paths []string) ([]string, error) {
 	var all []string
 	for _, path := range paths {

@@ -158,7 +158,7 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return d.Duration
 }
 
-// merged returns claims with the claims of more. A nil claim of more is removed.
+// merged returns claims with the claims of more. A nil value in more removes a claim.
 func merged(claims, more map[string]any) map[string]any {
 	maps.Copy(claims, more)
 	maps.DeleteFunc(claims, func(_ string, value any) bool { return value == nil })

@@ -16,14 +16,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Cluster is the cluster of a snapshot. All of its objects have the labels of their tenants.
+// Cluster is the cluster of a snapshot. All its objects have the labels of their tenants.
 type Cluster struct {
 	snapshot *Snapshot
 	owners   *authz.Owners
 	grants   *grant.Grants
 }
 
-// NewCluster returns the cluster of a snapshot. If now is nil, it is time.Now.
+// NewCluster returns the cluster of a snapshot. If now is nil, [time.Now] is used.
 func NewCluster(ctx context.Context, s *Snapshot, now func() time.Time) (*Cluster, error) {
 	namespaces, err := s.NamespaceLister()
 	if err != nil {
@@ -63,7 +63,8 @@ func (c *Cluster) Controllers() lookup.Controllers { return nil }
 // Objects implements [lookup.Cluster].
 func (c *Cluster) Objects() lookup.Objects { return c.snapshot }
 
-// WithoutTenant implements [lookup.Namespaces]. A snapshot may lack Tenants of the cluster.
+// WithoutTenant implements [lookup.Namespaces]. It reports that the result is unknown, because a
+// snapshot may lack Tenants of the cluster.
 func (s *Snapshot) WithoutTenant() (ids []string, known bool) { return nil, false }
 
 // DefaultPriority implements [lookup.Objects].

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// load reads a snapshot from a file that holds text.
+// load reads a snapshot from a file with text.
 func load(t *testing.T, text string) (*simulator.Snapshot, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "objects.yaml")
@@ -66,8 +66,8 @@ const objects = `
 {apiVersion: other.io/v1, kind: Namespace, metadata: {name: impostor}}
 `
 
-// TestLoad: a file's documents and Lists are taken in, each kind where decisions look for it, and
-// what matters to none is not.
+// TestLoad checks that the objects of all documents and Lists are stored by kind, and that
+// irrelevant objects are ignored.
 func TestLoad(t *testing.T) {
 	s, err := load(t, objects)
 	if err != nil {
@@ -103,7 +103,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses: what cannot be read is told with the file, and not left out.
+// TestLoadRefuses checks that an invalid object is an error with the name of the file.
 func TestLoadRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"no YAML": "a: [",
@@ -122,7 +122,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// TestWithIsACopy: what is tried with further objects is not left in what it was tried on.
+// TestWithIsACopy checks that With does not change the original snapshot.
 func TestWithIsACopy(t *testing.T) {
 	before, err := load(t, objects)
 	if err != nil {

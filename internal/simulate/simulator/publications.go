@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// addPublication adds a Publication. It ignores a Publication that the server ignores.
+// addPublication adds a Publication, unless the server ignores it.
 func (s *Snapshot) addPublication(u *unstructured.Unstructured) {
 	stored, err := typed.Decode[v1alpha1.Publication](u)
 	if err != nil {
@@ -27,7 +27,8 @@ func (s *Snapshot) addPublication(u *unstructured.Unstructured) {
 	}
 }
 
-// addSource adds an object that a Publication may copy, except roles and bindings: clusters have many.
+// addSource adds an object that a Publication may copy. It omits roles and bindings, because
+// clusters have many of them.
 func (s *Snapshot) addSource(obj runtime.Object, kind schema.GroupVersionKind) error {
 	if _, err := (&publication.Rules{}).Resource(kind); err != nil {
 		return nil //nolint:nilerr // no Publication may copy it
@@ -53,8 +54,7 @@ func sourceKey(kind schema.GroupKind, namespace, name string) string {
 	return kind.String() + " " + namespace + "/" + name
 }
 
-// PublicationSource returns the object that a Publication copies. It returns nil if the snapshot does
-// not have it.
+// PublicationSource returns the object that a Publication copies, or nil if the snapshot lacks it.
 func (s *Snapshot) PublicationSource(
 	_ context.Context, from *publication.Source, _ schema.GroupVersionResource,
 ) (*unstructured.Unstructured, error) {
@@ -79,7 +79,7 @@ func (s *Snapshot) PublicationRole(_ context.Context, u *unstructured.Unstructur
 		return nil, nil
 	}
 	out := &publication.Role{Aggregated: len(role.Aggregates) > 0}
-	if len(role.Rules) > 0 { // a server returns no rules as nil, which the hash of the content depends on
+	if len(role.Rules) > 0 { // a server decodes empty rules as nil, which affects the hash of the content
 		out.Rules = role.Rules
 	}
 	return out, nil

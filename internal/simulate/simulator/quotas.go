@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// quotaTenants has the tenant of each quota, by the name of the quota. It limits nothing. It implements
-// [stack.QuotaStore].
+// quotaTenants contains the tenant of each quota, by the name of the quota. It limits nothing. It
+// implements [stack.QuotaStore].
 type quotaTenants map[string]tenant.ID
 
 func (quotaTenants) Of(context.Context, tenant.ID) ([]*quota.State, error)    { return nil, nil }

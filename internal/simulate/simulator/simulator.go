@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulator runs the server's own code over a snapshot of a cluster or a file, so that
-// commands answer what the server would. Nothing in it decides.
+// Package simulator runs the server's own code with a snapshot of a cluster or a file, so that
+// commands return the server's decisions. The package makes no decisions itself.
 package simulator
 
 import (
@@ -30,10 +30,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// systemNamespaces are what every cluster holds.
+// systemNamespaces are the namespaces that every cluster has.
 var systemNamespaces = [...]string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// NamespaceLister returns a cache of the namespaces, with those that every cluster holds.
+// NamespaceLister returns a lister of the namespaces, including those that every cluster has.
 func (s *Snapshot) NamespaceLister() (corelisters.NamespaceLister, error) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for _, name := range systemNamespaces {
@@ -74,7 +74,7 @@ func (s *Snapshot) Index() *rbac.Index {
 	return index
 }
 
-// AccessGrants returns a client that knows the grants.
+// AccessGrants returns a client with the grants.
 func (s *Snapshot) AccessGrants() dynamic.Interface {
 	all := make([]runtime.Object, len(s.Grants))
 	for i, g := range s.Grants {
@@ -88,8 +88,8 @@ func (s *Snapshot) AccessGrants() dynamic.Interface {
 // CustomScope returns the scope of a custom resource.
 func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Scopes[r] }
 
-// New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked
-// where RBAC has no opinion; nil has none.
+// New returns the stack of a configuration over a snapshot, until ctx ends. delegate decides
+// requests about which RBAC has no opinion. It may be nil.
 func New(
 	ctx context.Context,
 	config *configv1alpha1.Settings,
@@ -112,7 +112,7 @@ func New(
 	})
 }
 
-// server is what every kube-apiserver has of its own: system:masters may do everything
+// server returns the authorizer that every kube-apiserver has. It allows system:masters everything
 // (k8s.io/apiserver pkg/authorization/authorizerfactory, NewPrivilegedGroups).
 func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
@@ -129,8 +129,8 @@ func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 	})
 }
 
-// Asked returns the context in which a question is answered as a SelfSubjectAccessReview's is: a
-// list over all namespaces as the one that a tenant's would be limited to.
+// Asked returns a context in which a request is decided as for a SelfSubjectAccessReview. A list
+// over all namespaces is decided as if it were limited to the tenant.
 func Asked(ctx context.Context) context.Context {
 	return request.WithRequestInfo(ctx, &request.RequestInfo{
 		IsResourceRequest: true,
@@ -141,7 +141,7 @@ func Asked(ctx context.Context) context.Context {
 	})
 }
 
-// Fields returns what a selector of fields requires, as the server tells authorizers.
+// Fields returns the requirements of a field selector in the form that authorizers receive.
 func Fields(selector string) (fields.Requirements, error) {
 	parsed, err := fields.ParseSelector(selector)
 	if err != nil {

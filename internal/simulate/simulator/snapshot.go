@@ -37,46 +37,49 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Snapshot is what decisions hang on, as a cluster held it when it was read. It is filled by Add
-// and read by many at once afterwards. Create one with NewSnapshot or Load.
+// Snapshot contains the objects that decisions depend on, as read from a cluster at one time. Add
+// is not safe for concurrent use. After the last Add, reads are. Create a Snapshot with NewSnapshot
+// or Load.
 type Snapshot struct {
 	// Namespaces are the namespaces of the cluster by name, with only the labels of the
 	// tenant and of PodSecurity.
 	Namespaces map[string]*corev1.Namespace
-	// Roles are Roles, and with an empty namespace ClusterRoles.
+	// Roles are Roles, and ClusterRoles with an empty namespace.
 	Roles map[Key]*Role
-	// Bindings are those that were kept.
+	// Bindings are the selected RoleBindings and ClusterRoleBindings.
 	Bindings []*Binding
 	Grants   []*unstructured.Unstructured
-	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
+	// Quotas contains the tenant of each TenantQuota, by the quota's name. A snapshot does not
+	// enforce limits.
 	Quotas map[string]tenant.ID
 	// left are the objects that a later tenant with the same ID would inherit, by kind and name.
 	left map[tenant.ID][]string
-	// Tenants are what counts of the Tenants, by the tenants, and Retired those that were deleted.
+	// Tenants contains the settings of Tenants by tenant. Retired contains the deleted ones.
 	Tenants map[tenant.ID]TenantObject
 	Retired map[tenant.ID][]tenant.Retired
 	// TakenBack are the canceled deletions of Tenants.
 	TakenBack map[tenant.ID]TakenBack
-	// Templates are the NamespaceTemplates that are known, by their names.
+	// Templates are the NamespaceTemplates, by name.
 	Templates map[string]*template.Template
-	// Publications are the Publications that are valid, by their names.
+	// Publications are the valid Publications, by name.
 	Publications map[string]*publication.Publication
 	// sources are objects that Publications may copy.
 	sources map[string]*unstructured.Unstructured
-	// Scopes are those of custom resources.
+	// Scopes are the scopes of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
-	// selected are the labels by which webhooks and policies select namespaces, with the reasons.
+	// selected are the namespace labels that webhooks and policies select by, with the reason for
+	// each.
 	selected map[string]string
-	// dropped are bindings that nobody is asked by, see DropRBAC.
+	// dropped are bindings that grant no rights, see [Snapshot.DropRBAC].
 	dropped []*Binding
-	// RightsElsewhere means that the server derives no rights from Tenants in any configuration, since
-	// kube-apiserver evaluates RBAC itself.
+	// RightsElsewhere reports that the server derives no rights from Tenants in any configuration,
+	// because kube-apiserver evaluates RBAC itself.
 	RightsElsewhere bool
 	// Unread are the kinds that the caller may not list.
 	Unread []string
 }
 
-// Key names an object of a namespace; of the cluster with an empty one.
+// Key identifies an object in a namespace, or a cluster-scoped object if Namespace is empty.
 type Key struct{ Namespace, Name string }
 
 // Role is a Role or ClusterRole.
@@ -86,27 +89,27 @@ type Role struct {
 	Aggregates []metav1.LabelSelector
 }
 
-// Binding is a RoleBinding, or with an empty namespace a ClusterRoleBinding. If Derived is set, it
-// is a right that follows from a tenant, and no object represents it.
+// Binding is a RoleBinding, or a ClusterRoleBinding if Namespace is empty. If Derived is set, it is
+// a right that the server derives for a tenant without a binding object.
 type Binding struct {
 	Namespace, Name string
-	// Derived is the tenant whose callers have the right. Name is the name of its Tenant.
+	// Derived is the tenant whose callers have the right. Name is then the name of its Tenant.
 	Derived tenant.ID
 	Labels  map[string]string
-	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants,
-	// where it is Limited; with an empty one to no space.
+	// Scope is the annotation that limits a ClusterRoleBinding to the namespaces of some tenants.
+	// It applies if Limited is true. If it is empty, the binding applies in no namespace.
 	Scope   string
 	Limited bool
-	// Expires is the annotation by which a binding ends, where it Ends; what cannot be read is over.
+	// Expires is the annotation with the expiration of a binding. It applies if Ends is true. A
+	// binding with an invalid expiration has expired.
 	Expires  string
 	Ends     bool
 	RoleRef  rbacv1.RoleRef
 	Subjects []rbacv1.Subject
 }
 
-// Under returns the snapshot as a configuration's evaluator of RBAC sees it. The
-// server's own evaluator ignores the annotations that limit or end a binding, and
-// derives no right from a Tenant.
+// Under returns the snapshot as the configured RBAC evaluator interprets it. Upstream's evaluator
+// ignores the annotations that limit or expire a binding, and derives no rights from Tenants.
 func (s *Snapshot) Under(config *configv1alpha1.Settings) *Snapshot {
 	plain := *s
 	if config.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed {
@@ -122,8 +125,8 @@ func (s *Snapshot) Under(config *configv1alpha1.Settings) *Snapshot {
 	return &plain
 }
 
-// Rights returns a function that returns the rights that a tenant's callers have without a binding.
-// It is nil if a server with the configuration derives none.
+// Rights returns a function that returns the derived rights of a tenant's callers. It returns nil
+// if a server with the configuration derives none.
 func (s *Snapshot) Rights(config *configv1alpha1.Settings) func(tenant.ID) []rbac.Derived {
 	a := config.Authorization
 	if a.RBAC.Evaluator != configv1alpha1.EvaluatorIndexed || a.Mode == configv1alpha1.ModeShadow || s.RightsElsewhere {
@@ -167,13 +170,13 @@ func (s *Snapshot) tenantIDs() []tenant.ID {
 	return slices.Compact(all)
 }
 
-// Ended reports whether the binding counts no more at a time.
+// Ended reports whether the binding has expired at a time.
 func (b *Binding) Ended(now time.Time) bool {
 	return rbac.Ended(b.meta(), now)
 }
 
-// Holds reports whether the annotations of the binding, and the tenant from which it is derived,
-// let it apply to a caller of a tenant in a tenant's namespaces.
+// Holds reports whether the binding applies to a caller of a tenant in a tenant's namespaces,
+// according to its annotations or the tenant it is derived for.
 func (b *Binding) Holds(caller, space tenant.ID, now time.Time) bool {
 	if !b.Derived.IsZero() {
 		return b.Derived == caller
@@ -211,7 +214,7 @@ func (b *Binding) RoleKey() Key {
 	return Key{b.Namespace, b.RoleRef.Name}
 }
 
-// BindingOf returns the binding that obj is; nil where it is none.
+// BindingOf returns the Binding for obj, or nil if obj is not a binding.
 func BindingOf(obj runtime.Object) *Binding {
 	switch b := obj.(type) {
 	case *rbacv1.ClusterRoleBinding:
@@ -242,7 +245,7 @@ func BindingOf(obj runtime.Object) *Binding {
 	return nil
 }
 
-// NewSnapshot returns a snapshot of nothing.
+// NewSnapshot returns an empty snapshot.
 func NewSnapshot() *Snapshot {
 	return &Snapshot{
 		Namespaces: map[string]*corev1.Namespace{},
@@ -261,7 +264,7 @@ func NewSnapshot() *Snapshot {
 	}
 }
 
-// Load reads a snapshot from a file: YAML or JSON, several documents, Lists as
+// Load reads a snapshot from a file in YAML or JSON, with several documents or with Lists as
 // kubectl get prints them.
 func Load(path string) (*Snapshot, error) {
 	f, err := os.Open(path) // #nosec G304 -- the caller names it
@@ -290,7 +293,7 @@ func Load(path string) (*Snapshot, error) {
 	}
 }
 
-// Add takes an object in. Kinds on which no decision hangs are passed over.
+// Add adds an object. It ignores kinds that affect no decision.
 func (s *Snapshot) Add(obj runtime.Object) error {
 	switch o := obj.(type) {
 	case *unstructured.Unstructured:
@@ -320,13 +323,13 @@ func (s *Snapshot) Add(obj runtime.Object) error {
 	return nil
 }
 
-// DropRBAC takes away the roles and bindings, for a cluster that is not asked for them. They
-// still name whom they name.
+// DropRBAC removes the roles and bindings, so that they grant no rights. [Snapshot.References]
+// still finds the bindings.
 func (s *Snapshot) DropRBAC() {
 	s.Roles, s.dropped, s.Bindings = map[Key]*Role{}, slices.Concat(s.dropped, s.Bindings), nil
 }
 
-// addSelector adds the labels by which a webhook or a policy selects namespaces. If several objects
+// addSelector adds the namespace labels that a webhook or a policy selects by. If several objects
 // select by a label, the reason is that of the object that sorts first.
 func (s *Snapshot) addSelector(obj runtime.Object) {
 	reason := cluster.SelectionReason(obj)
@@ -347,7 +350,7 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		text, _, _ := unstructured.NestedString(u.Object, "spec", "tenant")
 		id, err := tenant.Parse(text)
 		if err != nil {
-			id = tenant.ID{} // nobody's
+			id = tenant.ID{} // it has no tenant
 		}
 		s.Quotas[u.GetName()] = id
 		if u.GetDeletionTimestamp() != nil {
@@ -391,7 +394,7 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 			return err
 		}
 		if !id.IsZero() {
-			if is.Begun.IsZero() { // of a file: it is as if it were made now
+			if is.Begun.IsZero() { // a file may lack the time, so use the current time
 				is.Begun = time.Now()
 			}
 			s.Retired[id] = append(slices.Clip(s.Retired[id]), is)
@@ -438,7 +441,8 @@ func (s *Snapshot) HasNamespace(name string) bool {
 	return s.Namespaces[name] != nil || slices.Contains(systemNamespaces[:], name)
 }
 
-// Owner returns the tenant that owns a namespace; the zero ID where it is nobody's or not known.
+// Owner returns the tenant that owns a namespace, or the zero ID if the namespace is unowned or
+// unknown.
 func (s *Snapshot) Owner(namespace string) tenant.ID {
 	ns := s.Namespaces[namespace]
 	if ns == nil {
@@ -447,7 +451,7 @@ func (s *Snapshot) Owner(namespace string) tenant.ID {
 	return authz.OwnerOf(ns)
 }
 
-// With returns a copy that holds further objects.
+// With returns a copy of the snapshot with more objects.
 func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed := *s
 	changed.Namespaces, changed.Roles = maps.Clone(s.Namespaces), maps.Clone(s.Roles)

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestEmptyIsNotAbsent: an empty tenant label makes a namespace nobody's, and an empty scope limits
-// a binding to no space, as in a server.
+// TestEmptyIsNotAbsent checks that a namespace with an empty tenant label is unowned, and that a
+// binding with an empty scope applies in no namespace, as on a server.
 func TestEmptyIsNotAbsent(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())

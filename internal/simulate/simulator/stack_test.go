@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestServersOwn: masters may do everything, the delegate is asked where RBAC has no opinion and
-// behind the boundary only, and each outcome is observed.
+// TestServersOwn checks that masters are allowed everything, and that each outcome is observed. The
+// delegate decides only requests that the boundary allows and about which RBAC has no opinion.
 func TestServersOwn(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -102,7 +102,7 @@ func TestServersOwn(t *testing.T) {
 	}
 }
 
-// plugin notes when it is asked, and refuses with an error.
+// plugin records its calls and returns an error.
 type plugin struct {
 	*admission.Handler
 	name string
@@ -126,12 +126,13 @@ func (p validating) Validate(context.Context, admission.Attributes, admission.Ob
 	return p.err
 }
 
-// TestAdmitOrder: plugins are asked as a server asks them: all that mutate before any validates,
-// none that does not handle the operation, and none behind the first that refuses.
+// TestAdmitOrder checks that plugins are called in the order of a server. All mutating plugins
+// precede the validating ones. Plugins that do not handle the operation, and those after the first
+// error, are not called.
 func TestAdmitOrder(t *testing.T) {
 	refused := errors.New("no")
 	for name, c := range map[string]struct {
-		first, second error // of the mutating and of the validating one
+		first, second error // the errors of the mutating and of the validating plugin
 		operation     admission.Operation
 		want          []string
 		err           error
@@ -158,7 +159,7 @@ func TestAdmitOrder(t *testing.T) {
 	}
 }
 
-// TestQuotasOfTenants: a tenant may read the quota that is about it, and no other.
+// TestQuotasOfTenants checks that a tenant may read its own quota, and no other.
 func TestQuotasOfTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TenantObjects returns what the Tenants say, and those that were deleted.
+// TenantObjects returns the settings of Tenants and of deleted Tenants.
 func (s *Snapshot) TenantObjects() lookup.Tenants {
 	return tenantObjects{
 		live:         s.Tenants,
@@ -38,11 +38,11 @@ type tenantObjects struct {
 	retired   map[tenant.ID][]tenant.Retired
 	takenBack map[tenant.ID]TakenBack
 	templates map[string]*template.Template
-	// publications are the Publications by their names.
+	// publications are the Publications by name.
 	publications map[string]*publication.Publication
 }
 
-// TenantObject is what counts of a Tenant.
+// TenantObject contains the settings of a Tenant.
 type TenantObject struct {
 	Access        authz.Access
 	UID           string
@@ -60,7 +60,7 @@ type TenantObject struct {
 }
 
 // tenantObjectOf reads a Tenant. It returns the zero ID for a Tenant that the server ignores. As in
-// [tenants.Store], a Tenant that does not decode closes its tenant.
+// [tenants.Store], an invalid Tenant denies its callers all access.
 func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	is := TenantObject{
 		Access:  authz.AccessClosed,
@@ -78,7 +78,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
 		is.Access = min(is.Access, authz.AccessReadOnly)
 	}
-	if is.UID == "" { // of a file: it is as if it were made now
+	if is.UID == "" { // a file may lack the UID, so treat it as created now
 		is.UID, is.Created = "unknown", time.Now()
 	}
 	return id, is
@@ -103,13 +103,14 @@ func (t tenantObjects) WithoutTenant(id tenant.ID) authz.Access {
 	return authz.AccessOpen
 }
 
-// TakenBack is what applies of the RetiredTenant of a canceled deletion.
+// TakenBack contains the settings of the RetiredTenant of a canceled deletion.
 type TakenBack struct {
 	Access authz.Access
 	At     time.Time
 }
 
-// takeBack records a canceled deletion. The newest applies, and of equally old ones the strictest.
+// takeBack records a canceled deletion. The newest one applies. If several have the same age, the
+// strictest applies.
 func (s *Snapshot) takeBack(id tenant.ID, is TakenBack) {
 	last, exists := s.TakenBack[id]
 	if !exists || is.At.After(last.At) || is.At.Equal(last.At) && is.Access < last.Access {
@@ -222,11 +223,11 @@ func (s *Snapshot) HasTenant(id tenant.ID) bool {
 	if _, exists := s.Tenants[id]; exists || id.IsSystem() || len(s.Retired[id]) > 0 {
 		return true
 	}
-	namespaces, _ := s.OwnedNamespaces(id) // never fails
+	namespaces, _ := s.OwnedNamespaces(id) // it never fails
 	return len(namespaces) > 0
 }
 
-// OwnedNamespaces returns the namespaces that bear a tenant's label.
+// OwnedNamespaces returns the namespaces with a tenant's label.
 func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 	for name, ns := range s.Namespaces {
 		if ns.Labels[tenant.Label] == id.String() {
@@ -237,7 +238,7 @@ func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 	return names, nil
 }
 
-// References returns the objects that would apply to a later tenant with the same ID, as
+// References returns the objects that a later tenant with the same ID would inherit, as
 // [tenants.Left] and [tenants.References] do.
 func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
 	found = slices.Clone(s.left[id])
