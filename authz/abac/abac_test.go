@@ -137,12 +137,12 @@ func FuzzParse(f *testing.F) {
 				impersonation && p.Allows(b, authz.Space{ID: b}, a) {
 				t.Fatalf("%q allows %+v", text, a)
 			}
+			if strings.Contains(text, `\u`) {
+				continue // a key may be spelled with escapes
+			}
 			if !strings.Contains(text, "tenant") && p.Allows(b, authz.Space{ID: b}, a) ||
 				!strings.Contains(text, "space") && p.Allows(tenant.System(), authz.Space{ID: b}, a) {
 				t.Fatalf("%q without a tenant or a space allows %+v", text, a)
-			}
-			if strings.Contains(text, `\u`) {
-				continue // a key may be spelled with escapes
 			}
 		}
 	})

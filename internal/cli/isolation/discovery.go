@@ -52,8 +52,7 @@ func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 	}
 	for gv, err := range failed.Groups {
 		if len(m.Groups) == 0 || slices.Contains(m.Groups, gv.Group) {
-			m.find(Untested, "discovery failed for an API "+
-				"group", "", "the resources of an API group could not be discovered", fmt.Sprintf("%s: %v", gv, err))
+			m.find(Untested, "", "", "the resources of an API group could not be discovered", fmt.Sprintf("%s: %v", gv, err))
 		}
 	}
 	var all []resource
@@ -76,8 +75,7 @@ func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 	for _, r := range ofGroups(all, m.Groups) {
 		for _, verb := range r.verbs {
 			if !slices.Contains(verbs, verb) {
-				m.find(Untested, "no request exists for this "+
-					"verb", "", "no request has this verb", fmt.Sprintf("%s %s", verb, r.path("")))
+				m.find(Untested, "", "", "no request has this verb", fmt.Sprintf("%s %s", verb, r.path("")))
 			}
 		}
 	}

@@ -159,8 +159,8 @@ func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
 					return m.unreviewed(ctx, c, err)
 				}
 				if !ok {
-					m.find(Contradicted, c.name, "rules and self reviews "+
-						"differ: ", "rules and self reviews: "+named(&a), fmt.Sprintf("%q in %q", a.Name, namespace))
+					m.find(Contradicted, c.name, "", "rules and self reviews differ: "+named(&a),
+						fmt.Sprintf("%q in %q", a.Name, namespace))
 				}
 				return nil
 			})

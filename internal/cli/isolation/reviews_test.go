@@ -107,49 +107,54 @@ func TestReviews(t *testing.T) {
 			nil,
 			told("a--isolation", with("delete", "", "pods")),
 			installation.CompiledIn,
-			"rules and self reviews: delete pods",
+			"rules and self reviews differ: delete pods",
 		},
 		"a subresource": {
 			nil,
 			told("a--isolation", with("get", "", "pods/log")),
 			installation.CompiledIn,
-			"rules and self reviews: get pods/log",
+			"rules and self reviews differ: get pods/log",
 		},
 		"a name": {
 			nil,
 			told("a--isolation", with("get", "", "pods", "hidden")),
 			installation.CompiledIn,
-			"rules and self reviews: get pods",
+			"rules and self reviews differ: get pods",
 		},
 		"what is in no place": {nil, told("a--isolation", with("get", "", "nodes")), installation.CompiledIn, ""},
 		"as if it were in one": {
 			nil,
 			told("a--isolation", with("get", "x.io", "nodes")),
 			installation.CompiledIn,
-			"rules and self reviews: get nodes.x.io",
+			"rules and self reviews differ: get nodes.x.io",
 		},
 	} {
-		may := func(a authorizationv1.ResourceAttributes) bool {
-			return a.Verb == "get" && a.Group == "" && a.Subresource == "" && a.Name == "" &&
-				(a.Resource == "pods" && a.Namespace == "a--isolation" || a.Resource == "nodes" && a.Namespace == "")
-		}
-		m, user := testMatrix(t, reviewing(t, may, c.rules))
-		m.Parallel, m.world.callers, m.world.mode, m.answers[user] = 2, []*caller{user}, c.mode, c.answered
-		served := []resource{
-			{schema.GroupVersion{Version: "v1"}, "pods", "", true, allVerbs},
-			{schema.GroupVersion{Version: "v1"}, "nodes", "", false, allVerbs},
-		}
-		if err := m.tryReviews(t.Context(), served); err != nil {
-			t.Fatal(err)
-		}
-		var found string
-		for _, f := range m.report.Findings {
-			found += f.String() + "\n"
-		}
-		if c.want == "" && found != "" ||
-			c.want != "" && (m.report.found(Contradicted) != 1 || !strings.Contains(found, c.want)) {
-			t.Errorf("%s: findings %q; want %q", name, found, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			may := func(a authorizationv1.ResourceAttributes) bool {
+				return a.Verb == "get" && a.Group == "" && a.Subresource == "" && a.Name == "" &&
+					(a.Resource == "pods" && a.Namespace == "a--isolation" || a.Resource == "nodes" && a.Namespace == "")
+			}
+			m, user := testMatrix(t, reviewing(t, may, c.rules))
+			m.Parallel, m.world.callers, m.world.mode, m.answers[user] = 2, []*caller{user}, c.mode, c.answered
+			served := []resource{
+				{schema.GroupVersion{Version: "v1"}, "pods", "", true, allVerbs},
+				{schema.GroupVersion{Version: "v1"}, "nodes", "", false, allVerbs},
+			}
+			if err := m.tryReviews(t.Context(), served); err != nil {
+				t.Fatal(err)
+			}
+			var found string
+			for _, f := range m.report.Findings {
+				found += f.String() + "\n"
+				if len(f.Spaces) > 0 {
+					t.Errorf("%s: the finding names the namespaces %q", f.What, f.Spaces)
+				}
+			}
+			if c.want == "" && found != "" ||
+				c.want != "" && (m.report.found(Contradicted) != 1 || !strings.Contains(found, c.want)) {
+				t.Errorf("findings %q; want %q", found, c.want)
+			}
+		})
 	}
 }
 
@@ -197,7 +202,8 @@ func TestDiscover(t *testing.T) {
 	if got := names(ofGroups(all, nil)); got != pods+"; "+deployments {
 		t.Errorf("all: %s", got)
 	}
-	if m.report.found(Untested) != len(required) || m.report.Findings[0].What != "no request has this verb" {
+	if m.report.found(Untested) != len(required) || m.report.Findings[0].What != "no request has this verb" ||
+		len(m.report.Findings[0].Callers) > 0 {
 		t.Errorf("a verb without a request: %v", m.report.Findings)
 	}
 }
