@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -142,6 +143,8 @@ func (n *node) sync(ctx context.Context) error {
 			if err != nil {
 				continue
 			}
+		} else if err := n.mount(ctx, pod, c.root, true); err != nil {
+			errs = append(errs, err)
 		}
 		errs = append(errs, n.probe(ctx, c))
 	}
@@ -177,7 +180,7 @@ func (n *node) start(ctx context.Context, pod *corev1.Pod) (*container, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.mount(ctx, pod, root); err != nil {
+	if err := n.mount(ctx, pod, root, false); err != nil {
 		return nil, err
 	}
 	n.started++
@@ -314,12 +317,16 @@ func (n *node) ready(service *corev1.Service, port corev1.ServicePort) (targets 
 	return targets
 }
 
-// mount writes the volumes of a pod to where the container mounts them.
-func (n *node) mount(ctx context.Context, pod *corev1.Pod, root string) error {
+// mount writes the volumes of a pod to where the container mounts them. If the container is running, it
+// updates the volumes of Secrets and ConfigMaps, as the kubelet does.
+func (n *node) mount(ctx context.Context, pod *corev1.Pod, root string, running bool) error {
 	for _, m := range pod.Spec.Containers[0].VolumeMounts {
 		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
 		if i < 0 || m.SubPath != "" || m.SubPathExpr != "" {
 			return fmt.Errorf("volume %s: the node cannot mount it", m.Name)
+		}
+		if running && pod.Spec.Volumes[i].Secret == nil && pod.Spec.Volumes[i].ConfigMap == nil {
+			continue
 		}
 		group := int(*pod.Spec.SecurityContext.FSGroup)
 		path := filepath.Join(root, m.MountPath)
@@ -337,14 +344,25 @@ func (n *node) mount(ctx context.Context, pod *corev1.Pod, root string) error {
 			return fmt.Errorf("volume %s: %w", m.Name, err)
 		}
 		for name, data := range content {
-			file := filepath.Join(path, name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), // #nosec G301 -- of a container
-				os.WriteFile(file, data, 0o440), os.Chown(file, 0, group)); err != nil { // #nosec G306 -- as the kubelet
+			if err := writeVolumeFile(filepath.Join(path, name), data, group); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// writeVolumeFile replaces a file in one step if its content differs.
+func writeVolumeFile(file string, data []byte, group int) error {
+	if was, err := os.ReadFile(file); err == nil && bytes.Equal(was, data) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { // #nosec G301 -- of a container
+		return err
+	}
+	next := file + ".next"
+	return errors.Join(os.WriteFile(next, data, 0o440), // #nosec G306 -- as the kubelet
+		os.Chown(next, 0, group), os.Rename(next, file))
 }
 
 // volume returns the files of a volume.
