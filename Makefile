@@ -21,7 +21,7 @@ ANSWER_BYTES ?= 1073741824
 CORPUS ?= 12
 DEMO_DIR ?= $(CACHE)/demo
 # The commit before the first release.
-FROM ?= 7044346e
+FROM ?= 3b0c3a1f
 FUZZTIME ?= 60s
 MODEL_DECISIONS ?= 1000000
 PACKAGES ?= $(shell nproc)
