@@ -43,13 +43,13 @@ func Example() {
 		return
 	}
 	factory := informers.NewSharedInformerFactory(clients.Typed, 0)
-	known, err := cluster.New(clients, factory)
+	state, err := cluster.New(clients, factory)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	stack, err := kubetenant.Open(ctx, "tenancy.yaml", kubetenant.Config{
-		Cluster:       known,
+		Cluster:       state,
 		Authenticator: generic.Authentication.Authenticator,
 		Authorizer:    generic.Authorization.Authorizer,
 	})

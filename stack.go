@@ -62,8 +62,8 @@ func Open(ctx context.Context, path string, config Config) (*Stack, error) {
 }
 
 func newStack(s *stack.Stack, config *Config) (*Stack, error) {
-	known, _ := config.Cluster.(*cluster.Cluster)
-	server, err := apiserver.New(s, known, config.Tasks, config.rbacSynced())
+	liveCluster, _ := config.Cluster.(*cluster.Cluster)
+	server, err := apiserver.New(s, liveCluster, config.Tasks, config.rbacSynced())
 	if err != nil {
 		return nil, err
 	}

@@ -29,11 +29,11 @@ import (
 
 // Source is one configured source of identities. Exactly one of Request and Token must be set.
 type Source struct {
-	// Hygiene has the rules for the source's identities.
-	Hygiene Hygiene
+	// Rules has the rules for the source's identities.
+	Rules IdentityRules
 	// Request authenticates requests by credentials other than bearer tokens.
 	Request authenticator.Request
-	// Token authenticates bearer tokens. Its identities may implement [Living].
+	// Token authenticates bearer tokens. Its identities may implement [Revalidator].
 	Token authenticator.Token
 	// Match specifies which bearer tokens Token may receive.
 	Match Match
@@ -101,9 +101,9 @@ func New(c Chain) authenticator.Request {
 		}
 	}
 	if c.BuiltIn != nil {
-		chain = append(chain, c.cleanBuiltIn(c.BuiltIn))
+		chain = append(chain, c.validatedBuiltIn(c.BuiltIn))
 	}
-	return c.audited(presentable(c.unrevoked(union.NewFailOnError(chain...))))
+	return c.withAudit(withCertificateChecks(c.withRevocation(union.NewFailOnError(chain...))))
 }
 
 // request adds audiences and identity validation to a request source.
@@ -115,12 +115,12 @@ func (c *Chain) request(s Source) authenticator.Request {
 		if err == nil && ok {
 			from, until = validity.Of(resp.User)
 		}
-		if resp, ok, err = s.Hygiene.apply(resp, ok, err); err != nil || !ok {
+		if resp, ok, err = s.Rules.apply(resp, ok, err); err != nil || !ok {
 			return resp, ok, err
 		}
-		resp, ok, err = acceptance(c.Accepts).check(req.Context(), s.Hygiene.Source, resp, from)
+		resp, ok, err = acceptance(c.Accepts).check(req.Context(), s.Rules.Source, resp, from)
 		if ok && err == nil {
-			noteExpiry(req.Context(), until)
+			recordExpiry(req.Context(), until)
 		}
 		return resp, ok, err
 	})
@@ -140,8 +140,8 @@ const (
 	credentialAuditAnnotation = "authentication.kubetenant.dev/credential-id"
 )
 
-// audited updates the metrics. It writes the source and the reason of a denial to the audit event.
-func (c *Chain) audited(next authenticator.Request) authenticator.Request {
+// withAudit updates the metrics. It writes the source and the reason of a denial to the audit event.
+func (c *Chain) withAudit(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := next.AuthenticateRequest(req)
 		r := refusalIn(err)
@@ -149,7 +149,7 @@ func (c *Chain) audited(next authenticator.Request) authenticator.Request {
 		if r != nil {
 			audit.AddAuditAnnotations(req.Context(),
 				sourceAuditAnnotation, r.source,
-				refusedAuditAnnotation, shortened(r.err.Error()))
+				refusedAuditAnnotation, truncate(r.err.Error()))
 			if r.credential != "" {
 				audit.AddAuditAnnotation(req.Context(), credentialAuditAnnotation, r.credential)
 			}

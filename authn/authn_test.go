@@ -28,8 +28,8 @@ func set(t *testing.T, names ...string) tenant.Set {
 	return s
 }
 
-func hygiene(t *testing.T, name string, tenants ...string) authn.Hygiene {
-	return authn.Hygiene{
+func identityRules(t *testing.T, name string, tenants ...string) authn.IdentityRules {
+	return authn.IdentityRules{
 		Source:   name,
 		Tenants:  set(t, tenants...),
 		Reserved: &tenant.SystemNames{Groups: []string{"root"}},
@@ -43,32 +43,34 @@ func identity(u user.Info) authenticator.Request {
 	})
 }
 
-func of(tenants ...string) map[string][]string { return map[string][]string{tenant.ExtraKey: tenants} }
+func tenantExtra(tenants ...string) map[string][]string {
+	return map[string][]string{tenant.ExtraKey: tenants}
+}
 
-func TestHygiene(t *testing.T) {
+func TestIdentityRules(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		user *user.DefaultInfo
 		want error
 	}{
-		{"bound", &user.DefaultInfo{Name: "u", Extra: of("a")}, nil},
+		{"bound", &user.DefaultInfo{Name: "u", Extra: tenantExtra("a")}, nil},
 		{"unbound", &user.DefaultInfo{Name: "u"}, tenant.ErrUnbound},
-		{"two tenants", &user.DefaultInfo{Name: "u", Extra: of("a", "b")}, tenant.ErrAmbiguous},
-		{"an invalid tenant", &user.DefaultInfo{Name: "u", Extra: of("A L L")}, tenant.ErrInvalid},
-		{"a tenant not minted here", &user.DefaultInfo{Name: "u", Extra: of("b")}, authn.ErrNotMinted},
-		{"the system tenant unnamed", &user.DefaultInfo{Name: "u", Extra: of("system")}, authn.ErrNotMinted},
-		{"no name", &user.DefaultInfo{Extra: of("a")}, authn.ErrNameless},
-		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: of("a")}, authn.ErrReservedUser},
+		{"two tenants", &user.DefaultInfo{Name: "u", Extra: tenantExtra("a", "b")}, tenant.ErrAmbiguous},
+		{"an invalid tenant", &user.DefaultInfo{Name: "u", Extra: tenantExtra("A L L")}, tenant.ErrInvalid},
+		{"a tenant not minted here", &user.DefaultInfo{Name: "u", Extra: tenantExtra("b")}, authn.ErrTenantNotAllowed},
+		{"the system tenant unnamed", &user.DefaultInfo{Name: "u", Extra: tenantExtra("system")}, authn.ErrTenantNotAllowed},
+		{"no name", &user.DefaultInfo{Extra: tenantExtra("a")}, authn.ErrNoUsername},
+		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: tenantExtra("a")}, authn.ErrReservedUser},
 		{
 			"a system group",
-			&user.DefaultInfo{Name: "u", Groups: []string{"g", "system:x"}, Extra: of("a")},
+			&user.DefaultInfo{Name: "u", Groups: []string{"g", "system:x"}, Extra: tenantExtra("a")},
 			authn.ErrReservedGroup,
 		},
 		{
-			"a configured group", &user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: of("a")}, authn.ErrReservedGroup,
+			"a configured group", &user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: tenantExtra("a")}, authn.ErrReservedGroup,
 		},
 		{
-			"a tenant group", &user.DefaultInfo{Name: "u", Groups: []string{"tenant:a"}, Extra: of("a")}, authn.ErrReservedGroup,
+			"a tenant group", &user.DefaultInfo{Name: "u", Groups: []string{"tenant:a"}, Extra: tenantExtra("a")}, authn.ErrReservedGroup,
 		},
 		{
 			"an own key",
@@ -81,7 +83,7 @@ func TestHygiene(t *testing.T) {
 			authn.ErrReservedExtra,
 		},
 	} {
-		chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(c.user)}}})
+		chain := authn.New(authn.Chain{Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Request: identity(c.user)}}})
 		resp, ok, err := chain.AuthenticateRequest(&http.Request{})
 		if !errors.Is(err, c.want) || ok != (c.want == nil) || (resp != nil) != ok {
 			t.Errorf("%s: %v, %v, %v; want %v", c.name, resp, ok, err, c.want)
@@ -92,9 +94,9 @@ func TestHygiene(t *testing.T) {
 	}
 }
 
-// TestHygieneOfRemoteSources checks that reserved names and extra keys are rejected for every
+// TestIdentityRulesOfRemoteSources checks that reserved names and extra keys are rejected for every
 // tenant.
-func TestHygieneOfRemoteSources(t *testing.T) {
+func TestIdentityRulesOfRemoteSources(t *testing.T) {
 	const own, foreign = "alpha.kubernetes.io/own", "alpha.kubernetes.io/foreign"
 	for _, c := range []struct {
 		name  string
@@ -102,29 +104,29 @@ func TestHygieneOfRemoteSources(t *testing.T) {
 		local error // the error for a source that the cluster's admin controls
 		want  error
 	}{
-		{"a plain user", &user.DefaultInfo{Name: "u", Groups: []string{"g"}, Extra: of("system")}, nil, nil},
-		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: of("system")}, nil, authn.ErrReservedUser},
+		{"a plain user", &user.DefaultInfo{Name: "u", Groups: []string{"g"}, Extra: tenantExtra("system")}, nil, nil},
+		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: tenantExtra("system")}, nil, authn.ErrReservedUser},
 		{
 			"a system group",
-			&user.DefaultInfo{Name: "u", Groups: []string{"system:masters"}, Extra: of("system")},
+			&user.DefaultInfo{Name: "u", Groups: []string{"system:masters"}, Extra: tenantExtra("system")},
 			nil,
 			authn.ErrReservedGroup,
 		},
 		{
 			"a configured group",
-			&user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: of("system")},
+			&user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: tenantExtra("system")},
 			nil,
 			authn.ErrReservedGroup,
 		},
 		{
 			"a service account",
-			&user.DefaultInfo{Name: "system:serviceaccount:a:b", Extra: of("system")},
+			&user.DefaultInfo{Name: "system:serviceaccount:a:b", Extra: tenantExtra("system")},
 			authn.ErrReservedUser,
 			authn.ErrReservedUser,
 		},
 		{
 			"a tenant group",
-			&user.DefaultInfo{Name: "u", Groups: []string{"tenant:system"}, Extra: of("system")},
+			&user.DefaultInfo{Name: "u", Groups: []string{"tenant:system"}, Extra: tenantExtra("system")},
 			authn.ErrReservedGroup,
 			authn.ErrReservedGroup,
 		},
@@ -160,13 +162,13 @@ func TestHygieneOfRemoteSources(t *testing.T) {
 		},
 	} {
 		for _, remote := range []bool{false, true} {
-			h := hygiene(t, "src", "a", "system")
+			h := identityRules(t, "src", "a", "system")
 			h.Remote, h.Extras = remote, []string{own}
 			want := c.local
 			if remote {
 				want = c.want
 			}
-			_, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(c.user)}}}).
+			_, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Rules: h, Request: identity(c.user)}}}).
 				AuthenticateRequest(&http.Request{})
 			if !errors.Is(err, want) || ok != (want == nil) {
 				t.Errorf("%s, remote %v: %v, %v; want %v", c.name, remote, ok, err, want)
@@ -175,9 +177,9 @@ func TestHygieneOfRemoteSources(t *testing.T) {
 	}
 }
 
-// TestHygieneOfServiceAccounts checks that only service accounts with their own groups are
+// TestIdentityRulesOfServiceAccounts checks that only service accounts with their own groups are
 // accepted, and that they are not changed.
-func TestHygieneOfServiceAccounts(t *testing.T) {
+func TestIdentityRulesOfServiceAccounts(t *testing.T) {
 	groups := []string{"system:serviceaccounts", "system:serviceaccounts:ns"}
 	for _, c := range []struct {
 		name   string
@@ -196,11 +198,11 @@ func TestHygieneOfServiceAccounts(t *testing.T) {
 		{"system:admin", groups, authn.ErrReservedUser},
 		{"alice", nil, authn.ErrReservedUser},
 	} {
-		h := hygiene(t, "src", "a")
+		h := identityRules(t, "src", "a")
 		h.ServiceAccounts, h.QualifyNames = true, true
 		resp, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{
-			Hygiene: h,
-			Request: identity(&user.DefaultInfo{Name: c.name, Groups: c.groups, Extra: of("a")}),
+			Rules:   h,
+			Request: identity(&user.DefaultInfo{Name: c.name, Groups: c.groups, Extra: tenantExtra("a")}),
 		}}}).AuthenticateRequest(&http.Request{})
 		if !errors.Is(err, c.want) || ok != (c.want == nil) || ok && resp.User.GetName() != c.name {
 			t.Errorf("%s in %q: %+v, %v; want %v", c.name, c.groups, resp, err, c.want)
@@ -208,27 +210,27 @@ func TestHygieneOfServiceAccounts(t *testing.T) {
 	}
 }
 
-func TestTheZeroHygieneRefuses(t *testing.T) {
+func TestZeroIdentityRulesRejectEveryone(t *testing.T) {
 	chain := authn.New(authn.Chain{
-		Sources: []authn.Source{{Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}},
+		Sources: []authn.Source{{Request: identity(&user.DefaultInfo{Name: "u", Extra: tenantExtra("a")})}},
 	})
 	if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok || err == nil {
 		t.Errorf("a source without hygiene = %v, %v; want an error", ok, err)
 	}
 }
 
-// TestWhatEveryCallerIsGiven checks the order of groups: those of the source, then the tenant's,
+// TestOrderOfGroups checks the order of groups: those of the source, then the tenant's,
 // then upstream's.
-func TestWhatEveryCallerIsGiven(t *testing.T) {
-	h := hygiene(t, "src", "a")
+func TestOrderOfGroups(t *testing.T) {
+	h := identityRules(t, "src", "a")
 	h.UsernamePrefix, h.GroupsPrefix, h.QualifyNames = "p:", "q:", true
 	source := &user.DefaultInfo{
 		Name:   "u",
 		UID:    "1",
 		Groups: []string{"g", "h"},
-		Extra:  of("a"),
+		Extra:  tenantExtra("a"),
 	}
-	resp, _, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(source)}}}).
+	resp, _, err := authn.New(authn.Chain{Sources: []authn.Source{{Rules: h, Request: identity(source)}}}).
 		AuthenticateRequest(&http.Request{})
 	if err != nil {
 		t.Fatal(err)
@@ -243,10 +245,10 @@ func TestWhatEveryCallerIsGiven(t *testing.T) {
 	}
 }
 
-// TestQualifiedNamesAreJudged checks that a tenant cannot complete a reserved name that begins with
+// TestQualifiedNamesMayNotBeReserved checks that a tenant cannot complete a reserved name that begins with
 // its ID.
-func TestQualifiedNamesAreJudged(t *testing.T) {
-	h := authn.Hygiene{
+func TestQualifiedNamesMayNotBeReserved(t *testing.T) {
+	h := authn.IdentityRules{
 		Source:       "src",
 		Tenants:      set(t, "*"),
 		QualifyNames: true,
@@ -260,12 +262,12 @@ func TestQualifiedNamesAreJudged(t *testing.T) {
 		user *user.DefaultInfo
 		want error
 	}{
-		{&user.DefaultInfo{Name: "u", Groups: []string{"cluster-admins"}, Extra: of("kubeadm")}, authn.ErrReservedGroup},
-		{&user.DefaultInfo{Name: "root", Extra: of("infra")}, authn.ErrReservedUser},
-		{&user.DefaultInfo{Name: "u", Extra: of("boot")}, authn.ErrReservedUser},
-		{&user.DefaultInfo{Name: "root", Groups: []string{"cluster-admins"}, Extra: of("other")}, nil},
+		{&user.DefaultInfo{Name: "u", Groups: []string{"cluster-admins"}, Extra: tenantExtra("kubeadm")}, authn.ErrReservedGroup},
+		{&user.DefaultInfo{Name: "root", Extra: tenantExtra("infra")}, authn.ErrReservedUser},
+		{&user.DefaultInfo{Name: "u", Extra: tenantExtra("boot")}, authn.ErrReservedUser},
+		{&user.DefaultInfo{Name: "root", Groups: []string{"cluster-admins"}, Extra: tenantExtra("other")}, nil},
 	} {
-		chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(c.user)}}})
+		chain := authn.New(authn.Chain{Sources: []authn.Source{{Rules: h, Request: identity(c.user)}}})
 		if resp, _, err := chain.AuthenticateRequest(&http.Request{}); !errors.Is(err, c.want) {
 			t.Errorf("%+v: %+v, %v; want %v", c.user, resp, err, c.want)
 		}
@@ -277,7 +279,7 @@ func TestOrder(t *testing.T) {
 	ask := func(name string, ok bool, err error) authenticator.Request {
 		return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 			asked = append(asked, name)
-			return &authenticator.Response{User: &user.DefaultInfo{Name: name, Extra: of("a")}}, ok, err
+			return &authenticator.Response{User: &user.DefaultInfo{Name: name, Extra: tenantExtra("a")}}, ok, err
 		})
 	}
 	token := authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
@@ -286,12 +288,12 @@ func TestOrder(t *testing.T) {
 	})
 	chain := func(second authenticator.Request) authenticator.Request {
 		return authn.New(authn.Chain{
-			FrontProxy: &authn.Source{Hygiene: hygiene(t, "proxy", "a"), Request: ask("proxy", false, nil)},
+			FrontProxy: &authn.Source{Rules: identityRules(t, "proxy", "a"), Request: ask("proxy", false, nil)},
 			Sources: []authn.Source{
-				{Hygiene: hygiene(t, "one", "a"), Request: ask("one", false, nil)},
-				{Hygiene: hygiene(t, "t1", "a"), Token: token, Match: authn.Match{Every: true}},
-				{Hygiene: hygiene(t, "two", "a"), Request: second},
-				{Hygiene: hygiene(t, "t2", "a"), Token: token, Match: authn.Match{Every: true}},
+				{Rules: identityRules(t, "one", "a"), Request: ask("one", false, nil)},
+				{Rules: identityRules(t, "t1", "a"), Token: token, Match: authn.Match{Every: true}},
+				{Rules: identityRules(t, "two", "a"), Request: second},
+				{Rules: identityRules(t, "t2", "a"), Token: token, Match: authn.Match{Every: true}},
 			},
 			BuiltIn: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 				asked = append(asked, "built-in")
@@ -318,9 +320,9 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func TestBuiltInMayNotSpeakOfTenants(t *testing.T) {
+func TestBuiltInMayNotAssertTenants(t *testing.T) {
 	for name, u := range map[string]*user.DefaultInfo{
-		"a tenant":            {Name: "u", Extra: of("a")},
+		"a tenant":            {Name: "u", Extra: tenantExtra("a")},
 		"a tenant in a case":  {Name: "u", Extra: map[string][]string{"KubeTenant.dev/tenant": {"a"}}},
 		"a letter that folds": {Name: "u", Extra: map[string][]string{"\u212aubetenant.dev/tenant": {"a"}}},
 		"another key":         {Name: "u", Extra: map[string][]string{"kubetenant.dev/x": {"a"}}},
@@ -343,14 +345,14 @@ func TestTokens(t *testing.T) {
 	source := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		switch token {
 		case "good":
-			return &authenticator.Response{User: &user.DefaultInfo{Name: "u", Extra: of("a")}}, true, nil
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "u", Extra: tenantExtra("a")}}, true, nil
 		case "bad":
 			return nil, false, errors.New("expired")
 		}
 		return nil, false, nil
 	})
 	chain := authn.New(authn.Chain{
-		Sources: []authn.Source{{Hygiene: hygiene(t, "tokens", "a"), Token: source, Match: authn.Match{Every: true}}},
+		Sources: []authn.Source{{Rules: identityRules(t, "tokens", "a"), Token: source, Match: authn.Match{Every: true}}},
 	})
 	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 	websocket := func(token string) http.Header {
@@ -387,7 +389,7 @@ func TestAudiences(t *testing.T) {
 	chain := authn.New(authn.Chain{
 		Audiences: authenticator.Audiences{"api"},
 		Sources: []authn.Source{
-			{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})},
+			{Rules: identityRules(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: tenantExtra("a")})},
 		},
 	})
 	ask := func(audiences ...string) (*authenticator.Response, bool, error) {

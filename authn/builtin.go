@@ -19,18 +19,18 @@ import (
 // builtInSource is the name of the server's own authenticator in errors.
 const builtInSource = "built-in"
 
-// cleanBuiltIn rejects identities of BuiltIn with reserved groups or extra keys, because only our
+// validatedBuiltIn rejects identities of BuiltIn with reserved groups or extra keys, because only our
 // own sources may assert a tenant. It also rejects revoked and malformed tokens.
-func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
+func (c *Chain) validatedBuiltIn(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		var issued time.Time
-		_, _, err := c.tokenLooker(&issued).AuthenticateRequest(req)
+		_, _, err := c.tokenInspector(&issued).AuthenticateRequest(req)
 		if errors.Is(err, ErrRevoked) || errors.Is(err, ErrForm) {
 			return nil, false, &refusal{source: builtInSource, err: err}
 		}
 		resp, ok, err := next.AuthenticateRequest(req)
 		if err != nil {
-			return nil, false, &short{err}
+			return nil, false, &shortError{err}
 		}
 		if !ok {
 			return nil, false, nil

@@ -37,9 +37,9 @@ const (
 // certificateSource is the source in errors that occur before any source is called.
 const certificateSource = "client certificate"
 
-// presentable rejects requests with certificates that are too many, too large or ambiguously
+// withCertificateChecks rejects requests with certificates that are too many, too large or ambiguously
 // encoded. It runs before all sources and BuiltIn, whatever other credentials the request has.
-func presentable(next authenticator.Request) authenticator.Request {
+func withCertificateChecks(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		if req.TLS != nil {
 			if err := checkPresented(req.TLS.PeerCertificates); err != nil {

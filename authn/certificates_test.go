@@ -72,7 +72,7 @@ type certificateParts struct {
 
 type ecdsaSignature struct{ R, S *big.Int }
 
-func remake(tb testing.TB, c *x509.Certificate, change func(*certificateParts) []byte) *x509.Certificate {
+func reencode(tb testing.TB, c *x509.Certificate, change func(*certificateParts) []byte) *x509.Certificate {
 	tb.Helper()
 	var parts certificateParts
 	if _, err := asn1.Unmarshal(c.Raw, &parts); err != nil {
@@ -103,7 +103,7 @@ func remake(tb testing.TB, c *x509.Certificate, change func(*certificateParts) [
 	return again
 }
 
-func presenting(certificates ...*x509.Certificate) func(*authn.Chain) error {
+func authenticatePresented(certificates ...*x509.Certificate) func(*authn.Chain) error {
 	return func(c *authn.Chain) error {
 		c.BuiltIn = identity(&user.DefaultInfo{Name: "alice"})
 		req := bearing(context.Background(), "")
@@ -138,9 +138,9 @@ func signers(tb testing.TB) map[string]crypto.Signer {
 	return keys
 }
 
-// TestOneEncoding checks certificates that were encoded differently without the signer's key. They
+// TestReencodedCertificatesAreRejectedOrRevoked checks certificates that were encoded differently without the signer's key. They
 // are rejected or are revoked together with the original.
-func TestOneEncoding(t *testing.T) {
+func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 	for name, key := range signers(t) {
 		ca, leaf := issue(t, key)
 		sum := sha256.Sum256(leaf.Raw)
@@ -153,10 +153,10 @@ func TestOneEncoding(t *testing.T) {
 				},
 			}
 		}
-		if err := presenting(leaf)(chain(nil)); err != nil {
+		if err := authenticatePresented(leaf)(chain(nil)); err != nil {
 			t.Errorf("%s: the certificate itself: %v", name, err)
 		}
-		if err := presenting(leaf)(chain(revoked)); !errors.Is(err, authn.ErrRevoked) {
+		if err := authenticatePresented(leaf)(chain(revoked)); !errors.Is(err, authn.ErrRevoked) {
 			t.Errorf("%s: the revoked certificate: %v", name, err)
 		}
 		for form, change := range map[string]func(*certificateParts) []byte{
@@ -181,12 +181,12 @@ func TestOneEncoding(t *testing.T) {
 				return nil
 			},
 		} {
-			other := remake(t, leaf, change)
+			other := reencode(t, leaf, change)
 			if other == nil {
 				continue
 			}
 			for where, presented := range map[string][]*x509.Certificate{"alone": {other}, "behind another": {leaf, other}} {
-				err := presenting(presented...)(chain(nil))
+				err := authenticatePresented(presented...)(chain(nil))
 				if isGenuine := ca.CheckSignature(other.SignatureAlgorithm,
 					other.RawTBSCertificate, other.Signature) == nil; isGenuine && !errors.Is(err, authn.ErrEncoding) {
 					t.Errorf("%s: %s, %s: %v", name, form, where, err)
@@ -194,7 +194,7 @@ func TestOneEncoding(t *testing.T) {
 			}
 		}
 		if ec, is := key.(*ecdsa.PrivateKey); is {
-			twin := remake(t, leaf, func(p *certificateParts) []byte {
+			twin := reencode(t, leaf, func(p *certificateParts) []byte {
 				var signature ecdsaSignature
 				if _, err := asn1.Unmarshal(p.Signature.Bytes, &signature); err != nil {
 					t.Fatal(err)
@@ -207,19 +207,19 @@ func TestOneEncoding(t *testing.T) {
 			if err := twin.CheckSignatureFrom(ca); err != nil || twin.Equal(leaf) {
 				t.Fatalf("%s: the twin is no attack: %v", name, err)
 			}
-			if err := presenting(twin)(chain(nil)); err != nil {
+			if err := authenticatePresented(twin)(chain(nil)); err != nil {
 				t.Errorf("%s: the twin of nobody's: %v", name, err)
 			}
-			if err := presenting(twin)(chain(revoked)); !errors.Is(err, authn.ErrRevoked) {
+			if err := authenticatePresented(twin)(chain(revoked)); !errors.Is(err, authn.ErrRevoked) {
 				t.Errorf("%s: the twin of the revoked certificate: %v", name, err)
 			}
 		}
 	}
 }
 
-// TestLongChains checks that long chains are rejected before any authenticator is called, including
+// TestLongChainsAreRejected checks that long chains are rejected before any authenticator is called, including
 // BuiltIn.
-func TestLongChains(t *testing.T) {
+func TestLongChainsAreRejected(t *testing.T) {
 	_, leaf := issue(t, signers(t)["P-256"])
 	large := &x509.Certificate{Raw: slices.Repeat([]byte{0}, 32<<10)}
 	for name, c := range map[string]struct {
@@ -233,15 +233,15 @@ func TestLongChains(t *testing.T) {
 		"large":       {[]*x509.Certificate{leaf, large}, authn.ErrChain},
 		"unreadable":  {[]*x509.Certificate{large}, authn.ErrEncoding},
 	} {
-		if err := presenting(c.presented...)(&authn.Chain{}); !errors.Is(err, c.err) || err != nil && c.err == nil {
+		if err := authenticatePresented(c.presented...)(&authn.Chain{}); !errors.Is(err, c.err) || err != nil && c.err == nil {
 			t.Errorf("%s: %v, want %v", name, err, c.err)
 		}
 	}
 }
 
-// TestRevokedAuthorityOfTheServersOwn checks that an identity of BuiltIn is revoked when each chain
+// TestBuiltInRevokedAuthority checks that an identity of BuiltIn is revoked when each chain
 // to its authorities is revoked.
-func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
+func TestBuiltInRevokedAuthority(t *testing.T) {
 	ca, leaf := issue(t, signers(t)["P-256"])
 	other, _ := issue(t, signers(t)["P-256"])
 	byFingerprint := func(all ...*x509.Certificate) *authn.Revocations {
@@ -287,8 +287,8 @@ func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
 	}
 }
 
-// TestErrorsAreShort checks that the size of logged errors is limited.
-func TestErrorsAreShort(t *testing.T) {
+// TestErrorSizeIsLimited checks that the size of logged errors is limited.
+func TestErrorSizeIsLimited(t *testing.T) {
 	long := errors.New(strings.Repeat("é", 10_000))
 	c := authn.Chain{
 		BuiltIn: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
@@ -330,7 +330,7 @@ func FuzzReencode(f *testing.F) {
 				return tenant.ID{}, tenant.ErrUnbound
 			},
 		}
-		if err := presenting(other)(c); !errors.Is(err, authn.ErrRevoked) && !errors.Is(err, authn.ErrEncoding) {
+		if err := authenticatePresented(other)(c); !errors.Is(err, authn.ErrRevoked) && !errors.Is(err, authn.ErrEncoding) {
 			t.Fatalf("counts: %x", raw)
 		}
 	})

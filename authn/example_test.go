@@ -41,7 +41,7 @@ func ExampleSource() {
 	source := authn.Source{
 		Token: greetings(acme),
 		Match: authn.Match{Prefix: "hello-"},
-		Hygiene: authn.Hygiene{
+		Rules: authn.IdentityRules{
 			Source:         "greetings",
 			Tenants:        minted,
 			Remote:         true,
@@ -72,9 +72,9 @@ func ExampleNew() {
 		chain := authn.New(authn.Chain{
 			Sources: []authn.Source{
 				{
-					Token:   greetings(acme),
-					Match:   authn.Match{Prefix: "hello-"},
-					Hygiene: authn.Hygiene{Source: "greetings", Tenants: minted},
+					Token: greetings(acme),
+					Match: authn.Match{Prefix: "hello-"},
+					Rules: authn.IdentityRules{Source: "greetings", Tenants: minted},
 				},
 			},
 		})

@@ -28,8 +28,8 @@ func WithExpiry(ctx context.Context, e *Expiry) context.Context {
 	return context.WithValue(ctx, expiryKey{}, e)
 }
 
-// noteExpiry sets the [Expiry] of the context, if there is one.
-func noteExpiry(ctx context.Context, at time.Time) {
+// recordExpiry sets the [Expiry] of the context, if there is one.
+func recordExpiry(ctx context.Context, at time.Time) {
 	if e, wanted := ctx.Value(expiryKey{}).(*Expiry); wanted {
 		e.At = at
 	}

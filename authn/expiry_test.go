@@ -46,7 +46,7 @@ func TestExpiry(t *testing.T) {
 			time.Time{},
 		},
 	} {
-		c.source.Hygiene = hygiene(t, "src", "a")
+		c.source.Rules = identityRules(t, "src", "a")
 		chain := authn.New(authn.Chain{Sources: []authn.Source{c.source}})
 		for _, remembered := range []bool{false, true} {
 			var e authn.Expiry

@@ -20,16 +20,16 @@ import (
 // The errors of identity validation. Test for them with [errors.Is]. Identity validation also
 // returns the errors of [tenant.Of] and of [tenant.Limits.Check].
 var (
-	ErrNotMinted     = errors.New("the source may not assert this tenant")
-	ErrReservedUser  = errors.New("reserved user name")
-	ErrReservedGroup = errors.New("reserved group")
-	ErrReservedExtra = errors.New("reserved extra key")
-	ErrNameless      = errors.New("no user name")
+	ErrTenantNotAllowed = errors.New("the source may not assert this tenant")
+	ErrReservedUser     = errors.New("reserved user name")
+	ErrReservedGroup    = errors.New("reserved group")
+	ErrReservedExtra    = errors.New("reserved extra key")
+	ErrNoUsername       = errors.New("no user name")
 )
 
-// Hygiene has the rules of identity validation for one source. The zero value rejects every
+// IdentityRules has the rules of identity validation for one source. The zero value rejects every
 // identity, because it allows no tenant.
-type Hygiene struct {
+type IdentityRules struct {
 	// Source is the configured name. It is used in the extra tenant.SourceKey, errors and audit
 	// events.
 	Source string
@@ -57,12 +57,12 @@ type Hygiene struct {
 // Check rejects a tenant that the source may not assert, and names that are reserved for callers of
 // that tenant. The names have no prefix yet. File sources call it at load, so that a file contains
 // no identity that would be rejected later.
-func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
+func (h *IdentityRules) Check(name string, groups []string, id tenant.ID) error {
 	switch {
 	case !h.Tenants.Has(id):
-		return ErrNotMinted
+		return ErrTenantNotAllowed
 	case name == "":
-		return ErrNameless
+		return ErrNoUsername
 	}
 	if err := tenant.CheckForm("the user name", name); err != nil {
 		return err
@@ -107,7 +107,7 @@ func checkServiceAccount(name string, groups []string) error {
 // qualifier returns the prefix of names of a tenant when they leave the chain. A tenant "kubeadm"
 // could turn a harmless group into "kubeadm:cluster-admins". Therefore, qualified names are checked
 // too.
-func (h *Hygiene) qualifier(id tenant.ID) string {
+func (h *IdentityRules) qualifier(id tenant.ID) string {
 	if !h.QualifyNames || id.IsSystem() || h.ServiceAccounts {
 		return ""
 	}
@@ -122,20 +122,20 @@ type refusal struct {
 	credential string
 }
 
-func (r *refusal) Error() string { return shortened(fmt.Sprintf("source %q: %v", r.source, r.err)) }
+func (r *refusal) Error() string { return truncate(fmt.Sprintf("source %q: %v", r.source, r.err)) }
 func (r *refusal) Unwrap() error { return r.err }
 
 // maxErrorBytes limits the size of a logged error. Errors about certificates may contain long
 // names.
 const maxErrorBytes = 512
 
-// short is an error of another package that is truncated.
-type short struct{ error }
+// shortError is an error of another package that is truncated.
+type shortError struct{ error }
 
-func (s *short) Error() string { return shortened(s.error.Error()) }
-func (s *short) Unwrap() error { return s.error }
+func (s *shortError) Error() string { return truncate(s.error.Error()) }
+func (s *shortError) Unwrap() error { return s.error }
 
-func shortened(text string) string {
+func truncate(text string) string {
 	if len(text) <= maxErrorBytes {
 		return text
 	}
@@ -154,22 +154,22 @@ func refusalIn(err error) *refusal {
 // apply validates the identity in the results of the source's authenticator.
 //
 //nolint:revive // ok is one of them
-func (h *Hygiene) apply(resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
+func (h *IdentityRules) apply(resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
 	if err != nil {
 		return nil, false, &refusal{source: h.Source, err: err}
 	}
 	if !ok {
 		return nil, false, nil
 	}
-	clean, err := h.clean(resp.User)
+	clean, err := h.mapUser(resp.User)
 	if err != nil {
 		return nil, false, &refusal{source: h.Source, err: err}
 	}
 	return &authenticator.Response{User: clean, Audiences: resp.Audiences}, true, nil
 }
 
-// clean returns the identity that leaves the chain, or the reason to reject it.
-func (h *Hygiene) clean(u user.Info) (user.Info, error) {
+// mapUser returns the identity that leaves the chain, or the reason to reject it.
+func (h *IdentityRules) mapUser(u user.Info) (user.Info, error) {
 	id, err := tenant.Of(u)
 	if err != nil {
 		return nil, err

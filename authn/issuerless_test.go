@@ -57,11 +57,11 @@ func TestTokensWithoutAnIssuer(t *testing.T) {
 	} {
 		src := &fake{user: alice()}
 		chain := authn.New(authn.Chain{
-			Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: src, Match: c.match}},
+			Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Token: src, Match: c.match}},
 		})
 		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token))
-		if ok != c.want || (src.asked > 0) != c.want {
-			t.Errorf("%s: accepted %t, asked %d times, %v; want %t", name, ok, src.asked, err, c.want)
+		if ok != c.want || (src.calls > 0) != c.want {
+			t.Errorf("%s: accepted %t, asked %d times, %v; want %t", name, ok, src.calls, err, c.want)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestUnclaimedTokensAreLogged(t *testing.T) {
 	defer end()
 	now := time.Unix(1_000_000, 0)
 	chain := authn.New(authn.Chain{
-		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{}, Match: authn.Match{Rest: true}}},
+		Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Token: &fake{}, Match: authn.Match{Rest: true}}},
 		Now:     func() time.Time { return now },
 	})
 	const text = "a JSON Web Token without an issuer"

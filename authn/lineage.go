@@ -59,7 +59,7 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 	}
 	id, err := c.Subject(req.Context(), u)
 	switch {
-	case isNobodys(err):
+	case isNoTenant(err):
 		return nil
 	case err != nil: // the unknown tenant may be a deleted one
 		return err
@@ -73,9 +73,9 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 	return nil
 }
 
-// isNobodys reports whether an error means that the identity has no valid tenant. The boundary
+// isNoTenant reports whether an error means that the identity has no valid tenant. The boundary
 // denies such identities.
-func isNobodys(err error) bool {
+func isNoTenant(err error) bool {
 	return errors.Is(err, tenant.ErrUnbound) || errors.Is(err, tenant.ErrInvalid) || errors.Is(err, tenant.ErrAmbiguous)
 }
 
@@ -85,13 +85,13 @@ func isCertificate(u user.Info) bool {
 	})
 }
 
-// tokenLooker returns an authenticator that accepts no request. It reads the tokens of a request
+// tokenInspector returns an authenticator that accepts no request. It reads the tokens of a request
 // before upstream's adapters remove them. It sets oldest to the earliest time of issue, because the
 // server may accept any of the tokens. It fails with an error that wraps ErrForm or ErrRevoked if a
 // token must be rejected.
-func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
+func (c *Chain) tokenInspector(oldest *time.Time) authenticator.Request {
 	found := false
-	look := func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	inspect := func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if err := wellFormed(token); err != nil {
 			return nil, false, err
 		}
@@ -110,5 +110,5 @@ func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
 		}
 		return nil, false, errUnclaimed
 	}
-	return bearer.New(authenticator.TokenFunc(look), errUnclaimed, ErrForm)
+	return bearer.New(authenticator.TokenFunc(inspect), errUnclaimed, ErrForm)
 }

@@ -23,10 +23,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestPredecessors checks all kinds of credentials of a tenant whose name belonged to a deleted
+// TestCredentialsOfDeletedTenants checks all kinds of credentials of a tenant whose name belonged to a deleted
 // tenant. A credential that is older than the tenant is rejected. An undated credential is rejected
 // unless the Tenant accepts it. Cached results are checked too. The system tenant is exempt.
-func TestPredecessors(t *testing.T) {
+func TestCredentialsOfDeletedTenants(t *testing.T) {
 	made := time.Unix(2_000_000, 0)
 	old, young := made.Add(-time.Hour), made.Add(time.Hour)
 	at := func(u user.Info, at time.Time) authenticator.RequestFunc {
@@ -35,7 +35,7 @@ func TestPredecessors(t *testing.T) {
 		}
 	}
 	source := func(s authn.Source) authn.Chain {
-		s.Hygiene = hygiene(t, "src", "a", "system")
+		s.Rules = identityRules(t, "src", "a", "system")
 		return authn.Chain{Sources: []authn.Source{s}}
 	}
 	builtIn := func(u user.Info) authn.Chain {
@@ -59,7 +59,7 @@ func TestPredecessors(t *testing.T) {
 		return req
 	}
 	certified := &user.DefaultInfo{Name: "u", Extra: credential("X509SHA256=00")}
-	system := &user.DefaultInfo{Name: "root", Extra: of("system")}
+	system := &user.DefaultInfo{Name: "root", Extra: tenantExtra("system")}
 	_, certificate := issue(t, testKey.Private)
 	with := func(at time.Time) *http.Request {
 		presented := *certificate
@@ -84,7 +84,7 @@ func TestPredecessors(t *testing.T) {
 		"a password":                   {source(authn.Source{Request: identity(alice())}), &http.Request{}, undated},
 		"the system tenant's password": {source(authn.Source{Request: identity(system)}), &http.Request{}, always},
 		"a front proxy's": {
-			authn.Chain{FrontProxy: &authn.Source{Hygiene: hygiene(t, "src", "a"), Request: identity(alice())}},
+			authn.Chain{FrontProxy: &authn.Source{Rules: identityRules(t, "src", "a"), Request: identity(alice())}},
 			&http.Request{},
 			undated,
 		},
@@ -154,9 +154,9 @@ func TestPredecessors(t *testing.T) {
 	}
 }
 
-// TestPredecessorUntold checks that an identity of BuiltIn is rejected if the lookup of its tenant
+// TestBuiltInFailedTenantLookup checks that an identity of BuiltIn is rejected if the lookup of its tenant
 // fails. An identity without a tenant is accepted, because the boundary denies it.
-func TestPredecessorUntold(t *testing.T) {
+func TestBuiltInFailedTenantLookup(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct{ told, want error }{
 		{down, down},

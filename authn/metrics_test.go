@@ -30,14 +30,14 @@ func TestRequestsAreCounted(t *testing.T) {
 		BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
 		Sources: []authn.Source{
 			{
-				Hygiene: hygiene(t, "good", "a"),
-				Match:   authn.Match{Issuers: []string{"https://one"}},
-				Token:   &fake{user: alice()},
+				Rules: identityRules(t, "good", "a"),
+				Match: authn.Match{Issuers: []string{"https://one"}},
+				Token: &fake{user: alice()},
 			},
 			{
-				Hygiene: hygiene(t, "bad", "a"),
-				Match:   authn.Match{Issuers: []string{"https://two"}},
-				Token:   &fake{err: errors.New("no")},
+				Rules: identityRules(t, "bad", "a"),
+				Match: authn.Match{Issuers: []string{"https://two"}},
+				Token: &fake{err: errors.New("no")},
 			},
 		},
 	})

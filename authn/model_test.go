@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// hygieneModel models a source and the rules of docs/identity.md for TestHygieneModel. It uses
+// identityModel models a source and the rules of docs/identity.md for TestIdentityModel. It uses
 // strings only, and shares no code with the implementation.
-type hygieneModel struct {
+type identityModel struct {
 	tenants                                []string
 	usernamePrefix, groupsPrefix           string
 	users, prefixes, groups, organizations []string // reserved names
@@ -30,18 +30,18 @@ type hygieneModel struct {
 	extra                                  map[string][]string
 }
 
-var hygieneTenants = []string{"a", "b", "kubeadm", "system", "root", "a--b", "X"}
+var modelTenants = []string{"a", "b", "kubeadm", "system", "root", "a--b", "X"}
 
 func isTenantName(name string) bool {
-	return name == "x" || slices.Contains(hygieneTenants, name)
+	return name == "x" || slices.Contains(modelTenants, name)
 }
 
-func (m *hygieneModel) isReservedUser(name string) bool {
+func (m *identityModel) isReservedUser(name string) bool {
 	return strings.HasPrefix(name, "system:") || slices.Contains(m.users, name) ||
 		slices.ContainsFunc(m.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-func (m *hygieneModel) isReservedGroup(name string) bool {
+func (m *identityModel) isReservedGroup(name string) bool {
 	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, "tenant:") || slices.Contains(m.groups, name) ||
 		slices.Contains(m.organizations, name)
 }
@@ -59,7 +59,7 @@ func isUnder(key string, domains ...string) bool {
 }
 
 // clean returns the identity that leaves the chain, or nil if it is rejected.
-func (m *hygieneModel) clean() *user.DefaultInfo {
+func (m *identityModel) clean() *user.DefaultInfo {
 	ids := m.extra["kubetenant.dev/tenant"]
 	if len(ids) != 1 || !isTenantName(ids[0]) {
 		return nil
@@ -96,7 +96,7 @@ func (m *hygieneModel) clean() *user.DefaultInfo {
 			!slices.Equal(m.inGroups, []string{"system:serviceaccounts", "system:serviceaccounts:" + parts[2]}) {
 			return nil
 		}
-		return m.leaves("", id)
+		return m.validated("", id)
 	}
 	free := id == "system" && !m.remote
 	name := m.usernamePrefix + m.name
@@ -111,10 +111,10 @@ func (m *hygieneModel) clean() *user.DefaultInfo {
 			return nil
 		}
 	}
-	return m.leaves(qualifier, id)
+	return m.validated(qualifier, id)
 }
 
-func (m *hygieneModel) leaves(qualifier, id string) *user.DefaultInfo {
+func (m *identityModel) validated(qualifier, id string) *user.DefaultInfo {
 	out := &user.DefaultInfo{Name: qualifier + m.usernamePrefix + m.name, Extra: map[string][]string{}}
 	for _, group := range m.inGroups {
 		out.Groups = append(out.Groups, qualifier+m.groupsPrefix+group)
@@ -151,9 +151,9 @@ func some(r *rand.Rand, n int, all ...string) []string {
 	return out
 }
 
-func makeIdentity(r *rand.Rand) *hygieneModel {
-	m := &hygieneModel{
-		tenants:       some(r, 3, append(hygieneTenants, "*", "*", "*", "*", "*", "*")...),
+func makeIdentity(r *rand.Rand) *identityModel {
+	m := &identityModel{
+		tenants:       some(r, 3, append(modelTenants, "*", "*", "*", "*", "*", "*")...),
 		users:         []string{"root"},
 		prefixes:      []string{"boot:"},
 		groups:        []string{"ops", "x:root"},
@@ -188,7 +188,7 @@ func makeIdentity(r *rand.Rand) *hygieneModel {
 			[]string{"system:serviceaccounts", "system:serviceaccounts:" + pick(r, "ns", "ns", "ns", "other")}
 	}
 	if r.IntN(16) > 0 {
-		m.extra["kubetenant.dev/tenant"] = []string{pick(r, hygieneTenants...)}
+		m.extra["kubetenant.dev/tenant"] = []string{pick(r, modelTenants...)}
 	}
 	for range r.IntN(3) {
 		m.extra[pick(r, hygieneKeys...)] = some(r, 2, "a", "system", "all", "", "x")
@@ -196,9 +196,9 @@ func makeIdentity(r *rand.Rand) *hygieneModel {
 	return m
 }
 
-// TestHygieneModel checks random identities and configurations of a source. The result of the chain
+// TestIdentityModel checks random identities and configurations of a source. The result of the chain
 // must equal the result of the model.
-func TestHygieneModel(t *testing.T) {
+func TestIdentityModel(t *testing.T) {
 	t.Parallel()
 	left := 0
 	const identities = 100_000
@@ -208,7 +208,7 @@ func TestHygieneModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := authn.Hygiene{
+		h := authn.IdentityRules{
 			Source:          "src",
 			Tenants:         tenants,
 			UsernamePrefix:  m.usernamePrefix,
@@ -225,7 +225,7 @@ func TestHygieneModel(t *testing.T) {
 			},
 		}
 		given := &user.DefaultInfo{Name: m.name, Groups: slices.Clone(m.inGroups), Extra: m.extra}
-		response, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(given)}}}).
+		response, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Rules: h, Request: identity(given)}}}).
 			AuthenticateRequest(&http.Request{})
 		var got, want *user.DefaultInfo
 		if want = m.clean(); ok && err == nil {

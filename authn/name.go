@@ -76,7 +76,7 @@ func (a attribute) String() string {
 	name, known := shortNames[a.Type.String()]
 	var value any
 	if _, err := asn1.Unmarshal(a.Value.FullBytes, &value); err == nil && known {
-		if text, is := value.(string); is {
+		if text, ok := value.(string); ok {
 			return name + "=" + escapeValue(text)
 		}
 	}

@@ -66,7 +66,7 @@ type TenantUser struct {
 	Name   string
 }
 
-func (r TokenRule) fits(t *unverified.Token) bool {
+func (r TokenRule) matches(t *unverified.Token) bool {
 	if r.ID == "" && r.Subject == "" && r.IssuedBefore.IsZero() {
 		return false
 	}
@@ -80,7 +80,7 @@ func (r *Revocations) tokenEntry(t *unverified.Token) string {
 		return ""
 	}
 	for _, rule := range r.Tokens[t.Issuer] {
-		if rule.fits(t) {
+		if rule.matches(t) {
 			return rule.entry(t.Issuer)
 		}
 	}
@@ -254,8 +254,8 @@ func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	return false
 }
 
-// unrevoked rejects callers that are revoked by certificate, name or tenant, for all sources.
-func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
+// withRevocation rejects callers that are revoked by certificate, name or tenant, for all sources.
+func (c *Chain) withRevocation(next authenticator.Request) authenticator.Request {
 	if c.Revoked == nil {
 		return next
 	}
@@ -270,7 +270,7 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 			id, err = c.Subject(req.Context(), resp.User)
 		}
 		switch {
-		case err == nil, isNobodys(err):
+		case err == nil, isNoTenant(err):
 		default: // the unknown tenant may be revoked
 			return nil, false, &refusal{source: revocationSource, err: err}
 		}

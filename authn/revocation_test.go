@@ -116,9 +116,9 @@ func TestRevokedTokens(t *testing.T) {
 			Revoked: func() *authn.Revocations { return in },
 			Sources: []authn.Source{
 				{
-					Hygiene: hygiene(t, "one", "a"),
-					Match:   authn.Match{Issuers: []string{"https://one"}},
-					Token:   &fake{user: alice()},
+					Rules: identityRules(t, "one", "a"),
+					Match: authn.Match{Issuers: []string{"https://one"}},
+					Token: &fake{user: alice()},
 				},
 			},
 		})
@@ -133,9 +133,9 @@ func TestRevokedTokens(t *testing.T) {
 	}
 }
 
-// TestRevokedOnTheConnection checks that no request is allowed over the connection of a revoked
+// TestRevokedClientCertificate checks that no request is allowed over the connection of a revoked
 // certificate, whatever its credential is.
-func TestRevokedOnTheConnection(t *testing.T) {
+func TestRevokedClientCertificate(t *testing.T) {
 	_, presented := issue(t, authntest.MustKey("ES256").Private) // serial number 2 of CN=ca
 	for what, c := range map[string]struct {
 		list    authn.Revocations
@@ -156,7 +156,7 @@ func TestRevokedOnTheConnection(t *testing.T) {
 		chain := authn.New(authn.Chain{
 			Revoked: func() *authn.Revocations { return &c.list },
 			Sources: []authn.Source{
-				{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})},
+				{Rules: identityRules(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: tenantExtra("a")})},
 			},
 		})
 		_, ok, err := chain.AuthenticateRequest(&http.Request{
@@ -169,9 +169,9 @@ func TestRevokedOnTheConnection(t *testing.T) {
 	}
 }
 
-// TestRevokedOfTheServersOwn checks that Subject determines the tenant of an identity of BuiltIn.
+// TestBuiltInRevokedCallers checks that Subject determines the tenant of an identity of BuiltIn.
 // If it fails, the request is rejected.
-func TestRevokedOfTheServersOwn(t *testing.T) {
+func TestBuiltInRevokedCallers(t *testing.T) {
 	list := &authn.Revocations{Tenants: map[tenant.ID]struct{}{tenanttest.ID(t, "a"): {}}}
 	away := errors.New("the server is away")
 	for _, c := range []struct {
@@ -199,9 +199,9 @@ func TestRevokedOfTheServersOwn(t *testing.T) {
 	}
 }
 
-// TestTokensThatReadTwoWays checks that ambiguous tokens are rejected before any source receives
+// TestAmbiguousTokensAreRejected checks that ambiguous tokens are rejected before any source receives
 // them.
-func TestTokensThatReadTwoWays(t *testing.T) {
+func TestAmbiguousTokensAreRejected(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	for what, token := range map[string]string{
 		"a character that nobody sees": "hello\u200balice",
@@ -210,16 +210,16 @@ func TestTokensThatReadTwoWays(t *testing.T) {
 	} {
 		source := &fake{user: alice()}
 		chain := authn.New(authn.Chain{
-			Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
+			Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
 		})
 		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token))
-		if ok || !errors.Is(err, authn.ErrForm) || source.asked > 0 {
-			t.Errorf("%s: %t, %v, asked %d times", what, ok, err, source.asked)
+		if ok || !errors.Is(err, authn.ErrForm) || source.calls > 0 {
+			t.Errorf("%s: %t, %v, asked %d times", what, ok, err, source.calls)
 		}
 	}
 	source := &fake{user: alice()}
 	chain := authn.New(authn.Chain{
-		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
+		Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
 	})
 	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), long)); !ok || err != nil {
 		t.Errorf("just short enough: %t, %v", ok, err)

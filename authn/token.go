@@ -61,17 +61,17 @@ var bootstrap = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
 
 // tokens passes each bearer token to the one source that may claim it.
 type tokens struct {
-	lookups  []*tokenSource // called for every token
-	byIssuer map[string]*tokenSource
-	byPrefix []*tokenSource
-	byForm   []*tokenSource
-	rest     *tokenSource
-	cache    *tokencache.Cache[verified]
-	now      func() time.Time
-	revoked  func() *Revocations
-	accepts  acceptance
-	metrics  *Metrics
-	logged   atomic.Int64 // the time of the last log entry about an unclaimed token, in Unix nanoseconds
+	lookups    []*tokenSource // called for every token
+	byIssuer   map[string]*tokenSource
+	byPrefix   []*tokenSource
+	byForm     []*tokenSource
+	rest       *tokenSource
+	cache      *tokencache.Cache[verified]
+	now        func() time.Time
+	revoked    func() *Revocations
+	acceptance acceptance
+	metrics    *Metrics
+	logged     atomic.Int64 // the time of the last log entry about an unclaimed token, in Unix nanoseconds
 }
 
 // tokenSource is a source with audiences and identity validation.
@@ -86,24 +86,24 @@ type verified struct {
 	token unverified.Token // with verified claims
 	// issued and expires are zero if the token does not contain them.
 	issued, expires time.Time
-	live            func(context.Context) error
-	from            *tokenSource
+	revalidate      func(context.Context) error
+	source          *tokenSource
 }
 
-// Living is implemented by the user.Info of a source whose identities depend on more than the
+// Revalidator is implemented by the user.Info of a source whose identities depend on more than the
 // token. Live is called each time a cached result is used. If it fails, the request is rejected.
-type Living interface {
-	Live(ctx context.Context) error
+type Revalidator interface {
+	Revalidate(ctx context.Context) error
 }
 
 func newTokens(c *Chain) *tokens {
 	d := &tokens{
-		byIssuer: map[string]*tokenSource{},
-		cache:    tokencache.New[verified](tokencache.Limits{Entries: tokenEntries, Bytes: tokenBytes}, c.now()),
-		now:      c.now(),
-		revoked:  c.Revoked,
-		accepts:  c.Accepts,
-		metrics:  c.Metrics,
+		byIssuer:   map[string]*tokenSource{},
+		cache:      tokencache.New[verified](tokencache.Limits{Entries: tokenEntries, Bytes: tokenBytes}, c.now()),
+		now:        c.now(),
+		revoked:    c.Revoked,
+		acceptance: c.Accepts,
+		metrics:    c.Metrics,
 	}
 	for _, s := range c.Sources {
 		if s.Token == nil {
@@ -137,27 +137,27 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	key := d.cache.Key(token, audiences)
 	if v, found := d.cache.Get(key); found {
 		d.metrics.hit()
-		if v.live != nil {
-			if err := v.live(ctx); err != nil {
+		if v.revalidate != nil {
+			if err := v.revalidate(ctx); err != nil {
 				d.cache.Remove(key)
-				return v.from.refuse(err)
+				return v.source.refuse(err)
 			}
 		}
-		return d.counts(ctx, &v)
+		return d.accept(ctx, &v)
 	}
 	for _, src := range d.lookups {
 		if resp, ok, err := src.authenticate.AuthenticateToken(ctx, token); ok || err != nil {
-			if resp, ok, err = src.Hygiene.apply(resp, ok, err); err != nil || !ok {
+			if resp, ok, err = src.Rules.apply(resp, ok, err); err != nil || !ok {
 				return resp, ok, err
 			}
-			return d.accepts.check(ctx, src.Hygiene.Source, resp, time.Time{})
+			return d.acceptance.check(ctx, src.Rules.Source, resp, time.Time{})
 		}
 	}
 	if err := wellFormed(token); err != nil {
 		return nil, false, &refusal{source: tokenSourceName, err: err}
 	}
 	seen, err := unverified.Read(token)
-	src := d.choose(token, &seen)
+	src := d.selectSource(token, &seen)
 	switch {
 	case src == nil && err != nil && seen.Issuer == "": // another parser may find one of our issuers in it
 		return nil, false, &refusal{source: tokenSourceName, err: err}
@@ -201,10 +201,10 @@ func (d *tokens) logUnclaimed(ctx context.Context, seen *unverified.Token) {
 	}
 }
 
-// choose returns the source that may claim the token, or nil. A JSON Web Token with an issuer goes
+// selectSource returns the source that may claim the token, or nil. A JSON Web Token with an issuer goes
 // only to the source of that issuer. A JSON Web Token without an issuer is matched by prefix and
 // form, but never by Rest. No source receives a bootstrap token.
-func (d *tokens) choose(token string, seen *unverified.Token) *tokenSource {
+func (d *tokens) selectSource(token string, seen *unverified.Token) *tokenSource {
 	switch {
 	case seen.JWT && !seen.Issuerless:
 		return d.byIssuer[seen.Issuer]
@@ -237,14 +237,14 @@ func (d *tokens) verify(
 	if err != nil {
 		return src.refuse(err)
 	}
-	v := verified{token: *seen, from: src}
+	v := verified{token: *seen, source: src}
 	if v.issued, v.expires = validity.Of(resp.User); seen.JWT && v.issued.IsZero() && v.expires.IsZero() {
 		v.issued, v.expires = seen.IssuedAt, seen.Expires
 	}
-	if living, is := resp.User.(Living); is {
-		v.live = living.Live
+	if revalidator, is := resp.User.(Revalidator); is {
+		v.revalidate = revalidator.Revalidate
 	}
-	if v.resp, _, err = src.Hygiene.apply(resp, true, nil); err != nil {
+	if v.resp, _, err = src.Rules.apply(resp, true, nil); err != nil {
 		return nil, false, err
 	}
 	if !src.Uncached {
@@ -254,25 +254,25 @@ func (d *tokens) verify(
 		}
 		d.cache.Set(key, v, tokencache.SizeOf(v.resp.User), until)
 	}
-	return d.counts(ctx, &v)
+	return d.accept(ctx, &v)
 }
 
-// counts returns the result of a verified token, unless the token is revoked or may belong to a
+// accept returns the result of a verified token, unless the token is revoked or may belong to a
 // deleted tenant.
-func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Response, bool, error) {
+func (d *tokens) accept(ctx context.Context, v *verified) (*authenticator.Response, bool, error) {
 	if d.revoked != nil {
 		if entry := d.revoked().tokenEntry(&v.token); entry != "" {
 			id, _ := tenant.Of(v.resp.User) // the source has set this user's tenant
-			return refuse(v.from.Hygiene.Source, v.resp.User, &revocation{entry, callerOf(nil, id, v.resp.User)})
+			return refuse(v.source.Rules.Source, v.resp.User, &revocation{entry, callerOf(nil, id, v.resp.User)})
 		}
 	}
-	resp, ok, err := d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
+	resp, ok, err := d.acceptance.check(ctx, v.source.Rules.Source, v.resp, v.issued)
 	if ok && err == nil {
-		noteExpiry(ctx, v.expires)
+		recordExpiry(ctx, v.expires)
 	}
 	return resp, ok, err
 }
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {
-	return s.Hygiene.apply(nil, false, err)
+	return s.Rules.apply(nil, false, err)
 }

@@ -30,20 +30,20 @@ import (
 
 // fake is a token source that records the number of its calls.
 type fake struct {
-	asked int
+	calls int
 	user  user.Info
 	err   error
 }
 
 func (f *fake) AuthenticateToken(context.Context, string) (*authenticator.Response, bool, error) {
-	f.asked++
+	f.calls++
 	if f.user == nil {
 		return nil, false, f.err
 	}
 	return &authenticator.Response{User: f.user}, true, nil
 }
 
-func alice() user.Info { return &user.DefaultInfo{Name: "alice", Extra: of("a")} }
+func alice() user.Info { return &user.DefaultInfo{Name: "alice", Extra: tenantExtra("a")} }
 
 func bearing(ctx context.Context, token string) *http.Request {
 	return (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(ctx)
@@ -61,9 +61,9 @@ func jwt(issuer string, more ...map[string]any) string {
 	return testKey.MustSign(claims)
 }
 
-// TestDispatch checks that each token goes to the one source that may claim it, in any order of
+// TestTokenGoesToItsSource checks that each token goes to the one source that may claim it, in any order of
 // sources.
-func TestDispatch(t *testing.T) {
+func TestTokenGoesToItsSource(t *testing.T) {
 	form := func(token string) bool {
 		return token == strings.Trim(token, "ghijklmnopqrstuvwxyz-.") && len(token) == 8
 	}
@@ -101,7 +101,7 @@ func TestDispatch(t *testing.T) {
 				sources[name].user = alice()
 			}
 			chain.Sources = append(chain.Sources,
-				authn.Source{Hygiene: hygiene(t, name, "a"), Token: sources[name], Match: match})
+				authn.Source{Rules: identityRules(t, name, "a"), Token: sources[name], Match: match})
 		}
 		resp, ok, err := authn.New(chain).AuthenticateRequest(bearing(t.Context(), token))
 		got := ""
@@ -118,18 +118,18 @@ func TestDispatch(t *testing.T) {
 			t.Errorf("%.20q was claimed by %q (%v), want %q", token, got, err, want)
 		}
 		for name, s := range sources {
-			if shown := s.asked > 0; shown != (name == want || name == "lookup" && token != "anything else") {
+			if shown := s.calls > 0; shown != (name == want || name == "lookup" && token != "anything else") {
 				t.Errorf("%.20q was shown to %q: %v", token, name, shown)
 			}
 		}
 	}
 }
 
-// TestAChosenSourceMayNotAbstain checks that no other source receives a token if its source
+// TestNoFallbackIfSourceAbstains checks that no other source receives a token if its source
 // abstains.
-func TestAChosenSourceMayNotAbstain(t *testing.T) {
+func TestNoFallbackIfSourceAbstains(t *testing.T) {
 	chain := authn.New(authn.Chain{
-		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{}, Match: authn.Match{Rest: true}}},
+		Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Token: &fake{}, Match: authn.Match{Rest: true}}},
 		BuiltIn: identity(&user.DefaultInfo{Name: "somebody"}),
 	})
 	if resp, ok, err := chain.AuthenticateRequest(bearing(t.Context(), "x")); ok || err == nil {
@@ -144,7 +144,7 @@ func cached(t testing.TB, s authn.Source) (authenticator.Request, *time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Hygiene = authn.Hygiene{Source: "src", Tenants: tenants}
+	s.Rules = authn.IdentityRules{Source: "src", Tenants: tenants}
 	s.Match.Rest, s.Match.Issuers = true, []string{"i"}
 	return authn.New(authn.Chain{
 		Sources:   []authn.Source{s},
@@ -169,8 +169,8 @@ func TestCache(t *testing.T) {
 	}
 	want := func(n int, why string) {
 		t.Helper()
-		if src.asked != n {
-			t.Errorf("%s: the source was asked %d times, want %d", why, src.asked, n)
+		if src.calls != n {
+			t.Errorf("%s: the source was asked %d times, want %d", why, src.calls, n)
 		}
 	}
 	ask("x")
@@ -197,9 +197,9 @@ func TestCache(t *testing.T) {
 	want(8, "a token that has expired is never remembered")
 }
 
-// TestAnAudienceIsNotAnsweredForAnother checks that a token that was accepted for one audience is
+// TestCacheSeparatesAudiences checks that a token that was accepted for one audience is
 // not accepted for another.
-func TestAnAudienceIsNotAnsweredForAnother(t *testing.T) {
+func TestCacheSeparatesAudiences(t *testing.T) {
 	aware := authenticator.TokenFunc(func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
 		asked, _ := authenticator.AudiencesFrom(ctx)
 		both := asked.Intersect(authenticator.Audiences{"one"})
@@ -223,7 +223,7 @@ func TestAnAudienceIsNotAnsweredForAnother(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreNotRemembered(t *testing.T) {
+func TestRejectionsAreNotCached(t *testing.T) {
 	src := &fake{err: errors.New("down")}
 	chain, _ := cached(t, authn.Source{Token: src})
 	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), "x")); ok || err == nil {
@@ -241,30 +241,30 @@ func TestUncachedSources(t *testing.T) {
 	for range 3 {
 		_, _, _ = chain.AuthenticateRequest(bearing(t.Context(), "x"))
 	}
-	if src.asked != 3 {
-		t.Errorf("asked %d times, want 3", src.asked)
+	if src.calls != 3 {
+		t.Errorf("asked %d times, want 3", src.calls)
 	}
 }
 
-// mortal is an identity that may become invalid before its token expires.
-type mortal struct {
+// expiringUser is an identity that may become invalid before its token expires.
+type expiringUser struct {
 	user.Info
 	end *error
 }
 
-func (m mortal) Live(context.Context) error { return *m.end }
+func (m expiringUser) Revalidate(context.Context) error { return *m.end }
 
-func TestLivingIdentitiesAreAskedEachTime(t *testing.T) {
+func TestCachedTokensAreRevalidated(t *testing.T) {
 	var end error
-	src := &fake{user: mortal{alice(), &end}}
+	src := &fake{user: expiringUser{alice(), &end}}
 	chain, _ := cached(t, authn.Source{Token: src})
 	ask := func() bool {
 		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), "x"))
 		return ok && err == nil
 	}
 	for range 2 {
-		if !ask() || src.asked != 1 {
-			t.Errorf("the living: asked %d times", src.asked)
+		if !ask() || src.calls != 1 {
+			t.Errorf("the living: asked %d times", src.calls)
 		}
 	}
 	end = errors.New("gone")
@@ -272,8 +272,8 @@ func TestLivingIdentitiesAreAskedEachTime(t *testing.T) {
 		t.Error("an identity that has ended was accepted")
 	}
 	end = nil
-	if !ask() || src.asked != 2 {
-		t.Errorf("after its end the token was not looked at anew: asked %d times", src.asked)
+	if !ask() || src.calls != 2 {
+		t.Errorf("after its end the token was not looked at anew: asked %d times", src.calls)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestRevocation(t *testing.T) {
 				c.BuiltIn = identity(&user.DefaultInfo{Name: "alice"})
 			} else {
 				c.Sources = []authn.Source{
-					{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: alice()}, Match: authn.Match{Issuers: []string{"i"}}},
+					{Rules: identityRules(t, "src", "a"), Token: &fake{user: alice()}, Match: authn.Match{Issuers: []string{"i"}}},
 				}
 			}
 			chain := authn.New(c)
@@ -349,9 +349,9 @@ func upstreamLike() authenticator.Request {
 	)
 }
 
-// TestNoOtherReaderOfOurTokens checks modified tokens of our issuer. They are rejected or go to our
+// TestModifiedTokensDoNotReachBuiltIn checks modified tokens of our issuer. They are rejected or go to our
 // own source. They never reach BuiltIn, which might accept them.
-func TestNoOtherReaderOfOurTokens(t *testing.T) {
+func TestModifiedTokensDoNotReachBuiltIn(t *testing.T) {
 	token := jwt("https://one", map[string]any{"jti": "id"})
 	header, rest, _ := strings.Cut(token, ".")
 	spaced := base64.RawURLEncoding.EncodeToString([]byte("          {\"alg\":\"ES256\"}"))
@@ -372,11 +372,11 @@ func TestNoOtherReaderOfOurTokens(t *testing.T) {
 			if withSource {
 				c.Sources = []authn.Source{
 					{
-						Hygiene: hygiene(t, "src", "a"),
-						Token:   &fake{err: errors.New("refused")},
-						Match:   authn.Match{Issuers: []string{"https://one"}},
+						Rules: identityRules(t, "src", "a"),
+						Token: &fake{err: errors.New("refused")},
+						Match: authn.Match{Issuers: []string{"https://one"}},
 					},
-					{Hygiene: hygiene(t, "rest", "a"), Token: &fake{user: alice()}, Match: authn.Match{Rest: true}},
+					{Rules: identityRules(t, "rest", "a"), Token: &fake{user: alice()}, Match: authn.Match{Rest: true}},
 				}
 			}
 			if revoking {
@@ -396,9 +396,9 @@ func TestNoOtherReaderOfOurTokens(t *testing.T) {
 	}
 }
 
-// TestALookupThatFailsIsNotUnrevoked checks that an identity is rejected if the lookup of its
+// TestFailedTenantLookupRejectsWithRevocations checks that an identity is rejected if the lookup of its
 // tenant fails, because it may be revoked.
-func TestALookupThatFailsIsNotUnrevoked(t *testing.T) {
+func TestFailedTenantLookupRejectsWithRevocations(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	down := errors.New("timeout")
 	for name, c := range map[string]struct {
@@ -440,9 +440,9 @@ func BenchmarkCachedToken(b *testing.B) {
 	}
 }
 
-// TestAuditTellsWhoWasRevoked checks that the audit event names the caller, the credential and the
+// TestAuditNamesRevokedCaller checks that the audit event names the caller, the credential and the
 // entry of the list, even if the token is cached.
-func TestAuditTellsWhoWasRevoked(t *testing.T) {
+func TestAuditNamesRevokedCaller(t *testing.T) {
 	u := &user.DefaultInfo{
 		Name:  "alice",
 		Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"JTI=id"}},
@@ -450,7 +450,7 @@ func TestAuditTellsWhoWasRevoked(t *testing.T) {
 	rules := &authn.Revocations{}
 	chain := authn.New(authn.Chain{
 		Sources: []authn.Source{
-			{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: u}, Match: authn.Match{Issuers: []string{"i"}}},
+			{Rules: identityRules(t, "src", "a"), Token: &fake{user: u}, Match: authn.Match{Issuers: []string{"i"}}},
 		},
 		Revoked: func() *authn.Revocations { return rules },
 	})

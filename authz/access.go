@@ -39,25 +39,25 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 	return b.Access(id)
 }
 
-// exceededBy returns why the access denies a request, or [ReasonNone] if it does not. It allows an
+// denialReason returns why the access denies a request, or [ReasonNone] if it does not. It allows an
 // impersonation of the tenant's own callers, because the same access applies to them.
-func (access Access) exceededBy(attrs *requestAttributes) Reason {
-	if access == AccessOpen { // the usual case
+func (level Access) denialReason(attrs *requestAttributes) Reason {
+	if level == AccessOpen { // the usual case
 		return ReasonNone
 	}
 	verb, known := underlyingVerb(attrs.verb)
 	switch {
-	case access == AccessUnknown:
+	case level == AccessUnknown:
 		return ReasonStale
-	case access == AccessRetired:
+	case level == AccessRetired:
 		return ReasonRetired
-	case access == AccessNone:
+	case level == AccessNone:
 		return ReasonNoTenantObject
 	case attrs.isResource && verb == "create" && attrs.subresource == "" && attrs.verb == verb &&
 		isSelfReview(attrs.resource):
 		return ReasonNone
-	case access == AccessReadOnly:
-		if attrs.isImpersonation() && verb == attrs.verb || known && survivesReadOnly(verb, attrs.subresource) {
+	case level == AccessReadOnly:
+		if attrs.isImpersonation() && verb == attrs.verb || known && allowedReadOnly(verb, attrs.subresource) {
 			return ReasonNone
 		}
 		return ReasonReadOnly
@@ -65,10 +65,10 @@ func (access Access) exceededBy(attrs *requestAttributes) Reason {
 	return ReasonClosed
 }
 
-// survivesReadOnly reports whether [AccessReadOnly] allows a verb. Callers may also delete objects.
+// allowedReadOnly reports whether [AccessReadOnly] allows a verb. Callers may also delete objects.
 // Only subresources that are known to be read from the object are allowed, because a get of another
 // one may connect to a backend.
-func survivesReadOnly(verb, subresource string) bool {
+func allowedReadOnly(verb, subresource string) bool {
 	switch verb {
 	case "get", "list", "watch", "head":
 		return slices.Contains([]string{"", "status", "scale", "log"}, subresource)

@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// reaching returns options in which callers of tenant a have the access level.
-func reaching(access authz.Access) authz.Options {
-	o := options(cluster)
+// optionsWithAccess returns options in which callers of tenant a have the access level.
+func optionsWithAccess(access authz.Access) authz.Options {
+	o := options(namespaceLabels)
 	o.Access = func(id tenant.ID) authz.Access {
 		if id.String() == "a" {
 			return access
@@ -31,7 +31,7 @@ func reaching(access authz.Access) authz.Options {
 
 // TestRulesByAccess checks that only the rules that the access level allows are listed.
 func TestRulesByAccess(t *testing.T) {
-	r := &rules{resources: []authorizer.ResourceRuleInfo{
+	r := &fixedRules{resources: []authorizer.ResourceRuleInfo{
 		rule("get,create,delete,deletecollection", "", "pods"), rule("get,create", "", "pods/exec"),
 		rule("get", "", "pods/log"), rule("*", "apps", "deployments"),
 		rule("list,create", "storage.k8s.io", "storageclasses"),
@@ -53,7 +53,7 @@ func TestRulesByAccess(t *testing.T) {
 		authz.AccessUnknown:  nil,
 		authz.AccessOpen + 1: nil,
 	} {
-		resources, _, incomplete, err := authz.New(reaching(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
+		resources, _, incomplete, err := authz.New(optionsWithAccess(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
 		var got []string
 		for _, rule := range resources {
 			verbs := ""
@@ -71,7 +71,7 @@ func TestRulesByAccess(t *testing.T) {
 // TestPathsByAccess checks rules about paths. With [authz.AccessReadOnly] they are reduced to
 // reads, and with [authz.AccessClosed] they are removed.
 func TestPathsByAccess(t *testing.T) {
-	r := &rules{paths: []authorizer.NonResourceRuleInfo{
+	r := &fixedRules{paths: []authorizer.NonResourceRuleInfo{
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"*"}, NonResourceURLs: []string{"/api"}},
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"get", "post"}, NonResourceURLs: []string{"/apis"}},
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"post"}, NonResourceURLs: []string{"/openapi/v3"}},
@@ -81,7 +81,7 @@ func TestPathsByAccess(t *testing.T) {
 		authz.AccessReadOnly: {"[get head] [/api]", "[get] [/apis]"},
 		authz.AccessClosed:   nil,
 	} {
-		_, paths, incomplete, _ := authz.New(reaching(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
+		_, paths, incomplete, _ := authz.New(optionsWithAccess(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
 		var got []string
 		for _, rule := range paths {
 			got = append(got, fmt.Sprint(rule.GetVerbs(), " ", rule.GetNonResourceURLs()))
@@ -92,10 +92,10 @@ func TestPathsByAccess(t *testing.T) {
 	}
 }
 
-// TestRulesInTheShadow checks that shadow mode lists all rules, except for access levels that it
+// TestRulesInShadowMode checks that shadow mode lists all rules, except for access levels that it
 // denies too.
-func TestRulesInTheShadow(t *testing.T) {
-	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
+func TestRulesInShadowMode(t *testing.T) {
+	r := &fixedRules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
 	for access, want := range map[authz.Access]int{
 		authz.AccessOpen:     1,
 		authz.AccessNone:     1,
@@ -104,7 +104,7 @@ func TestRulesInTheShadow(t *testing.T) {
 		authz.AccessClosed:   0,
 		authz.AccessRetired:  0,
 	} {
-		o := reaching(access)
+		o := optionsWithAccess(access)
 		o.Shadow = true
 		resources, _, incomplete, err := authz.New(o, nil, r).RulesFor(t.Context(), callerOf("a"), "b--web")
 		if len(resources) != want || (err == nil) != (want == 1) || incomplete && want == 1 {
@@ -113,9 +113,9 @@ func TestRulesInTheShadow(t *testing.T) {
 	}
 }
 
-// TestAccessInTheShadow checks that shadow mode denies requests only if an administrator has
+// TestAccessInShadowMode checks that shadow mode denies requests only if an administrator has
 // restricted the tenant. It does not deny them if the tenant is unknown or missing.
-func TestAccessInTheShadow(t *testing.T) {
+func TestAccessInShadowMode(t *testing.T) {
 	for access, want := range map[authz.Access]authorizer.Decision{
 		authz.AccessClosed:   authorizer.DecisionDeny,
 		authz.AccessReadOnly: authorizer.DecisionDeny,
@@ -124,9 +124,9 @@ func TestAccessInTheShadow(t *testing.T) {
 		authz.AccessUnknown:  authorizer.DecisionAllow,
 		authz.AccessOpen:     authorizer.DecisionAllow,
 	} {
-		o := reaching(access)
+		o := optionsWithAccess(access)
 		o.Shadow = true
-		write := readOf("a", "a--web")
+		write := readPods("a", "a--web")
 		write.Verb = "create"
 		b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
 		if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
@@ -140,17 +140,17 @@ func TestAccessInTheShadow(t *testing.T) {
 	}
 }
 
-// TestAccessIsOfTenants checks that Access is called neither for callers of the system tenant nor
+// TestAccessAppliesOnlyToTenants checks that Access is called neither for callers of the system tenant nor
 // for callers without a tenant.
-func TestAccessIsOfTenants(t *testing.T) {
-	o := options(cluster)
+func TestAccessAppliesOnlyToTenants(t *testing.T) {
+	o := options(namespaceLabels)
 	o.Access = func(id tenant.ID) authz.Access {
 		t.Errorf("asked of %q", id)
 		return authz.AccessUnknown
 	}
 	o.UnboundPaths = []string{"/healthz"}
 	b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
-	if d, reason, _ := b.Authorize(t.Context(), readOf("system", "a--web")); d != authorizer.DecisionAllow {
+	if d, reason, _ := b.Authorize(t.Context(), readPods("system", "a--web")); d != authorizer.DecisionAllow {
 		t.Errorf("the system's: %v %q", d, reason)
 	}
 	if d, reason, _ := b.Authorize(t.Context(),
@@ -167,13 +167,13 @@ func TestTenantSessionsEnd(t *testing.T) {
 		"/api/v1/namespaces/a--web/pods/p/log?follow=true",
 	} {
 		for id, want := range map[string]bool{"a": true, "b": false, "system": false} {
-			s := allowing(labelled())
+			s := allowingServer(labeledOptions())
 			target := target
 			if id == "b" {
 				target = "/api/v1/pods?watch=true"
 			}
 			s.handle = func(r *http.Request) {
-				s.sessions.EndTenants(only(a))
+				s.sessions.EndTenants(isTenant(a))
 				if ended := r.Context().Err() != nil; ended != want {
 					t.Errorf("%s of %s: ended %t", target, id, ended)
 				}
@@ -185,9 +185,9 @@ func TestTenantSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestSessionsOfAnOwnersExceptionsEnd checks which sessions end with the access of the owner: only
+// TestExceptionSessionsEndWithOwnersAccess checks which sessions end with the access of the owner: only
 // those that its exceptions allowed.
-func TestSessionsOfAnOwnersExceptionsEnd(t *testing.T) {
+func TestExceptionSessionsEndWithOwnersAccess(t *testing.T) {
 	for name, c := range map[string]struct {
 		target string
 		ending string
@@ -200,11 +200,11 @@ func TestSessionsOfAnOwnersExceptionsEnd(t *testing.T) {
 		"over all, of no one's":   {"/api/v1/pods?watch=true", "b", false},
 		"of the grantee, as ever": {"/api/v1/namespaces/b--web/pods?watch=true", "a", true},
 	} {
-		o := labelled()
-		o.Exceptions = []authz.Exception{(&asked{allow: true}).exception()}
-		s := allowing(o)
+		o := labeledOptions()
+		o.Exceptions = []authz.Exception{(&exceptionRecorder{allow: true}).exception()}
+		s := allowingServer(o)
 		s.handle = func(r *http.Request) {
-			s.sessions.EndTenants(only(tenanttest.ID(t, c.ending)))
+			s.sessions.EndTenants(isTenant(tenanttest.ID(t, c.ending)))
 			if ended := r.Context().Err() != nil; ended != c.want {
 				t.Errorf("%s: ended %t", name, ended)
 			}
@@ -215,11 +215,11 @@ func TestSessionsOfAnOwnersExceptionsEnd(t *testing.T) {
 	}
 }
 
-// TestRetiredCallers checks that callers of a deleted tenant may make only the requests that all
+// TestCallersOfDeletedTenants checks that callers of a deleted tenant may make only the requests that all
 // callers may make. This is also true in shadow mode.
-func TestRetiredCallers(t *testing.T) {
+func TestCallersOfDeletedTenants(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
-		o := reaching(authz.AccessRetired)
+		o := optionsWithAccess(authz.AccessRetired)
 		o.Shadow, o.UnboundPaths = shadow, []string{"/healthz"}
 		b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
 		self := authorizer.AttributesRecord{
@@ -243,9 +243,9 @@ func TestRetiredCallers(t *testing.T) {
 			"discovery": {
 				authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/api"}, authorizer.DecisionDeny,
 			},
-			"its namespace":    {readOf("a", "a--web"), authorizer.DecisionDeny},
+			"its namespace":    {readPods("a", "a--web"), authorizer.DecisionDeny},
 			"who he is":        {self, authorizer.DecisionDeny},
-			"another's caller": {readOf("b", "b--web"), authorizer.DecisionAllow},
+			"another's caller": {readPods("b", "b--web"), authorizer.DecisionAllow},
 		} {
 			if d, reason, err := b.Authorize(t.Context(), c.asked); d != c.want || err != nil ||
 				d == authorizer.DecisionDeny && reason != authz.ReasonRetired.String() {
@@ -278,14 +278,14 @@ func TestUndatedCertificates(t *testing.T) {
 		},
 	} {
 		for _, shadow := range []bool{false, true} {
-			o := options(cluster)
+			o := options(namespaceLabels)
 			o.Shadow = shadow
 			subjects := *o.Subjects
 			subjects.FromGroups, subjects.Lineage = true, func(tenant.ID) tenant.Lineage { return c.lineage }
 			o.Subjects = &subjects
-			asked := readOf("a", "a--web")
-			asked.User = certified
-			d, reason, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), asked)
+			attrs := readPods("a", "a--web")
+			attrs.User = certified
+			d, reason, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), attrs)
 			if d != c.want || err != nil || d == authorizer.DecisionDeny && reason != authz.ReasonUndated.String() {
 				t.Errorf("%s (shadow %t): %v %q %v", name, shadow, d, reason, err)
 			}

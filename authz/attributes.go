@@ -22,15 +22,15 @@ type requestAttributes struct {
 	resource                              schema.GroupResource
 	version, namespace, name, subresource string
 
-	looked *lookup // the last lookup of a namespace
-	scope  Scope   // scope of the resource
-	scoped bool    // scope is set
+	lastLookup *lookup // the last lookup of a namespace
+	scope      Scope   // scope of the resource
+	scopeKnown bool    // scope is set
 }
 
 // lookup is the result of a namespace lookup. There is one lookup of a namespace for each request.
 type lookup struct {
 	namespace string
-	found     found
+	result    lookupResult
 }
 
 func readAttributes(a authorizer.Attributes) requestAttributes {

@@ -21,11 +21,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var errAway = errors.New("the server is away")
+var errUnavailable = errors.New("the server is away")
 
-// cached returns a cache of namespaces with the labels. The label "-" means no label. A lookup of a
+// namespaceCache returns a cache of namespaces with the labels. The label "-" means no label. A lookup of a
 // namespace named "away" fails.
-func cached(labels map[string]string) func(string) (*corev1.Namespace, error) {
+func namespaceCache(labels map[string]string) func(string) (*corev1.Namespace, error) {
 	all := map[string]*corev1.Namespace{}
 	for name, label := range labels {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -39,20 +39,20 @@ func cached(labels map[string]string) func(string) (*corev1.Namespace, error) {
 		case ok:
 			return ns, nil
 		case name == "away":
-			return nil, errAway
+			return nil, errUnavailable
 		}
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}
 }
 
-var cluster = map[string]string{
+var namespaceLabels = map[string]string{
 	"a--web":      "a",
 	"b--web":      "b",
 	"kube-system": "-",
 	"bad":         "System",
 }
 
-func names() *tenant.SystemNames {
+func systemNames() *tenant.SystemNames {
 	return &tenant.SystemNames{
 		Users:         []string{"system:kube-scheduler"},
 		UserPrefixes:  []string{"system:bootstrap:"},
@@ -62,13 +62,13 @@ func names() *tenant.SystemNames {
 }
 
 func options(labels map[string]string) authz.Options {
-	owners := authz.NewOwners(cached(labels), nil)
+	owners := authz.NewOwners(namespaceCache(labels), nil)
 	return authz.Options{
-		Subjects:     &authz.Subjects{Names: names(), SystemNamespaces: []string{"kube-system"}, Owners: owners},
-		Owners:       owners,
-		UnboundPaths: []string{"/healthz", "/readyz"},
-		OwnPrefixes:  true,
-		Shared:       []schema.GroupResource{{Group: "storage.k8s.io", Resource: "storageclasses"}},
+		Subjects:         &authz.Subjects{Names: systemNames(), SystemNamespaces: []string{"kube-system"}, Owners: owners},
+		Owners:           owners,
+		UnboundPaths:     []string{"/healthz", "/readyz"},
+		PrefixesReserved: true,
+		Shared:           []schema.GroupResource{{Group: "storage.k8s.io", Resource: "storageclasses"}},
 	}
 }
 
@@ -104,7 +104,7 @@ func callerOf(id string) *user.DefaultInfo {
 	}
 }
 
-func pods(u user.Info, verb, namespace string) authorizer.AttributesRecord {
+func podRequest(u user.Info, verb, namespace string) authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{
 		User:            u,
 		Verb:            verb,
@@ -116,7 +116,7 @@ func pods(u user.Info, verb, namespace string) authorizer.AttributesRecord {
 	}
 }
 
-func TestTheDelegatesAnswerIsPassedOn(t *testing.T) {
+func TestDelegateDecisionIsReturned(t *testing.T) {
 	failure := errors.New("webhook is away")
 	for _, r := range []*recorder{
 		{decision: authorizer.DecisionAllow},
@@ -125,28 +125,28 @@ func TestTheDelegatesAnswerIsPassedOn(t *testing.T) {
 		{decision: authorizer.DecisionNoOpinion, err: failure},
 		{decision: authorizer.DecisionAllow, err: failure},
 	} {
-		b := authz.New(options(cluster), r, nil)
-		d, reason, err := b.Authorize(t.Context(), pods(callerOf("a"), "get", "a--web"))
+		b := authz.New(options(namespaceLabels), r, nil)
+		d, reason, err := b.Authorize(t.Context(), podRequest(callerOf("a"), "get", "a--web"))
 		if d != r.decision || reason != "delegate" || !errors.Is(err, r.err) {
 			t.Errorf("Authorize() = %v, %q, %v; want the delegate's %v, %v", d, reason, err, r.decision, r.err)
 		}
 	}
-	d, reason, err := authz.New(options(cluster), nil, nil).Authorize(t.Context(), pods(callerOf("a"), "get", "a--web"))
+	d, reason, err := authz.New(options(namespaceLabels), nil, nil).Authorize(t.Context(), podRequest(callerOf("a"), "get", "a--web"))
 	if d != authorizer.DecisionNoOpinion || reason != "" || err != nil {
 		t.Errorf("without a delegate: %v, %q, %v; want no opinion", d, reason, err)
 	}
 }
 
-// TestDenialsCarryNoError checks that a denial has no error, because kube-apiserver would print it
+// TestDenialsHaveNoError checks that a denial has no error, because kube-apiserver would print it
 // in a 500 response.
-func TestDenialsCarryNoError(t *testing.T) {
+func TestDenialsHaveNoError(t *testing.T) {
 	r := &recorder{decision: authorizer.DecisionAllow}
-	b := authz.New(options(cluster), r, nil)
+	b := authz.New(options(namespaceLabels), r, nil)
 	for name, a := range map[string]authorizer.AttributesRecord{
-		"a lookup that fails":    pods(callerOf("a"), "get", "away"),
-		"a subject's that fails": pods(&user.DefaultInfo{Name: "system:serviceaccount:away:default"}, "get", "a--web"),
-		"another tenant's":       pods(callerOf("a"), "get", "b--web"),
-		"nobody":                 pods(nil, "get", "a--web"),
+		"a lookup that fails":    podRequest(callerOf("a"), "get", "away"),
+		"a subject's that fails": podRequest(&user.DefaultInfo{Name: "system:serviceaccount:away:default"}, "get", "a--web"),
+		"another tenant's":       podRequest(callerOf("a"), "get", "b--web"),
+		"nobody":                 podRequest(nil, "get", "a--web"),
 	} {
 		d, reason, err := b.Authorize(t.Context(), a)
 		if d != authorizer.DecisionDeny || reason == "" || err != nil || r.reached != nil {
@@ -158,10 +158,10 @@ func TestDenialsCarryNoError(t *testing.T) {
 	}
 }
 
-func TestConditionsAreTheDelegates(t *testing.T) {
+func TestDelegateEvaluatesConditions(t *testing.T) {
 	r := &recorder{decision: authorizer.DecisionAllow}
-	b := authz.New(options(cluster), r, nil)
-	if c := b.ConditionsAwareAuthorize(t.Context(), pods(callerOf("a"), "get", "a--web")); !c.IsAllow() {
+	b := authz.New(options(namespaceLabels), r, nil)
+	if c := b.ConditionsAwareAuthorize(t.Context(), podRequest(callerOf("a"), "get", "a--web")); !c.IsAllow() {
 		t.Errorf("ConditionsAwareAuthorize() = %v; want the delegate's", c)
 	}
 	if d, reason, err := b.EvaluateConditions(t.Context(), authorizer.ConditionsAwareDecision{}, nil); d != r.decision ||
@@ -170,14 +170,14 @@ func TestConditionsAreTheDelegates(t *testing.T) {
 	}
 }
 
-// TestForeignAndMissingAreOneAnswer checks that foreign, missing and invalid namespaces get the
+// TestForeignAndMissingNamespacesGetSameAnswer checks that foreign, missing and invalid namespaces get the
 // same answer.
-func TestForeignAndMissingAreOneAnswer(t *testing.T) {
-	b := authz.New(options(cluster), nil, nil)
+func TestForeignAndMissingNamespacesGetSameAnswer(t *testing.T) {
+	b := authz.New(options(namespaceLabels), nil, nil)
 	for _, verb := range []string{"get", "list", "create", "delete"} {
-		_, want, _ := b.Authorize(t.Context(), pods(callerOf("a"), verb, "b--web"))
+		_, want, _ := b.Authorize(t.Context(), podRequest(callerOf("a"), verb, "b--web"))
 		for _, ns := range []string{"missing", "bad", "kube-system"} {
-			if _, got, _ := b.Authorize(t.Context(), pods(callerOf("a"), verb, ns)); got != want {
+			if _, got, _ := b.Authorize(t.Context(), podRequest(callerOf("a"), verb, ns)); got != want {
 				t.Errorf("%s in %s: %q; in another tenant's: %q", verb, ns, got, want)
 			}
 		}
@@ -213,7 +213,7 @@ func FuzzBoundary(f *testing.F) {
 			u.Extra = map[string][]string{tenant.ExtraKey: {id}}
 		}
 		r := &recorder{decision: authorizer.DecisionNoOpinion}
-		o := options(cluster)
+		o := options(namespaceLabels)
 		a := authorizer.AttributesRecord{
 			User:            u,
 			Verb:            verb,
@@ -236,7 +236,7 @@ func FuzzBoundary(f *testing.F) {
 			(d == authorizer.DecisionDeny) != (reason != "delegate") {
 			t.Fatalf("Authorize() = %v, %q, %v, delegate asked: %v", d, reason, err, r.reached != nil)
 		}
-		caller, err := o.Subjects.Of(t.Context(), u)
+		caller, err := o.Subjects.TenantOf(t.Context(), u)
 		if r.reached == nil || caller.IsSystem() {
 			return
 		}
@@ -253,7 +253,7 @@ func FuzzBoundary(f *testing.F) {
 		}
 		owned := func(ns string) bool {
 			owner, err := o.Owners.Of(t.Context(), ns)
-			_, exists := cluster[ns]
+			_, exists := namespaceLabels[ns]
 			return err == nil && !caller.IsZero() && (owner == caller || !exists && single && tenant.PrefixOwner(ns) == caller)
 		}
 		switch {

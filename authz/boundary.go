@@ -34,27 +34,27 @@ type Options struct {
 	UnboundObjects []ObjectVerb
 	// Shared specifies the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
-	// IsAbout reports whether a cluster-scoped object of the project's own kinds is about a tenant.
+	// DescribesTenant reports whether a cluster-scoped object of the project's own kinds is about a tenant.
 	// The callers of this tenant may get the object. It also reports true if no object has the name
 	// and the name is reserved for the tenant, so that these callers get a 404. It MUST report false
 	// if that is unknown, and for other resources. If nil, no object is about a tenant.
-	IsAbout func(resource schema.GroupResource, name string, id tenant.ID) bool
+	DescribesTenant func(resource schema.GroupResource, name string, id tenant.ID) bool
 	// ObjectField returns a field, and the value that the field has in the objects about a tenant and
 	// in no other object. Lists and watches of these objects are limited by it. It MUST return
 	// metadata.name only if an object of that name can never be about another tenant. The field is
 	// empty for other resources, and if it is unknown. If nil, there are no such objects.
 	ObjectField func(resource schema.GroupResource, id tenant.ID) (field, value string)
-	// OwnWritable specifies resources. A tenant may create, update, patch and delete the object that
+	// TenantWritable specifies resources. A tenant may create, update, patch and delete the object that
 	// is about it. A create request may have no name yet. Admission MUST therefore check the object's
 	// tenant.
-	OwnWritable []schema.GroupResource
-	// AccountsInGroup specifies that the server adds service accounts to the group of their tenant
+	TenantWritable []schema.GroupResource
+	// ServiceAccountsInTenantGroup specifies that the server adds service accounts to the group of their tenant
 	// when it authenticates them. A reviewed or impersonated service account then gets the group too.
-	AccountsInGroup bool
-	// Labelled reports whether all objects of a tenant and no other objects have its label. It is
+	ServiceAccountsInTenantGroup bool
+	// Labeled reports whether all objects of a tenant and no other objects have its label. It is
 	// called for namespaced resources. If true, a list over all namespaces may be limited to the
 	// label. If nil, such lists are denied.
-	Labelled func(schema.GroupResource, tenant.ID) bool
+	Labeled func(schema.GroupResource, tenant.ID) bool
 	// Selectable specifies namespaced resources of aggregated servers that honor label selectors.
 	// Their objects have the tenant's label.
 	Selectable []schema.GroupResource
@@ -80,13 +80,13 @@ type Options struct {
 	// QualifiedNames specifies that the names of a tenant's callers begin with the tenant and a colon.
 	// A tenant's caller may not impersonate other names.
 	QualifiedNames bool
-	// OwnPrefixes specifies that a namespace whose name begins with a tenant's prefix never belongs to
+	// PrefixesReserved specifies that a namespace whose name begins with a tenant's prefix never belongs to
 	// another tenant. A tenant's caller may then request a missing namespace with its own prefix, so
 	// that the server can report that it does not exist.
-	OwnPrefixes bool
-	// ReviewsElsewhere specifies that the server answers reviews of rules without [Boundary.RulesFor].
+	PrefixesReserved bool
+	// RulesReviewsBypassBoundary specifies that the server answers reviews of rules without [Boundary.RulesFor].
 	// Tenants may then not create them, because the answers would contain roles of other tenants.
-	ReviewsElsewhere bool
+	RulesReviewsBypassBoundary bool
 	// Reviews lets tenants' callers create reviews of other callers. The handler of the reviews MUST
 	// answer a tenant only from what that tenant may know. The handler of an API server does not.
 	Reviews bool
@@ -151,11 +151,11 @@ func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolve
 
 // Authorize implements [authorizer.Authorizer].
 func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	through, decision, reason := b.check(ctx, a)
-	if through == nil {
+	delegated, decision, reason := b.check(ctx, a)
+	if delegated == nil {
 		return decision, reason.String(), nil
 	}
-	return b.delegate.Authorize(ctx, through)
+	return b.delegate.Authorize(ctx, delegated)
 }
 
 // ConditionsAwareAuthorize implements [authorizer.Authorizer]. It makes the same check as
@@ -163,11 +163,11 @@ func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (auth
 func (b *Boundary) ConditionsAwareAuthorize(
 	ctx context.Context, a authorizer.Attributes,
 ) authorizer.ConditionsAwareDecision {
-	through, decision, reason := b.check(ctx, a)
-	if through == nil {
+	delegated, decision, reason := b.check(ctx, a)
+	if delegated == nil {
 		return authorizer.ConditionsAwareDecisionFromParts(decision, reason.String(), nil)
 	}
-	return b.delegate.ConditionsAwareAuthorize(ctx, through)
+	return b.delegate.ConditionsAwareAuthorize(ctx, delegated)
 }
 
 // EvaluateConditions implements [authorizer.Authorizer]. Only the delegate returns conditions.
@@ -177,20 +177,20 @@ func (b *Boundary) EvaluateConditions(
 	return b.delegate.EvaluateConditions(ctx, d, data)
 }
 
-// Denies returns why the boundary denies a request that did not pass the filters of the server. It
+// DenialReason returns why the boundary denies a request that did not pass the filters of the server. It
 // returns [ReasonNone] if the boundary does not deny it. Shadow mode does not apply, and Observe is
 // not called.
-func (b *Boundary) Denies(ctx context.Context, a authorizer.Attributes) Reason {
+func (b *Boundary) DenialReason(ctx context.Context, a authorizer.Attributes) Reason {
 	strict := &Boundary{Options: b.Options}
 	strict.Shadow, strict.Observe = false, nil
-	through, decision, reason := strict.check(ctx, a)
-	if through != nil || decision == authorizer.DecisionAllow {
+	delegated, decision, reason := strict.check(ctx, a)
+	if delegated != nil || decision == authorizer.DecisionAllow {
 		return ReasonNone
 	}
 	return reason
 }
 
-func nameOf(u user.Info) string {
+func userName(u user.Info) string {
 	if u == nil {
 		return ""
 	}
@@ -216,8 +216,8 @@ type limits struct {
 	until    time.Time           // end of the exception; zero if it has none
 }
 
-// within returns the limits of a verdict, or the zero value if it has none.
-func (v *verdict) within() limits {
+// limitsOrZero returns the limits of a verdict, or the zero value if it has none.
+func (v *verdict) limitsOrZero() limits {
 	if v.limits == nil {
 		return limits{}
 	}
@@ -234,28 +234,28 @@ func (b *Boundary) check(
 	attrs := readAttributes(a)
 	c := b.resolve(ctx, state, &attrs)
 	if state == nil && !c.tenant.IsSystem() {
-		b.asRequested(&attrs)
+		b.normalizeReview(&attrs)
 	}
 	v := verdict{reason: c.denied, err: c.err}
 	access := b.accessOf(c.tenant)
-	exceeds := access.exceededBy(&attrs)
+	accessReason := access.denialReason(&attrs)
 	switch {
 	case c.denied == ReasonRevoked:
 	case access == AccessRetired && c.denied == ReasonNone:
 		if v = b.decideUnbound(&attrs); !v.delegate {
-			v.reason = exceeds
+			v.reason = accessReason
 		}
-	case exceeds.isFirm():
-		v.reason = exceeds // in shadow mode too
+	case accessReason.deniesInShadowMode():
+		v.reason = accessReason // in shadow mode too
 	case c.denied != ReasonNone:
-	case b.Stale != nil && b.hangsOnCaches(&c) && b.Stale():
+	case b.Stale != nil && b.dependsOnCaches(&c) && b.Stale():
 		v.reason = ReasonStale
 	case access == AccessNone:
 		if v = b.decideUnbound(&attrs); !v.delegate {
-			v.reason = exceeds
+			v.reason = accessReason
 		}
-	case exceeds != ReasonNone:
-		v.reason = exceeds
+	case accessReason != ReasonNone:
+		v.reason = accessReason
 	default:
 		if v = b.except(ctx, state, &c, &attrs); !v.excepted {
 			v = b.decide(ctx, state, &c, &attrs)
@@ -264,15 +264,15 @@ func (b *Boundary) check(
 	out := Outcome{
 		Caller:  c.tenant,
 		Owner:   v.owner,
-		Verdict: b.name(&v),
+		Verdict: b.verdictOf(&v),
 		Reason:  v.reason,
 		Rule:    v.rule,
 	}
-	b.tell(ctx, &attrs, &v, &out)
+	b.report(ctx, &attrs, &v, &out)
 	// Only the request's own attributes are annotated, because the event has one value for each key.
 	if state != nil && !attrs.isImpersonation() {
 		annotate(ctx, state.path, out)
-		b.note(state, &c, &v)
+		b.recordDecision(state, &c, &v)
 	}
 	switch {
 	case v.excepted:
@@ -287,33 +287,33 @@ func (b *Boundary) check(
 	return &attributes{attrs.Attributes, c.user, v.limits}, authorizer.DecisionNoOpinion, ReasonNone
 }
 
-// note records the decision in the request state, for the innermost filter.
-func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
-	within := v.within()
-	state.bound, state.selector, state.name, state.fields = c.user, within.selector, within.name, within.fields
-	state.session = session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
-	if c.user != nil && !state.isReal(c.user) {
-		state.session.Real = state.real
+// recordDecision records the decision in the request state, for the innermost filter.
+func (b *Boundary) recordDecision(state *requestState, c *caller, v *verdict) {
+	l := v.limitsOrZero()
+	state.handlerUser, state.selector, state.name, state.fields = c.user, l.selector, l.name, l.fields
+	state.session = session{Caller: Caller{Tenant: c.tenant, User: c.user, MappedFrom: state.mappedFrom}}
+	if c.user != nil && !state.isAuthenticatedUser(c.user) {
+		state.session.Impersonator = state.authenticated
 	}
 	if b.Shadow {
 		state.selector, state.name, state.fields = nil, "", nil
 	} else if !c.tenant.IsSystem() {
-		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, within.until
+		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, l.until
 		if v.rule == RuleMissing {
 			state.session.owner = c.tenant // ends when another tenant creates the namespace
 		}
 	}
 }
 
-// tell logs errors and denials in shadow mode, and calls Observe.
-func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdict, out *Outcome) {
+// report logs errors and denials in shadow mode, and calls Observe.
+func (b *Boundary) report(ctx context.Context, attrs *requestAttributes, v *verdict, out *Outcome) {
 	if v.err != nil || out.Verdict == ShadowDenied {
 		message := "Denied by the tenant boundary"
 		if b.Shadow {
 			message = "Would be denied by the tenant boundary"
 		}
 		klog.FromContext(ctx).Info(message, "code", v.reason.Code(), "reason", v.reason.String(), "err", v.err,
-			"user", nameOf(attrs.user), "tenant", out.Caller,
+			"user", userName(attrs.user), "tenant", out.Caller,
 			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
 	}
 	if b.Observe != nil {
@@ -321,14 +321,14 @@ func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdic
 	}
 }
 
-// name returns the verdict constant for v.
-func (b *Boundary) name(v *verdict) Verdict {
+// verdictOf returns the verdict constant for v.
+func (b *Boundary) verdictOf(v *verdict) Verdict {
 	switch {
 	case v.excepted:
 		return Excepted
 	case v.delegate:
 		return Delegated
-	case b.Shadow && !v.reason.isFirm():
+	case b.Shadow && !v.reason.deniesInShadowMode():
 		return ShadowDenied
 	}
 	return Denied

@@ -43,12 +43,12 @@ func impersonatesWellFormed(attrs *requestAttributes) bool {
 }
 
 func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {
-	open := slices.Contains(b.UnboundPaths, attrs.path)
+	allowed := slices.Contains(b.UnboundPaths, attrs.path)
 	if attrs.isResource {
-		open = attrs.subresource == "" &&
+		allowed = attrs.subresource == "" &&
 			slices.Contains(b.UnboundObjects, ObjectVerb{attrs.verb, attrs.namespace, attrs.name, attrs.resource})
 	}
-	if !open {
+	if !allowed {
 		return verdict{reason: ReasonNoTenant}
 	}
 	return verdict{delegate: true, rule: RuleUnbound}
@@ -99,7 +99,7 @@ func (b *Boundary) decideTenant(
 	case !attrs.isResource:
 		return b.decidePath(attrs.path)
 	}
-	if reason := b.unfit(verb, attrs); reason != ReasonNone {
+	if reason := b.invalidReason(verb, attrs); reason != ReasonNone {
 		return verdict{reason: reason}
 	}
 	switch {
@@ -111,8 +111,8 @@ func (b *Boundary) decideTenant(
 	return b.decideCluster(ctx, state, id, verb, attrs)
 }
 
-// unfit returns why a tenant may not make this request in any namespace, or [ReasonNone] if it may.
-func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
+// invalidReason returns why a tenant may not make this request in any namespace, or [ReasonNone] if it may.
+func (b *Boundary) invalidReason(verb string, attrs *requestAttributes) Reason {
 	switch {
 	case !attrs.isResource:
 		return ReasonNone
@@ -130,15 +130,15 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 }
 
 // find looks up a namespace of attrs. It reuses the result of the last lookup of attrs.
-func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) found {
-	if attrs.looked == nil || attrs.looked.namespace != namespace {
+func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) lookupResult {
+	if attrs.lastLookup == nil || attrs.lastLookup.namespace != namespace {
 		ns := b.Owners.find(ctx, requester{id: id}, namespace)
 		if len(b.Exceptions) == 0 && !ns.missing() { // the result is not used again
 			return ns
 		}
-		attrs.looked = &lookup{namespace, ns}
+		attrs.lastLookup = &lookup{namespace, ns}
 	}
-	return attrs.looked.found
+	return attrs.lastLookup.result
 }
 
 // underlyingVerb returns the verb of the request itself. Constrained impersonation (KEP-5284)
@@ -165,8 +165,8 @@ func (b *Boundary) decidePath(p string) verdict {
 	// Another server might resolve a path that is not in its shortest form to a different path.
 	short := strings.TrimSuffix(p, "/")
 	if path.Clean(short) == short {
-		for _, open := range []string{"/api", "/apis", "/openapi"} {
-			if rest, found := strings.CutPrefix(short, open); found && (rest == "" || rest[0] == '/') {
+		for _, prefix := range []string{"/api", "/apis", "/openapi"} {
+			if rest, found := strings.CutPrefix(short, prefix); found && (rest == "" || rest[0] == '/') {
 				return verdict{delegate: true, rule: RulePath}
 			}
 		}
@@ -189,14 +189,14 @@ func (b *Boundary) decideNamespace(
 	}
 	switch verb {
 	case "get", "update", "patch", "delete":
-		return b.ownedOrMissing(ctx, id, verb, attrs, name)
+		return b.decideOwnedOrMissing(ctx, id, verb, attrs, name)
 	case "create": // admission assigns the owner
 		return verdict{delegate: true, rule: RuleCreateNamespace}
 	case "list", "watch":
 		if attrs.namespace != "" && attrs.name != "" { // the old watch path of one object ignores selectors
 			return verdict{reason: ReasonNotLimited}
 		}
-		return b.limit(ctx, state, id, attrs)
+		return b.decideLimitedList(ctx, state, id, attrs)
 	}
 	return verdict{reason: ReasonNamespaceVerb}
 }
@@ -206,28 +206,28 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 	if verb == "finalize" {
 		return verdict{reason: ReasonNamespaceVerb}
 	}
-	return b.ownedOrMissing(ctx, id, verb, attrs, attrs.namespace)
+	return b.decideOwnedOrMissing(ctx, id, verb, attrs, attrs.namespace)
 }
 
-// ownedOrMissing calls ownedBy. It also delegates some requests in a missing namespace whose name
+// decideOwnedOrMissing calls ownedBy. It also delegates some requests in a missing namespace whose name
 // only the tenant can use. The server then answers 404 or an empty list. Clients depend on that
 // answer to apply, to create missing objects and to delete, and Helm depends on the list. Only
 // requests that end are delegated, because a watch would continue in a namespace that gets the name
 // later.
-func (b *Boundary) ownedOrMissing(
+func (b *Boundary) decideOwnedOrMissing(
 	ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string,
 ) verdict {
-	v := b.ownedBy(ctx, id, attrs, namespace)
-	if v.reason == ReasonNotOwned && b.OwnPrefixes && strings.HasPrefix(namespace, id.String()) &&
-		b.endsThere(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
+	v := b.decideOwned(ctx, id, attrs, namespace)
+	if v.reason == ReasonNotOwned && b.PrefixesReserved && strings.HasPrefix(namespace, id.String()) &&
+		b.isFiniteRequest(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
 		return verdict{delegate: true, rule: RuleMissing}
 	}
 	return v
 }
 
-// endsThere reports whether attrs requests one object or a list from the server itself, with a
+// isFiniteRequest reports whether attrs requests one object or a list from the server itself, with a
 // response that ends.
-func (b *Boundary) endsThere(verb string, attrs *requestAttributes) bool {
+func (b *Boundary) isFiniteRequest(verb string, attrs *requestAttributes) bool {
 	switch verb {
 	case "get", "update", "patch", "delete":
 		if attrs.name == "" && attrs.resource != namespaces {
@@ -241,9 +241,9 @@ func (b *Boundary) endsThere(verb string, attrs *requestAttributes) bool {
 		(attrs.resource == namespaces || b.scopeOf(attrs) == ScopeNamespaced)
 }
 
-// ownedBy delegates a request in a namespace of tenant id. A namespace of another tenant and a
+// decideOwned delegates a request in a namespace of tenant id. A namespace of another tenant and a
 // missing namespace get the same answer.
-func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) verdict {
+func (b *Boundary) decideOwned(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) verdict {
 	owner, err := b.find(ctx, id, attrs, namespace).owner()
 	switch {
 	case err != nil:
@@ -261,7 +261,7 @@ func (b *Boundary) decideCluster(
 	resource := attrs.resource
 	switch scope := b.Scopes.Of(resource); {
 	case isSelfReview(resource) && verb == "create" && attrs.subresource == "":
-		if b.ReviewsElsewhere && resource.Resource == "selfsubjectrulesreviews" {
+		if b.RulesReviewsBypassBoundary && resource.Resource == "selfsubjectrulesreviews" {
 			return verdict{reason: ReasonRules}
 		}
 		return verdict{delegate: true, rule: RuleSelfReview}
@@ -269,53 +269,53 @@ func (b *Boundary) decideCluster(
 		return verdict{delegate: true, rule: RuleReview}
 	case isRead(verb) && attrs.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true, rule: RuleShared}
-	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.isAbout(resource, attrs.name, id):
+	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.describesTenant(resource, attrs.name, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
-	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.OwnWritable, resource) &&
-		b.writesOwn(verb, attrs, id):
+	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.TenantWritable, resource) &&
+		b.writesOwnObject(verb, attrs, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
 	case (verb == "list" || verb == "watch") && attrs.subresource == "" && scope != ScopeNamespaced &&
 		b.ObjectField != nil && !slices.Contains(b.Selectable, resource):
-		return b.limitObject(ctx, state, id, verb, attrs)
+		return b.decideOwnObjectList(ctx, state, id, verb, attrs)
 	case scope == ScopeNamespaced:
-		return b.decideAcross(ctx, state, id, verb, attrs)
+		return b.decideAllNamespaces(ctx, state, id, verb, attrs)
 	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
-		return b.decideAcross(ctx, state, id, verb, attrs)
+		return b.decideAllNamespaces(ctx, state, id, verb, attrs)
 	}
 	return verdict{reason: ReasonCluster}
 }
 
-// writesOwn reports whether a request writes the object that is about tenant id, or creates an
+// writesOwnObject reports whether a request writes the object that is about tenant id, or creates an
 // object whose name is not known yet. A creation by PATCH or PUT has the name.
-func (b *Boundary) writesOwn(verb string, attrs *requestAttributes, id tenant.ID) bool {
+func (b *Boundary) writesOwnObject(verb string, attrs *requestAttributes, id tenant.ID) bool {
 	switch verb {
 	case "create":
-		return attrs.name == "" || b.isAbout(attrs.resource, attrs.name, id)
+		return attrs.name == "" || b.describesTenant(attrs.resource, attrs.name, id)
 	case "update", "patch", "delete":
-		return attrs.name != "" && b.isAbout(attrs.resource, attrs.name, id)
+		return attrs.name != "" && b.describesTenant(attrs.resource, attrs.name, id)
 	}
 	return false
 }
 
-// isAbout calls [Options.IsAbout].
-func (b *Boundary) isAbout(resource schema.GroupResource, name string, id tenant.ID) bool {
-	return b.IsAbout != nil && b.IsAbout(resource, name, id)
+// describesTenant calls [Options.DescribesTenant].
+func (b *Boundary) describesTenant(resource schema.GroupResource, name string, id tenant.ID) bool {
+	return b.DescribesTenant != nil && b.DescribesTenant(resource, name, id)
 }
 
-// decideAcross decides about requests over all namespaces. They are limited to the tenant's
+// decideAllNamespaces decides about requests over all namespaces. They are limited to the tenant's
 // namespaces by its label.
-func (b *Boundary) decideAcross(
+func (b *Boundary) decideAllNamespaces(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
 	if !isCollection(verb) || attrs.subresource != "" {
-		if verb != "finalize" && isOfAny(ctx, state, attrs) {
+		if verb != "finalize" && isSelfReviewOfAnyObject(ctx, state, attrs) {
 			return verdict{delegate: true, rule: RuleLimited}
 		}
 		return verdict{reason: ReasonNotLimited}
 	}
-	v := b.limit(ctx, state, id, attrs)
+	v := b.decideLimitedList(ctx, state, id, attrs)
 	if v.delegate && !b.isSelectable(attrs.resource, id) {
-		return verdict{reason: ReasonNotLabelled}
+		return verdict{reason: ReasonNotLabeled}
 	}
 	return v
 }
@@ -344,7 +344,7 @@ func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs 
 	switch group := attrs.resource.Group; {
 	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(attrs.verb, "-node"):
 	case attrs.resource.Resource == "serviceaccounts" && name != "" && name != "*" && attrs.namespace != "":
-		return b.ownedBy(ctx, id, attrs, attrs.namespace)
+		return b.decideOwned(ctx, id, attrs, attrs.namespace)
 	case attrs.namespace != "": // only service accounts have a namespace
 	case attrs.resource.Resource == "users":
 		ok = name != "" && name != "*" && !names.ReservedUser(name) && b.isQualified(id, name)

@@ -11,7 +11,7 @@
 // A server passes its requests through two filters. [WithRequestState] is the outermost. It removes
 // the tenant part of a path and adds a state to the context of the request. [WithTenant] is the
 // innermost, around the API handler. It limits lists to the tenant and binds an impersonated user
-// to its tenant. The authenticator passes its result to [NoteCaller], so that the boundary can
+// to its tenant. The authenticator passes its result to [RecordCaller], so that the boundary can
 // distinguish an impersonated user from the authenticated caller.
 //
 // The package never receives a credential and does not import package authn. The two packages share

@@ -27,7 +27,7 @@ func TestEveryRequestIsASession(t *testing.T) {
 		return func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant == id }) }
 	}
 	closed := func(id tenant.ID) func(*authz.Sessions) {
-		return func(s *authz.Sessions) { s.EndTenants(only(id)) }
+		return func(s *authz.Sessions) { s.EndTenants(isTenant(id)) }
 	}
 	type target struct{ method, path string }
 	outside := []target{
@@ -73,7 +73,7 @@ func TestEveryRequestIsASession(t *testing.T) {
 	} {
 		for _, target := range c.targets {
 			t.Run(name+" "+target.method+" "+target.path, func(t *testing.T) {
-				s, reached := allowing(labelled()), false
+				s, reached := allowingServer(labeledOptions()), false
 				api := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					reached = true
 					first := make([]byte, 1)

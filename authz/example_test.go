@@ -68,9 +68,9 @@ func ExampleException() {
 	owners := exampleOwners()
 	night := authz.Exception{
 		Reason: authz.ReasonException,
-		Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
+		Allows: func(_ context.Context, c *authz.CrossTenantRequest) (bool, time.Time) {
 			until := time.Date(2030, 1, 2, 6, 0, 0, 0, time.UTC)
-			return c.Caller.String() == "acme" && c.Space.ID.String() == "globex" && c.User.GetName() == "alice" &&
+			return c.Caller.String() == "acme" && c.Owner.ID.String() == "globex" && c.User.GetName() == "alice" &&
 				c.GetVerb() == "list" && c.GetResource() == "events", until
 		},
 	}
@@ -110,11 +110,11 @@ func ExampleOwners_Of() {
 }
 
 // A service account belongs to the tenant that owns its namespace, whatever its extras contain.
-func ExampleSubjects_Of() {
+func ExampleSubjects_TenantOf() {
 	subjects := &authz.Subjects{Owners: exampleOwners()}
-	id, err := subjects.Of(context.Background(), &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot"})
+	id, err := subjects.TenantOf(context.Background(), &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot"})
 	fmt.Println(id, err)
-	_, err = subjects.Of(context.Background(), &user.DefaultInfo{
+	_, err = subjects.TenantOf(context.Background(), &user.DefaultInfo{
 		Name:  "system:serviceaccount:acme--web:robot",
 		Extra: map[string][]string{tenant.ExtraKey: {"globex"}},
 	})

@@ -24,8 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// served is a request at the API handler.
-type served struct {
+// servedRequest is a request at the API handler.
+type servedRequest struct {
 	user     user.Info
 	info     *request.RequestInfo
 	selector string
@@ -37,24 +37,24 @@ type served struct {
 // serve sends a request of u through the filters of a server. If impersonated is not nil, it
 // replaces the user, as the impersonation filter does. serve returns nil and the status if the
 // request did not reach the handler.
-func serve(t *testing.T, u, impersonated user.Info, target string) (*served, int) {
+func serve(t *testing.T, u, impersonated user.Info, target string) (*servedRequest, int) {
 	t.Helper()
 	return send(t, u, impersonated, http.MethodGet, target)
 }
 
-func send(t *testing.T, u, impersonated user.Info, method, target string) (*served, int) {
+func send(t *testing.T, u, impersonated user.Info, method, target string) (*servedRequest, int) {
 	t.Helper()
-	return sendThrough(t, authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil), u, impersonated,
+	return sendThrough(t, authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionAllow}, nil), u, impersonated,
 		method, target)
 }
 
 func sendThrough(
 	t *testing.T, boundary *authz.Boundary, u, impersonated user.Info, method, target string,
-) (*served, int) {
+) (*servedRequest, int) {
 	t.Helper()
-	var got *served
+	var got *servedRequest
 	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = &served{
+		got = &servedRequest{
 			path:     r.URL.Path,
 			selector: r.URL.Query().Get("labelSelector"),
 			fields:   r.URL.Query().Get("fieldSelector"),
@@ -65,11 +65,11 @@ func sendThrough(
 	}), &authz.Sessions{})
 	handler = filters.WithAuthorization(handler, boundary, scheme.Codecs)
 	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who := authz.NoteCaller(r.Context(), u)
+		requestUser := authz.RecordCaller(r.Context(), u)
 		if impersonated != nil {
-			who = impersonated
+			requestUser = impersonated
 		}
-		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), who)))
+		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), requestUser)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
@@ -201,9 +201,9 @@ func TestTenantPaths(t *testing.T) {
 	}
 }
 
-// TestAMalformedTenantPathIsAStatus checks that the response is a Status, because clients do not
+// TestMalformedTenantPathReturnsStatus checks that the response is a Status, because clients do not
 // show plain text.
-func TestAMalformedTenantPathIsAStatus(t *testing.T) {
+func TestMalformedTenantPathReturnsStatus(t *testing.T) {
 	answer := httptest.NewRecorder()
 	authz.WithRequestState(http.NotFoundHandler(), nil).ServeHTTP(answer,
 		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/ALL/api", http.NoBody))
@@ -242,16 +242,16 @@ func TestWritesOnTenantPaths(t *testing.T) {
 // path, as on the plain path. A caller of the system tenant may not, because its answer would be
 // about all tenants.
 func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
-	o := options(cluster)
+	o := options(namespaceLabels)
 	o.Reviews = true
 	boundary := authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil)
 	for _, path := range []string{
 		"/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 		"/apis/authorization.k8s.io/v1/namespaces/a--web/localsubjectaccessreviews",
 	} {
-		for who, want := range map[string]int{"a": http.StatusOK, "system": http.StatusForbidden} {
-			if _, code := sendThrough(t, boundary, callerOf(who), nil, http.MethodPost, "/tenants/a"+path); code != want {
-				t.Errorf("%s by %s: %d, want %d", path, who, code, want)
+		for id, want := range map[string]int{"a": http.StatusOK, "system": http.StatusForbidden} {
+			if _, code := sendThrough(t, boundary, callerOf(id), nil, http.MethodPost, "/tenants/a"+path); code != want {
+				t.Errorf("%s by %s: %d, want %d", path, id, code, want)
 			}
 		}
 		if _, code := sendThrough(t, boundary, callerOf("system"), nil, http.MethodPost, path); code != http.StatusOK {
@@ -260,11 +260,11 @@ func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 	}
 }
 
-// TestQuestionsAboutImpersonationLeaveNoTrace checks that the handler never sees the user of an
+// TestImpersonationChecksDoNotChangeUser checks that the handler never sees the user of an
 // impersonation check. Constrained impersonation uses a changed copy of the authenticated user
 // there, before the request itself is decided.
-func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
-	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
+func TestImpersonationChecksDoNotChangeUser(t *testing.T) {
+	boundary := authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionAllow}, nil)
 	agent := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:agent"}
 	changed := &user.DefaultInfo{Name: agent.Name, Extra: map[string][]string{"example.com/x": {"y"}}}
 	node := &user.DefaultInfo{Name: "somebody"}
@@ -273,7 +273,7 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 		got, _ = request.UserFrom(r.Context())
 	}), &authz.Sessions{}), boundary, scheme.Codecs)
 	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		authz.NoteCaller(r.Context(), agent)
+		authz.RecordCaller(r.Context(), agent)
 		for _, verb := range []string{"impersonate:associated-node", "impersonate-on:associated-node:get"} {
 			d, _, _ := boundary.Authorize(r.Context(), authorizer.AttributesRecord{
 				User:            changed,
@@ -297,25 +297,25 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	}
 }
 
-// TestHandlersFindNoNote checks that a handler can authorize another user, as a review does. That
+// TestHandlersHaveNoRequestState checks that a handler can authorize another user, as a review does. That
 // user is not treated as impersonated.
-func TestHandlersFindNoNote(t *testing.T) {
-	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
-	asked := false
+func TestHandlersHaveNoRequestState(t *testing.T) {
+	boundary := authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionAllow}, nil)
+	reached := false
 	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked = true
+		reached = true
 		if d, reason, _ := boundary.Authorize(r.Context(),
-			pods(callerOf("b"), "get", "b--web")); d != authorizer.DecisionAllow {
+			podRequest(callerOf("b"), "get", "b--web")); d != authorizer.DecisionAllow {
 			t.Errorf("a question about b in a handler of a's request: %v, %q", d, reason)
 		}
 	}), &authz.Sessions{})
 	chain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		authz.NoteCaller(r.Context(), callerOf("a"))
+		authz.RecordCaller(r.Context(), callerOf("a"))
 		handler.ServeHTTP(w, r)
 	})
 	authz.WithRequestState(chain, nil).ServeHTTP(httptest.NewRecorder(),
 		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", http.NoBody))
-	if !asked {
+	if !reached {
 		t.Error("the handler was not reached")
 	}
 }

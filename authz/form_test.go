@@ -45,7 +45,7 @@ func TestIdentityForm(t *testing.T) {
 			u := callerOf(id)
 			c.change(u)
 			b := authz.New(options(map[string]string{"a--web": "a"}), authorizer.AuthorizerFunc(allowAll), nil)
-			decision, reason, err := b.Authorize(t.Context(), pods(u, "get", "a--web"))
+			decision, reason, err := b.Authorize(t.Context(), podRequest(u, "get", "a--web"))
 			denied := decision == authorizer.DecisionDeny && reason == authz.ReasonMalformed.String()
 			if err != nil || denied != (c.is && id == "a") || !denied && decision != authorizer.DecisionAllow {
 				t.Errorf("%s, tenant %s: %v %q %v", name, id, decision, reason, err)

@@ -25,11 +25,11 @@ const labelSelector = "labelSelector"
 
 var errSelectorTwice = errors.New("labelSelector is set twice or in the wrong case")
 
-// selects reports whether a selector matches only objects of tenant id. It must contain a
+// selectsOnlyTenant reports whether a selector matches only objects of tenant id. It must contain a
 // requirement on the tenant label with exactly this value.
-func selects(selector labels.Requirements, id tenant.ID) bool {
+func selectsOnlyTenant(selector labels.Requirements, id tenant.ID) bool {
 	for i := range selector {
-		if value, limits := tenantValue(&selector[i]); limits && value == id.String() {
+		if value, ok := tenantValue(&selector[i]); ok && value == id.String() {
 			return true
 		}
 	}
@@ -41,8 +41,8 @@ func selects(selector labels.Requirements, id tenant.ID) bool {
 func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	found := ""
 	for i := range selector {
-		switch value, limits := tenantValue(&selector[i]); {
-		case !limits:
+		switch value, ok := tenantValue(&selector[i]); {
+		case !ok:
 		case found != "" && found != value:
 			return tenant.ID{}, false
 		default:
@@ -64,8 +64,8 @@ func tenantValue(r *labels.Requirement) (string, bool) {
 	return "", false
 }
 
-// limitedTo returns the requirements of selector and a requirement on the tenant label.
-func limitedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements, error) {
+// withTenantRequirement returns the requirements of selector and a requirement on the tenant label.
+func withTenantRequirement(selector labels.Requirements, id tenant.ID) (labels.Requirements, error) {
 	r, err := labels.NewRequirement(tenant.Label, selection.Equals, []string{id.String()})
 	if err != nil {
 		return nil, err
@@ -73,49 +73,49 @@ func limitedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements,
 	return append(append(labels.Requirements{}, selector...), *r), nil
 }
 
-// limit decides about a list or watch that must be limited to tenant id. For a request on its way
+// decideLimitedList decides about a list or watch that must be limited to tenant id. For a request on its way
 // to the API handler, or a self review of such a request, limit adds the requirement. Any other
 // request must already have it. A selector that does not parse or occurs twice is denied.
-func (b *Boundary) limit(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+func (b *Boundary) decideLimitedList(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
 	selector, err := attrs.GetLabelSelector()
 	if err != nil {
 		return verdict{reason: ReasonNotLimited, err: err}
 	}
 	if state != nil {
-		if selector, err = soleSelector(state.query); err != nil {
+		if selector, err = onlyLabelSelector(state.query); err != nil {
 			return verdict{reason: ReasonNotLimited, err: err}
 		}
 	}
-	if state == nil && selects(selector, id) {
+	if state == nil && selectsOnlyTenant(selector, id) {
 		return verdict{delegate: true, rule: RuleLimited}
 	}
 	if state == nil && !isForSelfReview(ctx) {
 		return verdict{reason: ReasonNotLimited}
 	}
-	if !selects(selector, id) {
-		if selector, err = limitedTo(selector, id); err != nil {
+	if !selectsOnlyTenant(selector, id) {
+		if selector, err = withTenantRequirement(selector, id); err != nil {
 			return verdict{reason: ReasonNotLimited, err: err}
 		}
 	}
 	return verdict{delegate: true, rule: RuleLimited, limits: &limits{selector: selector}}
 }
 
-// soleSelector returns the only label selector of a query. It reads the query itself, because
+// onlyLabelSelector returns the only label selector of a query. It reads the query itself, because
 // RequestInfo contains only the first of several selectors, and none on the old watch paths.
-func soleSelector(query string) (labels.Requirements, error) {
+func onlyLabelSelector(query string) (labels.Requirements, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, err
 	}
 	text := ""
-	for key, given := range values {
+	for key, selectors := range values {
 		if !strings.EqualFold(key, labelSelector) {
 			continue
 		}
-		if key != labelSelector || len(given) > 1 {
+		if key != labelSelector || len(selectors) > 1 {
 			return nil, errSelectorTwice
 		}
-		text = given[0]
+		text = selectors[0]
 	}
 	return labels.ParseToRequirements(text)
 }
@@ -128,30 +128,30 @@ func isForSelfReview(ctx context.Context) bool {
 		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"
 }
 
-// limitObject decides about a list or a watch of objects that are each about one tenant. It limits
+// decideOwnObjectList decides about a list or a watch of objects that are each about one tenant. It limits
 // the request to the objects about tenant id. It denies a request that names another object, and a
 // request with another field selector.
-func (b *Boundary) limitObject(
+func (b *Boundary) decideOwnObjectList(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
 	field, value := b.ObjectField(attrs.resource, id)
 	byName := field == metav1.ObjectNameField
 	switch {
-	case field == "", attrs.name != "" && !b.isAbout(attrs.resource, attrs.name, id),
+	case field == "", attrs.name != "" && !b.describesTenant(attrs.resource, attrs.name, id),
 		attrs.name != "" && byName && attrs.name != value:
 		return verdict{reason: ReasonCluster}
 	}
-	within := limits{name: attrs.name, fields: fields.OneTermEqualSelector(field, value)}
+	l := limits{name: attrs.name, fields: fields.OneTermEqualSelector(field, value)}
 	if byName {
-		within.name = value
+		l.name = value
 	} else if attrs.name != "" {
-		within.fields = fields.AndSelectors(fields.OneTermEqualSelector(metav1.ObjectNameField, attrs.name), within.fields)
+		l.fields = fields.AndSelectors(fields.OneTermEqualSelector(metav1.ObjectNameField, attrs.name), l.fields)
 	}
 	var err error
 	limited := true
 	switch {
 	case state != nil:
-		limited, err = selectsOnly(state.query, within.fields.Requirements())
+		limited, err = requiresOnly(state.query, l.fields.Requirements())
 	case isForSelfReview(ctx):
 	case attrs.name != "" && (byName || verb == "list"):
 		// The server reads only the object of that name.
@@ -165,7 +165,7 @@ func (b *Boundary) limitObject(
 		delegate: true,
 		rule:     RuleOwnObject,
 		owner:    id,
-		limits:   &within,
+		limits:   &l,
 	}
 }
 
@@ -173,21 +173,21 @@ const fieldSelector = "fieldSelector"
 
 var errFieldsTwice = errors.New("fieldSelector is set twice or in the wrong case")
 
-// selectsOnly reports whether the field selector of a query requires only the terms. It reads the
+// requiresOnly reports whether the field selector of a query requires only the terms. It reads the
 // query itself, because RequestInfo contains only the first of several selectors.
-func selectsOnly(query string, terms fields.Requirements) (bool, error) {
+func requiresOnly(query string, terms fields.Requirements) (bool, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return false, err
 	}
-	for key, given := range values {
+	for key, selectors := range values {
 		if !strings.EqualFold(key, fieldSelector) {
 			continue
 		}
-		if key != fieldSelector || len(given) > 1 {
+		if key != fieldSelector || len(selectors) > 1 {
 			return false, errFieldsTwice
 		}
-		selector, err := fields.ParseSelector(given[0])
+		selector, err := fields.ParseSelector(selectors[0])
 		if err != nil {
 			return false, err
 		}
@@ -202,33 +202,33 @@ func selectsOnly(query string, terms fields.Requirements) (bool, error) {
 
 // requires reports whether the field selector of a request contains the terms.
 func requires(attrs *requestAttributes, terms fields.Requirements) (bool, error) {
-	given, err := attrs.GetFieldSelector()
+	requirements, err := attrs.GetFieldSelector()
 	for _, term := range terms {
-		if !slices.Contains(given, term) {
+		if !slices.Contains(requirements, term) {
 			return false, err
 		}
 	}
 	return true, err
 }
 
-// limitedToObjects returns the request limited by a field selector and without pages. The name is
+// withFieldSelector returns the request limited by a field selector and without pages. The name is
 // empty if the selector does not require one. An error is the response to the client.
-func limitedToObjects(
+func withFieldSelector(
 	ctx context.Context, r *http.Request, selector fields.Selector, name string,
 ) (context.Context, *http.Request, error) {
-	values, err := unpaged(r)
+	values, err := queryWithoutPaging(r)
 	if err != nil {
 		return nil, nil, err
 	}
 	text := selector.String()
 	values.Set(fieldSelector, text)
-	ctx, r = rewritten(ctx, r, values, func(info *request.RequestInfo) { info.Name, info.FieldSelector = name, text })
+	ctx, r = withQuery(ctx, r, values, func(info *request.RequestInfo) { info.Name, info.FieldSelector = name, text })
 	return ctx, r, nil
 }
 
-// rewritten returns the request with another query. It makes the same change to the RequestInfo
+// withQuery returns the request with another query. It makes the same change to the RequestInfo
 // that the handlers read.
-func rewritten(
+func withQuery(
 	ctx context.Context, r *http.Request, query url.Values, change func(*request.RequestInfo),
 ) (context.Context, *http.Request) {
 	if info, ok := request.RequestInfoFrom(ctx); ok {
@@ -250,17 +250,17 @@ var errExpired error = apierrors.NewResourceExpired("the list cannot be continue
 var errLimitedDelete error = apierrors.NewBadRequest("limit may not be set to delete a collection across all " +
 	"namespaces")
 
-// unpaged returns the query of a request without paging. With a limit, the continue token would
+// queryWithoutPaging returns the query of a request without paging. With a limit, the continue token would
 // reveal that more objects exist, even if only other tenants have them. An error is the response to
 // the client.
-func unpaged(r *http.Request) (url.Values, error) {
+func queryWithoutPaging(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
-	for key, given := range values {
+	for key, tokens := range values {
 		if strings.EqualFold(key, "continue") {
-			if slices.ContainsFunc(given, func(token string) bool { return token != "" }) {
+			if slices.ContainsFunc(tokens, func(token string) bool { return token != "" }) {
 				return nil, errExpired
 			}
 			delete(values, key)
@@ -277,17 +277,17 @@ func unpaged(r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-// limited returns the request limited to the selector and without pages. An error is the response
+// withLabelSelector returns the request limited to the selector and without pages. An error is the response
 // to the client.
-func limited(
+func withLabelSelector(
 	ctx context.Context, r *http.Request, selector labels.Requirements,
 ) (context.Context, *http.Request, error) {
-	values, err := unpaged(r)
+	values, err := queryWithoutPaging(r)
 	if err != nil {
 		return nil, nil, err
 	}
 	text := labels.NewSelector().Add(selector...).String()
 	values.Set(labelSelector, text)
-	ctx, r = rewritten(ctx, r, values, func(info *request.RequestInfo) { info.LabelSelector = text })
+	ctx, r = withQuery(ctx, r, values, func(info *request.RequestInfo) { info.LabelSelector = text })
 	return ctx, r, nil
 }

@@ -30,10 +30,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// labelled returns options of a cluster in which all objects have their label.
-func labelled() authz.Options {
-	o := options(cluster)
-	o.Labelled = func(schema.GroupResource, tenant.ID) bool { return true }
+// labeledOptions returns options of a cluster in which all objects have their label.
+func labeledOptions() authz.Options {
+	o := options(namespaceLabels)
+	o.Labeled = func(schema.GroupResource, tenant.ID) bool { return true }
 	return o
 }
 
@@ -47,11 +47,11 @@ type server struct {
 	impersonated user.Info
 }
 
-func (s *server) send(t *testing.T, u user.Info, method, target string) (*served, int) {
+func (s *server) send(t *testing.T, u user.Info, method, target string) (*servedRequest, int) {
 	t.Helper()
-	var got *served
+	var got *servedRequest
 	chain := s.chain(u, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector")}
+		got = &servedRequest{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector")}
 		got.info, _ = request.RequestInfoFrom(r.Context())
 		if s.handle != nil {
 			s.handle(r)
@@ -67,11 +67,11 @@ func (s *server) chain(u user.Info, api http.Handler) http.Handler {
 	handler := authz.WithTenant(api, &s.sessions)
 	handler = filters.WithAuthorization(handler, s.boundary, scheme.Codecs)
 	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who := authz.NoteCaller(r.Context(), u)
+		requestUser := authz.RecordCaller(r.Context(), u)
 		if s.impersonated != nil {
-			who = s.impersonated
+			requestUser = s.impersonated
 		}
-		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), who)))
+		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), requestUser)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
@@ -80,11 +80,11 @@ func (s *server) chain(u user.Info, api http.Handler) http.Handler {
 	return authz.WithRequestState(chain, s.older)
 }
 
-func allowing(o authz.Options) *server {
+func allowingServer(o authz.Options) *server {
 	return &server{boundary: authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil)}
 }
 
-var everyList = []struct{ method, path string }{
+var listsOverAllNamespaces = []struct{ method, path string }{
 	{http.MethodGet, "/api/v1/pods"},
 	{http.MethodGet, "/api/v1/watch/pods"},
 	{http.MethodDelete, "/api/v1/pods"},
@@ -118,8 +118,8 @@ func TestListsAreFiltered(t *testing.T) {
 		"?labelSelector=a;labelSelector=b": false,
 		"?a=%zz":                           false,
 	} {
-		for _, l := range everyList {
-			got, code := allowing(labelled()).send(t, callerOf("a"), l.method, l.path+query)
+		for _, l := range listsOverAllNamespaces {
+			got, code := allowingServer(labeledOptions()).send(t, callerOf("a"), l.method, l.path+query)
 			if (got != nil) != want {
 				t.Errorf("%s %s%s: %d, served %t", l.method, l.path, query, code, got != nil)
 			}
@@ -140,8 +140,8 @@ func TestListsAreFiltered(t *testing.T) {
 // TestPagination checks that a list over all namespaces has one page, so that no continue token
 // reveals objects of other tenants. The selector may be in the request or be added.
 func TestPagination(t *testing.T) {
-	e := &asked{allow: true}
-	o := labelled()
+	e := &exceptionRecorder{allow: true}
+	o := labeledOptions()
 	for _, own := range []string{
 		"", "&labelSelector=kubetenant.dev/tenant%3Da", "&labelSelector=kubetenant.dev/tenant%3Db",
 	} {
@@ -159,7 +159,7 @@ func TestPagination(t *testing.T) {
 			"?continue=&continue=abc": 410,
 			"?Continue=abc":           410,
 		} {
-			for _, l := range append(everyList[:len(everyList):len(everyList)],
+			for _, l := range append(listsOverAllNamespaces[:len(listsOverAllNamespaces):len(listsOverAllNamespaces)],
 				struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
 				want := want
 				switch {
@@ -169,7 +169,7 @@ func TestPagination(t *testing.T) {
 				case l.method == http.MethodDelete && want == 200 && strings.Contains(strings.ToLower(query), "limit"):
 					want = 400 // more would be deleted
 				}
-				s, query := allowing(o), query+own
+				s, query := allowingServer(o), query+own
 				raw := ""
 				s.handle = func(r *http.Request) { raw = strings.ToLower(r.URL.RawQuery) }
 				if _, code := s.send(t, callerOf("a"), l.method, l.path+query); code != want || strings.Contains(raw, "limit=") ||
@@ -183,7 +183,7 @@ func TestPagination(t *testing.T) {
 		"/api/v1/namespaces/a--web/pods?limit=1&continue=abc": callerOf("a"),
 		"/api/v1/pods?limit=1&continue=abc":                   callerOf("system"),
 	} {
-		s := allowing(o)
+		s := allowingServer(o)
 		s.handle = func(r *http.Request) {
 			if r.URL.Query().Get("limit") != "1" || r.URL.Query().Get("continue") != "abc" {
 				t.Errorf("%s goes on with %q", target, r.URL.RawQuery)
@@ -195,12 +195,12 @@ func TestPagination(t *testing.T) {
 	}
 }
 
-// TestListsWaitForLabels checks that lists of a resource are denied until its objects are labeled.
+// TestListsAreDeniedUntilLabeled checks that lists of a resource are denied until its objects are labeled.
 // They are also denied without the backfill.
-func TestListsWaitForLabels(t *testing.T) {
+func TestListsAreDeniedUntilLabeled(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
-	o := options(cluster)
-	o.Labelled = func(r schema.GroupResource, _ tenant.ID) bool { return r == pods }
+	o := options(namespaceLabels)
+	o.Labeled = func(r schema.GroupResource, _ tenant.ID) bool { return r == pods }
 	for path, want := range map[string]int{
 		"/api/v1/pods":                      200,
 		"/api/v1/secrets":                   403,
@@ -208,16 +208,16 @@ func TestListsWaitForLabels(t *testing.T) {
 		"/api/v1/nodes":                     403,
 		"/apis/x.example.com/v1/things":     403,
 	} {
-		if _, code := allowing(o).send(t, callerOf("a"), http.MethodGet, path); code != want {
+		if _, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, path); code != want {
 			t.Errorf("%s = %d, want %d", path, code, want)
 		}
-		if _, code := allowing(options(cluster)).send(t, callerOf("a"), http.MethodGet, path); code != 403 {
+		if _, code := allowingServer(options(namespaceLabels)).send(t, callerOf("a"), http.MethodGet, path); code != 403 {
 			t.Errorf("%s without a sweep = %d", path, code)
 		}
 	}
 	o.Selectable = []schema.GroupResource{{Group: "metrics.k8s.io", Resource: "pods"}, {Resource: "nodes"}}
 	for path, want := range map[string]int{"/apis/metrics.k8s.io/v1beta1/pods": 200, "/api/v1/nodes": 403} {
-		if got, code := allowing(o).send(t, callerOf("a"), http.MethodGet, path); code != want ||
+		if got, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, path); code != want ||
 			got != nil && got.selector != "kubetenant.dev/tenant=a" {
 			t.Errorf("%s = %d %+v, want %d", path, code, got, want)
 		}
@@ -238,7 +238,7 @@ func FuzzSelector(f *testing.F) {
 		if _, err := url.ParseRequestURI("/x?" + query); err != nil || strings.ContainsAny(query, " \n\r\t\x00#") {
 			return
 		}
-		got, _ := allowing(labelled()).send(t, callerOf("a"), http.MethodGet, "http://x/api/v1/secrets?"+query)
+		got, _ := allowingServer(labeledOptions()).send(t, callerOf("a"), http.MethodGet, "http://x/api/v1/secrets?"+query)
 		if got == nil {
 			return
 		}
@@ -258,8 +258,8 @@ func FuzzSelector(f *testing.F) {
 	})
 }
 
-// older enables the older form for pods, deployments and namespaces.
-func older(r schema.GroupResource) bool {
+// servesOlderPaths enables the older form for pods, deployments and namespaces.
+func servesOlderPaths(r schema.GroupResource) bool {
 	return r.Resource == "pods" || r.Resource == "namespaces" && r.Group == "" ||
 		r.Group == "apps" && r.Resource == "deployments"
 }
@@ -301,8 +301,8 @@ func TestOlderTenantPaths(t *testing.T) {
 		{"system", "/api/v1/tenants/a/namespaces/b--web/pods", "", 403},
 		{"system", "/api/v1/tenants/a/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
 	} {
-		s := allowing(labelled())
-		s.older = older
+		s := allowingServer(labeledOptions())
+		s.older = servesOlderPaths
 		got, code := s.send(t, callerOf(c.tenant), http.MethodGet, c.target)
 		switch {
 		case code != c.code:
@@ -311,7 +311,7 @@ func TestOlderTenantPaths(t *testing.T) {
 			t.Errorf("%s of tenant %s: the handler sees %s, want %s", c.target, c.tenant, got.path, c.path)
 		}
 		if !strings.HasPrefix(c.target, "/tenants/") {
-			if got, _ := allowing(labelled()).send(t, callerOf("a"), http.MethodGet, c.target); got != nil {
+			if got, _ := allowingServer(labeledOptions()).send(t, callerOf("a"), http.MethodGet, c.target); got != nil {
 				t.Errorf("%s is served where the form is off: %s", c.target, got.path)
 			}
 		}
@@ -334,8 +334,8 @@ func FuzzOlderTenantPath(f *testing.F) {
 			strings.ContainsAny(target, " \n\r\t\x00") {
 			return
 		}
-		s := allowing(labelled())
-		s.older = older
+		s := allowingServer(labeledOptions())
+		s.older = servesOlderPaths
 		got, _ := s.send(t, callerOf("a"), http.MethodGet, "http://x"+target)
 		if got == nil || !got.info.IsResourceRequest || got.info.Namespace == "a--web" {
 			return
@@ -351,18 +351,18 @@ func FuzzOlderTenantPath(f *testing.F) {
 	})
 }
 
-// asked records the requests for which an exception is evaluated.
-type asked struct {
-	crossings []*authz.Crossing
-	allow     bool
-	until     time.Time
+// exceptionRecorder records the requests for which an exception is evaluated.
+type exceptionRecorder struct {
+	requests []*authz.CrossTenantRequest
+	allow    bool
+	until    time.Time
 }
 
-func (a *asked) exception() authz.Exception {
+func (a *exceptionRecorder) exception() authz.Exception {
 	return authz.Exception{
 		Reason: authz.ReasonGrant,
-		Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
-			a.crossings = append(a.crossings, c)
+		Allows: func(_ context.Context, c *authz.CrossTenantRequest) (bool, time.Time) {
+			a.requests = append(a.requests, c)
 			return a.allow, a.until
 		},
 	}
@@ -390,27 +390,27 @@ func TestExceptions(t *testing.T) {
 		user  user.Info
 		a     authorizer.AttributesRecord
 		asked bool
-		space authz.Space
+		space authz.ObjectOwner
 	}{
-		"another tenant's namespace": {callerOf("a"), pod("get", "b--web"), true, authz.Space{ID: tenanttest.ID(t, "b")}},
-		"the system's namespace":     {callerOf("a"), pod("get", "kube-system"), true, authz.Space{ID: tenant.System()}},
-		"nobody's namespace":         {callerOf("a"), pod("get", "bad"), true, authz.Space{}},
-		"a missing namespace":        {callerOf("a"), pod("get", "missing"), true, authz.Space{}},
-		"over all namespaces":        {callerOf("a"), pod("list", ""), true, authz.Space{All: true}},
+		"another tenant's namespace": {callerOf("a"), pod("get", "b--web"), true, authz.ObjectOwner{ID: tenanttest.ID(t, "b")}},
+		"the system's namespace":     {callerOf("a"), pod("get", "kube-system"), true, authz.ObjectOwner{ID: tenant.System()}},
+		"nobody's namespace":         {callerOf("a"), pod("get", "bad"), true, authz.ObjectOwner{}},
+		"a missing namespace":        {callerOf("a"), pod("get", "missing"), true, authz.ObjectOwner{}},
+		"over all namespaces":        {callerOf("a"), pod("list", ""), true, authz.ObjectOwner{All: true}},
 		"cluster scope": {
 			callerOf("a"),
 			authorizer.AttributesRecord{Verb: "get", Resource: "nodes", ResourceRequest: true},
 			true,
-			authz.Space{ID: tenant.System()},
+			authz.ObjectOwner{ID: tenant.System()},
 		},
 		"a path": {
-			callerOf("a"), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}, true, authz.Space{ID: tenant.System()},
+			callerOf("a"), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}, true, authz.ObjectOwner{ID: tenant.System()},
 		},
-		"the own namespace":   {callerOf("a"), pod("get", "a--web"), false, authz.Space{}},
-		"a lookup that fails": {callerOf("a"), pod("get", "away"), false, authz.Space{}},
-		"the system's caller": {system, pod("get", "b--web"), false, authz.Space{}},
-		"no tenant":           {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.Space{}},
-		"a system group":      {inSystemGroup, pod("get", "b--web"), false, authz.Space{}},
+		"the own namespace":   {callerOf("a"), pod("get", "a--web"), false, authz.ObjectOwner{}},
+		"a lookup that fails": {callerOf("a"), pod("get", "away"), false, authz.ObjectOwner{}},
+		"the system's caller": {system, pod("get", "b--web"), false, authz.ObjectOwner{}},
+		"no tenant":           {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.ObjectOwner{}},
+		"a system group":      {inSystemGroup, pod("get", "b--web"), false, authz.ObjectOwner{}},
 		"a dot segment": {
 			callerOf("a"),
 			authorizer.AttributesRecord{
@@ -421,7 +421,7 @@ func TestExceptions(t *testing.T) {
 				ResourceRequest: true,
 			},
 			false,
-			authz.Space{},
+			authz.ObjectOwner{},
 		},
 		"a wildcard": {
 			callerOf("a"),
@@ -432,7 +432,7 @@ func TestExceptions(t *testing.T) {
 				ResourceRequest: true,
 			},
 			false,
-			authz.Space{},
+			authz.ObjectOwner{},
 		},
 		"a review of others": {
 			callerOf("a"),
@@ -444,7 +444,7 @@ func TestExceptions(t *testing.T) {
 				ResourceRequest: true,
 			},
 			false,
-			authz.Space{},
+			authz.ObjectOwner{},
 		},
 		"a node, asked in one": {
 			callerOf("a"),
@@ -456,7 +456,7 @@ func TestExceptions(t *testing.T) {
 				ResourceRequest: true,
 			},
 			true,
-			authz.Space{ID: tenant.System()},
+			authz.ObjectOwner{ID: tenant.System()},
 		},
 		"impersonation": {
 			callerOf("a"),
@@ -468,21 +468,21 @@ func TestExceptions(t *testing.T) {
 				ResourceRequest: true,
 			},
 			false,
-			authz.Space{},
+			authz.ObjectOwner{},
 		},
-		"impersonation for a request": {callerOf("a"), pod("impersonate-on:user-info:get", "b--web"), false, authz.Space{}},
+		"impersonation for a request": {callerOf("a"), pod("impersonate-on:user-info:get", "b--web"), false, authz.ObjectOwner{}},
 	} {
 		for _, allow := range []bool{true, false} {
-			e := &asked{allow: allow}
-			o := labelled()
+			e := &exceptionRecorder{allow: allow}
+			o := labeledOptions()
 			o.Exceptions = []authz.Exception{e.exception()}
 			c.a.User = c.user
 			d, reason, err := authz.New(o, nil, nil).Authorize(t.Context(), c.a)
-			if (len(e.crossings) == 1) != c.asked {
-				t.Errorf("%s: asked %d times", name, len(e.crossings))
+			if (len(e.requests) == 1) != c.asked {
+				t.Errorf("%s: asked %d times", name, len(e.requests))
 			}
-			if c.asked && (e.crossings[0].Space != c.space || e.crossings[0].Caller != tenanttest.ID(t, "a")) {
-				t.Errorf("%s: asked about %+v", name, e.crossings[0])
+			if c.asked && (e.requests[0].Owner != c.space || e.requests[0].Caller != tenanttest.ID(t, "a")) {
+				t.Errorf("%s: asked about %+v", name, e.requests[0])
 			}
 			if want := c.asked && allow; (d == authorizer.DecisionAllow) != want ||
 				(reason == authz.ReasonGrant.String()) != want || err != nil {
@@ -492,11 +492,11 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// TestExceptionsOnTheWay checks that exceptions are not evaluated for requests on a tenant path.
+// TestExceptionsInRequestFilters checks that exceptions are not evaluated for requests on a tenant path.
 // They do not apply to requests with two selectors either.
-func TestExceptionsOnTheWay(t *testing.T) {
-	e := &asked{allow: true}
-	o := labelled()
+func TestExceptionsInRequestFilters(t *testing.T) {
+	e := &exceptionRecorder{allow: true}
+	o := labeledOptions()
 	o.Exceptions = []authz.Exception{e.exception()}
 	for target, want := range map[string]int{
 		"/api/v1/namespaces/b--web/pods":                                                               200,
@@ -509,7 +509,7 @@ func TestExceptionsOnTheWay(t *testing.T) {
 		"/apis/metrics.k8s.io/v1beta1/pods?labelSelector=kubetenant.dev/tenant%3Db":                         200,
 		"/api/v1/namespaces?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3D": 403,
 	} {
-		if _, code := allowing(o).send(t, callerOf("a"), http.MethodGet, target); code != want {
+		if _, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, target); code != want {
 			t.Errorf("%s = %d, want %d", target, code, want)
 		}
 	}
@@ -532,23 +532,23 @@ func TestSessionsEnd(t *testing.T) {
 		ends  bool
 	}{
 		"an update": {
-			func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "a")) }, false,
+			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "a")) }, false,
 		},
 		"another's": {
-			func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b")) }, true,
+			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b")) }, true,
 		},
-		"the label is gone": {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "")) }, true},
+		"the label is gone": {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "")) }, true},
 		"nobody's": {
-			func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "System")) }, true,
+			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "System")) }, true,
 		},
 		"made anew for a": {
-			func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("2", "a")) }, true,
+			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("2", "a")) }, true,
 		},
-		"made anew for b":    {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnAdd(ns("2", "b"), false) }, true},
-		"deleted":            {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnDelete(ns("1", "a")) }, true},
-		"known at the start": {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnAdd(ns("1", "a"), true) }, false},
+		"made anew for b":    {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnAdd(ns("2", "b"), false) }, true},
+		"deleted":            {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a")) }, true},
+		"known at the start": {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnAdd(ns("1", "a"), true) }, false},
 	} {
-		s := allowing(labelled())
+		s := allowingServer(labeledOptions())
 		s.handle = func(r *http.Request) {
 			c.event(&s.sessions)
 			if ended := r.Context().Err() != nil; ended != c.ends {
@@ -560,8 +560,8 @@ func TestSessionsEnd(t *testing.T) {
 		}
 		// Requests of the system tenant and requests in other namespaces do not end.
 		s.handle = func(r *http.Request) {
-			s.sessions.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b"))
-			s.sessions.Follow(authz.OwnerOf).OnDelete(ns("1", "a"))
+			s.sessions.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b"))
+			s.sessions.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a"))
 			if r.Context().Err() != nil {
 				t.Errorf("%s: a request of somebody else ended", r.URL.Path)
 			}
@@ -572,9 +572,9 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestSessionsAreForgotten checks that finished sessions are not kept in memory.
-func TestSessionsAreForgotten(t *testing.T) {
-	s := allowing(labelled())
+// TestEndedSessionsAreRemoved checks that finished sessions are not kept in memory.
+func TestEndedSessionsAreRemoved(t *testing.T) {
+	s := allowingServer(labeledOptions())
 	for range 3 {
 		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true")
 		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/pods?watch=true")
@@ -585,9 +585,9 @@ func TestSessionsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestMissingSessionsEnd checks a request in a missing namespace. It must not continue in a
+// TestSessionsInMissingNamespacesEnd checks a request in a missing namespace. It must not continue in a
 // namespace that another tenant creates meanwhile.
-func TestMissingSessionsEnd(t *testing.T) {
+func TestSessionsInMissingNamespacesEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels map[string]string
 		ends   bool
@@ -597,11 +597,11 @@ func TestMissingSessionsEnd(t *testing.T) {
 		"nobody's":     {map[string]string{tenant.Label: "System"}, true},
 		"one's own":    {map[string]string{tenant.Label: "a"}, false},
 	} {
-		o := labelled()
-		o.OwnPrefixes = true
-		s := allowing(o)
+		o := labeledOptions()
+		o.PrefixesReserved = true
+		s := allowingServer(o)
 		s.handle = func(r *http.Request) {
-			s.sessions.Follow(authz.OwnerOf).OnAdd(&corev1.Namespace{
+			s.sessions.NamespaceHandler(authz.OwnerOf).OnAdd(&corev1.Namespace{
 				ObjectMeta: metav1.ObjectMeta{Name: "a--new", Labels: c.labels},
 			}, false)
 			if ended := r.Context().Err() != nil; ended != c.ends {
@@ -630,12 +630,12 @@ func TestImpersonatedGroups(t *testing.T) {
 		"in no group":       {&user.DefaultInfo{Name: "bot", Extra: callerOf("a").GetExtra()}, false},
 		"the system tenant": {callerOf("system"), true},
 	} {
-		s := allowing(labelled())
+		s := allowingServer(labeledOptions())
 		s.impersonated = &user.DefaultInfo{Name: "bob", Extra: callerOf("a").GetExtra()}
 		s.handle = func(r *http.Request) {
 			u, _ := request.UserFrom(r.Context())
-			if is := slices.Contains(u.GetGroups(), "tenant:a"); is != c.is {
-				t.Errorf("%s: in the tenant's group: %t", name, is)
+			if inGroup := slices.Contains(u.GetGroups(), "tenant:a"); inGroup != c.is {
+				t.Errorf("%s: in the tenant's group: %t", name, inGroup)
 			}
 		}
 		if got, code := s.send(t, c.real, http.MethodGet, "/api/v1/namespaces/a--web/pods"); got == nil &&
@@ -662,7 +662,7 @@ func TestRevokedSessionsEnd(t *testing.T) {
 			"mallory of the system": {mallory("system"), true},
 			"alice":                 {callerOf("a"), false},
 		} {
-			s := allowing(labelled())
+			s := allowingServer(labeledOptions())
 			s.handle = func(r *http.Request) {
 				s.sessions.EndRevoked(isMallory)
 				if ended := r.Context().Err() != nil; ended != c.ends {
@@ -676,18 +676,18 @@ func TestRevokedSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestRevokedImpersonatorsEnd checks that a session of an impersonated user ends when its
+// TestSessionsOfRevokedImpersonatorsEnd checks that a session of an impersonated user ends when its
 // impersonator is revoked.
-func TestRevokedImpersonatorsEnd(t *testing.T) {
+func TestSessionsOfRevokedImpersonatorsEnd(t *testing.T) {
 	for name, ends := range map[string]bool{"mallory": true, "alice": false} {
-		s := allowing(labelled())
+		s := allowingServer(labeledOptions())
 		s.impersonated = &user.DefaultInfo{Name: "bob"}
 		s.handle = func(r *http.Request) {
 			s.sessions.EndRevoked(func(c *authz.Caller) bool {
-				if c.User.GetName() != "bob" || c.Real == nil {
+				if c.User.GetName() != "bob" || c.Impersonator == nil {
 					t.Errorf("%s: %+v", name, c)
 				}
-				return c.Real != nil && c.Real.GetName() == "mallory"
+				return c.Impersonator != nil && c.Impersonator.GetName() == "mallory"
 			})
 			if ended := r.Context().Err() != nil; ended != ends {
 				t.Errorf("as bob by %s: ended %t", name, ended)
@@ -700,9 +700,9 @@ func TestRevokedImpersonatorsEnd(t *testing.T) {
 	}
 }
 
-// TestMethods checks methods that are not tokens. HTTP/2 accepts them, and the boundary could read
+// TestInvalidMethodsAreRejected checks methods that are not tokens. HTTP/2 accepts them, and the boundary could read
 // them as impersonation verbs.
-func TestMethods(t *testing.T) {
+func TestInvalidMethodsAreRejected(t *testing.T) {
 	for method, want := range map[string]int{
 		"GET":                          200,
 		"get":                          200,
@@ -746,8 +746,8 @@ func TestMethods(t *testing.T) {
 // TestExceptedSessionsEnd checks that a session that an exception allowed ends when the exception
 // expires or changes.
 func TestExceptedSessionsEnd(t *testing.T) {
-	e := &asked{allow: true}
-	o := labelled()
+	e := &exceptionRecorder{allow: true}
+	o := labeledOptions()
 	o.Exceptions = []authz.Exception{e.exception()}
 	for name, c := range map[string]struct {
 		target string
@@ -779,7 +779,7 @@ func TestExceptedSessionsEnd(t *testing.T) {
 		},
 	} {
 		e.until = c.until
-		s := allowing(o)
+		s := allowingServer(o)
 		s.handle = func(r *http.Request) {
 			c.during(&s.sessions)
 			if ended := r.Context().Err() != nil; ended != c.ends {
@@ -792,7 +792,7 @@ func TestExceptedSessionsEnd(t *testing.T) {
 	}
 	e.until = time.Time{}
 	// A change before the request began does not end its session.
-	before := allowing(o)
+	before := allowingServer(o)
 	before.sessions.EndExcepted("b--web")
 	before.handle = func(r *http.Request) {
 		if r.Context().Err() != nil {
@@ -801,9 +801,9 @@ func TestExceptedSessionsEnd(t *testing.T) {
 	}
 	before.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
 	// A change while the request is being authorized ends its session.
-	s := allowing(o)
+	s := allowingServer(o)
 	s.boundary = authz.New(withException(o,
-		authz.Exception{Reason: authz.ReasonGrant, Allows: func(context.Context, *authz.Crossing) (bool, time.Time) {
+		authz.Exception{Reason: authz.ReasonGrant, Allows: func(context.Context, *authz.CrossTenantRequest) (bool, time.Time) {
 			s.sessions.EndExcepted("b--web")
 			return true, time.Time{}
 		}}), nil, nil)

@@ -47,8 +47,8 @@ var (
 	modelSeed      = flag.Uint64("model.seed", 0, "the first world of TestModel")
 )
 
-// decisionsAWorld is small, because each boundary limits the live reads of unknown namespaces.
-const decisionsAWorld = 6
+// decisionsPerCluster is small, because each boundary limits the live reads of unknown namespaces.
+const decisionsPerCluster = 6
 
 // TestModel checks that the boundary, with grants and a policy, decides as the model does. If they
 // differ, -model.seed generates the failing cluster again.
@@ -61,14 +61,14 @@ func TestModel(t *testing.T) {
 		workers.Go(func() {
 			for failed.Load() < 5 {
 				n := next.Add(1) - 1
-				if n*decisionsAWorld >= int64(*modelDecisions) {
+				if n*decisionsPerCluster >= int64(*modelDecisions) {
 					return
 				}
 				seed := *modelSeed + uint64(n)
-				d := random{rand.New(rand.NewPCG(seed, 0))}
-				w := makeWorld(d)
+				d := randomChoices{rand.New(rand.NewPCG(seed, 0))}
+				w := makeCluster(d)
 				b, delegate := w.boundary(t)
-				for range decisionsAWorld {
+				for range decisionsPerCluster {
 					q := makeRequest(d, w)
 					answer, problem := w.compare(t, b, delegate, q)
 					kinds[answer].Add(1)
@@ -104,8 +104,8 @@ func FuzzModel(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := &bytesOf{data}
-		w := makeWorld(d)
+		d := &fuzzChoices{data}
+		w := makeCluster(d)
 		q := makeRequest(d, w)
 		b, delegate := w.boundary(t)
 		if _, problem := w.compare(t, b, delegate, q); problem != "" {
@@ -114,15 +114,15 @@ func FuzzModel(f *testing.F) {
 	})
 }
 
-func (w *modelWorld) describe(q *modelRequest) string {
+func (w *modelCluster) describe(q *modelRequest) string {
 	return fmt.Sprintf("request %s\nworld %+v", q, *w)
 }
 
 func (q *modelRequest) String() string {
 	text, err := json.Marshal(map[string]any{
 		"user":        q.user.describe(),
-		"real":        q.real.describe(),
-		"onTheWay":    q.onTheWay,
+		"real":        q.impersonator.describe(),
+		"onTheWay":    q.throughFilters,
 		"selfReview":  q.selfReview,
 		"path":        q.path,
 		"isResource":  q.isResource,
@@ -135,7 +135,7 @@ func (q *modelRequest) String() string {
 		"url":         q.url,
 		"selector":    fmt.Sprint(q.selector),
 		"bad":         q.badSelector,
-		"twice":       q.twice,
+		"twice":       q.duplicateSelector,
 		"fields":      q.fields,
 	})
 	if err != nil {
@@ -154,16 +154,16 @@ func (u *modelUser) describe() string {
 // namespace returns the state as a cache or a server returns it.
 func (s modelState) namespace(name string) (*corev1.Namespace, error) {
 	switch {
-	case s.fails:
-		return nil, errAway
+	case s.lookupFails:
+		return nil, errUnavailable
 	case !s.exists:
 		return nil, notFound(name)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if s.labelled {
+	if s.labeled {
 		ns.Labels = map[string]string{tenant.Label: s.label}
 	}
-	if s.terminates {
+	if s.terminating {
 		ns.DeletionTimestamp = &metav1.Time{Time: time.Unix(0, 0)}
 	}
 	return ns, nil
@@ -194,7 +194,7 @@ func idOrZero(name string) tenant.ID {
 
 // boundary returns the real boundary of the generated cluster, and a delegate that records its
 // requests.
-func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
+func (w *modelCluster) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 	tb.Helper()
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		return w.namespaces[name].cached.namespace(name)
@@ -229,19 +229,19 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		UnboundPaths: keys(w.paths),
 		Shared:       resourcesOf(w.shared),
 		Selectable:   resourcesOf(w.selectable),
-		IsAbout: func(r schema.GroupResource, name string, id tenant.ID) bool {
+		DescribesTenant: func(r schema.GroupResource, name string, id tenant.ID) bool {
 			of, exists := w.objects[r.Group+"/"+r.Resource+"/"+name]
 			return exists && of == id.String() || !exists && name == ownName(r.Group+"/"+r.Resource, id.String())
 		},
-		ObjectField:      w.objectField,
-		OwnWritable:      resourcesOf(w.writable),
-		AccountsInGroup:  w.accountsInGroup,
-		QualifiedNames:   w.qualified,
-		OwnPrefixes:      w.ownPrefixes,
-		ReviewsElsewhere: w.rulesElsewhere,
-		Shadow:           w.shadow,
-		Labelled:         func(r schema.GroupResource, _ tenant.ID) bool { return !w.unlabelled[r.Group+"/"+r.Resource] },
-		Stale:            func() bool { return w.stale },
+		ObjectField:                  w.objectField,
+		TenantWritable:               resourcesOf(w.writable),
+		ServiceAccountsInTenantGroup: w.serviceAccountsInTenantGroup,
+		QualifiedNames:               w.qualified,
+		PrefixesReserved:             w.prefixesReserved,
+		RulesReviewsBypassBoundary:   w.rulesReviewsBypassBoundary,
+		Shadow:                       w.shadow,
+		Labeled:                      func(r schema.GroupResource, _ tenant.ID) bool { return !w.unlabeled[r.Group+"/"+r.Resource] },
+		Stale:                        func() bool { return w.stale },
 		Access: func(id tenant.ID) authz.Access {
 			switch w.access[id.String()] {
 			case "unknown":
@@ -257,7 +257,7 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		},
 		Revoked: func(_ tenant.ID, u user.Info) bool { return w.revoked[u.GetName()] },
 	}
-	for open := range w.openObjects {
+	for open := range w.unboundObjects {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{
 			Verb:      open[0],
 			Namespace: open[1],
@@ -266,30 +266,30 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		})
 	}
 	o.Exceptions = []authz.Exception{
-		{Reason: authz.ReasonGrant, Allows: w.grantsOf(tb).Allows},
-		{Reason: authz.ReasonAnnounced, Whole: true, Allows: grant.Announced},
+		{Reason: authz.ReasonGrant, Allows: w.newGrants(tb).Allows},
+		{Reason: authz.ReasonAnnounced, Unpaged: true, Allows: grant.AllowsAnnounced},
 		{Reason: authz.ReasonABAC, Allows: w.policy(tb)},
 	}
 	delegate := &recorder{decision: authorizer.DecisionNoOpinion}
 	return authz.New(o, delegate, nil), delegate
 }
 
-func (w *modelWorld) objectField(r schema.GroupResource, id tenant.ID) (field, value string) {
+func (w *modelCluster) objectField(r schema.GroupResource, id tenant.ID) (field, value string) {
 	kind := r.Group + "/" + r.Resource
-	mine := ownName(kind, id.String())
-	of, exists := w.objects[kind+"/"+mine]
+	reservedName := ownName(kind, id.String())
+	of, exists := w.objects[kind+"/"+reservedName]
 	switch {
-	case mine == "":
+	case reservedName == "":
 		return "", ""
-	case w.free[kind]:
+	case w.freelyNamed[kind]:
 		return "spec.tenant", id.String()
 	case exists && of != id.String():
 		return "", ""
 	}
-	return "metadata.name", mine
+	return "metadata.name", reservedName
 }
 
-func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
+func (w *modelCluster) newGrants(tb testing.TB) *grant.Grants {
 	tb.Helper()
 	now := time.Unix(1000, 0)
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
@@ -305,7 +305,7 @@ func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
 				APIGroups:     m.apiGroups,
 				Resources:     m.resources,
 				Verbs:         m.verbs,
-				ResourceNames: m.only,
+				ResourceNames: m.resourceNames,
 			}},
 			Expires: now.Add(time.Hour),
 		}
@@ -313,7 +313,7 @@ func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
 			g.Expires = now
 		}
 		index.Set(g)
-		if !m.gone {
+		if !m.deleted {
 			live[g.Name] = g
 		}
 	}
@@ -324,18 +324,18 @@ func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
 	}
 }
 
-func (w *modelWorld) policy(tb testing.TB) func(context.Context, *authz.Crossing) (bool, time.Time) {
+func (w *modelCluster) policy(tb testing.TB) func(context.Context, *authz.CrossTenantRequest) (bool, time.Time) {
 	tb.Helper()
 	var text []byte
-	for _, l := range w.lines {
+	for _, l := range w.policyLines {
 		text = append(text, l.text()...)
 	}
 	policy, err := abac.Parse(text)
 	if err != nil {
 		tb.Fatalf("%v: %s", err, text)
 	}
-	return func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
-		return policy.Allows(c.Caller, c.Space, c), time.Time{}
+	return func(_ context.Context, c *authz.CrossTenantRequest) (bool, time.Time) {
+		return policy.Allows(c.Caller, c.Owner, c), time.Time{}
 	}
 }
 
@@ -346,14 +346,14 @@ func (u *modelUser) info() user.Info {
 	return &user.DefaultInfo{Name: u.name, Groups: slices.Clip(u.groups), Extra: u.extra}
 }
 
-func (r modelRequirement) real(tb testing.TB) labels.Requirement {
+func (r modelRequirement) labelRequirement(tb testing.TB) labels.Requirement {
 	tb.Helper()
 	operator := selection.Operator(r.operator)
-	real, err := labels.NewRequirement(r.key, operator, r.values)
+	requirement, err := labels.NewRequirement(r.key, operator, r.values)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return *real
+	return *requirement
 }
 
 var errSelector = errors.New("selector")
@@ -370,12 +370,12 @@ func (q *modelRequest) selectors(tb testing.TB) (requirements labels.Requirement
 		return nil, values.Encode(), errSelector
 	}
 	for _, r := range q.selector {
-		requirements = append(requirements, r.real(tb))
+		requirements = append(requirements, r.labelRequirement(tb))
 	}
-	if text := labels.NewSelector().Add(requirements...).String(); text != "" || q.twice {
+	if text := labels.NewSelector().Add(requirements...).String(); text != "" || q.duplicateSelector {
 		values.Set("labelSelector", text)
 	}
-	if q.twice {
+	if q.duplicateSelector {
 		values.Add("labelSelector", "kubetenant.dev/tenant=a")
 	}
 	return requirements, values.Encode(), nil
@@ -415,15 +415,15 @@ type modelOutcome struct {
 	status   int
 }
 
-// ask sends the request to the real boundary as a server does. A request passes the filters, a
+// send sends the request to the real boundary as a server does. A request passes the filters, a
 // review does not.
-func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder) (out modelOutcome) {
+func (q *modelRequest) send(tb testing.TB, b *authz.Boundary, delegate *recorder) (out modelOutcome) {
 	tb.Helper()
 	requirements, query, err := q.selectors(tb)
 	ctx := klog.NewContext(tb.Context(), logr.Discard())
-	if !q.onTheWay {
+	if !q.throughFilters {
 		if q.selfReview {
-			ctx = reviewing(ctx)
+			ctx = selfReviewContext(ctx)
 		}
 		out.decision, out.reason, out.err = b.Authorize(ctx, q.attributes(q.user.info(), requirements, err))
 		out.reached = delegate.reached
@@ -437,12 +437,12 @@ func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder)
 		&authz.Sessions{})
 	authorize := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var u user.Info
-		if q.real != nil {
-			if u = authz.NoteCaller(r.Context(), q.real.info()); !isImpersonation(q) {
+		if q.impersonator != nil {
+			if u = authz.RecordCaller(r.Context(), q.impersonator.info()); !isImpersonation(q) {
 				u = q.user.info()
 			}
 		} else {
-			u = authz.NoteCaller(r.Context(), q.user.info())
+			u = authz.RecordCaller(r.Context(), q.user.info())
 		}
 		out.decision, out.reason, out.err = b.Authorize(r.Context(), q.attributes(u, requirements, err))
 		out.reached = delegate.reached
@@ -467,13 +467,13 @@ func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder)
 
 // compare decides with the model and with the boundary. It returns the kind of the boundary's
 // decision (0 denied, 1 delegated, 2 allowed) and the difference between the two.
-func (w *modelWorld) compare(
+func (w *modelCluster) compare(
 	tb testing.TB, b *authz.Boundary, delegate *recorder, q modelRequest,
 ) (kind int, problem string) {
 	tb.Helper()
 	want := w.decide(q)
 	delegate.reached = nil
-	got := q.ask(tb, b, delegate)
+	got := q.send(tb, b, delegate)
 	switch {
 	case got.err != nil:
 		problem = "an error: " + got.err.Error()
@@ -505,14 +505,14 @@ func (w *modelWorld) compare(
 }
 
 // comparePassed compares the requests that reach the delegate and the handler.
-func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAnswer, got *modelOutcome) string {
+func (w *modelCluster) comparePassed(tb testing.TB, q *modelRequest, want *modelDecision, got *modelOutcome) string {
 	tb.Helper()
 	if want.delegated {
-		asker := q.user
-		if q.real != nil && isImpersonation(q) {
-			asker = q.real
+		caller := q.user
+		if q.impersonator != nil && isImpersonation(q) {
+			caller = q.impersonator
 		}
-		expected := asker.info().(*user.DefaultInfo)
+		expected := caller.info().(*user.DefaultInfo)
 		if want.group != "" {
 			expected.Groups = append(expected.Groups, want.group)
 		}
@@ -520,16 +520,16 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 			expected = tenant.Bind(expected, idOrZero(want.tenant))
 		}
 		reached := got.reached.GetUser()
-		is := &user.DefaultInfo{
+		actual := &user.DefaultInfo{
 			Name:   reached.GetName(),
 			UID:    reached.GetUID(),
 			Groups: reached.GetGroups(),
 			Extra:  reached.GetExtra(),
 		}
-		if len(is.Groups)+len(expected.Groups) == 0 {
-			is.Groups, expected.Groups = nil, nil
+		if len(actual.Groups)+len(expected.Groups) == 0 {
+			actual.Groups, expected.Groups = nil, nil
 		}
-		if difference := cmp.Diff(expected, is); difference != "" {
+		if difference := cmp.Diff(expected, actual); difference != "" {
 			return "user that goes on (-want +got): " + difference
 		}
 		if got.reached.GetNamespace() != want.namespace {
@@ -545,11 +545,11 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 			}
 		}
 		selector, _ := got.reached.GetLabelSelector()
-		if want.limitedTo != "" && !holds(selector, want.limitedTo) {
+		if want.limitedTo != "" && !selectsOnlyTenant(selector, want.limitedTo) {
 			return fmt.Sprintf("selector %v goes on; want it limited to %s", selector, want.limitedTo)
 		}
 	}
-	if !q.onTheWay || strings.HasPrefix(q.verb, "impersonate") {
+	if !q.throughFilters || strings.HasPrefix(q.verb, "impersonate") {
 		return ""
 	}
 	if got.served == nil {
@@ -558,7 +558,7 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 	query := got.served.URL.Query()
 	if want.limitedTo != "" {
 		selector, err := labels.ParseToRequirements(query.Get("labelSelector"))
-		if err != nil || !holds(selector, want.limitedTo) || len(query["labelSelector"]) != 1 || query.Has("limit") {
+		if err != nil || !selectsOnlyTenant(selector, want.limitedTo) || len(query["labelSelector"]) != 1 || query.Has("limit") {
 			return fmt.Sprintf("query %v is served; want it limited to %s", query, want.limitedTo)
 		}
 		for _, r := range q.selector {
@@ -577,8 +577,8 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 	return ""
 }
 
-// holds reports whether a selector matches only objects of the tenant.
-func holds(selector labels.Requirements, id string) bool {
+// selectsOnlyTenant reports whether a selector matches only objects of the tenant.
+func selectsOnlyTenant(selector labels.Requirements, id string) bool {
 	return slices.ContainsFunc(selector, func(r labels.Requirement) bool {
 		return r.Key() == "kubetenant.dev/tenant" && r.Values().Len() == 1 && r.Values().Has(id) &&
 			(r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In)

@@ -12,28 +12,28 @@ import (
 // row, with maps and loops. It knows the whole cluster, shares no code with the boundary, uses
 // strings for names, and is slow.
 
-// modelWorld is a generated cluster and a configuration.
-type modelWorld struct {
+// modelCluster is a generated cluster and a configuration.
+type modelCluster struct {
 	namespaces map[string]modelNamespace
 	scopes     map[string]string // the scope of a group/resource: "namespaced" or "cluster"
 
 	systemUsers, systemPrefixes, systemGroups, organizations map[string]bool
-	systemNamespaces, paths, shared, selectable, unlabelled  map[string]bool
-	openObjects                                              map[[5]string]bool // verb, namespace, name, group, resource
+	systemNamespaces, paths, shared, selectable, unlabeled   map[string]bool
+	unboundObjects                                           map[[5]string]bool // verb, namespace, name, group, resource
 	revoked                                                  map[string]bool    // user names
 	// The tenant that an own object is about, by group/resource/name.
 	objects map[string]string
 	// Values of group/resource. Objects of these have any name, so lists are limited by spec.tenant.
-	free map[string]bool
+	freelyNamed map[string]bool
 	// Values of group/resource. A tenant may write its own objects of these.
 	writable map[string]bool
 	// The access level of a tenant: "unknown", "none", "closed", "reads", or open.
 	access map[string]string
 
-	fromGroups, accountsInGroup, qualified, ownPrefixes, rulesElsewhere, shadow, stale bool
+	fromGroups, serviceAccountsInTenantGroup, qualified, prefixesReserved, rulesReviewsBypassBoundary, shadow, stale bool
 
-	grants []modelGrant
-	lines  []modelLine
+	grants      []modelGrant
+	policyLines []modelLine
 }
 
 // modelNamespace is the state of a namespace in the cache and on the server.
@@ -42,19 +42,19 @@ type modelNamespace struct {
 }
 
 type modelState struct {
-	exists, terminates, fails, labelled bool
-	label                               string
+	exists, terminating, lookupFails, labeled bool
+	label                                     string
 }
 
 type modelGrant struct {
-	namespace, owner, tenant          string
-	users, groups                     []string
-	verbs, apiGroups, resources, only []string
-	expired, gone                     bool // gone: only the index still has it
+	namespace, owner, tenant                   string
+	users, groups                              []string
+	verbs, apiGroups, resources, resourceNames []string
+	expired, deleted                           bool // gone: only the index still has it
 }
 
 type modelLine struct {
-	tenant, space, user, group          string // tenant and space: a name or "*"
+	tenant, owner, user, group          string // tenant and space: a name or "*"
 	readonly                            bool
 	apiGroup, resource, namespace, path string
 }
@@ -67,19 +67,19 @@ type modelUser struct {
 
 // modelRequest is a request to the boundary.
 type modelRequest struct {
-	user, real *modelUser // real: the authenticated user if user is impersonated
-	onTheWay   bool       // a request through the server's filters, not a review
-	selfReview bool       // in a SelfSubjectAccessReview
-	path       string     // the tenant that the path names, or "all"
+	user, impersonator *modelUser // real: the authenticated user if user is impersonated
+	throughFilters     bool       // a request through the server's filters, not a review
+	selfReview         bool       // in a SelfSubjectAccessReview
+	path               string     // the tenant that the path names, or "all"
 
 	isResource                                                        bool
 	verb, group, version, resource, subresource, namespace, name, url string
 
-	selector    []modelRequirement
-	badSelector bool   // it does not parse
-	twice       bool   // it occurs twice, so the valid one is unknown
-	fields      string // the field selector
-	announced   string // the tenant whose announced grants it selects, "" for another selector
+	selector          []modelRequirement
+	badSelector       bool   // it does not parse
+	duplicateSelector bool   // it occurs twice, so the valid one is unknown
+	fields            string // the field selector
+	announced         string // the tenant whose announced grants it selects, "" for another selector
 }
 
 type modelRequirement struct {
@@ -87,8 +87,8 @@ type modelRequirement struct {
 	values        []string
 }
 
-// modelAnswer is the decision of the model. The zero value is a denial.
-type modelAnswer struct {
+// modelDecision is the decision of the model. The zero value is a denial.
+type modelDecision struct {
 	delegated, allowed bool
 	by                 string // grant or abac
 	impersonated       bool
@@ -97,7 +97,7 @@ type modelAnswer struct {
 	limitedTo, object  string // set for a limited list
 	fields             string // the field selector of a list of objects about the tenant
 	namespace          string // for the delegate
-	closed             bool   // denied in shadow mode too
+	deniedInShadowMode bool   // denied in shadow mode too
 }
 
 func (q *modelRequest) kind() string { return q.group + "/" + q.resource }
@@ -122,13 +122,13 @@ func isModelTenant(name string) bool {
 	return true
 }
 
-// look finds a namespace in the cache or, if it is missing or terminating there, on the server.
-func (w *modelWorld) look(name string) modelState {
+// lookUp finds a namespace in the cache or, if it is missing or terminating there, on the server.
+func (w *modelCluster) lookUp(name string) modelState {
 	n := w.namespaces[name]
 	switch {
-	case n.cached.fails:
+	case n.cached.lookupFails:
 		return n.cached
-	case n.cached.exists && !n.cached.terminates:
+	case n.cached.exists && !n.cached.terminating:
 		return n.cached
 	case name == "":
 		return modelState{}
@@ -138,13 +138,13 @@ func (w *modelWorld) look(name string) modelState {
 
 // owner returns the name of a tenant, or "" if the namespace is unowned. It returns false if the
 // owner is unknown.
-func (w *modelWorld) owner(namespace string) (string, bool) {
-	switch n := w.look(namespace); {
-	case n.fails:
+func (w *modelCluster) owner(namespace string) (string, bool) {
+	switch n := w.lookUp(namespace); {
+	case n.lookupFails:
 		return "", false
 	case !n.exists:
 		return "", true
-	case !n.labelled, w.systemNamespaces[namespace]:
+	case !n.labeled, w.systemNamespaces[namespace]:
 		return "system", true
 	case isModelTenant(n.label):
 		return n.label, true
@@ -153,8 +153,8 @@ func (w *modelWorld) owner(namespace string) (string, bool) {
 }
 
 const (
-	nobody = ""
-	bad    = "!" // an identity with an invalid tenant
+	noTenant      = ""
+	invalidTenant = "!" // an identity with an invalid tenant
 )
 
 func (u *modelUser) tenantGroups() []string {
@@ -171,11 +171,11 @@ func (u *modelUser) tenantGroups() []string {
 func (u *modelUser) group() string {
 	switch found := u.tenantGroups(); {
 	case len(found) == 0:
-		return nobody
+		return noTenant
 	case len(found) == 1 && isModelTenant(found[0]):
 		return found[0]
 	}
-	return bad
+	return invalidTenant
 }
 
 func (u *modelUser) isCertificate() bool {
@@ -183,9 +183,9 @@ func (u *modelUser) isCertificate() bool {
 	return len(ids) == 1 && strings.HasPrefix(ids[0], "X509SHA256=")
 }
 
-// account returns the namespace of a service account. is reports whether the name is in the form of
+// parseServiceAccount returns the namespace of a service account. is reports whether the name is in the form of
 // one.
-func account(name string) (namespace string, is, wellFormed bool) {
+func parseServiceAccount(name string) (namespace string, isAccount, wellFormed bool) {
 	if !strings.HasPrefix(name, "system:serviceaccount") {
 		return "", false, false
 	}
@@ -210,42 +210,42 @@ func isModelName(s string, dots bool) bool {
 	return true
 }
 
-// says returns the tenant that an identity states by its extra and its namespace.
-func (w *modelWorld) says(u *modelUser) string {
-	stated := nobody
+// statedTenant returns the tenant that an identity states by its extra and its namespace.
+func (w *modelCluster) statedTenant(u *modelUser) string {
+	stated := noTenant
 	for key, values := range u.extra {
 		switch {
 		case key == "kubetenant.dev/tenant" && len(values) == 1 && isModelTenant(values[0]):
-			if stated == nobody {
+			if stated == noTenant {
 				stated = values[0]
 			}
 		case strings.EqualFold(key, "kubetenant.dev/tenant"):
-			stated = bad
+			stated = invalidTenant
 		}
 	}
-	namespace, is, wellFormed := account(u.name)
+	namespace, isAccount, wellFormed := parseServiceAccount(u.name)
 	switch {
-	case stated == bad || !is:
+	case stated == invalidTenant || !isAccount:
 		return stated
-	case stated == nobody && u.isCertificate(), !wellFormed:
-		return bad
+	case stated == noTenant && u.isCertificate(), !wellFormed:
+		return invalidTenant
 	}
-	n := w.look(namespace)
-	owner := bad
+	n := w.lookUp(namespace)
+	owner := invalidTenant
 	switch {
-	case n.fails || !n.exists:
+	case n.lookupFails || !n.exists:
 	case w.systemNamespaces[namespace]:
 		owner = "system"
-	case n.labelled && isModelTenant(n.label):
+	case n.labeled && isModelTenant(n.label):
 		owner = n.label
 	}
-	if stated != nobody && stated != owner {
-		return bad
+	if stated != noTenant && stated != owner {
+		return invalidTenant
 	}
 	return owner
 }
 
-func (w *modelWorld) isSystemName(name string) bool {
+func (w *modelCluster) isSystemName(name string) bool {
 	if w.systemUsers[name] {
 		return true
 	}
@@ -257,13 +257,13 @@ func (w *modelWorld) isSystemName(name string) bool {
 	return false
 }
 
-// whose returns the tenant of an authenticated identity.
-func (w *modelWorld) whose(u *modelUser) string {
-	if stated := w.says(u); stated != nobody {
+// tenantOf returns the tenant of an authenticated identity.
+func (w *modelCluster) tenantOf(u *modelUser) string {
+	if stated := w.statedTenant(u); stated != noTenant {
 		return stated
 	}
 	group := u.group()
-	if w.fromGroups && u.isCertificate() && group != nobody {
+	if w.fromGroups && u.isCertificate() && group != noTenant {
 		reserved := strings.HasPrefix(u.name, "system:") || w.isSystemName(u.name)
 		for _, g := range u.groups {
 			if !strings.HasPrefix(g, "system:") && (w.systemGroups[g] || w.organizations[g]) {
@@ -271,7 +271,7 @@ func (w *modelWorld) whose(u *modelUser) string {
 			}
 		}
 		if reserved && group != "system" {
-			return bad
+			return invalidTenant
 		}
 		return group
 	}
@@ -281,31 +281,31 @@ func (w *modelWorld) whose(u *modelUser) string {
 	}
 	switch {
 	case !system:
-		return nobody
-	case group != nobody && group != "system":
-		return bad
+		return noTenant
+	case group != noTenant && group != "system":
+		return invalidTenant
 	}
 	return "system"
 }
 
-// becomes returns the tenant of an impersonated user.
-func (w *modelWorld) becomes(real string, u *modelUser) string {
+// impersonatedTenant returns the tenant of an impersonated user.
+func (w *modelCluster) impersonatedTenant(impersonatorTenant string, u *modelUser) string {
 	var id string
 	group := u.group()
-	if real == "system" {
-		if id = w.whose(u); id == nobody {
+	if impersonatorTenant == "system" {
+		if id = w.tenantOf(u); id == noTenant {
 			id = group
 		}
 	} else {
-		if id = w.says(u); id == nobody {
-			id = real
+		if id = w.statedTenant(u); id == noTenant {
+			id = impersonatorTenant
 		}
-		if id != real {
-			return bad
+		if id != impersonatorTenant {
+			return invalidTenant
 		}
 	}
-	if group != nobody && group != id {
-		return bad
+	if group != noTenant && group != id {
+		return invalidTenant
 	}
 	return id
 }
@@ -315,50 +315,50 @@ func isImpersonation(q *modelRequest) bool {
 }
 
 // decide returns the decision of the model.
-func (w *modelWorld) decide(q modelRequest) modelAnswer {
+func (w *modelCluster) decide(q modelRequest) modelDecision {
 	if q.user == nil {
-		return modelAnswer{delegated: w.shadow}
+		return modelDecision{delegated: w.shadow}
 	}
-	asker, impersonated, real := q.user, false, nobody
-	if q.onTheWay && q.real != nil {
+	caller, impersonated, impersonatorTenant := q.user, false, noTenant
+	if q.throughFilters && q.impersonator != nil {
 		if isImpersonation(&q) {
-			asker = q.real
+			caller = q.impersonator
 		} else {
-			impersonated, real = true, w.whose(q.real)
+			impersonated, impersonatorTenant = true, w.tenantOf(q.impersonator)
 		}
 	}
 	var id string
 	switch {
 	case !impersonated:
-		id = w.whose(asker)
-	case real == bad, real == nobody: // no impersonation without a tenant
-		return modelAnswer{delegated: w.shadow}
+		id = w.tenantOf(caller)
+	case impersonatorTenant == invalidTenant, impersonatorTenant == noTenant: // no impersonation without a tenant
+		return modelDecision{delegated: w.shadow}
 	default:
-		id = w.becomes(real, asker)
+		id = w.impersonatedTenant(impersonatorTenant, caller)
 	}
 	switch {
-	case id == bad:
-		return modelAnswer{delegated: w.shadow}
-	case id != nobody && w.revoked[asker.name]:
-		return modelAnswer{}
+	case id == invalidTenant:
+		return modelDecision{delegated: w.shadow}
+	case id != noTenant && w.revoked[caller.name]:
+		return modelDecision{}
 	}
-	if !q.onTheWay && id != "system" {
-		w.asRequested(&q)
+	if !q.throughFilters && id != "system" {
+		w.normalizeReview(&q)
 	}
-	group, in := "", *asker
-	_, isAccount, _ := account(asker.name)
-	if id != nobody && id != "system" && (!isAccount || w.accountsInGroup) &&
-		!slices.Contains(asker.groups, "tenant:"+id) &&
-		(!impersonated || real == "system" || slices.Contains(q.real.groups, "tenant:"+id)) {
+	group, callerInGroup := "", *caller
+	_, isAccount, _ := parseServiceAccount(caller.name)
+	if id != noTenant && id != "system" && (!isAccount || w.serviceAccountsInTenantGroup) &&
+		!slices.Contains(caller.groups, "tenant:"+id) &&
+		(!impersonated || impersonatorTenant == "system" || slices.Contains(q.impersonator.groups, "tenant:"+id)) {
 		group = "tenant:" + id
-		in.groups = append(slices.Clone(asker.groups), group)
+		callerInGroup.groups = append(slices.Clone(caller.groups), group)
 	}
-	out := w.judge(q, id, &in)
-	if how := w.access[id]; id != nobody && id != "system" &&
-		(how == "closed" && !isAboutOneself(&q) || how == "reads" && !isAboutOneself(&q) && !isReading(&q)) {
-		out = modelAnswer{closed: true}
+	out := w.decideFor(q, id, &callerInGroup)
+	if level := w.access[id]; id != noTenant && id != "system" &&
+		(level == "closed" && !isSelfReviewRequest(&q) || level == "reads" && !isSelfReviewRequest(&q) && !allowedReadOnly(&q)) {
+		out = modelDecision{deniedInShadowMode: true}
 	}
-	if !out.delegated && !out.allowed && !out.closed && w.shadow {
+	if !out.delegated && !out.allowed && !out.deniedInShadowMode && w.shadow {
 		out.delegated = true
 	}
 	out.namespace, out.group, out.impersonated = q.namespace, group, impersonated
@@ -368,42 +368,42 @@ func (w *modelWorld) decide(q modelRequest) modelAnswer {
 	return out
 }
 
-// judge decides about a request of a caller of tenant id.
-func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAnswer {
-	namespaceOf, isAccount, _ := account(asker.name)
-	if id != nobody && id != "system" {
-		for _, g := range asker.groups {
+// decideFor decides about a request of a caller of tenant id.
+func (w *modelCluster) decideFor(q modelRequest, id string, caller *modelUser) modelDecision {
+	namespaceOf, isAccount, _ := parseServiceAccount(caller.name)
+	if id != noTenant && id != "system" {
+		for _, g := range caller.groups {
 			own := isAccount && (g == "system:serviceaccounts" || g == "system:serviceaccounts:"+namespaceOf)
 			if strings.HasPrefix(g, "system:") && g != "system:authenticated" && !own {
-				return modelAnswer{}
+				return modelDecision{}
 			}
 		}
 	}
-	if w.stale && id != nobody && (id != "system" || isAccount && !w.systemNamespaces[namespaceOf]) {
-		return modelAnswer{}
+	if w.stale && id != noTenant && (id != "system" || isAccount && !w.systemNamespaces[namespaceOf]) {
+		return modelDecision{}
 	}
-	if id != nobody && id != "system" {
+	if id != noTenant && id != "system" {
 		switch w.access[id] {
 		case "unknown":
-			return modelAnswer{}
+			return modelDecision{}
 		case "none":
-			return modelAnswer{delegated: w.isOpenToAll(&q)}
+			return modelDecision{delegated: w.allowsUnbound(&q)}
 		}
 	}
-	if by, opened := w.opened(q, id, asker); opened != nil {
-		return modelAnswer{allowed: true, by: by, limitedTo: *opened}
+	if by, opened := w.exceptionFor(q, id, caller); opened != nil {
+		return modelDecision{allowed: true, by: by, limitedTo: *opened}
 	}
-	pass := modelAnswer{delegated: true}
+	pass := modelDecision{delegated: true}
 	switch {
 	case isImpersonation(&q) &&
 		(malformed[q.name] && q.resource != "userextras" || malformedValue[q.name] ||
 			q.resource == "userextras" && malformed[q.subresource]):
-		return modelAnswer{}
-	case id == nobody:
-		if w.isOpenToAll(&q) {
+		return modelDecision{}
+	case id == noTenant:
+		if w.allowsUnbound(&q) {
 			return pass
 		}
-		return modelAnswer{}
+		return modelDecision{}
 	case q.path != "" && !isImpersonation(&q):
 		connects := isConnecting(q.subresource)
 		reads := (q.verb == "get" || q.verb == "list" || q.verb == "watch") && !connects
@@ -411,27 +411,27 @@ func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAns
 		case q.path == "all" && id == "system" && reads, id == "system" && q.path == "system":
 			return pass
 		case q.path == "all", id != "system" && id != q.path:
-			return modelAnswer{}
+			return modelDecision{}
 		case id == "system" && reads && (!q.isResource || q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster"):
 			return pass
 		case id == "system" && q.verb == "create" && q.isResource && q.kind() == "/namespaces":
-			return modelAnswer{}
+			return modelDecision{}
 		}
-		return w.tenants(q, q.path)
+		return w.decideTenant(q, q.path)
 	case id == "system":
 		return pass
 	}
-	return w.tenants(q, id)
+	return w.decideTenant(q, id)
 }
 
-// isOpenToAll reports whether callers without a tenant may make the request.
-func (w *modelWorld) isOpenToAll(q *modelRequest) bool {
+// allowsUnbound reports whether callers without a tenant may make the request.
+func (w *modelCluster) allowsUnbound(q *modelRequest) bool {
 	return !q.isResource && w.paths[q.url] ||
-		q.isResource && q.subresource == "" && w.openObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}]
+		q.isResource && q.subresource == "" && w.unboundObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}]
 }
 
-// isAboutOneself reports whether the request is a self review, which a closed tenant still allows.
-func isAboutOneself(q *modelRequest) bool {
+// isSelfReviewRequest reports whether the request is a self review, which a closed tenant still allows.
+func isSelfReviewRequest(q *modelRequest) bool {
 	self := map[string]bool{
 		"authentication.k8s.io/selfsubjectreviews":      true,
 		"authorization.k8s.io/selfsubjectaccessreviews": true,
@@ -440,8 +440,8 @@ func isAboutOneself(q *modelRequest) bool {
 	return q.isResource && q.verb == "create" && q.subresource == "" && self[q.kind()]
 }
 
-// isReading reports whether callers of a tenant that may only read may make the request.
-func isReading(q *modelRequest) bool {
+// allowedReadOnly reports whether callers of a tenant that may only read may make the request.
+func allowedReadOnly(q *modelRequest) bool {
 	verb := q.verb
 	if strings.HasPrefix(verb, "impersonate-on:") {
 		parts := strings.SplitN(verb, ":", 3)
@@ -471,9 +471,9 @@ func isConnecting(subresource string) bool {
 	return slices.Contains([]string{"proxy", "exec", "attach", "portforward"}, subresource)
 }
 
-// tenants decides about a request of a tenant other than the system tenant.
-func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
-	none, pass := modelAnswer{}, modelAnswer{delegated: true}
+// decideTenant decides about a request of a tenant other than the system tenant.
+func (w *modelCluster) decideTenant(q modelRequest, id string) modelDecision {
+	none, pass := modelDecision{}, modelDecision{delegated: true}
 	if strings.HasPrefix(q.verb, "impersonate-on:") {
 		parts := strings.SplitN(q.verb, ":", 3)
 		if len(parts) < 3 || parts[1] != "user-info" && parts[1] != "serviceaccount" ||
@@ -482,7 +482,7 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 		}
 		q.verb = parts[2]
 	} else if isImpersonation(&q) {
-		if w.mayBecome(q, id) {
+		if w.mayImpersonate(q, id) {
 			return pass
 		}
 		return none
@@ -501,7 +501,7 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 		}
 		return none
 	}
-	if w.isNone(q) {
+	if w.isNeverAllowed(q) {
 		return none
 	}
 	scope := w.scopes[q.kind()]
@@ -516,17 +516,17 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 		switch {
 		case q.namespace != "" && q.namespace != name || q.subresource != "":
 			return none
-		case one && w.isIn(q, id, name), q.verb == "create":
+		case one && w.isInOwnNamespace(q, id, name), q.verb == "create":
 			return pass
 		case q.verb == "list" || q.verb == "watch":
 			if q.namespace != "" && q.name != "" {
 				return none
 			}
-			return w.limited(q, id)
+			return w.decideLimitedList(q, id)
 		}
 		return none
 	case q.namespace != "":
-		if q.verb != "finalize" && w.isIn(q, id, q.namespace) {
+		if q.verb != "finalize" && w.isInOwnNamespace(q, id, q.namespace) {
 			return pass
 		}
 		return none
@@ -535,35 +535,35 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 	case q.verb == "create" && q.subresource == "" &&
 		(q.kind() == "authorization.k8s.io/selfsubjectaccessreviews" ||
 			q.kind() == "authentication.k8s.io/selfsubjectreviews" ||
-			q.kind() == "authorization.k8s.io/selfsubjectrulesreviews" && !w.rulesElsewhere):
+			q.kind() == "authorization.k8s.io/selfsubjectrulesreviews" && !w.rulesReviewsBypassBoundary):
 		return pass
 	case q.subresource == "" && (q.verb == "get" || q.verb == "list" || q.verb == "watch") && w.shared[q.kind()] &&
 		scope != "namespaced":
 		return pass
-	case q.subresource == "" && q.verb == "get" && w.isAbout(q.kind(), q.name, id):
+	case q.subresource == "" && q.verb == "get" && w.describesTenant(q.kind(), q.name, id):
 		return pass
 	case q.subresource == "" && scope != "namespaced" && w.writable[q.kind()] && (q.verb == "create" && q.name == "" ||
-		slices.Contains([]string{"create", "update", "patch", "delete"}, q.verb) && w.isAbout(q.kind(), q.name, id)):
+		slices.Contains([]string{"create", "update", "patch", "delete"}, q.verb) && w.describesTenant(q.kind(), q.name, id)):
 		return pass
 	case q.subresource == "" && (q.verb == "list" || q.verb == "watch") && scope != "namespaced" && w.isOwnKind(q.kind()):
-		return w.own(q, id)
+		return w.decideOwnObjectList(q, id)
 	case scope == "namespaced" || scope == "" && w.selectable[q.kind()]:
 		if !across || q.subresource != "" {
-			if !q.onTheWay && q.selfReview && q.name == "" && q.verb != "finalize" {
+			if !q.throughFilters && q.selfReview && q.name == "" && q.verb != "finalize" {
 				return pass // about any object of the tenant
 			}
 			return none
 		}
-		if scope == "namespaced" && w.unlabelled[q.kind()] {
+		if scope == "namespaced" && w.unlabeled[q.kind()] {
 			return none
 		}
-		return w.limited(q, id)
+		return w.decideLimitedList(q, id)
 	}
 	return none
 }
 
-// isNone reports whether no tenant may make the request in any namespace.
-func (w *modelWorld) isNone(q modelRequest) bool {
+// isNeverAllowed reports whether no tenant may make the request in any namespace.
+func (w *modelCluster) isNeverAllowed(q modelRequest) bool {
 	for _, s := range []string{q.group, q.version, q.namespace, q.resource, q.name, q.subresource} {
 		if s == "." || s == ".." {
 			return true
@@ -578,15 +578,15 @@ func (w *modelWorld) isNone(q modelRequest) bool {
 		q.namespace != "" && q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster"
 }
 
-// isIn reports whether the request is in a namespace of the tenant. It also reports true for a
+// isInOwnNamespace reports whether the request is in a namespace of the tenant. It also reports true for a
 // missing namespace with the tenant's prefix if the request ends.
-func (w *modelWorld) isIn(q modelRequest, id, namespace string) bool {
+func (w *modelCluster) isInOwnNamespace(q modelRequest, id, namespace string) bool {
 	owner, known := w.owner(namespace)
 	if !known || owner == id {
 		return known
 	}
 	prefix, rest, _ := strings.Cut(namespace, "--")
-	if !w.ownPrefixes || w.look(namespace).exists || prefix != id || rest == "" || id == "system" ||
+	if !w.prefixesReserved || w.lookUp(namespace).exists || prefix != id || rest == "" || id == "system" ||
 		!isModelName(id, false) || strings.Contains(id, "--") {
 		return false
 	}
@@ -608,16 +608,16 @@ func (q *modelRequest) selected() []string {
 	return found
 }
 
-// limited decides about a list over all namespaces. A request is limited on its way to the handler.
+// decideLimitedList decides about a list over all namespaces. A request is limited on its way to the handler.
 // A review must be limited already.
-func (w *modelWorld) limited(q modelRequest, id string) modelAnswer {
-	if q.badSelector || q.twice || !q.onTheWay && !q.selfReview && !slices.Contains(q.selected(), id) {
-		return modelAnswer{}
+func (w *modelCluster) decideLimitedList(q modelRequest, id string) modelDecision {
+	if q.badSelector || q.duplicateSelector || !q.throughFilters && !q.selfReview && !slices.Contains(q.selected(), id) {
+		return modelDecision{}
 	}
-	return modelAnswer{delegated: true, limitedTo: id}
+	return modelDecision{delegated: true, limitedTo: id}
 }
 
-func (w *modelWorld) isOwnKind(kind string) bool { return strings.HasPrefix(kind, "kubetenant.dev/") }
+func (w *modelCluster) isOwnKind(kind string) bool { return strings.HasPrefix(kind, "kubetenant.dev/") }
 
 // ownName is the name that is reserved for the object of a kind about a tenant.
 func ownName(kind, id string) string {
@@ -630,65 +630,65 @@ func ownName(kind, id string) string {
 	return ""
 }
 
-// isAbout reports whether an object is about a tenant, or is missing and has the tenant's own name.
-func (w *modelWorld) isAbout(kind, name, id string) bool {
+// describesTenant reports whether an object is about a tenant, or is missing and has the tenant's own name.
+func (w *modelCluster) describesTenant(kind, name, id string) bool {
 	if of, exists := w.objects[kind+"/"+name]; exists {
 		return of == id
 	}
 	return name != "" && name == ownName(kind, id)
 }
 
-// own decides about a list or a watch of objects about the tenant.
-func (w *modelWorld) own(q modelRequest, id string) modelAnswer {
-	mine := ownName(q.kind(), id)
+// decideOwnObjectList decides about a list or a watch of objects about the tenant.
+func (w *modelCluster) decideOwnObjectList(q modelRequest, id string) modelDecision {
+	reservedName := ownName(q.kind(), id)
 	named := q.name != ""
-	if mine == "" || named && !w.isAbout(q.kind(), q.name, id) {
-		return modelAnswer{}
+	if reservedName == "" || named && !w.describesTenant(q.kind(), q.name, id) {
+		return modelDecision{}
 	}
 	terms := []string{"spec.tenant=" + id}
 	object := q.name
-	if !w.free[q.kind()] {
-		if !w.isAbout(q.kind(), mine, id) || named && q.name != mine {
-			return modelAnswer{}
+	if !w.freelyNamed[q.kind()] {
+		if !w.describesTenant(q.kind(), reservedName, id) || named && q.name != reservedName {
+			return modelDecision{}
 		}
-		terms, object = []string{"metadata.name=" + mine}, mine
+		terms, object = []string{"metadata.name=" + reservedName}, reservedName
 	}
 	required := terms[0]
-	if w.free[q.kind()] && named {
+	if w.freelyNamed[q.kind()] && named {
 		terms = append([]string{"metadata.name=" + q.name}, terms...)
 	}
-	var given []string
+	var requested []string
 	if q.fields != "" {
-		given = strings.Split(q.fields, ",")
+		requested = strings.Split(q.fields, ",")
 	}
-	ok := q.selfReview || slices.Contains(given, required) || named && (q.verb == "list" || !w.free[q.kind()])
-	if q.onTheWay {
-		ok = !slices.ContainsFunc(given, func(term string) bool { return !slices.Contains(terms, term) })
+	ok := q.selfReview || slices.Contains(requested, required) || named && (q.verb == "list" || !w.freelyNamed[q.kind()])
+	if q.throughFilters {
+		ok = !slices.ContainsFunc(requested, func(term string) bool { return !slices.Contains(terms, term) })
 	}
 	if !ok {
-		return modelAnswer{}
+		return modelDecision{}
 	}
-	return modelAnswer{delegated: true, object: object, fields: strings.Join(terms, ",")}
+	return modelDecision{delegated: true, object: object, fields: strings.Join(terms, ",")}
 }
 
-// mayBecome reports whether a caller of tenant id may impersonate an identity.
-func (w *modelWorld) mayBecome(q modelRequest, id string) bool {
+// mayImpersonate reports whether a caller of tenant id may impersonate an identity.
+func (w *modelCluster) mayImpersonate(q modelRequest, id string) bool {
 	qualified := !w.qualified || strings.HasPrefix(q.name, id+":")
-	some := q.name != "" && q.name != "*"
+	isNamed := q.name != "" && q.name != "*"
 	reserved := strings.HasPrefix(q.name, "system:")
 	switch {
 	case q.group != "" && q.group != "authentication.k8s.io", strings.HasSuffix(q.verb, "-node"):
 		return false
 	case q.resource == "serviceaccounts" && q.namespace != "":
 		owner, known := w.owner(q.namespace)
-		return some && known && owner == id
+		return isNamed && known && owner == id
 	case q.namespace != "":
 		return false
 	case q.resource == "users":
-		return some && !reserved && !w.isSystemName(q.name) && qualified
+		return isNamed && !reserved && !w.isSystemName(q.name) && qualified
 	case q.resource == "groups":
 		return q.name == "tenant:"+id ||
-			some && !reserved && !strings.HasPrefix(q.name, "tenant:") && !w.systemGroups[q.name] && !w.organizations[q.name] &&
+			isNamed && !reserved && !strings.HasPrefix(q.name, "tenant:") && !w.systemGroups[q.name] && !w.organizations[q.name] &&
 				qualified
 	case q.resource == "userextras":
 		domain, _, _ := strings.Cut(strings.ToLower(q.subresource), "/")
@@ -701,8 +701,8 @@ func (w *modelWorld) mayBecome(q modelRequest, id string) bool {
 	return q.resource == "uids"
 }
 
-// asRequested removes the namespace of a review if the request itself would have none.
-func (w *modelWorld) asRequested(q *modelRequest) {
+// normalizeReview removes the namespace of a review if the request itself would have none.
+func (w *modelCluster) normalizeReview(q *modelRequest) {
 	if !q.isResource || q.namespace == "" {
 		return
 	}
@@ -720,79 +720,79 @@ func (w *modelWorld) asRequested(q *modelRequest) {
 	}
 }
 
-// opened returns the kind of exception that allows a cross-tenant request, and the tenant that the
+// exceptionFor returns the kind of exception that allows a cross-tenant request, and the tenant that the
 // request limits itself to.
-func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string, limitedTo *string) {
-	if id == nobody || id == "system" || isImpersonation(&q) || q.path != "" || q.isResource && w.isNone(q) {
+func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by string, limitedTo *string) {
+	if id == noTenant || id == "system" || isImpersonation(&q) || q.path != "" || q.isResource && w.isNeverAllowed(q) {
 		return "", nil
 	}
-	space, all := "system", false
+	objectOwner, all := "system", false
 	across := q.verb == "list" || q.verb == "watch" || q.verb == "deletecollection"
 	scope := w.scopes[q.kind()]
 	isNamespace := q.kind() == "/namespaces"
-	in := ""
+	namespace := ""
 	if isNamespace && q.name != "" && (q.namespace == "" || q.namespace == q.name) {
-		in = q.name
+		namespace = q.name
 	} else if q.namespace != "" && (!isNamespace || q.verb != "create") {
-		in = q.namespace
+		namespace = q.namespace
 	}
 	overAll := across && q.namespace == "" && (scope != "cluster" || isNamespace && q.name == "")
 	limit := ""
 	switch {
 	case !q.isResource:
-	case in != "":
-		owner, known := w.owner(in)
+	case namespace != "":
+		owner, known := w.owner(namespace)
 		if !known {
 			return "", nil
 		}
-		space = owner
+		objectOwner = owner
 	case isNamespace && q.verb == "create", !isNamespace && scope == "cluster":
 	default:
 		all = true
 		named := q.selected()
-		holds := isNamespace || scope == "namespaced" && !w.unlabelled[q.kind()] || scope == "" && w.selectable[q.kind()]
+		holds := isNamespace || scope == "namespaced" && !w.unlabeled[q.kind()] || scope == "" && w.selectable[q.kind()]
 		one := len(named) > 0 && !slices.ContainsFunc(named, func(s string) bool { return s != named[0] }) &&
 			isModelTenant(named[0])
 		if one && holds && across && q.subresource == "" && !q.badSelector {
-			all, space = false, named[0]
+			all, objectOwner = false, named[0]
 		}
 	}
 	if all {
-		space = ""
+		objectOwner = ""
 	}
-	if !all && space == id {
+	if !all && objectOwner == id {
 		return "", nil
 	}
-	if q.onTheWay && !all && overAll {
+	if q.throughFilters && !all && overAll {
 		named := q.selected()
-		if q.badSelector || q.twice || len(named) == 0 ||
-			slices.ContainsFunc(named, func(s string) bool { return s != space }) {
+		if q.badSelector || q.duplicateSelector || len(named) == 0 ||
+			slices.ContainsFunc(named, func(s string) bool { return s != objectOwner }) {
 			return "", nil
 		}
-		limit = space
+		limit = objectOwner
 	}
 	resource := q.resource
 	if q.subresource != "" {
 		resource += "/" + q.subresource
 	}
-	if q.isResource && q.namespace != "" && !all && space != "" && !isNamespace {
+	if q.isResource && q.namespace != "" && !all && objectOwner != "" && !isNamespace {
 		for _, g := range w.grants {
-			if g.namespace == q.namespace && g.tenant == id && g.owner == space && !g.expired && !g.gone &&
+			if g.namespace == q.namespace && g.tenant == id && g.owner == objectOwner && !g.expired && !g.deleted &&
 				(slices.Contains(g.users, u.name) ||
 					slices.ContainsFunc(u.groups, func(s string) bool { return slices.Contains(g.groups, s) })) &&
 				slices.Contains(g.verbs, q.verb) && slices.Contains(g.apiGroups, q.group) &&
 				slices.Contains(g.resources, resource) &&
-				(len(g.only) == 0 || slices.Contains(g.only, q.name)) {
+				(len(g.resourceNames) == 0 || slices.Contains(g.resourceNames, q.name)) {
 				return "grant", &limit
 			}
 		}
 	}
 	if q.isResource && q.namespace == "" && q.kind() == "kubetenant.dev/accessgrants" &&
 		(q.verb == "list" || q.verb == "watch") && q.subresource == "" && q.name == "" &&
-		q.announced == id && (!q.onTheWay || !q.badSelector && !q.twice) {
+		q.announced == id && (!q.throughFilters || !q.badSelector && !q.duplicateSelector) {
 		return "announced", &limit
 	}
-	for _, l := range w.lines {
+	for _, l := range w.policyLines {
 		if strings.HasPrefix(q.verb, "impersonate") {
 			break // an HTTP method of that name is not a verb
 		}
@@ -803,7 +803,7 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 		switch {
 		case l.tenant != "*" && l.tenant != id, l.user != "" && l.user != "*" && l.user != u.name,
 			group != "" && !slices.Contains(u.groups, group):
-		case l.space == "*" && space == "" && !all, l.space != "*" && (all || l.space != space):
+		case l.owner == "*" && objectOwner == "" && !all, l.owner != "*" && (all || l.owner != objectOwner):
 		case l.readonly &&
 			(q.verb != "get" && q.verb != "list" && q.verb != "watch" || isConnecting(q.subresource) && q.isResource):
 		case !q.isResource &&

@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// draws are the choices that generate a cluster. They are random or come from a fuzzer.
-type draws interface {
-	// of returns a number from 0 to n-1.
-	of(n int) int
+// choices are the choices that generate a cluster. They are random or come from a fuzzer.
+type choices interface {
+	// intn returns a number from 0 to n-1.
+	intn(n int) int
 }
 
-type random struct{ *rand.Rand }
+type randomChoices struct{ *rand.Rand }
 
-func (r random) of(n int) int { return r.IntN(n) }
+func (r randomChoices) intn(n int) int { return r.IntN(n) }
 
-// bytesOf are the choices of a fuzzer. After the last one, all choices are 0.
-type bytesOf struct{ left []byte }
+// fuzzChoices are the choices of a fuzzer. After the last one, all choices are 0.
+type fuzzChoices struct{ left []byte }
 
-func (b *bytesOf) of(n int) int {
+func (b *fuzzChoices) intn(n int) int {
 	if len(b.left) == 0 {
 		return 0
 	}
@@ -32,27 +32,27 @@ func (b *bytesOf) of(n int) int {
 	return chosen
 }
 
-func oneOf[T any](d draws, all ...T) T { return all[d.of(len(all))] }
+func oneOf[T any](d choices, all ...T) T { return all[d.intn(len(all))] }
 
 // someOf returns up to n elements of all, possibly with duplicates.
-func someOf(d draws, n int, all []string) []string {
-	some := make([]string, d.of(n+1))
+func someOf(d choices, n int, all []string) []string {
+	some := make([]string, d.intn(n+1))
 	for i := range some {
 		some[i] = oneOf(d, all...)
 	}
 	return some
 }
 
-// aTenant returns a tenant, mostly one of a few, so that requests concern the same tenants.
-func aTenant(d draws) string {
+// pickTenant returns a tenant, mostly one of a few, so that requests concern the same tenants.
+func pickTenant(d choices) string {
 	if oneIn(d, 6) {
 		return oneOf(d, modelTenants...)
 	}
 	return oneOf(d, "a", "b", "acme")
 }
 
-// aKind returns a kind, mostly an ordinary one.
-func aKind(d draws) string {
+// pickKind returns a kind, mostly an ordinary one.
+func pickKind(d choices) string {
 	if oneIn(d, 3) {
 		return oneOf(d, modelKinds...)
 	}
@@ -60,35 +60,35 @@ func aKind(d draws) string {
 		"metrics.k8s.io/pods", "/secrets")
 }
 
-func aNamespace(d draws) string {
+func pickNamespace(d choices) string {
 	if oneIn(d, 3) {
 		return oneOf(d, modelNamespaces...)
 	}
 	return oneOf(d, "a--web", "b--web", "acme--x")
 }
 
-func aName(d draws) string {
+func pickName(d choices) string {
 	if oneIn(d, 3) {
 		return oneOf(d, append(modelNamespaces, modelObjects...)...)
 	}
 	return oneOf(d, "", "x", "y")
 }
 
-func aUser(d draws) string {
+func pickUser(d choices) string {
 	if oneIn(d, 4) {
 		return oneOf(d, modelUsers...)
 	}
 	return oneOf(d, "alice", "bob")
 }
 
-func aCaller(d draws) string {
+func pickCaller(d choices) string {
 	if oneIn(d, 12) {
 		return oneOf(d, "a:alice", "revoked")
 	}
 	return oneOf(d, "alice", "bob")
 }
 
-func oneIn(d draws, n int) bool { return d.of(n) == n-1 }
+func oneIn(d choices, n int) bool { return d.intn(n) == n-1 }
 
 var (
 	modelTenants = []string{"a", "b", "acme", "Acme", "a--b", "x.y", "und_er", "systemd", "1", "system"}
@@ -119,7 +119,7 @@ var (
 		"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "get", "list", "watch", "create",
 		"update", "patch", "delete", "finalize", "approve", "use", "", "*",
 	}
-	modelWords = []string{
+	modelImpersonationVerbs = []string{
 		"impersonate", "impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node",
 		"impersonate-on:user-info:get", "impersonate-on:user-info:list",
 		"impersonate-on:serviceaccount:create", "impersonate-on:arbitrary-node:get", "impersonate-on:user-info",
@@ -203,9 +203,9 @@ func setOf(all ...string) map[string]bool {
 	return set
 }
 
-// makeWorld generates a cluster and a configuration.
-func makeWorld(d draws) *modelWorld {
-	w := &modelWorld{
+// makeCluster generates a cluster and a configuration.
+func makeCluster(d choices) *modelCluster {
+	w := &modelCluster{
 		namespaces:       map[string]modelNamespace{},
 		scopes:           modelScopes,
 		systemUsers:      setOf("system:kube-scheduler"),
@@ -217,7 +217,7 @@ func makeWorld(d draws) *modelWorld {
 		shared:           setOf("storage.k8s.io/storageclasses"),
 		selectable:       setOf("metrics.k8s.io/pods"),
 		revoked:          setOf("revoked"),
-		openObjects:      map[[5]string]bool{{"get", "kube-public", "cluster-info", "", "configmaps"}: true},
+		unboundObjects:   map[[5]string]bool{{"get", "kube-public", "cluster-info", "", "configmaps"}: true},
 		objects: map[string]string{
 			"kubetenant.dev/tenantquotas/quota-a": "a",
 			"kubetenant.dev/tenantquotas/quota-b": "b",
@@ -225,22 +225,22 @@ func makeWorld(d draws) *modelWorld {
 			"kubetenant.dev/reports/own-acme":     "acme",
 			"kubetenant.dev/reports/x":            "a",
 		},
-		free: setOf("kubetenant.dev/reports"),
+		freelyNamed: setOf("kubetenant.dev/reports"),
 		writable: setOf(someOf(d, 3, []string{
 			"kubetenant.dev/reports", "kubetenant.dev/tenantquotas", "example.com/gadgets", "example.com/widgets",
 			"aggregated.example.com/things",
 		})...),
-		access:          map[string]string{},
-		unlabelled:      setOf(someOf(d, 1, modelKinds)...),
-		fromGroups:      oneIn(d, 3),
-		accountsInGroup: oneIn(d, 2),
-		qualified:       oneIn(d, 4),
-		ownPrefixes:     !oneIn(d, 3),
-		rulesElsewhere:  oneIn(d, 4),
-		shadow:          oneIn(d, 48),
-		stale:           oneIn(d, 48),
+		access:                       map[string]string{},
+		unlabeled:                    setOf(someOf(d, 1, modelKinds)...),
+		fromGroups:                   oneIn(d, 3),
+		serviceAccountsInTenantGroup: oneIn(d, 2),
+		qualified:                    oneIn(d, 4),
+		prefixesReserved:             !oneIn(d, 3),
+		rulesReviewsBypassBoundary:   oneIn(d, 4),
+		shadow:                       oneIn(d, 48),
+		stale:                        oneIn(d, 48),
 	}
-	for range d.of(3) {
+	for range d.intn(3) {
 		w.access[oneOf(d, modelTenants...)] = oneOf(d, "unknown", "none", "closed", "reads", "reads")
 	}
 	if oneIn(d, 4) {
@@ -256,59 +256,59 @@ func makeWorld(d draws) *modelWorld {
 	for _, name := range modelNamespaces {
 		w.namespaces[name] = makeNamespace(d, name)
 	}
-	for range d.of(12) {
+	for range d.intn(12) {
 		w.grants = append(w.grants, makeGrant(d))
 	}
-	for range d.of(4) {
-		w.lines = append(w.lines, makeLine(d))
+	for range d.intn(4) {
+		w.policyLines = append(w.policyLines, makeLine(d))
 	}
 	return w
 }
 
 // makeNamespace generates a namespace in one of its states, mostly one that is in the cache.
-func makeNamespace(d draws, name string) modelNamespace {
-	label := aTenant(d)
+func makeNamespace(d choices, name string) modelNamespace {
+	label := pickTenant(d)
 	if prefix, _, found := strings.Cut(name, "--"); found && !oneIn(d, 6) {
 		label = prefix
 	} else if oneIn(d, 6) {
 		label = oneOf(d, modelLabels...)
 	}
-	known := modelState{exists: true, labelled: !oneIn(d, 8), label: label}
-	switch d.of(12) {
+	known := modelState{exists: true, labeled: !oneIn(d, 8), label: label}
+	switch d.intn(12) {
 	case 0: // never existed
 		return modelNamespace{}
 	case 1: // just created
 		return modelNamespace{live: known}
 	case 2: // terminating, or deleted, or created again for another tenant
 		ending := known
-		ending.terminates = true
+		ending.terminating = true
 		return modelNamespace{
 			cached: ending,
-			live:   oneOf(d, ending, modelState{}, modelState{exists: true, labelled: true, label: oneOf(d, modelTenants...)}),
+			live:   oneOf(d, ending, modelState{}, modelState{exists: true, labeled: true, label: oneOf(d, modelTenants...)}),
 		}
 	case 3: // lookups fail
-		return oneOf(d, modelNamespace{live: modelState{fails: true}}, modelNamespace{cached: modelState{fails: true}})
+		return oneOf(d, modelNamespace{live: modelState{lookupFails: true}}, modelNamespace{cached: modelState{lookupFails: true}})
 	}
 	return modelNamespace{cached: known, live: known}
 }
 
-func makeGrant(d draws) modelGrant {
+func makeGrant(d choices) modelGrant {
 	g := modelGrant{
-		namespace: aNamespace(d),
-		owner:     aTenant(d),
-		tenant:    aTenant(d),
-		users:     append(someOf(d, 2, modelUsers[:3]), aCaller(d)),
-		groups:    someOf(d, 2, modelGroups[:4]),
-		verbs:     someOf(d, 8, modelVerbs),
-		only:      someOf(d, 1, modelObjects[:3]),
-		expired:   oneIn(d, 6),
-		gone:      oneIn(d, 6),
+		namespace:     pickNamespace(d),
+		owner:         pickTenant(d),
+		tenant:        pickTenant(d),
+		users:         append(someOf(d, 2, modelUsers[:3]), pickCaller(d)),
+		groups:        someOf(d, 2, modelGroups[:4]),
+		verbs:         someOf(d, 8, modelVerbs),
+		resourceNames: someOf(d, 1, modelObjects[:3]),
+		expired:       oneIn(d, 6),
+		deleted:       oneIn(d, 6),
 	}
 	if prefix, _, found := strings.Cut(g.namespace, "--"); found && !oneIn(d, 6) && isModelTenant(prefix) {
 		g.owner = prefix
 	}
-	for range 1 + d.of(6) {
-		group, resource, _ := strings.Cut(aKind(d), "/")
+	for range 1 + d.intn(6) {
+		group, resource, _ := strings.Cut(pickKind(d), "/")
 		if oneIn(d, 4) {
 			resource += "/" + oneOf(d, modelSubresources...)
 		}
@@ -317,13 +317,13 @@ func makeGrant(d draws) modelGrant {
 	return g
 }
 
-func makeLine(d draws) modelLine {
+func makeLine(d choices) modelLine {
 	l := modelLine{
-		tenant:   oneOf(d, aTenant(d), aTenant(d), "*"),
-		space:    oneOf(d, aTenant(d), aTenant(d), "*"),
+		tenant:   oneOf(d, pickTenant(d), pickTenant(d), "*"),
+		owner:    oneOf(d, pickTenant(d), pickTenant(d), "*"),
 		readonly: oneIn(d, 2),
 	}
-	switch d.of(4) {
+	switch d.intn(4) {
 	case 0:
 		l.user = oneOf(d, "*", "alice", "system:serviceaccount:a--web:robot")
 	case 1:
@@ -334,7 +334,7 @@ func makeLine(d draws) modelLine {
 		l.user = "bob"
 	}
 	if !oneIn(d, 4) {
-		group, resource, _ := strings.Cut(aKind(d), "/")
+		group, resource, _ := strings.Cut(pickKind(d), "/")
 		if resource == "" {
 			resource = "*"
 		}
@@ -359,7 +359,7 @@ func (l *modelLine) text() []byte {
 			"user":            l.user,
 			"group":           l.group,
 			"tenant":          l.tenant,
-			"space":           l.space,
+			"space":           l.owner,
 			"readonly":        l.readonly,
 			"apiGroup":        l.apiGroup,
 			"resource":        l.resource,
@@ -373,21 +373,21 @@ func (l *modelLine) text() []byte {
 	return append(text, '\n')
 }
 
-func makeUser(d draws) *modelUser {
-	u := &modelUser{name: aUser(d), groups: someOf(d, 2, modelGroups[:3]), extra: map[string][]string{}}
+func makeUser(d choices) *modelUser {
+	u := &modelUser{name: pickUser(d), groups: someOf(d, 2, modelGroups[:3]), extra: map[string][]string{}}
 	if oneIn(d, 24) {
 		u.groups = someOf(d, 3, modelGroups)
 	}
-	id := aTenant(d)
-	switch d.of(24) {
+	id := pickTenant(d)
+	switch d.intn(24) {
 	default: // from a source
-		u.name, u.extra["kubetenant.dev/tenant"] = aCaller(d), []string{id}
+		u.name, u.extra["kubetenant.dev/tenant"] = pickCaller(d), []string{id}
 		u.groups = append(u.groups, "system:authenticated")
 		if !oneIn(d, 4) {
 			u.groups = append(u.groups, "tenant:"+id)
 		}
 	case 0, 1, 2, 3, 4: // a service account
-		namespace := aNamespace(d)
+		namespace := pickNamespace(d)
 		u.name, u.groups = "system:serviceaccount:"+namespace+":robot",
 			[]string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 		if oneIn(d, 12) {
@@ -414,15 +414,15 @@ func makeUser(d draws) *modelUser {
 
 // makeRequest generates a request, sometimes one that a grant or a policy line of the cluster
 // concerns.
-func makeRequest(d draws, w *modelWorld) modelRequest {
+func makeRequest(d choices, w *modelCluster) modelRequest {
 	q := modelRequest{
-		user:       makeUser(d),
-		onTheWay:   oneIn(d, 2),
-		verb:       oneOf(d, modelVerbs...),
-		isResource: !oneIn(d, 12),
+		user:           makeUser(d),
+		throughFilters: oneIn(d, 2),
+		verb:           oneOf(d, modelVerbs...),
+		isResource:     !oneIn(d, 12),
 	}
 	if oneIn(d, 12) {
-		q.verb = oneOf(d, modelWords...)
+		q.verb = oneOf(d, modelImpersonationVerbs...)
 	}
 	if !q.isResource {
 		q.url = oneOf(d, modelURLs...)
@@ -430,15 +430,15 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 			q.verb = oneOf(d, "get", "post", "put", "delete", "options")
 		}
 	} else {
-		q.group, q.resource, _ = strings.Cut(aKind(d), "/")
+		q.group, q.resource, _ = strings.Cut(pickKind(d), "/")
 		q.version = oneOf(d, "v1", "v1", "v1", "v1", "v1", "v1", "v1beta1", "")
 		if oneIn(d, 32) {
 			q.version = ".."
 		}
 		if !oneIn(d, 3) {
-			q.namespace = aNamespace(d)
+			q.namespace = pickNamespace(d)
 		}
-		q.name = aName(d)
+		q.name = pickName(d)
 		if oneIn(d, 4) {
 			q.subresource = oneOf(d, modelSubresources...)
 		}
@@ -455,9 +455,9 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 			}
 		}
 	}
-	if q.onTheWay {
+	if q.throughFilters {
 		if oneIn(d, 4) {
-			q.real = makeUser(d)
+			q.impersonator = makeUser(d)
 			if oneIn(d, 4) { // with groups that the client sent
 				q.user.groups = append(q.user.groups, someOf(d, 3, []string{
 					"tenant:a", "tenant:b", "tenant:acme", "tenant:", "tenant:all", "tenant:system", "system:masters", "dev",
@@ -487,16 +487,16 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 	case len(w.grants) > 0 && oneIn(d, 8):
 		useGrant(d, &q, oneOf(d, w.grants...))
 	case oneIn(d, 24): // a list of announced grants
-		id := aTenant(d)
-		q.user, q.real, q.isResource, q.url, q.group, q.resource, q.announced = callerNamed(aUser(d), id), nil, true, "",
+		id := pickTenant(d)
+		q.user, q.impersonator, q.isResource, q.url, q.group, q.resource, q.announced = callerNamed(pickUser(d), id), nil, true, "",
 			"kubetenant.dev", "accessgrants", id
 		if !oneIn(d, 4) {
 			q.path, q.namespace, q.name, q.subresource, q.verb = "", "", "", "", oneOf(d, "list", "watch", "deletecollection")
 		}
-	case len(w.lines) > 0 && oneIn(d, 8):
-		useLine(d, &q, oneOf(d, w.lines...))
+	case len(w.policyLines) > 0 && oneIn(d, 8):
+		useLine(d, &q, oneOf(d, w.policyLines...))
 	case oneIn(d, 12):
-		useOwn(d, &q)
+		useOwnObject(d, &q)
 	}
 	makeSelectors(d, &q)
 	return q
@@ -510,28 +510,28 @@ func callerNamed(name, id string, groups ...string) *modelUser {
 	}
 }
 
-func useGrant(d draws, q *modelRequest, g modelGrant) {
+func useGrant(d choices, q *modelRequest, g modelGrant) {
 	if len(g.verbs) == 0 {
 		return
 	}
-	i := d.of(len(g.resources))
-	q.user, q.real, q.path, q.isResource, q.url = callerNamed(oneOf(d, g.users...), g.tenant), nil, "", true, ""
+	i := d.intn(len(g.resources))
+	q.user, q.impersonator, q.path, q.isResource, q.url = callerNamed(oneOf(d, g.users...), g.tenant), nil, "", true, ""
 	q.namespace, q.verb, q.group = g.namespace, oneOf(d, g.verbs...), g.apiGroups[i]
 	q.resource, q.subresource, _ = strings.Cut(g.resources[i], "/")
-	if len(g.only) > 0 {
-		q.name = oneOf(d, g.only...)
+	if len(g.resourceNames) > 0 {
+		q.name = oneOf(d, g.resourceNames...)
 	}
 }
 
-func useLine(d draws, q *modelRequest, l modelLine) {
+func useLine(d choices, q *modelRequest, l modelLine) {
 	name, id := l.user, l.tenant
 	if name == "" || name == "*" {
-		name = aUser(d)
+		name = pickUser(d)
 	}
 	if id == "*" {
-		id = aTenant(d)
+		id = pickTenant(d)
 	}
-	q.user, q.real, q.path = callerNamed(name, id, strings.Split(l.group, ",")...), nil, ""
+	q.user, q.impersonator, q.path = callerNamed(name, id, strings.Split(l.group, ",")...), nil, ""
 	if l.path != "" && l.path != "*" {
 		q.isResource, q.url, q.namespace, q.resource, q.group, q.subresource, q.name = false,
 			strings.ReplaceAll(l.path, "*", "x"), "", "", "", "", ""
@@ -551,12 +551,12 @@ func useLine(d draws, q *modelRequest, l modelLine) {
 	}
 }
 
-func makeSelectors(d draws, q *modelRequest) {
+func makeSelectors(d choices, q *modelRequest) {
 	var terms []string
 	if !q.isResource || !oneIn(d, 2) && q.verb != "list" && q.verb != "watch" {
 		return
 	}
-	for range d.of(3) {
+	for range d.intn(3) {
 		r := modelRequirement{
 			key:      oneOf(d, "kubetenant.dev/tenant", "kubetenant.dev/tenant", "app", "kubetenant.dev/Tenant"),
 			operator: oneOf(d, "=", "=", "==", "in", "in", "notin", "!=", "exists", "!"),
@@ -576,19 +576,19 @@ func makeSelectors(d draws, q *modelRequest) {
 	switch {
 	case oneIn(d, 12):
 		q.badSelector, q.selector = true, nil
-	case q.onTheWay && oneIn(d, 12):
-		q.twice = true
+	case q.throughFilters && oneIn(d, 12):
+		q.duplicateSelector = true
 	}
 	if q.kind() == "kubetenant.dev/accessgrants" && q.announced == "" && oneIn(d, 2) {
-		q.announced = aTenant(d)
+		q.announced = pickTenant(d)
 	}
 	switch {
 	case q.announced != "":
 		q.fields = "spec.from.tenant=" + q.announced + ",spec.announce=true,status.announcedTo=" + q.announced
 	case oneIn(d, 3):
-		for range d.of(3) {
-			terms = append(terms, oneOf(d, "metadata.name=y", "metadata.name!=y", "spec.tenant="+aTenant(d),
-				"metadata.name="+oneOf(d, "quota-", "own-")+aTenant(d)))
+		for range d.intn(3) {
+			terms = append(terms, oneOf(d, "metadata.name=y", "metadata.name!=y", "spec.tenant="+pickTenant(d),
+				"metadata.name="+oneOf(d, "quota-", "own-")+pickTenant(d)))
 		}
 		if q.name != "" && (q.verb == "list" || q.verb == "watch") && !oneIn(d, 4) {
 			terms = append(terms, "metadata.name="+q.name) // RequestInfo reads the name from it
@@ -597,12 +597,12 @@ func makeSelectors(d draws, q *modelRequest) {
 	}
 }
 
-// useOwn changes the request to one for an object about a tenant.
-func useOwn(d draws, q *modelRequest) {
+// useOwnObject changes the request to one for an object about a tenant.
+func useOwnObject(d choices, q *modelRequest) {
 	id := oneOf(d, "a", "b", "acme")
-	q.user, q.real, q.path, q.isResource, q.url = callerNamed(aUser(d), id), nil, "", true, ""
+	q.user, q.impersonator, q.path, q.isResource, q.url = callerNamed(pickUser(d), id), nil, "", true, ""
 	q.group, q.resource, _ = strings.Cut(oneOf(d, "kubetenant.dev/tenantquotas", "kubetenant.dev/reports"), "/")
 	q.namespace, q.subresource = "", ""
 	q.verb = oneOf(d, "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-	q.name = oneOf(d, "", "", ownName(q.kind(), id), "x", "quota-"+aTenant(d), "own-"+aTenant(d))
+	q.name = oneOf(d, "", "", ownName(q.kind(), id), "x", "quota-"+pickTenant(d), "own-"+pickTenant(d))
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// ownObjects has two kinds. The objects of kind tenants have the names of tenants, and object b is
+// ownObjectOptions has two kinds. The objects of kind tenants have the names of tenants, and object b is
 // invalid. The objects of kind tenantquotas have any name. The tenant unknown is not known.
-func ownObjects() authz.Options {
-	o := labelled()
+func ownObjectOptions() authz.Options {
+	o := labeledOptions()
 	o.Scopes.Custom = func(schema.GroupResource) authz.Scope { return authz.ScopeCluster }
 	about := map[string]string{
 		"tenants/a":         "a",
@@ -30,7 +30,7 @@ func ownObjects() authz.Options {
 		"tenantquotas/of-b": "b",
 		"tenantquotas/c":    "b",
 	}
-	o.IsAbout = func(r schema.GroupResource, name string, id tenant.ID) bool {
+	o.DescribesTenant = func(r schema.GroupResource, name string, id tenant.ID) bool {
 		if r.Resource != "tenants" && r.Resource != "tenantquotas" || r.Group != "kubetenant.dev" {
 			return false
 		}
@@ -48,7 +48,7 @@ func ownObjects() authz.Options {
 		}
 		return "", ""
 	}
-	o.OwnWritable = []schema.GroupResource{{Group: "kubetenant.dev", Resource: "tenants"}}
+	o.TenantWritable = []schema.GroupResource{{Group: "kubetenant.dev", Resource: "tenants"}}
 	return o
 }
 
@@ -96,7 +96,7 @@ func TestObjectsAboutATenant(t *testing.T) {
 			"", "&watch=true", "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
 		} {
 			target := "/apis/kubetenant.dev/v1alpha1/" + c.target + form
-			got, status := sendThrough(t, authz.New(ownObjects(), &recorder{decision: authorizer.DecisionAllow}, nil),
+			got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),
 				callerOf(c.id), nil, http.MethodGet, target)
 			name := ""
 			if selector, err := fields.ParseSelector(c.want); err == nil {
@@ -129,7 +129,7 @@ func TestOlderWatchPaths(t *testing.T) {
 		{"a", "tenantquotas/of-b", ""},
 		{"c", "tenantquotas/c", ""},
 	} {
-		got, status := sendThrough(t, authz.New(ownObjects(), &recorder{decision: authorizer.DecisionAllow}, nil),
+		got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),
 			callerOf(c.id), nil, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/watch/"+c.target)
 		if c.want == "" && status != http.StatusForbidden || c.want != "" && (got == nil || got.fields != c.want) {
 			t.Errorf("%s of %s: %d, %+v; want %q", c.target, c.id, status, got, c.want)
@@ -137,11 +137,11 @@ func TestOlderWatchPaths(t *testing.T) {
 	}
 }
 
-// TestPagesOfOwnObjects checks that no continue token is accepted. Tokens are not signed, and they
+// TestContinueTokensOfOwnObjectsAreRejected checks that no continue token is accepted. Tokens are not signed, and they
 // name the first object of the page.
-func TestPagesOfOwnObjects(t *testing.T) {
+func TestContinueTokensOfOwnObjectsAreRejected(t *testing.T) {
 	for _, query := range []string{"", "&fieldSelector=metadata.name%3Da", "&watch=true"} {
-		if got, status := sendThrough(t, authz.New(ownObjects(), &recorder{decision: authorizer.DecisionAllow}, nil),
+		if got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),
 			callerOf("a"), nil, http.MethodGet,
 			"/apis/kubetenant.dev/v1alpha1/tenants?continue=x"+query); status != http.StatusGone {
 			t.Errorf("a page%s: %d, %+v", query, status, got)
@@ -153,13 +153,13 @@ func TestPagesOfOwnObjects(t *testing.T) {
 // stricter. Otherwise, a watch could continue until another tenant gets the name.
 func TestWatchesOfOwnObjectsEnd(t *testing.T) {
 	for _, resource := range []string{"tenants", "tenantquotas"} {
-		s := allowing(ownObjects())
+		s := allowingServer(ownObjectOptions())
 		s.handle = func(r *http.Request) {
-			s.sessions.EndTenants(only(tenanttest.ID(t, "new")))
+			s.sessions.EndTenants(isTenant(tenanttest.ID(t, "new")))
 			if r.Context().Err() != nil {
 				t.Errorf("%s: the watch ended with another tenant", resource)
 			}
-			s.sessions.EndTenants(only(tenanttest.ID(t, "a")))
+			s.sessions.EndTenants(isTenant(tenanttest.ID(t, "a")))
 			if r.Context().Err() == nil {
 				t.Errorf("%s: the watch is still open", resource)
 			}
@@ -215,7 +215,7 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 				FieldSelectorRequirements: selector.Requirements(),
 			}
 			r := &recorder{decision: authorizer.DecisionNoOpinion}
-			d, reason, _ := authz.New(ownObjects(), r, nil).Authorize(t.Context(), a)
+			d, reason, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a)
 			if (d != authorizer.DecisionDeny) != want {
 				t.Errorf("%s %s %q with %q: %v, %s; want %t", verb, c.resource, c.name, c.fields, d, reason, want)
 			}
@@ -223,13 +223,13 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 				t.Errorf("%s %s with %q: %q; want the field selector named", verb, c.resource, c.fields, reason)
 			}
 			a.FieldSelectorParsingErr = errSelector
-			if d, _, _ := authz.New(ownObjects(), r, nil).Authorize(t.Context(), a); c.name == "" &&
+			if d, _, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a); c.name == "" &&
 				d != authorizer.DecisionDeny {
 				t.Errorf("%s %s with a selector that does not parse: %v", verb, c.resource, d)
 			}
 			a.FieldSelectorParsingErr = nil
 			own := c.name == "" || c.name == "a" || c.name == "of-a"
-			d, reason, _ = authz.New(ownObjects(), r, nil).Authorize(reviewing(t.Context()), a)
+			d, reason, _ = authz.New(ownObjectOptions(), r, nil).Authorize(selfReviewContext(t.Context()), a)
 			if (d != authorizer.DecisionDeny) != (own && verb != "deletecollection") {
 				t.Errorf("self review: %s %s %q: %v, %s", verb, c.resource, c.name, d, reason)
 			}
@@ -258,7 +258,7 @@ func TestVerbsOnOwnNames(t *testing.T) {
 		for _, verb := range []string{"get", "create", "update", "patch", "delete", "deletecollection", "use", "*", ""} {
 			for _, subresource := range []string{"", "status"} {
 				want := c.own && subresource == "" && (verb == "get" || slices.Contains(writes, verb) && c.writable)
-				d, reason, _ := authz.New(ownObjects(), &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(
+				d, reason, _ := authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(
 					t.Context(), authorizer.AttributesRecord{
 						User:            callerOf(c.id),
 						Verb:            verb,

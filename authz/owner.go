@@ -32,10 +32,10 @@ const (
 	// liveReadTimeout limits a live read, which the request waits for. It includes the time that a
 	// tenant's caller waits for the budget.
 	liveReadTimeout = 2 * time.Second
-	// missingFor is how long a live read that found no namespace is remembered. A requester whose
+	// missingTTL is how long a live read that found no namespace is remembered. A requester whose
 	// budget is used up gets this result again, for example for each of a hundred objects in a missing
 	// namespace.
-	missingFor = time.Second
+	missingTTL = time.Second
 )
 
 // errThrottled reports that the budget of the requester is used up and the namespace is not known
@@ -48,12 +48,12 @@ var errNoAnswer = errors.New("the lookup returned neither a namespace nor an err
 // Owners looks up the owners of namespaces. It uses a cache, and live reads for namespaces that the
 // cache does not have yet. It is safe for concurrent use.
 type Owners struct {
-	cached  func(name string) (*corev1.Namespace, error)
-	live    func(ctx context.Context, name string) (*corev1.Namespace, error)
-	flights singleflight.Group
-	budgets *budget.Budgets     // by [requester.budget]
-	missing *utilcache.Expiring // names that a recent live read did not find, by budget and name
-	system  atomic.Pointer[[]string]
+	cached   func(name string) (*corev1.Namespace, error)
+	live     func(ctx context.Context, name string) (*corev1.Namespace, error)
+	flights  singleflight.Group
+	budgets  *budget.Budgets     // by [requester.budget]
+	missing  *utilcache.Expiring // names that a recent live read did not find, by budget and name
+	reserved atomic.Pointer[[]string]
 }
 
 // NewOwners returns the owners of the namespaces that cached and live return. Both return an error
@@ -74,7 +74,7 @@ func NewOwners(cached func(name string) (*corev1.Namespace, error),
 // It replaces the names of an earlier call, and returns the names that were not reserved before.
 func (o *Owners) Reserve(names []string) (added []string) {
 	names = slices.Clone(names)
-	before := o.system.Swap(&names)
+	before := o.reserved.Swap(&names)
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return before != nil && slices.Contains(*before, name)
 	})
@@ -83,7 +83,7 @@ func (o *Owners) Reserve(names []string) (added []string) {
 // IsReserved reports whether the system tenant owns a namespace of this name, whatever label it
 // has.
 func (o *Owners) IsReserved(namespace string) bool {
-	names := o.system.Load()
+	names := o.reserved.Load()
 	return names != nil && slices.Contains(*names, namespace)
 }
 
@@ -96,25 +96,25 @@ func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{}, namespace).owner()
 }
 
-// AskedBy returns the same as [Owners.Of], but uses the budget of tenant id. Use it for names that
+// OfForTenant returns the same as [Owners.Of], but uses the budget of tenant id. Use it for names that
 // callers of the tenant can make up.
-func (o *Owners) AskedBy(ctx context.Context, id tenant.ID, namespace string) (tenant.ID, error) {
+func (o *Owners) OfForTenant(ctx context.Context, id tenant.ID, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{id: id}, namespace).owner()
 }
 
-// Certain returns the same as [Owners.Of], but lookups are not limited. It is for callers that act
+// OfUnthrottled returns the same as [Owners.Of], but lookups are not limited. It is for callers that act
 // on the answer, because a used-up budget must not make a namespace look unowned. Callers MUST NOT
 // use it for names that a client can make up.
-func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, error) {
-	return o.find(ctx, requester{certain: true}, namespace).owner()
+func (o *Owners) OfUnthrottled(ctx context.Context, namespace string) (tenant.ID, error) {
+	return o.find(ctx, requester{unlimited: true}, namespace).owner()
 }
 
 // Namespace returns the Namespace that has the name now. It finds it as [Owners.Of] does and
 // returns nil if there is none. The error reports that the lookup failed or was limited. The caller
 // MUST NOT change the Namespace.
 func (o *Owners) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	is := o.find(ctx, requester{}, name)
-	return is.ns, is.err
+	result := o.find(ctx, requester{}, name)
+	return result.ns, result.err
 }
 
 // Terminating reports whether a namespace is known to be terminating.
@@ -126,23 +126,23 @@ func (o *Owners) Terminating(namespace string) bool {
 // Held reports whether a namespace may not contain Pods until it is prepared, see
 // [tenant.HeldAnnotation]. The error reports that the answer is unknown.
 func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
-	is := o.find(ctx, requester{certain: true}, namespace)
-	if is.ns == nil {
-		return false, is.err
+	result := o.find(ctx, requester{unlimited: true}, namespace)
+	if result.ns == nil {
+		return false, result.err
 	}
-	_, held := is.ns.Annotations[tenant.HeldAnnotation]
+	_, held := result.ns.Annotations[tenant.HeldAnnotation]
 	return held, nil
 }
 
 const (
-	certain = "certain"   // the budget without a limit
-	askedBy = "asked by " // prefix of the budgets of requesting tenants
+	unlimitedBudget    = "certain"   // the budget without a limit
+	tenantBudgetPrefix = "asked by " // prefix of the budgets of requesting tenants
 )
 
 // requester is the tenant that looks up a namespace. The zero ID is no particular tenant.
 type requester struct {
-	id      tenant.ID
-	certain bool // without a limit on live reads
+	id        tenant.ID
+	unlimited bool // without a limit on live reads
 }
 
 // budget returns the name of the budget for a lookup. Without a requesting tenant, it is the budget
@@ -150,10 +150,10 @@ type requester struct {
 // name. Such lookups determine the tenant of a service account or the owner of an admitted object.
 func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 	switch {
-	case by.certain:
-		return certain
+	case by.unlimited:
+		return unlimitedBudget
 	case !by.id.IsZero():
-		return askedBy + by.id.String()
+		return tenantBudgetPrefix + by.id.String()
 	case cached != nil:
 		return "owned by " + cached.Labels[tenant.Label]
 	}
@@ -164,9 +164,9 @@ func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 	return "owned by " + prefix
 }
 
-// found is the result of a namespace lookup. The namespace is nil if it does not exist or if there
+// lookupResult is the result of a namespace lookup. The namespace is nil if it does not exist or if there
 // is an error.
-type found struct {
+type lookupResult struct {
 	ns  *corev1.Namespace
 	id  tenant.ID // the owner of ns
 	err error
@@ -174,10 +174,10 @@ type found struct {
 
 // missing reports whether the namespace does not exist. If live reads are possible, a current or a
 // recent one has confirmed this.
-func (f found) missing() bool { return f.err == nil && f.ns == nil }
+func (f lookupResult) missing() bool { return f.err == nil && f.ns == nil }
 
 // owner returns the tenant that owns the namespace, or the zero ID if the lookup was throttled.
-func (f found) owner() (tenant.ID, error) {
+func (f lookupResult) owner() (tenant.ID, error) {
 	switch {
 	case f.ns != nil:
 		return f.id, nil
@@ -200,8 +200,8 @@ func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 // the system tenant. If the label is empty or not a valid tenant, the ID is zero. The function
 // ignores the reserved names: see [Owners.OwnerOf].
 func OwnerOf(ns *corev1.Namespace) tenant.ID {
-	label, labelled := ns.Labels[tenant.Label]
-	if !labelled {
+	label, ok := ns.Labels[tenant.Label]
+	if !ok {
 		return tenant.System()
 	}
 	id, _ := tenant.Parse(label)
@@ -209,7 +209,7 @@ func OwnerOf(ns *corev1.Namespace) tenant.ID {
 }
 
 // find looks up a namespace.
-func (o *Owners) find(ctx context.Context, by requester, namespace string) found {
+func (o *Owners) find(ctx context.Context, by requester, namespace string) lookupResult {
 	ns, err := o.cached(namespace)
 	switch {
 	case err == nil && ns.DeletionTimestamp != nil && o.live != nil && !isCachedOnly(ctx):
@@ -220,32 +220,32 @@ func (o *Owners) find(ctx context.Context, by requester, namespace string) found
 	}
 	if err != nil {
 		if apierrors.IsNotFound(err) {
-			return found{}
+			return lookupResult{}
 		}
-		return found{err: fmt.Errorf("look up the owner of a namespace: %w", err)}
+		return lookupResult{err: fmt.Errorf("look up the owner of a namespace: %w", err)}
 	}
-	if isPredecessors(ctx, ns) {
-		return found{}
+	if eventMayPrecede(ctx, ns) {
+		return lookupResult{}
 	}
-	return found{ns: ns, id: o.OwnerOf(ns)}
+	return lookupResult{ns: ns, id: o.OwnerOf(ns)}
 }
 
 // read reads a namespace from the server. Concurrent reads of one name share a result only if they
 // use the same budget, because a used-up budget must not affect other tenants.
-func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Namespace, error) {
+func (o *Owners) read(ctx context.Context, budgetName, namespace string) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" || isCachedOnly(ctx) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 	}
-	key := payer + "/" + namespace
+	key := budgetName + "/" + namespace
 	flight := o.flights.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)
 		defer cancel()
-		if payer != certain && !o.budgets.Of(payer).TryAccept() {
+		if budgetName != unlimitedBudget && !o.budgets.Of(budgetName).TryAccept() {
 			if _, known := o.missing.Get(key); known {
 				return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 			}
 			// A tenant that applies many new objects one by one waits. A flood of lookups is throttled.
-			if !strings.HasPrefix(payer, askedBy) || o.budgets.Of(payer).Wait(ctx) != nil {
+			if !strings.HasPrefix(budgetName, tenantBudgetPrefix) || o.budgets.Of(budgetName).Wait(ctx) != nil {
 				return nil, errThrottled
 			}
 		}
@@ -255,9 +255,9 @@ func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Nam
 			return nil, errNoAnswer
 		case err == nil:
 			o.missing.Delete(key)
-		case apierrors.IsNotFound(err) && strings.HasPrefix(payer, askedBy):
+		case apierrors.IsNotFound(err) && strings.HasPrefix(budgetName, tenantBudgetPrefix):
 			// The budgets limit the number of these entries.
-			o.missing.Set(key, struct{}{}, missingFor)
+			o.missing.Set(key, struct{}{}, missingTTL)
 		}
 		return ns, err
 	})

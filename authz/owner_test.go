@@ -40,7 +40,7 @@ func newLister(t testing.TB, labels map[string]string) corelisters.NamespaceList
 }
 
 func TestOwners(t *testing.T) {
-	o := authz.NewOwners(cached(map[string]string{
+	o := authz.NewOwners(namespaceCache(map[string]string{
 		"own":      "a",
 		"system":   "system",
 		"plain":    "-",
@@ -62,7 +62,7 @@ func TestOwners(t *testing.T) {
 			t.Errorf("Of(%q) = %q, %v; want %q", namespace, id, err, want)
 		}
 	}
-	if id, err := o.Of(t.Context(), "away"); !id.IsZero() || !errors.Is(err, errAway) {
+	if id, err := o.Of(t.Context(), "away"); !id.IsZero() || !errors.Is(err, errUnavailable) {
 		t.Errorf("Of(away) = %q, %v; want the error", id, err)
 	}
 }
@@ -75,7 +75,7 @@ func TestLiveReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
 		release := make(chan struct{})
-		o := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
+		o := authz.NewOwners(namespaceCache(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
 			reads++
 			<-release
 			if name != "new" {
@@ -100,12 +100,12 @@ func TestLiveReads(t *testing.T) {
 	})
 }
 
-// TestLiveReadsAreBounded checks that lookups of missing names cause only a few live reads. The
+// TestLiveReadsAreLimited checks that lookups of missing names cause only a few live reads. The
 // answer is always that of a missing namespace.
-func TestLiveReadsAreBounded(t *testing.T) {
+func TestLiveReadsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock does not advance
 		var reads atomic.Int32
-		o := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
+		o := authz.NewOwners(namespaceCache(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
 			reads.Add(1)
 			return nil, notFound(name)
 		})
@@ -120,11 +120,11 @@ func TestLiveReadsAreBounded(t *testing.T) {
 	})
 }
 
-// TestBudgetsAreApart checks that a tenant that looks up too many missing names uses up only its
+// TestTenantsHaveSeparateBudgets checks that a tenant that looks up too many missing names uses up only its
 // own budget.
-func TestBudgetsAreApart(t *testing.T) {
+func TestTenantsHaveSeparateBudgets(t *testing.T) {
 	o := options(nil)
-	owners := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
+	owners := authz.NewOwners(namespaceCache(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
 		if name != "new" {
 			return nil, notFound(name)
 		}
@@ -135,19 +135,19 @@ func TestBudgetsAreApart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i := range 200 {
-		all.Go(func() { _, _, _ = boundary.Authorize(ctx, pods(callerOf("a"), "get", "missing-"+itoa(i))) })
+		all.Go(func() { _, _, _ = boundary.Authorize(ctx, podRequest(callerOf("a"), "get", "missing-"+itoa(i))) })
 	}
 	defer all.Wait()
 	defer cancel()
 	if d, reason, _ := boundary.Authorize(t.Context(),
-		pods(callerOf("b"), "get", "new")); d != authorizer.DecisionNoOpinion {
+		podRequest(callerOf("b"), "get", "new")); d != authorizer.DecisionNoOpinion {
 		t.Errorf("b's own new namespace = %v, %q", d, reason)
 	}
 }
 
-// TestBudgetsOfOwnersAreApart checks lookups without a requesting tenant. Missing and terminating
+// TestOwnersHaveSeparateBudgets checks lookups without a requesting tenant. Missing and terminating
 // namespaces of one tenant use up only the budget of that tenant.
-func TestBudgetsOfOwnersAreApart(t *testing.T) {
+func TestOwnersHaveSeparateBudgets(t *testing.T) {
 	ending := func(owner string) *corev1.Namespace {
 		return &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}, Labels: map[string]string{tenant.Label: owner}},
@@ -165,34 +165,34 @@ func TestBudgetsOfOwnersAreApart(t *testing.T) {
 	} {
 		o := options(nil)
 		o.Subjects.Owners = authz.NewOwners(func(name string) (*corev1.Namespace, error) {
-			if owner, is := strings.CutPrefix(name, "ending-"); is {
+			if owner, ok := strings.CutPrefix(name, "ending-"); ok {
 				return ending(owner), nil
 			}
 			return nil, notFound(name)
 		}, live)
 		for i := range 200 {
-			_, _ = o.Subjects.OfServiceAccounts(t.Context(), flood(i))
+			_, _ = o.Subjects.ServiceAccountTenant(t.Context(), flood(i))
 		}
 		for _, namespace := range []string{"b--new", "ending-b"} {
-			if id, err := o.Subjects.OfServiceAccounts(t.Context(), namespace); id.String() != "b" {
+			if id, err := o.Subjects.ServiceAccountTenant(t.Context(), namespace); id.String() != "b" {
 				t.Errorf("%s namespaces of a: service accounts of %s are %q's, %v", name, namespace, id, err)
 			}
 		}
 	}
 }
 
-func TestLiveReadsThatFailDeny(t *testing.T) {
-	o := authz.NewOwners(cached(nil), func(context.Context, string) (*corev1.Namespace, error) { return nil, errAway })
-	if id, err := o.Of(t.Context(), "new"); !id.IsZero() || !errors.Is(err, errAway) {
+func TestFailedLiveReadsReturnErrors(t *testing.T) {
+	o := authz.NewOwners(namespaceCache(nil), func(context.Context, string) (*corev1.Namespace, error) { return nil, errUnavailable })
+	if id, err := o.Of(t.Context(), "new"); !id.IsZero() || !errors.Is(err, errUnavailable) {
 		t.Errorf("Of() = %q, %v; want the error", id, err)
 	}
-	silent := authz.NewOwners(cached(nil), func(context.Context, string) (*corev1.Namespace, error) {
+	silent := authz.NewOwners(namespaceCache(nil), func(context.Context, string) (*corev1.Namespace, error) {
 		return nil, nil
 	}) //nolint:nilnil // which it must not
 	if id, err := silent.Of(t.Context(), "new"); !id.IsZero() || err == nil {
 		t.Errorf("Of() of no answer = %q, %v; want an error", id, err)
 	}
-	blocked := authz.NewOwners(cached(nil), func(ctx context.Context, _ string) (*corev1.Namespace, error) {
+	blocked := authz.NewOwners(namespaceCache(nil), func(ctx context.Context, _ string) (*corev1.Namespace, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})

@@ -19,20 +19,20 @@ const FairUsePath = "/kubetenant/fair-use"
 // tenant can read all streams.
 const AuditPath = "/kubetenant/audit"
 
-// Payer returns the tenant whose limits of fair use apply to a request with user u. It is the
+// FairUseTenant returns the tenant whose limits of fair use apply to a request with user u. It is the
 // tenant of the authenticated caller. If that is the system tenant, it is the tenant of the
 // impersonated user, because a gateway or a controller acts for that user. Payer returns the zero
 // ID if there is no tenant.
 //
 // Security: the server MUST have checked that the caller may impersonate u.
-func (b *Boundary) Payer(ctx context.Context, u user.Info) tenant.ID {
+func (b *Boundary) FairUseTenant(ctx context.Context, u user.Info) tenant.ID {
 	if u == nil {
 		return tenant.ID{}
 	}
 	state := requestStateFrom(ctx)
-	id, err := b.Subjects.Of(ctx, state.realOr(u))
-	if err == nil && id.IsSystem() && !state.isReal(u) {
-		id, err = b.Subjects.impersonated(ctx, id, u)
+	id, err := b.Subjects.TenantOf(ctx, state.authenticatedOr(u))
+	if err == nil && id.IsSystem() && !state.isAuthenticatedUser(u) {
+		id, err = b.Subjects.impersonatedTenant(ctx, id, u)
 	}
 	if err != nil {
 		return tenant.ID{}

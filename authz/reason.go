@@ -28,7 +28,7 @@ const (
 	ReasonNotOwned
 	ReasonNotLimited
 	ReasonNotNamed
-	ReasonNotLabelled
+	ReasonNotLabeled
 	ReasonCluster
 	ReasonNamespaceVerb
 	ReasonWildcard
@@ -92,7 +92,7 @@ func (r Reason) describe() (code, text string) {
 	case ReasonNotNamed:
 		return "NotLimitedToOwnObject", "tenant boundary: the request is not limited to the caller's own object: " +
 			"add the field selector metadata.name=TENANT, or spec.tenant=TENANT for tenantquotas"
-	case ReasonNotLabelled:
+	case ReasonNotLabeled:
 		return "ObjectsNotLabeled", "tenant boundary: older objects of this resource do not have the tenant label yet"
 	case ReasonCluster:
 		return "ClusterScopedResource", "tenant boundary: the resource is cluster-scoped or unknown"
@@ -144,9 +144,9 @@ func ReasonOf(text string) (Reason, bool) {
 	return ReasonNone, false
 }
 
-// isFirm reports whether the boundary denies for this reason in shadow mode too. An administrator
+// deniesInShadowMode reports whether the boundary denies for this reason in shadow mode too. An administrator
 // has revoked the caller or restricted its tenant.
-func (r Reason) isFirm() bool {
+func (r Reason) deniesInShadowMode() bool {
 	return r == ReasonRevoked || r == ReasonRetired || r == ReasonUndated || r == ReasonClosed || r == ReasonReadOnly
 }
 

@@ -26,9 +26,9 @@ func TestReasonsAreComplete(t *testing.T) {
 	}
 }
 
-// TestReasonCodesStay lists the codes that alerts and dashboards match. A new reason gets a new
+// TestReasonCodesAreStable lists the codes that alerts and dashboards match. A new reason gets a new
 // row. No row changes.
-func TestReasonCodesStay(t *testing.T) {
+func TestReasonCodesAreStable(t *testing.T) {
 	want := map[authz.Reason]string{
 		authz.ReasonNone:           "",
 		authz.ReasonNoTenant:       "NoTenant",
@@ -43,7 +43,7 @@ func TestReasonCodesStay(t *testing.T) {
 		authz.ReasonNotOwned:       "NamespaceNotOwned",
 		authz.ReasonNotLimited:     "NotLimitedToTenant",
 		authz.ReasonNotNamed:       "NotLimitedToOwnObject",
-		authz.ReasonNotLabelled:    "ObjectsNotLabeled",
+		authz.ReasonNotLabeled:     "ObjectsNotLabeled",
 		authz.ReasonCluster:        "ClusterScopedResource",
 		authz.ReasonNamespaceVerb:  "NamespaceRequest",
 		authz.ReasonWildcard:       "Wildcard",

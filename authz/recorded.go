@@ -13,58 +13,58 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// RecordedMargin is how long after its creation a namespace or Tenant receives no audit events. An
+// AuditEventMargin is how long after its creation a namespace or Tenant receives no audit events. An
 // event of this time may belong to a predecessor of the same name. The reason is that creation
 // times have a resolution of one second and that the clocks of servers differ.
-const RecordedMargin = 5 * time.Second
+const AuditEventMargin = 5 * time.Second
 
-// recordedKey is the context key of lookups for an audit event. Its value is the time of the event.
+// auditEventKey is the context key of lookups for an audit event. Its value is the time of the event.
 // Such lookups must not read from the server.
-type recordedKey struct{}
+type auditEventKey struct{}
 
-func isCachedOnly(ctx context.Context) bool { return ctx.Value(recordedKey{}) != nil }
+func isCachedOnly(ctx context.Context) bool { return ctx.Value(auditEventKey{}) != nil }
 
-func recordedAt(at time.Time) context.Context {
-	return context.WithValue(context.Background(), recordedKey{}, at)
+func auditEventContext(at time.Time) context.Context {
+	return context.WithValue(context.Background(), auditEventKey{}, at)
 }
 
-// isPredecessors reports whether ctx belongs to an audit event that may be older than ns.
-func isPredecessors(ctx context.Context, ns *corev1.Namespace) bool {
-	at, is := ctx.Value(recordedKey{}).(time.Time)
-	return is && MayPrecede(at, ns.CreationTimestamp.Time)
+// eventMayPrecede reports whether ctx belongs to an audit event that may be older than ns.
+func eventMayPrecede(ctx context.Context, ns *corev1.Namespace) bool {
+	at, ok := ctx.Value(auditEventKey{}).(time.Time)
+	return ok && MayPrecede(at, ns.CreationTimestamp.Time)
 }
 
 // MayPrecede reports whether an audit event at a time may be older than a namespace or Tenant that
-// was created at another time. It also returns true within [RecordedMargin] after the creation.
+// was created at another time. It also returns true within [AuditEventMargin] after the creation.
 func MayPrecede(at, created time.Time) bool {
-	return !created.IsZero() && !at.After(created.Add(RecordedMargin))
+	return !created.IsZero() && !at.After(created.Add(AuditEventMargin))
 }
 
-// Recorded returns the tenants of the users of an audit event at a time. The first is the tenant of
+// AuditEventTenants returns the tenants of the users of an audit event at a time. The first is the tenant of
 // the authenticated caller. The second is the tenant of the user that acted: the impersonated user
 // as, or the caller if as is nil. Recorded uses only the cache. A tenant that is not known is zero.
 // The tenant of a service account is not known if its namespace was created after the event.
 //
 // Security: the server that wrote the event MUST have checked that the caller may impersonate as.
-func (b *Boundary) Recorded(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
-	ctx := recordedAt(at)
-	authenticated, err := b.Subjects.Of(ctx, caller)
+func (b *Boundary) AuditEventTenants(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
+	ctx := auditEventContext(at)
+	authenticated, err := b.Subjects.TenantOf(ctx, caller)
 	if err != nil {
 		return tenant.ID{}, tenant.ID{}
 	}
 	if as == nil || !authenticated.IsSystem() {
 		return authenticated, authenticated
 	}
-	if acting, err = b.Subjects.impersonated(ctx, authenticated, as); err != nil {
+	if acting, err = b.Subjects.impersonatedTenant(ctx, authenticated, as); err != nil {
 		return authenticated, tenant.ID{}
 	}
 	return authenticated, acting
 }
 
-// RecordedOwner returns the tenant that owned the namespace of an audit event. It uses only the
-// cache, as [Boundary.Recorded] does.
-func (b *Boundary) RecordedOwner(namespace string, at time.Time) tenant.ID {
-	id, err := b.Owners.find(recordedAt(at), requester{}, namespace).owner()
+// AuditEventOwner returns the tenant that owned the namespace of an audit event. It uses only the
+// cache, as [Boundary.AuditEventTenants] does.
+func (b *Boundary) AuditEventOwner(namespace string, at time.Time) tenant.ID {
+	id, err := b.Owners.find(auditEventContext(at), requester{}, namespace).owner()
 	if err != nil {
 		return tenant.ID{}
 	}

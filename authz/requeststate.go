@@ -30,17 +30,17 @@ import (
 type requestState struct {
 	path  tenantPath
 	query string // unchanged
-	// real is the authenticated user, under the name that the server uses. It is nil before
+	// authenticated is the authenticated user, under the name that the server uses. It is nil before
 	// authentication, and for the server's own loopback client.
-	real user.Info
-	// source is the authenticated user if the server knows it by another name ([NoteMapped]),
+	authenticated user.Info
+	// mappedFrom is the authenticated user if the server knows it by another name ([RecordMappedCaller]),
 	// otherwise nil.
-	source user.Info
+	mappedFrom user.Info
 
-	bound    user.Info           // the user for the handlers; an impersonated user is bound to its tenant
-	selector labels.Requirements // the label selector that limits a list
-	name     string              // the only object that a list may return
-	fields   fields.Selector     // the field selector that limits a list
+	handlerUser user.Info           // the user for the handlers; an impersonated user is bound to its tenant
+	selector    labels.Requirements // the label selector that limits a list
+	name        string              // the only object that a list may return
+	fields      fields.Selector     // the field selector that limits a list
 
 	session session
 	began   time.Time // before the request was authorized
@@ -94,44 +94,44 @@ func answerStatus(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(status) // it fails only if the client has disconnected
 }
 
-// NoteCaller records that u was authenticated and returns a copy of u. The request MUST continue
+// RecordCaller records that u was authenticated and returns a copy of u. The request MUST continue
 // with the copy. Any other user that is found in the request later is known to be impersonated. If
 // [WithRequestState] added no state, NoteCaller returns u itself. TokenReview authenticates outside
 // any request.
-func NoteCaller(ctx context.Context, u user.Info) user.Info {
+func RecordCaller(ctx context.Context, u user.Info) user.Info {
 	state := requestStateFrom(ctx)
 	if state == nil {
 		return u
 	}
-	state.real = &user.DefaultInfo{
+	state.authenticated = &user.DefaultInfo{
 		Name:   u.GetName(),
 		UID:    u.GetUID(),
 		Groups: u.GetGroups(),
 		Extra:  u.GetExtra(),
 	}
-	return state.real
+	return state.authenticated
 }
 
-// NoteMapped records that the server of the request knows the authenticated user as u. [NoteCaller]
+// RecordMappedCaller records that the server of the request knows the authenticated user as u. [RecordCaller]
 // MUST have recorded the user before. NoteMapped returns the user for the request, as NoteCaller
 // does. The tenant of u MUST be named as on that server. The function names translates the tenant
 // in the request's path in the same way. If it has no name for that tenant, NoteMapped returns
 // false, and the caller MUST reject the request.
-func NoteMapped(ctx context.Context, u user.Info, names func(tenant.ID) (tenant.ID, bool)) (user.Info, bool) {
+func RecordMappedCaller(ctx context.Context, u user.Info, translate func(tenant.ID) (tenant.ID, bool)) (user.Info, bool) {
 	state := requestStateFrom(ctx)
 	if state == nil {
 		return nil, false
 	}
 	if id := state.path.id; !id.IsZero() {
-		there, has := names(id)
-		if !has {
+		mappedID, ok := translate(id)
+		if !ok {
 			return nil, false
 		}
-		state.path.id = there
+		state.path.id = mappedID
 	}
-	source := state.real
-	mapped := NoteCaller(ctx, u)
-	state.source = source
+	source := state.authenticated
+	mapped := RecordCaller(ctx, u)
+	state.mappedFrom = source
 	return mapped, true
 }
 
@@ -148,19 +148,19 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 			return
 		}
 		ctx := context.WithValue(r.Context(), requestStateKey{}, (*requestState)(nil))
-		if state.bound != nil {
-			ctx = request.WithUser(ctx, state.bound)
+		if state.handlerUser != nil {
+			ctx = request.WithUser(ctx, state.handlerUser)
 		}
 		if state.selector != nil {
 			var err error
-			if ctx, r, err = limited(ctx, r, state.selector); err != nil {
+			if ctx, r, err = withLabelSelector(ctx, r, state.selector); err != nil {
 				answerStatus(w, err)
 				return
 			}
 		}
 		if state.fields != nil {
 			var err error
-			if ctx, r, err = limitedToObjects(ctx, r, state.fields, state.name); err != nil {
+			if ctx, r, err = withFieldSelector(ctx, r, state.fields, state.name); err != nil {
 				answerStatus(w, err)
 				return
 			}
@@ -178,7 +178,7 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 		if r.Body != nil && r.Body != http.NoBody {
 			r.Body = &sessionBody{r.Body, ctx}
 		}
-		next.ServeHTTP(endWith(ctx, w), r)
+		next.ServeHTTP(closeHijackedOnDone(ctx, w), r)
 	})
 }
 
@@ -202,18 +202,18 @@ func (b *sessionBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isReal reports whether u is the authenticated user. A request of the loopback client has no
+// isAuthenticatedUser reports whether u is the authenticated user. A request of the loopback client has no
 // recorded user and is treated as not impersonated. It belongs to the system tenant in either case.
-func (s *requestState) isReal(u user.Info) bool {
-	return s == nil || s.real == nil || u == s.real
+func (s *requestState) isAuthenticatedUser(u user.Info) bool {
+	return s == nil || s.authenticated == nil || u == s.authenticated
 }
 
-// realOr returns the authenticated user, or u if none is recorded.
-func (s *requestState) realOr(u user.Info) user.Info {
-	if s == nil || s.real == nil {
+// authenticatedOr returns the authenticated user, or u if none is recorded.
+func (s *requestState) authenticatedOr(u user.Info) user.Info {
+	if s == nil || s.authenticated == nil {
 		return u
 	}
-	return s.real
+	return s.authenticated
 }
 
 // bind returns u bound to id. If u is already bound to id, it returns u itself.
@@ -224,14 +224,14 @@ func bind(u user.Info, id tenant.ID) user.Info {
 	return tenant.Bind(u, id)
 }
 
-// inGroup returns u in the group of tenant id. It returns u itself if u is already in the group, or
+// withTenantGroup returns u in the group of tenant id. It returns u itself if u is already in the group, or
 // if the server would not add the group when it authenticates u. The system tenant's callers that
 // no source bound, such as kubelets and controllers, are not in a tenant's group.
-func (b *Boundary) inGroup(u user.Info, id tenant.ID) user.Info {
-	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.AccountsInGroup {
+func (b *Boundary) withTenantGroup(u user.Info, id tenant.ID) user.Info {
+	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.ServiceAccountsInTenantGroup {
 		return u
 	}
-	if isInGroup(u, id) {
+	if isInTenantGroup(u, id) {
 		return u
 	}
 	return &user.DefaultInfo{
@@ -242,8 +242,8 @@ func (b *Boundary) inGroup(u user.Info, id tenant.ID) user.Info {
 	}
 }
 
-// isInGroup reports whether u is in the group of tenant id.
-func isInGroup(u user.Info, id tenant.ID) bool {
+// isInTenantGroup reports whether u is in the group of tenant id.
+func isInTenantGroup(u user.Info, id tenant.ID) bool {
 	return slices.ContainsFunc(u.GetGroups(), func(group string) bool {
 		name, found := strings.CutPrefix(group, tenant.GroupPrefix)
 		return found && name == id.String()

@@ -22,7 +22,7 @@ func TestReservedNamespaces(t *testing.T) {
 		}
 		owners := authz.NewOwners(func(string) (*corev1.Namespace, error) { return ns, nil }, nil)
 		subjects := &authz.Subjects{SystemNamespaces: []string{"kube-system"}, Owners: owners}
-		if owner, err := subjects.OfServiceAccounts(t.Context(), "kube-system"); err != nil || !owner.IsSystem() {
+		if owner, err := subjects.ServiceAccountTenant(t.Context(), "kube-system"); err != nil || !owner.IsSystem() {
 			t.Errorf("label %q: service accounts of %v, %v", label, owner, err)
 		}
 		if added := owners.Reserve([]string{"kube-system", "default"}); len(added) != 2 {

@@ -68,15 +68,15 @@ const (
 func (b *Boundary) checkForm(u user.Info) error {
 	limits, groups := b.Limits.OrDefault(), u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
-	well := tenant.IsWellFormed(u.GetName()) && tenant.IsWellFormed(u.GetUID())
+	wellFormed := tenant.IsWellFormed(u.GetName()) && tenant.IsWellFormed(u.GetUID())
 	for _, group := range groups {
 		size += len(group)
-		well = well && size <= limits.Bytes+addedBytes && tenant.IsWellFormed(group)
+		wellFormed = wellFormed && size <= limits.Bytes+addedBytes && tenant.IsWellFormed(group)
 	}
 	switch {
 	case size > limits.Bytes+addedBytes || len(groups) > limits.Groups+addedGroups:
 		return tenant.ErrLarge
-	case !well:
+	case !wellFormed:
 		return tenant.ErrForm
 	}
 	return nil
@@ -93,34 +93,34 @@ func (b *Boundary) identify(
 	ctx context.Context, state *requestState, attrs *requestAttributes,
 ) (tenant.ID, user.Info, error) {
 	u := attrs.user
-	if state.isReal(u) || attrs.isImpersonation() {
-		id, err := b.Subjects.Of(ctx, state.realOr(u))
-		return id, b.inGroup(u, id), err
+	if state.isAuthenticatedUser(u) || attrs.isImpersonation() {
+		id, err := b.Subjects.TenantOf(ctx, state.authenticatedOr(u))
+		return id, b.withTenantGroup(u, id), err
 	}
-	real, err := b.Subjects.Of(ctx, state.real)
+	impersonatorTenant, err := b.Subjects.TenantOf(ctx, state.authenticated)
 	if err != nil {
-		if errors.Is(err, ErrDisagree) || errors.Is(err, tenant.ErrUnbound) { // no impersonation without a tenant
+		if errors.Is(err, ErrConflictingTenants) || errors.Is(err, tenant.ErrUnbound) { // no impersonation without a tenant
 			err = errImpersonation
 		}
 		return tenant.ID{}, u, err
 	}
-	id, err := b.Subjects.impersonated(ctx, real, u)
+	id, err := b.Subjects.impersonatedTenant(ctx, impersonatorTenant, u)
 	switch {
-	case errors.Is(err, ErrDisagree):
+	case errors.Is(err, ErrConflictingTenants):
 		return tenant.ID{}, u, errImpersonation
 	case err != nil:
 		return tenant.ID{}, u, err
 	}
-	if real.IsSystem() || isInGroup(state.real, id) { // an impersonator cannot add a group that it is not in
-		u = b.inGroup(u, id)
+	if impersonatorTenant.IsSystem() || isInTenantGroup(state.authenticated, id) { // an impersonator cannot add a group that it is not in
+		u = b.withTenantGroup(u, id)
 	}
 	return id, bind(u, id), nil
 }
 
-// hangsOnCaches reports whether the permissions of a caller depend on the caches. They do for the
+// dependsOnCaches reports whether the permissions of a caller depend on the caches. They do for the
 // callers of tenants, and for a service account that belongs to the system tenant by the label of
 // its namespace.
-func (b *Boundary) hangsOnCaches(c *caller) bool {
+func (b *Boundary) dependsOnCaches(c *caller) bool {
 	if !c.tenant.IsSystem() {
 		return !c.tenant.IsZero()
 	}

@@ -13,11 +13,11 @@ import (
 // can-i always sends the namespace of its context. For a question about any object, it sends a verb
 // on one object and no name.
 
-// asRequested changes the attributes of a review to those of the reviewed request. A cluster-scoped
+// normalizeReview changes the attributes of a review to those of the reviewed request. A cluster-scoped
 // resource gets no namespace. A real request has a namespace there only if its path is not served.
 // In the webhook service, where reviews look like requests, the function therefore changes no
 // request.
-func (b *Boundary) asRequested(attrs *requestAttributes) {
+func (b *Boundary) normalizeReview(attrs *requestAttributes) {
 	switch {
 	case !attrs.isResource || attrs.namespace == "":
 		return
@@ -26,13 +26,13 @@ func (b *Boundary) asRequested(attrs *requestAttributes) {
 		if attrs.name == "" && attrs.verb != "create" && !isCollection(attrs.verb) {
 			return
 		}
-		attrs.moveTo(attrs.name) // a Namespace is in the namespace of its own name
+		attrs.setNamespace(attrs.name) // a Namespace is in the namespace of its own name
 		return
 	case attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 	default:
 		return
 	}
-	attrs.moveTo("")
+	attrs.setNamespace("")
 }
 
 // isVirtualSubject reports whether attrs is an impersonation check for a subject that is in no
@@ -41,7 +41,7 @@ func isVirtualSubject(attrs *requestAttributes) bool {
 	if !attrs.isImpersonation() {
 		return false
 	}
-	if on, ok := underlyingVerb(attrs.verb); !ok || on != attrs.verb {
+	if underlying, ok := underlyingVerb(attrs.verb); !ok || underlying != attrs.verb {
 		return false
 	}
 	if group := attrs.resource.Group; group != "" && group != "authentication.k8s.io" {
@@ -54,21 +54,21 @@ func isVirtualSubject(attrs *requestAttributes) bool {
 	return false
 }
 
-// moveTo changes the namespace in attrs and in the attributes for the delegate.
-func (attrs *requestAttributes) moveTo(namespace string) {
+// setNamespace changes the namespace in attrs and in the attributes for the delegate.
+func (attrs *requestAttributes) setNamespace(namespace string) {
 	attrs.namespace = namespace
-	attrs.Attributes = &movedAttributes{attrs.Attributes, namespace}
+	attrs.Attributes = &namespacedAttributes{attrs.Attributes, namespace}
 }
 
-type movedAttributes struct {
+type namespacedAttributes struct {
 	authorizer.Attributes
 	namespace string
 }
 
-func (a *movedAttributes) GetNamespace() string { return a.namespace }
+func (a *namespacedAttributes) GetNamespace() string { return a.namespace }
 
-// isOfAny reports whether attrs is a self review about any object in all namespaces. For a tenant's
+// isSelfReviewOfAnyObject reports whether attrs is a self review about any object in all namespaces. For a tenant's
 // caller, these are the namespaces of its tenant. No request has such attributes.
-func isOfAny(ctx context.Context, state *requestState, attrs *requestAttributes) bool {
+func isSelfReviewOfAnyObject(ctx context.Context, state *requestState, attrs *requestAttributes) bool {
 	return state == nil && attrs.name == "" && isForSelfReview(ctx)
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// reviewing returns the context of a SelfSubjectAccessReview.
-func reviewing(ctx context.Context) context.Context {
+// selfReviewContext returns the context of a SelfSubjectAccessReview.
+func selfReviewContext(ctx context.Context) context.Context {
 	return request.WithRequestInfo(ctx, &request.RequestInfo{
 		IsResourceRequest: true,
 		Verb:              "create",
@@ -35,8 +35,8 @@ func reviewing(ctx context.Context) context.Context {
 	})
 }
 
-// TestMissingNames checks that only a live read can confirm that a namespace does not exist.
-func TestMissingNames(t *testing.T) {
+// TestMissingNamespaces checks that only a live read can confirm that a namespace does not exist.
+func TestMissingNamespaces(t *testing.T) {
 	found := func(label string) func(context.Context, string) (*corev1.Namespace, error) {
 		return func(_ context.Context, name string) (*corev1.Namespace, error) {
 			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}},
@@ -60,8 +60,8 @@ func TestMissingNames(t *testing.T) {
 			authorizer.DecisionDeny, authz.ReasonOwnerUnknown,
 		},
 	} {
-		o := options(cluster)
-		o.Owners, o.OwnPrefixes = authz.NewOwners(cached(cluster), c.live), c.prefix
+		o := options(namespaceLabels)
+		o.Owners, o.PrefixesReserved = authz.NewOwners(namespaceCache(namespaceLabels), c.live), c.prefix
 		a := authorizer.AttributesRecord{
 			User:            callerOf("a"),
 			Verb:            "get",
@@ -77,35 +77,35 @@ func TestMissingNames(t *testing.T) {
 	}
 }
 
-// TestNamesThatCannotBeRead checks that failed live reads reveal nothing after they have used up
+// TestFailedLiveReadsRevealNothing checks that failed live reads reveal nothing after they have used up
 // the budget of a tenant.
-func TestNamesThatCannotBeRead(t *testing.T) {
+func TestFailedLiveReadsRevealNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
-		owners := authz.NewOwners(cached(cluster), func(context.Context, string) (*corev1.Namespace, error) {
+		owners := authz.NewOwners(namespaceCache(namespaceLabels), func(context.Context, string) (*corev1.Namespace, error) {
 			reads.Add(1)
-			return nil, errAway
+			return nil, errUnavailable
 		})
 		a := tenanttest.ID(t, "a")
 		for reads.Load() < 30 { // the whole burst
-			if id, err := owners.AskedBy(t.Context(), a, "a--new"); !id.IsZero() || err == nil {
+			if id, err := owners.OfForTenant(t.Context(), a, "a--new"); !id.IsZero() || err == nil {
 				t.Fatal(id, err)
 			}
 		}
 		// A name that could not be read must not be reported as missing.
-		if _, err := owners.AskedBy(t.Context(), a, "a--new"); err == nil {
+		if _, err := owners.OfForTenant(t.Context(), a, "a--new"); err == nil {
 			t.Error("a name that cannot be read is said to be missing")
 		}
 	})
 }
 
-// TestTooManyMissingNames checks that requests in too many missing namespaces at once are denied.
+// TestTooManyMissingNamespaces checks that requests in too many missing namespaces at once are denied.
 // One by one, they wait for the budget and are delegated.
-func TestTooManyMissingNames(t *testing.T) {
+func TestTooManyMissingNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := options(cluster)
+		o := options(namespaceLabels)
 		var reads atomic.Int32
-		o.Owners = authz.NewOwners(cached(cluster), func(_ context.Context, name string) (*corev1.Namespace, error) {
+		o.Owners = authz.NewOwners(namespaceCache(namespaceLabels), func(_ context.Context, name string) (*corev1.Namespace, error) {
 			reads.Add(1)
 			return nil, notFound(name)
 		})
@@ -150,9 +150,9 @@ func TestTooManyMissingNames(t *testing.T) {
 	})
 }
 
-// TestSelfReviewsOfAny checks the reviews of kubectl auth can-i about any object in all namespaces.
+// TestSelfReviewsOfAnyObject checks the reviews of kubectl auth can-i about any object in all namespaces.
 // Such a review has a verb on one object and no name, which no request has.
-func TestSelfReviewsOfAny(t *testing.T) {
+func TestSelfReviewsOfAnyObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		a      authorizer.AttributesRecord
 		self   bool // delegated in a self review
@@ -172,8 +172,8 @@ func TestSelfReviewsOfAny(t *testing.T) {
 		"finalize": {authorizer.AttributesRecord{Verb: "finalize", Resource: "pods"}, false, false},
 	} {
 		c.a.User, c.a.ResourceRequest = callerOf("a"), true
-		b := authz.New(options(cluster), &recorder{decision: authorizer.DecisionNoOpinion}, nil)
-		for ctx, want := range map[context.Context]bool{reviewing(t.Context()): c.self, t.Context(): c.others} {
+		b := authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionNoOpinion}, nil)
+		for ctx, want := range map[context.Context]bool{selfReviewContext(t.Context()): c.self, t.Context(): c.others} {
 			if d, reason, _ := b.Authorize(ctx, c.a); (d != authorizer.DecisionDeny) != want {
 				t.Errorf("%s: %v, %q", name, d, reason)
 			}
@@ -181,9 +181,9 @@ func TestSelfReviewsOfAny(t *testing.T) {
 	}
 }
 
-// TestReviewsElsewhere checks that a review of rules is denied with its own reason if the server
+// TestRulesReviewsBypassBoundary checks that a review of rules is denied with its own reason if the server
 // answers it without the boundary.
-func TestReviewsElsewhere(t *testing.T) {
+func TestRulesReviewsBypassBoundary(t *testing.T) {
 	a := authorizer.AttributesRecord{
 		User:            callerOf("a"),
 		Verb:            "create",
@@ -195,8 +195,8 @@ func TestReviewsElsewhere(t *testing.T) {
 		true:  authorizer.DecisionDeny,
 		false: authorizer.DecisionNoOpinion,
 	} {
-		o := options(cluster)
-		o.ReviewsElsewhere = elsewhere
+		o := options(namespaceLabels)
+		o.RulesReviewsBypassBoundary = elsewhere
 		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
 		if d != want || elsewhere && reason != authz.ReasonRules.String() || err != nil {
 			t.Errorf("elsewhere %t: %v, %q, %v", elsewhere, d, reason, err)
@@ -204,9 +204,9 @@ func TestReviewsElsewhere(t *testing.T) {
 	}
 }
 
-// TestReviewsAreAsRequests checks that the delegate does not see the namespace of a review if the
+// TestReviewsHaveNamespaceOfRequest checks that the delegate does not see the namespace of a review if the
 // request itself would have none. For a system caller, the delegate sees the attributes unchanged.
-func TestReviewsAreAsRequests(t *testing.T) {
+func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    authorizer.AttributesRecord
 		want string
@@ -283,7 +283,7 @@ func TestReviewsAreAsRequests(t *testing.T) {
 		for _, u := range []user.Info{callerOf("a"), callerOf("system")} {
 			c.a.User = u
 			r := &recorder{decision: authorizer.DecisionNoOpinion}
-			if d, reason, _ := authz.New(options(cluster), r, nil).Authorize(t.Context(), c.a); d == authorizer.DecisionDeny {
+			if d, reason, _ := authz.New(options(namespaceLabels), r, nil).Authorize(t.Context(), c.a); d == authorizer.DecisionDeny {
 				t.Errorf("%s: %q", name, reason)
 				continue
 			}
@@ -298,9 +298,9 @@ func TestReviewsAreAsRequests(t *testing.T) {
 	}
 }
 
-// TestTenantsGroup checks that a reviewed or impersonated user is in the group of its tenant, like
+// TestTenantGroupIsAdded checks that a reviewed or impersonated user is in the group of its tenant, like
 // an authenticated user.
-func TestTenantsGroup(t *testing.T) {
+func TestTenantGroupIsAdded(t *testing.T) {
 	account := &user.DefaultInfo{
 		Name:   "system:serviceaccount:a--web:default",
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a--web"},
@@ -333,8 +333,8 @@ func TestTenantsGroup(t *testing.T) {
 			ResourceRequest: true,
 		}
 		before := slices.Clone(c.u.GetGroups())
-		o := options(cluster)
-		o.AccountsInGroup = name != "an account of others"
+		o := options(namespaceLabels)
+		o.ServiceAccountsInTenantGroup = name != "an account of others"
 		if d, reason, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d == authorizer.DecisionDeny {
 			t.Errorf("%s: %q", name, reason)
 		} else if !slices.Equal(r.reached.GetUser().GetGroups(), c.want) || !slices.Equal(c.u.GetGroups(), before) {

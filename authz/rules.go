@@ -32,7 +32,7 @@ func (b *Boundary) RulesFor(
 	access := b.accessOf(id)
 	switch {
 	case access == AccessClosed, access == AccessRetired:
-		return nil, nil, true, errors.New(access.exceededBy(&requestAttributes{}).String())
+		return nil, nil, true, errors.New(access.denialReason(&requestAttributes{}).String())
 	case b.Shadow && access == AccessReadOnly: // in shadow mode, rules are not reduced to those for reading
 		return nil, nil, true, errors.New(ReasonReadOnly.String())
 	case b.Shadow:
@@ -53,45 +53,45 @@ func (b *Boundary) RulesFor(
 	default:
 		return nil, nil, true, errors.New(ReasonStale.String())
 	}
-	if owned := b.ownedBy(ctx, id, &requestAttributes{}, namespace); !owned.delegate {
+	if owned := b.decideOwned(ctx, id, &requestAttributes{}, namespace); !owned.delegate {
 		return nil, nil, true, errors.New(owned.reason.String())
 	}
 	resources, paths, incomplete, err := b.rules.RulesFor(ctx, u, namespace)
-	cut := cutRules{boundary: b, readOnly: access == AccessReadOnly}
+	filter := ruleFilter{boundary: b, readOnly: access == AccessReadOnly}
 	var outResources []authorizer.ResourceRuleInfo
 	for _, r := range resources {
-		outResources = append(outResources, cut.resource(r)...)
+		outResources = append(outResources, filter.resource(r)...)
 	}
 	var outPaths []authorizer.NonResourceRuleInfo
 	for _, r := range paths {
-		outPaths = append(outPaths, cut.paths(r)...)
+		outPaths = append(outPaths, filter.paths(r)...)
 	}
-	if cut.any && err == nil {
-		err = errCut
+	if filter.omitted && err == nil {
+		err = errRulesOmitted
 	}
-	return outResources, outPaths, incomplete || cut.any, err
+	return outResources, outPaths, incomplete || filter.omitted, err
 }
 
 var (
-	errNoRules = errors.New("tenant boundary: this server cannot list the caller's rules")
-	errCut     = errors.New("tenant boundary: rules that apply outside the tenant are omitted")
+	errNoRules      = errors.New("tenant boundary: this server cannot list the caller's rules")
+	errRulesOmitted = errors.New("tenant boundary: rules that apply outside the tenant are omitted")
 )
 
-// cutRules reduces rules to those that apply to a tenant's caller in a namespace of its tenant.
-type cutRules struct {
+// ruleFilter reduces rules to those that apply to a tenant's caller in a namespace of its tenant.
+type ruleFilter struct {
 	boundary *Boundary
 	readOnly bool // the tenant may only read
-	any      bool // something was omitted
+	omitted  bool // something was omitted
 }
 
 // resource returns the remaining rules of r, one for each remaining resource and group.
-func (c *cutRules) resource(r authorizer.ResourceRuleInfo) []authorizer.ResourceRuleInfo {
+func (c *ruleFilter) resource(r authorizer.ResourceRuleInfo) []authorizer.ResourceRuleInfo {
 	var left []authorizer.ResourceRuleInfo
 	for _, group := range r.GetAPIGroups() {
 		for _, resource := range r.GetResources() {
 			verbs := c.verbs(schema.GroupResource{Group: group, Resource: resource}, r.GetVerbs())
 			if len(verbs) == 0 {
-				c.any = true
+				c.omitted = true
 				continue
 			}
 			left = append(left, &authorizer.DefaultResourceRuleInfo{
@@ -106,9 +106,9 @@ func (c *cutRules) resource(r authorizer.ResourceRuleInfo) []authorizer.Resource
 }
 
 // verbs returns the remaining verbs on the resource.
-func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
+func (c *ruleFilter) verbs(full schema.GroupResource, verbs []string) []string {
 	if slices.Contains(verbs, "*") {
-		c.any = true
+		c.omitted = true
 		verbs = namespacedVerbs
 	}
 	base, subresource, _ := strings.Cut(full.Resource, "/")
@@ -119,24 +119,24 @@ func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
 		shared := isRead(verb) && subresource == "" && c.boundary.isShared(resource)
 		namespaced := c.boundary.Scopes.Of(resource) == ScopeNamespaced && subresource != "*" &&
 			!strings.HasPrefix(verb, "impersonate") && verb != "finalize" && !isReview(resource)
-		if self || (shared || namespaced) && (!c.readOnly || survivesReadOnly(verb, subresource)) {
+		if self || (shared || namespaced) && (!c.readOnly || allowedReadOnly(verb, subresource)) {
 			left = append(left, verb)
 		} else {
-			c.any = true
+			c.omitted = true
 		}
 	}
 	return left
 }
 
 // paths returns the remaining part of a rule about paths.
-func (c *cutRules) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonResourceRuleInfo {
+func (c *ruleFilter) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonResourceRuleInfo {
 	var left []string
 	for _, p := range r.GetNonResourceURLs() {
 		if prefix, wild := strings.CutSuffix(p, "/*"); c.boundary.decidePath(p).delegate &&
 			(!wild || c.boundary.decidePath(prefix+"/x").delegate) {
 			left = append(left, p)
 		} else {
-			c.any = true
+			c.omitted = true
 		}
 	}
 	if len(left) == 0 {
@@ -145,11 +145,11 @@ func (c *cutRules) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonResou
 	verbs := r.GetVerbs()
 	if c.readOnly {
 		if slices.Contains(verbs, "*") {
-			c.any, verbs = true, []string{"get", "head"}
+			c.omitted, verbs = true, []string{"get", "head"}
 		}
 		all := len(verbs)
-		verbs = slices.DeleteFunc(slices.Clone(verbs), func(verb string) bool { return !survivesReadOnly(verb, "") })
-		c.any = c.any || len(verbs) < all
+		verbs = slices.DeleteFunc(slices.Clone(verbs), func(verb string) bool { return !allowedReadOnly(verb, "") })
+		c.omitted = c.omitted || len(verbs) < all
 	}
 	if len(verbs) == 0 {
 		return nil

@@ -16,14 +16,14 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 )
 
-// rules is a delegate that returns the same rules for every namespace.
-type rules struct {
+// fixedRules is a delegate that returns the same rules for every namespace.
+type fixedRules struct {
 	resources []authorizer.ResourceRuleInfo
 	paths     []authorizer.NonResourceRuleInfo
 	err       error
 }
 
-func (r *rules) RulesFor(
+func (r *fixedRules) RulesFor(
 	context.Context, user.Info, string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return r.resources, r.paths, false, r.err
@@ -39,10 +39,10 @@ func rule(verbs, groups, resources string, names ...string) authorizer.ResourceR
 	}
 }
 
-// listed returns the rules for a caller of tenant a in the form "verbs group/resources names".
-func listed(t *testing.T, r *rules, u user.Info, namespace string) ([]string, []string, bool) {
+// listRules returns the rules for a caller of tenant a in the form "verbs group/resources names".
+func listRules(t *testing.T, r *fixedRules, u user.Info, namespace string) ([]string, []string, bool) {
 	t.Helper()
-	resources, paths, incomplete, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), u, namespace)
+	resources, paths, incomplete, err := authz.New(options(namespaceLabels), nil, r).RulesFor(t.Context(), u, namespace)
 	if incomplete != (err != nil) || r.err != nil && !errors.Is(err, r.err) {
 		t.Fatalf("incomplete %t, and why: %v", incomplete, err)
 	}
@@ -58,8 +58,8 @@ func listed(t *testing.T, r *rules, u user.Info, namespace string) ([]string, []
 	return texts, urls, incomplete
 }
 
-func TestRulesAreCutToWhatIsTrue(t *testing.T) {
-	r := &rules{
+func TestRulesAreLimitedToTenant(t *testing.T) {
+	r := &fixedRules{
 		resources: []authorizer.ResourceRuleInfo{
 			rule("get,list", "", "pods,pods/log"),
 			rule("*", "apps", "deployments"),
@@ -78,7 +78,7 @@ func TestRulesAreCutToWhatIsTrue(t *testing.T) {
 			NonResourceURLs: []string{"/healthz", "/api", "/api/*", "/apis/*", "*", "/metrics", "/api*"},
 		}},
 	}
-	got, paths, incomplete := listed(t, r, callerOf("a"), "a--web")
+	got, paths, incomplete := listRules(t, r, callerOf("a"), "a--web")
 	want := []string{
 		"get,list /pods ", "get,list /pods/log ",
 		"get,list,watch,create,update,patch,delete,deletecollection apps/deployments ",
@@ -95,26 +95,26 @@ func TestRulesAreCutToWhatIsTrue(t *testing.T) {
 	if !incomplete {
 		t.Error("something was cut and the answer is said to be complete")
 	}
-	if _, _, incomplete := listed(t, &rules{resources: r.resources[:1]}, callerOf("a"), "a--web"); incomplete {
+	if _, _, incomplete := listRules(t, &fixedRules{resources: r.resources[:1]}, callerOf("a"), "a--web"); incomplete {
 		t.Error("nothing was cut and the answer is said to be incomplete")
 	}
 }
 
 func TestRulesOfOthersAreNotListed(t *testing.T) {
-	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
+	r := &fixedRules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
 	for _, namespace := range []string{"b--web", "kube-system", "bad", "missing", ""} {
-		if got, paths, incomplete := listed(t, r, callerOf("a"), namespace); len(got)+len(paths) > 0 || !incomplete {
+		if got, paths, incomplete := listRules(t, r, callerOf("a"), namespace); len(got)+len(paths) > 0 || !incomplete {
 			t.Errorf("rules of a in %q: %v, %v, incomplete %v; want none", namespace, got, paths, incomplete)
 		}
 	}
-	if got, _, incomplete := listed(t, r, &user.DefaultInfo{Name: "nobody"}, "a--web"); len(got) > 0 || !incomplete {
+	if got, _, incomplete := listRules(t, r, &user.DefaultInfo{Name: "nobody"}, "a--web"); len(got) > 0 || !incomplete {
 		t.Errorf("rules of nobody: %v", got)
 	}
-	if got, _, incomplete := listed(t, r, callerOf("system"), "b--web"); len(got) != 1 || incomplete {
+	if got, _, incomplete := listRules(t, r, callerOf("system"), "b--web"); len(got) != 1 || incomplete {
 		t.Errorf("rules of the system tenant: %v, incomplete %v; want the delegate's", got, incomplete)
 	}
-	if _, _, _, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), callerOf("a"), "away"); err == nil ||
-		strings.Contains(err.Error(), errAway.Error()) {
+	if _, _, _, err := authz.New(options(namespaceLabels), nil, r).RulesFor(t.Context(), callerOf("a"), "away"); err == nil ||
+		strings.Contains(err.Error(), errUnavailable.Error()) {
 		t.Errorf("rules where the lookup fails: %v; want a reason alone", err)
 	}
 }

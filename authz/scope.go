@@ -34,8 +34,8 @@ func (s Scopes) Of(resource schema.GroupResource) Scope {
 
 // scopeOf returns the scope of the resource of attrs. It is determined once for a request.
 func (b *Boundary) scopeOf(attrs *requestAttributes) Scope {
-	if !attrs.scoped {
-		attrs.scope, attrs.scoped = b.Scopes.Of(attrs.resource), true
+	if !attrs.scopeKnown {
+		attrs.scope, attrs.scopeKnown = b.Scopes.Of(attrs.resource), true
 	}
 	return attrs.scope
 }

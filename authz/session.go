@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// remembered is how long a change applies to requests that were being authorized when it occurred.
+// changeRetention is how long a change applies to requests that were being authorized when it occurred.
 // It is longer than the request timeout of a server (--request-timeout, 60 s by default).
-const remembered = 2 * time.Minute
+const changeRetention = 2 * time.Minute
 
 // Sessions are the active requests of a server, of every caller and on every path. A request in a
 // namespace ends when the namespace gets another owner. Otherwise, a watch in a namespace that was
@@ -31,7 +31,7 @@ const remembered = 2 * time.Minute
 // portforward) closes. The body of a request cannot be read after its session has ended.
 type Sessions struct {
 	mu      sync.Mutex
-	open    map[string]map[*session]struct{} // by namespace; empty for requests over all namespaces
+	active  map[string]map[*session]struct{} // by namespace; empty for requests over all namespaces
 	changes []change
 }
 
@@ -40,11 +40,11 @@ type Caller struct {
 	// Tenant is zero if the caller has no tenant. User is nil for the server's own client.
 	Tenant tenant.ID
 	User   user.Info
-	// Real is the authenticated user if User is impersonated, otherwise nil.
-	Real user.Info
-	// Source is the authenticated user if the server knows it by another name ([NoteMapped]),
+	// Impersonator is the authenticated user if User is impersonated, otherwise nil.
+	Impersonator user.Info
+	// MappedFrom is the authenticated user if the server knows it by another name ([RecordMappedCaller]),
 	// otherwise nil.
-	Source user.Info
+	MappedFrom user.Info
 	// Certificates are the client certificates of the request.
 	Certificates []*x509.Certificate
 }
@@ -69,12 +69,12 @@ type change struct {
 // begin returns a context that ends with the session. The request was authorized after began, so
 // that changes since then apply too. The caller must call done at the end of the request.
 func (s *Sessions) begin(
-	ctx context.Context, namespace string, this session, began time.Time,
+	ctx context.Context, namespace string, sess session, began time.Time,
 ) (_ context.Context, done func()) {
-	ctx, this.end = context.WithCancel(ctx)
-	stop := this.end
-	if !this.until.IsZero() {
-		ctx, stop = context.WithDeadline(ctx, this.until)
+	ctx, sess.end = context.WithCancel(ctx)
+	stop := sess.end
+	if !sess.until.IsZero() {
+		ctx, stop = context.WithDeadline(ctx, sess.until)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,34 +82,34 @@ func (s *Sessions) begin(
 		if !c.at.After(began) {
 			break // changes are sorted by time
 		}
-		if c.concerns(namespace) && c.ends(&this) {
-			this.end()
+		if c.concerns(namespace) && c.ends(&sess) {
+			sess.end()
 		}
 	}
-	if s.open == nil {
-		s.open = map[string]map[*session]struct{}{}
+	if s.active == nil {
+		s.active = map[string]map[*session]struct{}{}
 	}
-	if s.open[namespace] == nil {
-		s.open[namespace] = map[*session]struct{}{}
+	if s.active[namespace] == nil {
+		s.active[namespace] = map[*session]struct{}{}
 	}
-	s.open[namespace][&this] = struct{}{}
+	s.active[namespace][&sess] = struct{}{}
 	return ctx, func() {
 		stop()
-		this.end()
+		sess.end()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.open[namespace], &this)
-		if len(s.open[namespace]) == 0 {
-			delete(s.open, namespace)
+		delete(s.active[namespace], &sess)
+		if len(s.active[namespace]) == 0 {
+			delete(s.active, namespace)
 		}
 	}
 }
 
-// everywhere means all namespaces in a change.
-const everywhere = "*"
+// allNamespaces means all namespaces in a change.
+const allNamespaces = "*"
 
 func (c *change) concerns(namespace string) bool {
-	return c.namespace == everywhere || c.namespace == namespace
+	return c.namespace == allNamespaces || c.namespace == namespace
 }
 
 // end ends the active sessions that a change concerns, and those that are about to begin.
@@ -117,83 +117,85 @@ func (s *Sessions) end(namespace string, ends func(*session) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for len(s.changes) > 0 && now.Sub(s.changes[0].at) > remembered {
+	for len(s.changes) > 0 && now.Sub(s.changes[0].at) > changeRetention {
 		s.changes = s.changes[1:]
 	}
-	this := change{now, namespace, ends}
-	s.changes = append(s.changes, this)
-	for name, open := range s.open {
-		if !this.concerns(name) {
+	c := change{now, namespace, ends}
+	s.changes = append(s.changes, c)
+	for name, sessions := range s.active {
+		if !c.concerns(name) {
 			continue
 		}
-		for one := range open {
-			if ends(one) {
-				one.end()
+		for sess := range sessions {
+			if ends(sess) {
+				sess.end()
 			}
 		}
 	}
 }
 
-// endOthers ends the sessions in a namespace that were authorized for another owner. A zero owner
+// endOtherTenants ends the sessions in a namespace that were authorized for another owner. A zero owner
 // means that the namespace is unowned now.
-func (s *Sessions) endOthers(namespace string, owner tenant.ID) {
-	s.end(namespace, func(open *session) bool { return !open.owner.IsZero() && open.owner != owner })
+func (s *Sessions) endOtherTenants(namespace string, owner tenant.ID) {
+	s.end(namespace, func(sess *session) bool { return !sess.owner.IsZero() && sess.owner != owner })
 }
 
 // EndRevoked ends the sessions of revoked callers.
 func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
-	s.end(everywhere, func(open *session) bool { return open.User != nil && revoked(&open.Caller) })
+	s.end(allNamespaces, func(sess *session) bool { return sess.User != nil && revoked(&sess.Caller) })
 }
 
 // EndTenants ends the sessions of the callers of some tenants, and the sessions that exceptions of
 // these tenants allow. The zero ID means callers without a tenant. Sessions of the system
 // tenant's callers do not end. A client that still has access can connect again.
-func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
-	s.end(everywhere, func(open *session) bool {
-		somebody := open.User != nil || !open.Tenant.IsZero() // not the server's own client
-		return somebody && !open.Tenant.IsSystem() &&
-			(of(open.Tenant) || open.excepted && !open.owner.IsZero() && of(open.owner))
+func (s *Sessions) EndTenants(matches func(tenant.ID) bool) {
+	s.end(allNamespaces, func(sess *session) bool {
+		hasCaller := sess.User != nil || !sess.Tenant.IsZero() // not the server's own client
+		return hasCaller && !sess.Tenant.IsSystem() &&
+			(matches(sess.Tenant) || sess.excepted && !sess.owner.IsZero() && matches(sess.owner))
 	})
 }
 
 // EndAll ends all sessions.
-func (s *Sessions) EndAll() { s.end(everywhere, func(*session) bool { return true }) }
+func (s *Sessions) EndAll() { s.end(allNamespaces, func(*session) bool { return true }) }
 
 // EndExcepted ends the sessions that exceptions allow in a namespace. An empty namespace means all
 // namespaces. A client that still has access can connect again.
 func (s *Sessions) EndExcepted(namespace string) {
 	if namespace == "" {
-		namespace = everywhere
+		namespace = allNamespaces
 	}
-	s.end(namespace, func(open *session) bool { return open.excepted })
+	s.end(namespace, func(sess *session) bool { return sess.excepted })
 }
 
-// EndOthers ends the sessions in a namespace that were authorized for a tenant other than owner.
-func (s *Sessions) EndOthers(namespace string, owner tenant.ID) { s.endOthers(namespace, owner) }
+// EndOtherTenants ends the sessions in a namespace that were authorized for a tenant other than owner.
+func (s *Sessions) EndOtherTenants(namespace string, owner tenant.ID) {
+	s.endOtherTenants(namespace, owner)
+}
 
-// Follow returns the handler of a Namespace informer. ownerOf returns the
+// NamespaceHandler returns the handler of a Namespace informer. ownerOf returns the
 // tenant that owns a Namespace.
-func (s *Sessions) Follow(ownerOf func(*corev1.Namespace) tenant.ID) cache.ResourceEventHandler {
+func (s *Sessions) NamespaceHandler(ownerOf func(*corev1.Namespace) tenant.ID) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
 			if ns, ok := obj.(*corev1.Namespace); ok && !initial {
-				s.endOthers(ns.Name, ownerOf(ns))
+				s.endOtherTenants(ns.Name, ownerOf(ns))
 			}
 		},
-		UpdateFunc: func(was, is any) {
-			before, _ := was.(*corev1.Namespace)
-			now, ok := is.(*corev1.Namespace)
+		UpdateFunc: func(oldObj, newObj any) {
+			before, _ := oldObj.(*corev1.Namespace)
+			now, ok := newObj.(*corev1.Namespace)
 			switch {
 			case !ok || before == nil:
 			case before.UID != now.UID:
-				s.endOthers(now.Name, tenant.ID{}) // created again, and the deletion was not observed
+				s.endOtherTenants(now.Name, tenant.ID{}) // created again, and the deletion was not observed
 			case ownerOf(before) != ownerOf(now):
-				s.endOthers(now.Name, ownerOf(now))
+				s.endOtherTenants(now.Name, ownerOf(now))
 			}
 		},
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				s.endOthers(name.Name, tenant.ID{})
+				s.endOtherTenants(name.Name, tenant.ID{})
 			}
 		},
 	}

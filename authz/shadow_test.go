@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// readOf returns a read of pods in a namespace by a caller of a tenant. An empty tenant means none.
-func readOf(caller, namespace string) authorizer.AttributesRecord {
+// readPods returns a read of pods in a namespace by a caller of a tenant. An empty tenant means none.
+func readPods(caller, namespace string) authorizer.AttributesRecord {
 	u := &user.DefaultInfo{Name: "alice"}
 	if caller != "" {
 		u.Extra = map[string][]string{tenant.ExtraKey: {caller}}
@@ -34,9 +34,9 @@ func allowAll(context.Context, authorizer.Attributes) (authorizer.Decision, stri
 	return authorizer.DecisionAllow, "", nil
 }
 
-// TestObserved checks that each decision is reported once, with the caller's tenant and the reason.
+// TestDecisionsAreObserved checks that each decision is reported once, with the caller's tenant and the reason.
 // In shadow mode, it is the decision without shadow mode.
-func TestObserved(t *testing.T) {
+func TestDecisionsAreObserved(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		shadow           bool
@@ -87,11 +87,11 @@ func TestObserved(t *testing.T) {
 		},
 	} {
 		var seen []authz.Outcome
-		o := options(cluster)
+		o := options(namespaceLabels)
 		o.Shadow = c.shadow
 		o.Observe = func(_ context.Context, out authz.Outcome) { seen = append(seen, out) }
 		decision, _, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(),
-			readOf(c.caller, c.in))
+			readPods(c.caller, c.in))
 		if err != nil || decision != c.decision || len(seen) != 1 {
 			t.Fatalf("%s: %v, %v, observed %v", c.name, decision, err, seen)
 		}
@@ -102,21 +102,21 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// TestShadowPassesTheUserOn checks that the delegate gets the user unchanged, even if it is
+// TestShadowModeDoesNotChangeUser checks that the delegate gets the user unchanged, even if it is
 // invalid.
-func TestShadowPassesTheUserOn(t *testing.T) {
-	o := options(cluster)
+func TestShadowModeDoesNotChangeUser(t *testing.T) {
+	o := options(namespaceLabels)
 	o.Shadow = true
-	asked := readOf("a", "b--web")
-	asked.User = &user.DefaultInfo{Name: "bob", Extra: map[string][]string{tenant.ExtraKey: {"a", "b"}}}
+	attrs := readPods("a", "b--web")
+	attrs.User = &user.DefaultInfo{Name: "bob", Extra: map[string][]string{tenant.ExtraKey: {"a", "b"}}}
 	b := authz.New(o,
 		authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-			if a.GetUser() != asked.User {
+			if a.GetUser() != attrs.User {
 				t.Errorf("asked about %v", a.GetUser())
 			}
 			return authorizer.DecisionNoOpinion, "", nil
 		}), nil)
-	if d, reason, err := b.Authorize(t.Context(), asked); d != authorizer.DecisionNoOpinion || reason != "" || err != nil {
+	if d, reason, err := b.Authorize(t.Context(), attrs); d != authorizer.DecisionNoOpinion || reason != "" || err != nil {
 		t.Errorf("%v %q %v", d, reason, err)
 	}
 }
@@ -124,9 +124,9 @@ func TestShadowPassesTheUserOn(t *testing.T) {
 // TestStale checks that tenants' callers are denied every request and get no rules while the caches
 // are outdated, with or without exceptions. Other callers are not affected.
 func TestStale(t *testing.T) {
-	o := options(cluster)
+	o := options(namespaceLabels)
 	o.Stale = func() bool { return true }
-	o.Exceptions = []authz.Exception{(&asked{allow: true}).exception()}
+	o.Exceptions = []authz.Exception{(&exceptionRecorder{allow: true}).exception()}
 	rules := rulesFunc(func() ([]authorizer.ResourceRuleInfo, error) {
 		return []authorizer.ResourceRuleInfo{
 			&authorizer.DefaultResourceRuleInfo{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}},
@@ -134,19 +134,19 @@ func TestStale(t *testing.T) {
 	})
 	b := authz.New(o, authorizer.AuthorizerFunc(allowAll), rules)
 	for _, namespace := range []string{"a--web", "b--web"} {
-		if d, reason, err := b.Authorize(t.Context(), readOf("a", namespace)); d != authorizer.DecisionDeny ||
+		if d, reason, err := b.Authorize(t.Context(), readPods("a", namespace)); d != authorizer.DecisionDeny ||
 			reason != authz.ReasonStale.String() || err != nil {
 			t.Errorf("%s: %v %q %v", namespace, d, reason, err)
 		}
 	}
-	if d, _, _ := b.Authorize(t.Context(), readOf("system", "a--web")); d != authorizer.DecisionAllow {
+	if d, _, _ := b.Authorize(t.Context(), readPods("system", "a--web")); d != authorizer.DecisionAllow {
 		t.Errorf("the system's: %v", d)
 	}
 	probe := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: user.Anonymous}, Verb: "get", Path: "/healthz"}
 	if d, _, _ := b.Authorize(t.Context(), probe); d != authorizer.DecisionAllow {
 		t.Errorf("a probe: %v", d)
 	}
-	resources, _, incomplete, err := b.RulesFor(t.Context(), readOf("a", "").User, "a--web")
+	resources, _, incomplete, err := b.RulesFor(t.Context(), readPods("a", "").User, "a--web")
 	if len(resources) != 0 || !incomplete || err == nil || err.Error() != authz.ReasonStale.String() {
 		t.Errorf("rules %v, incomplete %t, %v", resources, incomplete, err)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Space specifies the owner of the objects of a request. The zero value means that they are
+// ObjectOwner specifies the owner of the objects of a request. The zero value means that they are
 // unowned.
-type Space struct {
+type ObjectOwner struct {
 	// ID is the only tenant whose objects the request reaches. The system tenant owns everything that
 	// no tenant owns.
 	ID tenant.ID
@@ -23,36 +23,36 @@ type Space struct {
 	All bool
 }
 
-// SpaceOf returns the owner of the objects of a request. For a request in a namespace, it is the
+// ObjectOwnerOf returns the owner of the objects of a request. For a request in a namespace, it is the
 // owner of the namespace. For a list over all namespaces, it is the tenant of the label selector,
 // or All. For paths and cluster-scoped resources, it is the system tenant. The error reports that
 // the lookup of the owner failed.
-func (b *Boundary) SpaceOf(ctx context.Context, a authorizer.Attributes) (Space, error) {
+func (b *Boundary) ObjectOwnerOf(ctx context.Context, a authorizer.Attributes) (ObjectOwner, error) {
 	attrs := readAttributes(a)
-	return b.spaceOf(ctx, tenant.ID{}, &attrs)
+	return b.objectOwnerOf(ctx, tenant.ID{}, &attrs)
 }
 
-// spaceOf is [Boundary.SpaceOf] for a request of tenant id.
-func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttributes) (Space, error) {
+// objectOwnerOf is [Boundary.ObjectOwnerOf] for a request of tenant id.
+func (b *Boundary) objectOwnerOf(ctx context.Context, id tenant.ID, attrs *requestAttributes) (ObjectOwner, error) {
 	switch {
 	case !attrs.isResource:
-		return Space{ID: tenant.System()}, nil
+		return ObjectOwner{ID: tenant.System()}, nil
 	case attrs.resource == namespaces && attrs.name != "" && (attrs.namespace == "" || attrs.namespace == attrs.name):
-		return b.ownersSpace(ctx, id, attrs, attrs.name)
+		return b.namespaceObjectOwner(ctx, id, attrs, attrs.name)
 	case attrs.resource == namespaces && attrs.verb == "create":
-		return Space{ID: tenant.System()}, nil
+		return ObjectOwner{ID: tenant.System()}, nil
 	case attrs.namespace != "":
-		return b.ownersSpace(ctx, id, attrs, attrs.namespace)
+		return b.namespaceObjectOwner(ctx, id, attrs, attrs.namespace)
 	case attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
-		return Space{ID: tenant.System()}, nil
+		return ObjectOwner{ID: tenant.System()}, nil
 	}
 	selector, err := attrs.GetLabelSelector()
 	selectedID, selected := selectedTenant(selector)
 	if err == nil && selected && isCollection(attrs.verb) && attrs.subresource == "" &&
 		b.isSelectable(attrs.resource, selectedID) {
-		return Space{ID: selectedID}, nil
+		return ObjectOwner{ID: selectedID}, nil
 	}
-	return Space{All: true}, nil
+	return ObjectOwner{All: true}, nil
 }
 
 // isSelectable reports whether a list that is limited to the tenant's label contains only objects
@@ -60,16 +60,16 @@ func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttr
 func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) bool {
 	switch b.Scopes.Of(resource) {
 	case ScopeNamespaced:
-		return b.Labelled != nil && b.Labelled(resource, id)
+		return b.Labeled != nil && b.Labeled(resource, id)
 	case ScopeUnknown:
 		return slices.Contains(b.Selectable, resource)
 	}
 	return resource == namespaces
 }
 
-func (b *Boundary) ownersSpace(
+func (b *Boundary) namespaceObjectOwner(
 	ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string,
-) (Space, error) {
+) (ObjectOwner, error) {
 	owner, err := b.find(ctx, id, attrs, namespace).owner()
-	return Space{ID: owner}, err
+	return ObjectOwner{ID: owner}, err
 }

@@ -12,17 +12,17 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// endWith returns a writer. If a handler hijacks its connection (exec, attach, portforward and
+// closeHijackedOnDone returns a writer. If a handler hijacks its connection (exec, attach, portforward and
 // proxied requests), the connection closes when ctx ends. The handlers of the server return when
 // the hijacked connection is done, and ctx ends then.
-func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
-	hijacker, can := w.(http.Hijacker)
-	if !can { // HTTP/2 connections cannot be hijacked
+func closeHijackedOnDone(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
+	hijacker, ok := w.(http.Hijacker)
+	if !ok { // HTTP/2 connections cannot be hijacked
 		return w
 	}
 	notifier, complete := w.(responsewriter.CloseNotifierFlusher)
 	if !complete { // not a writer of the server: offer no hijacking
-		if flusher, can := w.(http.Flusher); can {
+		if flusher, ok := w.(http.Flusher); ok {
 			return struct {
 				http.ResponseWriter
 				http.Flusher
@@ -30,12 +30,12 @@ func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 		}
 		return struct{ http.ResponseWriter }{w}
 	}
-	return &endedStream{w, notifier, hijacker, ctx}
+	return &cancelableStream{w, notifier, hijacker, ctx}
 }
 
-// endedStream has the methods of the writers of HTTP/1.1 (k8s.io/apiserver
+// cancelableStream has the methods of the writers of HTTP/1.1 (k8s.io/apiserver
 // pkg/endpoints/responsewriter, v0.37.1).
-type endedStream struct {
+type cancelableStream struct {
 	http.ResponseWriter
 	responsewriter.CloseNotifierFlusher
 	hijacker http.Hijacker
@@ -43,10 +43,10 @@ type endedStream struct {
 }
 
 // Unwrap implements [responsewriter.UserProvidedDecorator].
-func (s *endedStream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (s *cancelableStream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // Hijack implements [http.Hijacker].
-func (s *endedStream) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (s *cancelableStream) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := s.hijacker.Hijack()
 	if err == nil {
 		context.AfterFunc(s.ctx, func() { _ = conn.Close() })

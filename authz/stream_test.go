@@ -26,13 +26,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// echo hijacks a connection, as exec does, and sends back what it receives.
-func echo(t *testing.T) http.Handler {
+// echoHandler hijacks a connection, as exec does, and sends back what it receives.
+func echoHandler(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		// Upstream's handlers wrap the writer too.
-		w = responsewriter.WrapForHTTP1Or2(&decorated{w})
-		hijacker, can := w.(http.Hijacker)
-		if !can {
+		w = responsewriter.WrapForHTTP1Or2(&wrappedWriter{w})
+		hijacker, ok := w.(http.Hijacker)
+		if !ok {
 			http.Error(w, "nothing to take over", http.StatusNotImplemented)
 			return
 		}
@@ -50,12 +50,12 @@ func echo(t *testing.T) http.Handler {
 	})
 }
 
-type decorated struct{ http.ResponseWriter }
+type wrappedWriter struct{ http.ResponseWriter }
 
-func (d *decorated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+func (d *wrappedWriter) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
-// TestStreamsEnd checks that a hijacked connection closes when its session ends, and not before.
-func TestStreamsEnd(t *testing.T) {
+// TestHijackedConnectionsClose checks that a hijacked connection closes when its session ends, and not before.
+func TestHijackedConnectionsClose(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	web := func(owner string) *corev1.Namespace {
 		return &corev1.Namespace{
@@ -73,12 +73,12 @@ func TestStreamsEnd(t *testing.T) {
 			ends bool
 		}{
 			"the namespace is another's": {
-				callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(web("a"), web("b")) }, true,
+				callerOf("a"), func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(web("a"), web("b")) }, true,
 			},
 			"the namespace is gone": {
-				callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnDelete(web("a")) }, true,
+				callerOf("a"), func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnDelete(web("a")) }, true,
 			},
-			"the tenant's access is less": {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, true},
+			"the tenant's access is less": {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(isTenant(a)) }, true},
 			"the caller is revoked": {
 				callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant == a }) }, true,
 			},
@@ -88,23 +88,23 @@ func TestStreamsEnd(t *testing.T) {
 				true,
 			},
 			"another tenant's access": {
-				callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(tenanttest.ID(t, "b"))) }, false,
+				callerOf("a"), func(s *authz.Sessions) { s.EndTenants(isTenant(tenanttest.ID(t, "b"))) }, false,
 			},
 			"another caller is revoked": {
 				callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(*authz.Caller) bool { return false }) }, false,
 			},
 			"the namespace is the same": {
-				callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(web("a"), web("a")) }, false,
+				callerOf("a"), func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(web("a"), web("a")) }, false,
 			},
 			"all tenants' access": {
 				callerOf("system"), func(s *authz.Sessions) { s.EndTenants(func(tenant.ID) bool { return true }) }, false,
 			},
-			"a system caller's, of the tenant": {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, false},
+			"a system caller's, of the tenant": {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(isTenant(a)) }, false},
 		} {
 			t.Run(target+" "+name, func(t *testing.T) {
 				t.Parallel()
-				s := allowing(labelled())
-				served := httptest.NewServer(s.chain(c.user, echo(t)))
+				s := allowingServer(labeledOptions())
+				served := httptest.NewServer(s.chain(c.user, echoHandler(t)))
 				defer served.Close()
 				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", served.Listener.Addr().String())
 				if err != nil {
@@ -140,7 +140,7 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
-func only(id tenant.ID) func(tenant.ID) bool {
+func isTenant(id tenant.ID) func(tenant.ID) bool {
 	return func(other tenant.ID) bool { return other == id }
 }
 
@@ -157,11 +157,11 @@ func pingPong(t *testing.T, conn net.Conn, from *bufio.Reader) error {
 	return err
 }
 
-// TestStreamsOverHTTP2 checks that HTTP/2 connections cannot be hijacked, with or without the
+// TestHTTP2ConnectionsAreNotHijacked checks that HTTP/2 connections cannot be hijacked, with or without the
 // filter.
-func TestStreamsOverHTTP2(t *testing.T) {
-	s := allowing(labelled())
-	served := httptest.NewUnstartedServer(s.chain(callerOf("a"), echo(t)))
+func TestHTTP2ConnectionsAreNotHijacked(t *testing.T) {
+	s := allowingServer(labeledOptions())
+	served := httptest.NewUnstartedServer(s.chain(callerOf("a"), echoHandler(t)))
 	served.EnableHTTP2 = true
 	served.StartTLS()
 	defer served.Close()
@@ -183,29 +183,29 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestStreamsOfOtherWriters checks that a handler cannot hijack a connection that nothing would
+// TestUnknownWritersCannotBeHijacked checks that a handler cannot hijack a connection that nothing would
 // close.
-func TestStreamsOfOtherWriters(t *testing.T) {
-	s := allowing(labelled())
-	taken := false
-	w := &hijackOnly{ResponseWriter: httptest.NewRecorder(), taken: &taken}
+func TestUnknownWritersCannotBeHijacked(t *testing.T) {
+	s := allowingServer(labeledOptions())
+	hijacked := false
+	w := &hijackOnly{ResponseWriter: httptest.NewRecorder(), hijacked: &hijacked}
 	s.chain(callerOf("a"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if h, can := w.(http.Hijacker); can {
+		if h, ok := w.(http.Hijacker); ok {
 			_, _, _ = h.Hijack()
 		}
 	})).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost,
 		"/api/v1/namespaces/a--web/pods/p/exec", http.NoBody))
-	if taken {
+	if hijacked {
 		t.Error("it was taken over, and nobody would end it")
 	}
 }
 
 type hijackOnly struct {
 	http.ResponseWriter
-	taken *bool
+	hijacked *bool
 }
 
 func (h *hijackOnly) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	*h.taken = true
+	*h.hijacked = true
 	return nil, nil, errors.ErrUnsupported
 }

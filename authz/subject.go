@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrDisagree reports that an identity names two different tenants.
-var ErrDisagree = errors.New("conflicting tenants")
+// ErrConflictingTenants reports that an identity names two different tenants.
+var ErrConflictingTenants = errors.New("conflicting tenants")
 
 // ErrUndated reports that an identity may belong to a deleted tenant of the same name, because its
 // credential does not contain the time of issue.
@@ -46,7 +46,7 @@ type Subjects struct {
 	Lineage func(tenant.ID) tenant.Lineage
 }
 
-// Of returns the tenant of u. The first rule that applies determines it:
+// TenantOf returns the tenant of u. The first rule that applies determines it:
 //
 //  1. The extra [tenant.ExtraKey].
 //  2. The owner of a service account's namespace. If rule 1 applies too, both must agree.
@@ -54,20 +54,20 @@ type Subjects struct {
 //  4. The names of the system tenant.
 //
 // If no rule applies, the error wraps [tenant.ErrUnbound]. If a rule applies but does not lead to
-// one tenant, the error wraps [tenant.ErrAmbiguous], [tenant.ErrInvalid], [ErrDisagree] or
+// one tenant, the error wraps [tenant.ErrAmbiguous], [tenant.ErrInvalid], [ErrConflictingTenants] or
 // [ErrUndated]. Any other error reports that a lookup failed. With an error, the ID is zero.
 //
 // Security: u MUST be the authenticated caller, or a user for which the server has checked that a
 // caller of the system tenant may impersonate it.
-func (s *Subjects) Of(ctx context.Context, u user.Info) (tenant.ID, error) {
-	id, _, err := s.ByRule(ctx, u)
+func (s *Subjects) TenantOf(ctx context.Context, u user.Info) (tenant.ID, error) {
+	id, _, err := s.TenantWithRule(ctx, u)
 	return id, err
 }
 
 // A SubjectRule is the rule that determined the tenant of an identity.
 type SubjectRule string
 
-// The rules of [Subjects.Of], in their order.
+// The rules of [Subjects.TenantOf], in their order.
 const (
 	SubjectRuleExtra          SubjectRule = "the extra " + tenant.ExtraKey
 	SubjectRuleServiceAccount SubjectRule = "the owner of the service account's namespace"
@@ -75,10 +75,10 @@ const (
 	SubjectRuleSystemName     SubjectRule = "a name of the system tenant"
 )
 
-// ByRule returns the tenant as [Subjects.Of] does, and the rule that determined it. The rule is
+// TenantWithRule returns the tenant as [Subjects.TenantOf] does, and the rule that determined it. The rule is
 // empty if the tenant is not known.
-func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectRule, error) {
-	id, err := s.stated(ctx, u)
+func (s *Subjects) TenantWithRule(ctx context.Context, u user.Info) (tenant.ID, SubjectRule, error) {
+	id, err := s.statedTenant(ctx, u)
 	switch {
 	case err == nil && tenant.IsServiceAccountName(u.GetName()):
 		return id, SubjectRuleServiceAccount, nil
@@ -93,7 +93,7 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 			return tenant.ID{}, "", fmt.Errorf("%w: a reserved name in a tenant's certificate", tenant.ErrInvalid)
 		}
 		if err == nil && s.Lineage != nil {
-			if lineage := s.Lineage(id); !lineage.IsOver() && !lineage.Accepts(time.Time{}) {
+			if lineage := s.Lineage(id); !lineage.HasEnded() && !lineage.Accepts(time.Time{}) {
 				return tenant.ID{}, "", ErrUndated
 			}
 		}
@@ -108,7 +108,7 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 		return tenant.ID{}, "", tenant.ErrUnbound
 	}
 	if id, err := fromGroups(u); !errors.Is(err, tenant.ErrUnbound) && !id.IsSystem() {
-		return tenant.ID{}, "", fmt.Errorf("%w: a name of the system tenant and a group of another tenant", ErrDisagree)
+		return tenant.ID{}, "", fmt.Errorf("%w: a name of the system tenant and a group of another tenant", ErrConflictingTenants)
 	}
 	return tenant.System(), SubjectRuleSystemName, nil
 }
@@ -122,9 +122,9 @@ func (s *Subjects) hasReservedName(u user.Info) bool {
 	})
 }
 
-// stated applies rules 1 and 2, which use only what the identity itself states. If the namespace of
+// statedTenant applies rules 1 and 2, which use only what the identity itself states. If the namespace of
 // a service account is unowned, the error is not ErrUnbound, because no later rule may apply.
-func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
+func (s *Subjects) statedTenant(ctx context.Context, u user.Info) (tenant.ID, error) {
 	id, err := tenant.Of(u)
 	if err != nil && !errors.Is(err, tenant.ErrUnbound) || u == nil || !tenant.IsServiceAccountName(u.GetName()) {
 		return id, err
@@ -138,30 +138,30 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 	if !ok {
 		return tenant.ID{}, fmt.Errorf("%w: malformed service account name", tenant.ErrInvalid)
 	}
-	owner, ownerErr := s.OfServiceAccounts(ctx, namespace)
+	owner, ownerErr := s.ServiceAccountTenant(ctx, namespace)
 	switch {
 	case ownerErr != nil:
 		return tenant.ID{}, ownerErr
 	case err == nil && id != owner:
-		return tenant.ID{}, fmt.Errorf("%w: service account and its namespace", ErrDisagree)
+		return tenant.ID{}, fmt.Errorf("%w: service account and its namespace", ErrConflictingTenants)
 	}
 	return owner, nil
 }
 
-// OfServiceAccounts returns the tenant of the service accounts of a namespace. In SystemNamespaces,
+// ServiceAccountTenant returns the tenant of the service accounts of a namespace. In SystemNamespaces,
 // it is the system tenant. In any other namespace, it is the tenant of the namespace's label. If
 // the service accounts have no tenant, the error wraps [tenant.ErrInvalid]. Any other error reports
 // that the lookup failed.
-func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
-	is := s.Owners.find(ctx, requester{}, namespace)
-	if is.err != nil {
-		return tenant.ID{}, is.err
+func (s *Subjects) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
+	result := s.Owners.find(ctx, requester{}, namespace)
+	if result.err != nil {
+		return tenant.ID{}, result.err
 	}
-	if is.ns != nil {
+	if result.ns != nil {
 		if slices.Contains(s.SystemNamespaces, namespace) {
 			return tenant.System(), nil
 		}
-		if label, labelled := is.ns.Labels[tenant.Label]; labelled {
+		if label, ok := result.ns.Labels[tenant.Label]; ok {
 			return tenant.Parse(label)
 		}
 	}
@@ -194,30 +194,30 @@ func fromGroups(u user.Info) (tenant.ID, error) {
 	return tenant.Parse(found)
 }
 
-// impersonated returns the tenant of u, which a caller of tenant real impersonates.
-func (s *Subjects) impersonated(ctx context.Context, real tenant.ID, u user.Info) (tenant.ID, error) {
+// impersonatedTenant returns the tenant of u, which a caller of tenant real impersonates.
+func (s *Subjects) impersonatedTenant(ctx context.Context, impersonatorTenant tenant.ID, u user.Info) (tenant.ID, error) {
 	group, groupErr := fromGroups(u)
 	if groupErr != nil && !errors.Is(groupErr, tenant.ErrUnbound) {
 		return tenant.ID{}, groupErr
 	}
 	var id tenant.ID
 	var err error
-	if real.IsSystem() {
-		id, err = s.Of(ctx, u)
+	if impersonatorTenant.IsSystem() {
+		id, err = s.TenantOf(ctx, u)
 		if errors.Is(err, tenant.ErrUnbound) {
 			id, err = group, groupErr
 		}
 	} else {
-		id, err = s.stated(ctx, u)
+		id, err = s.statedTenant(ctx, u)
 		if errors.Is(err, tenant.ErrUnbound) {
-			id, err = real, nil
+			id, err = impersonatorTenant, nil
 		}
-		if err == nil && id != real {
-			return tenant.ID{}, fmt.Errorf("%w: impersonated user and impersonator", ErrDisagree)
+		if err == nil && id != impersonatorTenant {
+			return tenant.ID{}, fmt.Errorf("%w: impersonated user and impersonator", ErrConflictingTenants)
 		}
 	}
 	if err == nil && groupErr == nil && group != id {
-		return tenant.ID{}, fmt.Errorf("%w: impersonated user and group", ErrDisagree)
+		return tenant.ID{}, fmt.Errorf("%w: impersonated user and group", ErrConflictingTenants)
 	}
 	return id, err
 }

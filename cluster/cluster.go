@@ -112,8 +112,8 @@ type Cluster struct {
 	Projects *projects.Metrics
 	// Stored are the metrics of [Cluster.MeasureStored].
 	Stored *stored.Metrics
-	// Sweep labels objects that were stored without admission.
-	Sweep *label.Sweep
+	// Backfill labels objects that were stored without admission.
+	Backfill *label.Sweep
 
 	owners     *authz.Owners
 	admission  *admissionObjects // nil until [Cluster.FollowAdmission] is called
@@ -158,7 +158,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}
-	c.Sweep = label.NewSweep(clients.Metadata, LabelledResources(clients.Typed.Discovery(), c.CRDs.Of), c.owners.Certain)
+	c.Backfill = label.NewSweep(clients.Metadata, LabeledResources(clients.Typed.Discovery(), c.CRDs.ResourceScope), c.owners.OfUnthrottled)
 	return c, nil
 }
 
@@ -205,7 +205,7 @@ func (c *Cluster) Provision(
 		Published:     c.Published,
 		Tenants:       c.TenantStore,
 		Namespaces:    c.namespaces,
-		Owned:         c.byTenant.Of,
+		Owned:         c.byTenant.OwnedBy,
 		OwnerOf:       c.owners.OwnerOf,
 		DerivesRights: derivesRights,
 		Shared:        shared,
@@ -228,19 +228,19 @@ func (c *Cluster) Run(ctx context.Context) {
 }
 
 // isDefined reports whether the server defines a custom resource.
-func (c *Cluster) isDefined(r schema.GroupResource) (is, known bool) {
+func (c *Cluster) isDefined(r schema.GroupResource) (defined, known bool) {
 	known = c.CRDs.HasSynced() // before the lookup, so that a missing definition is certain
-	return c.CRDs.Of(r) != authz.ScopeUnknown, known
+	return c.CRDs.ResourceScope(r) != authz.ScopeUnknown, known
 }
 
-// WithoutTenant returns the tenants that own a namespace and have no Tenant. It returns false if
+// IDsWithoutTenant returns the tenants that own a namespace and have no Tenant. It returns false if
 // that is not known yet.
-func (c *Cluster) WithoutTenant() (ids []string, known bool) {
+func (c *Cluster) IDsWithoutTenant() (ids []string, known bool) {
 	if !c.NamespacesSynced() || !c.TenantStore.HasSynced() {
 		return nil, false
 	}
 	for _, name := range c.byTenant.Tenants() {
-		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && c.TenantStore.Of(id) == authz.AccessNone {
+		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && c.TenantStore.Access(id) == authz.AccessNone {
 			ids = append(ids, name)
 		}
 	}
@@ -260,7 +260,7 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 		IsReserved: c.owners.IsReserved,
 		Undefined:  c.Definitions.Undefined,
 		References: func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
-			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenants)
+			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenantNamespace)
 		},
 	}).Run(ctx)
 }
@@ -272,7 +272,7 @@ func (c *Cluster) MaintainFlowSchemas(ctx context.Context, m *flowschemas.Metric
 		Client:     c.Typed,
 		Tenants:    c.TenantStore,
 		Namespaces: c.namespaces,
-		Owned:      c.byTenant.Of,
+		Owned:      c.byTenant.OwnedBy,
 		OwnerOf:    c.owners.OwnerOf,
 		Metrics:    m,
 	}).Run(ctx)
@@ -283,22 +283,22 @@ func (c *Cluster) OwnedNamespaces(id tenant.ID) ([]string, error) {
 	if !c.NamespacesSynced() {
 		return nil, errNamespaces
 	}
-	return c.byTenant.Of(id.String())
+	return c.byTenant.OwnedBy(id.String())
 }
 
 // References returns the objects that would apply to a later tenant with the same ID. See
-// [tenants.Left] and [tenants.References].
+// [tenants.Remaining] and [tenants.References].
 func (c *Cluster) References(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
-	left, err := tenants.Left(ctx, c.Dynamic, id)
+	left, err := tenants.Remaining(ctx, c.Dynamic, id)
 	if err != nil {
 		return nil, err
 	}
-	bindings, err := tenants.References(ctx, c.Typed, id, namespaces, c.isTenants)
+	bindings, err := tenants.References(ctx, c.Typed, id, namespaces, c.isTenantNamespace)
 	return append(left, bindings...), err
 }
 
-// isTenants reports whether a namespace is known to belong to a tenant.
-func (c *Cluster) isTenants(namespace string) bool {
+// isTenantNamespace reports whether a namespace is known to belong to a tenant.
+func (c *Cluster) isTenantNamespace(namespace string) bool {
 	ns, err := c.NamespaceLister.Get(namespace)
 	if err != nil {
 		return false
@@ -334,18 +334,18 @@ func (c *Cluster) CountQuotas(ctx context.Context) error {
 	return nil
 }
 
-// RunSweep labels older objects until ctx ends, as soon as all namespaces and definitions are
+// RunBackfill labels older objects until ctx ends, as soon as all namespaces and definitions are
 // known. The definitions must be followed, by [Cluster.Run] or [CRDScopes.Run].
-func (c *Cluster) RunSweep(ctx context.Context) error {
-	if err := c.FollowNamespaces(c.Sweep.Follow()); err != nil {
+func (c *Cluster) RunBackfill(ctx context.Context) error {
+	if err := c.FollowNamespaces(c.Backfill.Follow()); err != nil {
 		return err
 	}
-	if err := c.CRDs.OnChange(c.Sweep.Wake); err != nil {
+	if err := c.CRDs.OnChange(c.Backfill.Wake); err != nil {
 		return err
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced, c.CRDs.HasSynced) {
 		return errNamespaces
 	}
-	c.Sweep.Run(ctx)
+	c.Backfill.Run(ctx)
 	return nil
 }

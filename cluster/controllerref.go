@@ -54,7 +54,7 @@ func NewControllerLookup(
 	factory := metadatainformer.NewSharedInformerFactory(objects, 0)
 	for kind, resource := range controllerResources {
 		informer := factory.ForResource(resource).Informer()
-		if err := informer.SetTransform(attributed); err != nil {
+		if err := informer.SetTransform(keepAttribution); err != nil {
 			return nil, err
 		}
 		l.informers[kind] = informer
@@ -62,13 +62,13 @@ func NewControllerLookup(
 	return l, nil
 }
 
-// attributed removes the fields of an object that admission does not read.
-func attributed(obj any) (any, error) {
-	o, is := obj.(*metav1.PartialObjectMetadata)
-	if !is {
+// keepAttribution removes the fields of an object that admission does not read.
+func keepAttribution(obj any) (any, error) {
+	o, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok {
 		return obj, nil // a tombstone
 	}
-	slim := &metav1.PartialObjectMetadata{
+	trimmed := &metav1.PartialObjectMetadata{
 		TypeMeta: o.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       o.Namespace,
@@ -78,11 +78,11 @@ func attributed(obj any) (any, error) {
 		},
 	}
 	for _, key := range []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation} {
-		if value, has := o.Annotations[key]; has {
-			plugins.SetAnnotation(slim, key, &value)
+		if value, found := o.Annotations[key]; found {
+			plugins.SetAnnotation(trimmed, key, &value)
 		}
 	}
-	return slim, nil
+	return trimmed, nil
 }
 
 // HasSynced reports whether the objects have been read once.
@@ -110,7 +110,7 @@ func (l *ControllerLookup) Metadata(
 ) (runtime.Object, error) {
 	if informer, known := l.informers[kind.GroupKind()]; known {
 		obj, found, err := informer.GetStore().GetByKey(namespace + "/" + name)
-		if object, is := obj.(runtime.Object); err == nil && found && is {
+		if object, ok := obj.(runtime.Object); err == nil && found && ok {
 			return object, nil
 		}
 	}

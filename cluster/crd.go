@@ -51,8 +51,8 @@ func (c *CRDScopes) OnChange(f func()) error {
 // HasSynced reports whether all definitions have been read once.
 func (c *CRDScopes) HasSynced() bool { return c.informer.HasSynced() }
 
-// Of returns the scope of a custom resource.
-func (c *CRDScopes) Of(resource schema.GroupResource) authz.Scope {
+// ResourceScope returns the scope of a custom resource.
+func (c *CRDScopes) ResourceScope(resource schema.GroupResource) authz.Scope {
 	// A definition is named <plural>.<group> (apiextensions validation, v0.37.1).
 	obj, found, err := c.informer.GetStore().GetByKey(resource.String())
 	if err != nil || !found {
@@ -61,8 +61,8 @@ func (c *CRDScopes) Of(resource schema.GroupResource) authz.Scope {
 	return ScopeOf(obj)
 }
 
-// OfKind returns the scope of the custom resources of a kind.
-func (c *CRDScopes) OfKind(kind schema.GroupKind) authz.Scope {
+// ScopeOfKind returns the scope of the custom resources of a kind.
+func (c *CRDScopes) ScopeOfKind(kind schema.GroupKind) authz.Scope {
 	defined, err := c.informer.GetIndexer().ByIndex(byKind, kind.String())
 	if err != nil || len(defined) != 1 {
 		return authz.ScopeUnknown
@@ -108,18 +108,18 @@ func scopeOnly(obj any) (any, error) {
 		u.SetManagedFields(nil)
 		return u, nil
 	}
-	slim := &unstructured.Unstructured{}
-	slim.SetAPIVersion(u.GetAPIVersion())
-	slim.SetKind(u.GetKind())
-	slim.SetName(u.GetName())
-	slim.SetResourceVersion(u.GetResourceVersion())
+	trimmed := &unstructured.Unstructured{}
+	trimmed.SetAPIVersion(u.GetAPIVersion())
+	trimmed.SetKind(u.GetKind())
+	trimmed.SetName(u.GetName())
+	trimmed.SetResourceVersion(u.GetResourceVersion())
 	for _, path := range [][]string{{"spec", "scope"}, {"spec", "group"}, {"spec", "names", "kind"}} {
 		value, _, _ := unstructured.NestedString(u.Object, path...)
-		if err := unstructured.SetNestedField(slim.Object, value, path...); err != nil {
+		if err := unstructured.SetNestedField(trimmed.Object, value, path...); err != nil {
 			return nil, err
 		}
 	}
-	return slim, nil
+	return trimmed, nil
 }
 
 // ScopeOf returns the scope of an unstructured CustomResourceDefinition. The scope of any other
@@ -138,11 +138,11 @@ func ScopeOf(obj any) authz.Scope {
 	return authz.ScopeUnknown
 }
 
-// LabelledResources returns a function that lists resources for [label.Sweep]. These are the
+// LabeledResources returns a function that lists resources for [label.Sweep]. These are the
 // namespaced resources that the server itself stores and that can be listed and patched. They
 // include custom resources that custom knows, and no aggregated resources. If the function returns
 // an error, the list may be incomplete.
-func LabelledResources(
+func LabeledResources(
 	d discovery.DiscoveryInterface, custom func(schema.GroupResource) authz.Scope,
 ) func() ([]schema.GroupVersionResource, error) {
 	scopes := authz.Scopes{Custom: custom}

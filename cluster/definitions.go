@@ -70,15 +70,15 @@ func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionPro
 	var failed error
 	for _, resource := range definedResources() {
 		name := v1alpha1.Resource(resource)
-		is, err := client.Resource(definitions).Get(ctx, name.String(), metav1.GetOptions{})
+		stored, err := client.Resource(definitions).Get(ctx, name.String(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			is = nil
+			stored = nil
 		case err != nil:
 			failed = errors.Join(failed, fmt.Errorf("read CustomResourceDefinition %s: %w", name, err))
 			continue
 		}
-		if p := checkDefinition(resource, is); p != nil {
+		if p := checkDefinition(resource, stored); p != nil {
 			problems = append(problems, *p)
 		}
 	}
@@ -108,26 +108,26 @@ func definedResources() []string { return slices.Sorted(maps.Keys(ownDefinitions
 // It compares the presence of fields, not a hash. A server silently drops the fields that a schema
 // lacks, which could end a suspension. A hash would also reject definitions of a later release, so
 // that servers could not be rolled back. It would also reject definitions that a tool normalized.
-func checkDefinition(resource string, is *unstructured.Unstructured) *DefinitionProblem {
+func checkDefinition(resource string, stored *unstructured.Unstructured) *DefinitionProblem {
 	problem := func(state DefinitionState, format string, args ...any) *DefinitionProblem {
 		return &DefinitionProblem{Resource: resource, State: state, Message: fmt.Sprintf(format, args...)}
 	}
-	if is == nil {
+	if stored == nil {
 		return problem(DefinitionMissing, "is missing")
 	}
 	want := ownDefinitions()[resource]
 	identity := [][]string{{"spec", "group"}, {"spec", "names", "plural"}, {"spec", "names", "kind"}, {"spec", "scope"}}
 	for _, path := range identity {
 		wanted, _, _ := unstructured.NestedString(want.Object, path...)
-		if got, _, _ := unstructured.NestedString(is.Object, path...); got != wanted {
+		if got, _, _ := unstructured.NestedString(stored.Object, path...); got != wanted {
 			return problem(DefinitionForeign, "belongs to another project: %s is %q instead of %q",
 				strings.Join(path, "."), got, wanted)
 		}
 	}
-	if is.GetDeletionTimestamp() != nil {
+	if stored.GetDeletionTimestamp() != nil {
 		return problem(DefinitionTerminating, "is being deleted with all its objects")
 	}
-	wanted, version := servedVersion(want), servedVersion(is)
+	wanted, version := servedVersion(want), servedVersion(stored)
 	if version == nil {
 		return problem(DefinitionOutdated, "does not serve the version %s", v1alpha1.SchemeGroupVersion.Version)
 	}
@@ -135,12 +135,12 @@ func checkDefinition(resource string, is *unstructured.Unstructured) *Definition
 		return problem(DefinitionForeign, "belongs to another project: its spec has none of kubetenant's fields")
 	}
 	if lacking := lackingParts(wanted, version); len(lacking) > 0 {
-		return problem(DefinitionOutdated, "is outdated: it lacks %s", inWords(lacking))
+		return problem(DefinitionOutdated, "is outdated: it lacks %s", joinParts(lacking))
 	}
 	switch {
-	case conditionOf(is, "NamesAccepted") == metav1.ConditionFalse:
+	case conditionOf(stored, "NamesAccepted") == metav1.ConditionFalse:
 		return problem(DefinitionNotEstablished, "is not established: another definition has one of its names")
-	case conditionOf(is, "Established") != metav1.ConditionTrue:
+	case conditionOf(stored, "Established") != metav1.ConditionTrue:
 		return problem(DefinitionNotEstablished, "is not established")
 	}
 	return nil
@@ -174,20 +174,20 @@ func conditionOf(definition *unstructured.Unstructured, kind string) metav1.Cond
 
 // isForeignSchema reports whether a version's schema has none of our fields. For a kind with a
 // spec, it compares only the fields of the spec.
-func isForeignSchema(want, is map[string]any) bool {
+func isForeignSchema(want, stored map[string]any) bool {
 	path := []string{"schema", "openAPIV3Schema"}
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, path...)
-	got, _, _ := unstructured.NestedFieldNoCopy(is, path...)
-	ours, theirs := asMap(wanted), asMap(got)
-	if spec := asMap(asMap(ours["properties"])["spec"]); spec != nil {
-		ours, theirs = spec, asMap(asMap(theirs["properties"])["spec"])
+	got, _, _ := unstructured.NestedFieldNoCopy(stored, path...)
+	own, other := asMap(wanted), asMap(got)
+	if spec := asMap(asMap(own["properties"])["spec"]); spec != nil {
+		own, other = spec, asMap(asMap(other["properties"])["spec"])
 	}
-	if theirs["x-kubernetes-preserve-unknown-fields"] == true {
+	if other["x-kubernetes-preserve-unknown-fields"] == true {
 		return false
 	}
-	fields := asMap(theirs["properties"])
-	for name := range asMap(ours["properties"]) {
-		if _, has := fields[name]; has && !slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
+	fields := asMap(other["properties"])
+	for name := range asMap(own["properties"]) {
+		if _, ok := fields[name]; ok && !slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
 			return false
 		}
 	}
@@ -196,17 +196,17 @@ func isForeignSchema(want, is map[string]any) bool {
 
 // lackingParts returns the parts of our version that another version lacks. Parts are fields, the
 // status subresource and selectable fields.
-func lackingParts(want, is map[string]any) []string {
+func lackingParts(want, stored map[string]any) []string {
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, "schema", "openAPIV3Schema")
-	got, _, _ := unstructured.NestedFieldNoCopy(is, "schema", "openAPIV3Schema")
+	got, _, _ := unstructured.NestedFieldNoCopy(stored, "schema", "openAPIV3Schema")
 	lacking := lackingFields("", asMap(wanted), asMap(got))
 	slices.Sort(lacking)
-	if _, has, _ := unstructured.NestedFieldNoCopy(want, "subresources", "status"); has {
-		if _, has, _ := unstructured.NestedFieldNoCopy(is, "subresources", "status"); !has {
+	if _, ok, _ := unstructured.NestedFieldNoCopy(want, "subresources", "status"); ok {
+		if _, ok, _ := unstructured.NestedFieldNoCopy(stored, "subresources", "status"); !ok {
 			lacking = append(lacking, "the status subresource")
 		}
 	}
-	selectable := selectableFields(is)
+	selectable := selectableFields(stored)
 	for _, path := range selectableFields(want) {
 		if !slices.Contains(selectable, path) {
 			lacking = append(lacking, "the selectable field "+path)
@@ -221,26 +221,26 @@ func asMap(v any) map[string]any {
 }
 
 // lackingFields returns the paths of the fields in want that is would drop.
-func lackingFields(path string, want, is map[string]any) (lacking []string) {
+func lackingFields(path string, want, stored map[string]any) (lacking []string) {
 	const anything = "x-kubernetes-preserve-unknown-fields"
-	if is[anything] == true {
+	if stored[anything] == true {
 		return nil
 	}
 	if want[anything] == true {
 		lacking = append(lacking, path+".*")
 	}
-	has := asMap(is["properties"])
+	properties := asMap(stored["properties"])
 	for name, wanted := range asMap(want["properties"]) {
 		at := strings.TrimPrefix(path+"."+name, ".")
-		if _, there := has[name]; !there {
+		if _, ok := properties[name]; !ok {
 			lacking = append(lacking, at)
 			continue
 		}
-		lacking = append(lacking, lackingFields(at, asMap(wanted), asMap(has[name]))...)
+		lacking = append(lacking, lackingFields(at, asMap(wanted), asMap(properties[name]))...)
 	}
 	for _, part := range []struct{ field, suffix string }{{"items", "[]"}, {"additionalProperties", "{}"}} {
 		if wanted := asMap(want[part.field]); wanted != nil {
-			lacking = append(lacking, lackingFields(path+part.suffix, wanted, asMap(is[part.field]))...)
+			lacking = append(lacking, lackingFields(path+part.suffix, wanted, asMap(stored[part.field]))...)
 		}
 	}
 	return lacking
@@ -255,13 +255,13 @@ func selectableFields(version map[string]any) (paths []string) {
 	return paths
 }
 
-// namedParts is the maximum number of lacking parts that a message names.
-const namedParts = 3
+// maxNamedParts is the maximum number of lacking parts that a message names.
+const maxNamedParts = 3
 
-// inWords names at most namedParts parts. The list must not be empty.
-func inWords(parts []string) string {
-	text := strings.Join(parts[:min(namedParts, len(parts))], ", ")
-	if more := len(parts) - namedParts; more > 0 {
+// joinParts names at most namedParts parts. The list must not be empty.
+func joinParts(parts []string) string {
+	text := strings.Join(parts[:min(maxNamedParts, len(parts))], ", ")
+	if more := len(parts) - maxNamedParts; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
@@ -279,8 +279,8 @@ func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
 		if err != nil {
 			return nil, false
 		}
-		is, _ := obj.(*unstructured.Unstructured)
-		if p := checkDefinition(resource, is); p != nil {
+		stored, _ := obj.(*unstructured.Unstructured)
+		if p := checkDefinition(resource, stored); p != nil {
 			problems = append(problems, *p)
 		}
 	}

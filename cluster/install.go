@@ -24,19 +24,19 @@ import (
 func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 	for _, resource := range definedResources() {
 		definition := ownDefinitions()[resource].DeepCopy()
-		is, err := client.Resource(definitions).Get(ctx, definition.GetName(), metav1.GetOptions{})
+		stored, err := client.Resource(definitions).Get(ctx, definition.GetName(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return fmt.Errorf("read CustomResourceDefinition %s: %w", definition.GetName(), err)
 		default:
-			if more := laterParts(definition, is); len(more) > 0 {
+			if more := laterParts(definition, stored); len(more) > 0 {
 				klog.FromContext(ctx).Info("Keeping a CustomResourceDefinition of a later release, because objects "+
 					"would lose fields without it. To replace it, set its annotation "+
-					tenant.AllowFieldRemovalAnnotation+" to true", "definition", definition.GetName(), "parts", inWords(more))
+					tenant.AllowFieldRemovalAnnotation+" to true", "definition", definition.GetName(), "parts", joinParts(more))
 				continue
 			}
-			definition.SetResourceVersion(is.GetResourceVersion()) // fails if a later release replaces it meanwhile
+			definition.SetResourceVersion(stored.GetResourceVersion()) // fails if a later release replaces it meanwhile
 		}
 		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
 			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {
@@ -49,17 +49,17 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 // laterParts returns the parts that an installed definition of a later release has in addition. It
 // returns nil if the installed definition lacks a part of ours, so that it is not of a later
 // release. It also returns nil if an annotation allows us to replace the definition.
-func laterParts(ours, is *unstructured.Unstructured) []string {
-	if is.GetAnnotations()[tenant.AllowFieldRemovalAnnotation] == "true" {
+func laterParts(own, stored *unstructured.Unstructured) []string {
+	if stored.GetAnnotations()[tenant.AllowFieldRemovalAnnotation] == "true" {
 		return nil
 	}
-	wanted, version := servedVersion(ours), servedVersion(is)
+	wanted, version := servedVersion(own), servedVersion(stored)
 	if version == nil || isForeignSchema(wanted, version) || len(lackingParts(wanted, version)) > 0 {
 		return nil
 	}
 	more := lackingParts(version, wanted)
-	known := versionNames(ours)
-	for _, name := range versionNames(is) {
+	known := versionNames(own)
+	for _, name := range versionNames(stored) {
 		if !slices.Contains(known, name) {
 			more = append(more, "the version "+name)
 		}

@@ -53,9 +53,9 @@ func installOver(t *testing.T, installed *unstructured.Unstructured) (written []
 	return written, version, logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 }
 
-// TestInstallKeepsLater checks that a starting server does not replace a definition of a later
+// TestInstallKeepsLaterDefinitions checks that a starting server does not replace a definition of a later
 // release, because that would drop stored fields. It replaces every other definition.
-func TestInstallKeepsLater(t *testing.T) {
+func TestInstallKeepsLaterDefinitions(t *testing.T) {
 	spec := []string{"properties", "spec", "properties"}
 	later := func(u *unstructured.Unstructured) {
 		schemaOf(u, spec...)["later"] = map[string]any{"type": "string"}

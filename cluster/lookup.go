@@ -22,9 +22,9 @@ func (c *Cluster) Owners() *authz.Owners { return c.owners }
 // Namespaces implements [lookup.Cluster].
 func (c *Cluster) Namespaces() lookup.Namespaces { return c }
 
-// Resources implements [lookup.Cluster]. [Cluster.RunSweep] labels the objects of tenants. Until
+// Resources implements [lookup.Cluster]. [Cluster.RunBackfill] labels the objects of tenants. Until
 // then, the resources are not labeled.
-func (c *Cluster) Resources() lookup.Resources { return &resources{c.CRDs, c.Sweep.Done} }
+func (c *Cluster) Resources() lookup.Resources { return &resources{c.CRDs, c.Backfill.Done} }
 
 // Tenants implements [lookup.Cluster].
 func (c *Cluster) Tenants() lookup.Tenants { return c.TenantStore }
@@ -68,10 +68,12 @@ type resources struct {
 }
 
 // Scope implements [lookup.Resources].
-func (r *resources) Scope(resource schema.GroupResource) authz.Scope { return r.Of(resource) }
+func (r *resources) Scope(resource schema.GroupResource) authz.Scope {
+	return r.ResourceScope(resource)
+}
 
 // KindScope implements [lookup.Resources].
-func (r *resources) KindScope(kind schema.GroupKind) authz.Scope { return r.OfKind(kind) }
+func (r *resources) KindScope(kind schema.GroupKind) authz.Scope { return r.ScopeOfKind(kind) }
 
 // Kind implements [lookup.Resources].
 func (r *resources) Kind(resource schema.GroupResource) string { return r.KindOf(resource) }

@@ -75,8 +75,8 @@ func (m *DefinitionMonitor) Metrics() []metrics.Registerable {
 func (m *DefinitionMonitor) Undefined(resource string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	r, is := m.reported[resource]
-	if !is {
+	r, ok := m.reported[resource]
+	if !ok {
 		return ""
 	}
 	return r.String() + ": run " + InstallDefinitions
@@ -100,18 +100,18 @@ func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
 // Run reports problems until ctx ends. If events is not nil, it also records events. The client
 // must be allowed to create events in the namespace default.
 func (m *DefinitionMonitor) Run(ctx context.Context, events kubernetes.Interface) {
-	say := func(string, *metav1.Condition, string) {}
+	record := func(string, *metav1.Condition, string) {}
 	if events != nil {
 		recorder, stop := tenants.NewRecorder(ctx, events)
 		defer stop()
-		say = func(name string, c *metav1.Condition, kind string) { recorder.SayOfDefinition(name, kind, c) }
+		record = func(name string, c *metav1.Condition, kind string) { recorder.DefinitionEvent(name, kind, c) }
 	}
-	wait.UntilWithContext(ctx, func(ctx context.Context) { m.look(ctx, say) }, monitorEvery)
+	wait.UntilWithContext(ctx, func(ctx context.Context) { m.check(ctx, record) }, monitorEvery)
 	m.missing.Reset() // another process reports now
 }
 
-// look checks the definitions and reports the changes since the last check.
-func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *metav1.Condition, kind string)) {
+// check checks the definitions and reports the changes since the last check.
+func (m *DefinitionMonitor) check(ctx context.Context, record func(name string, c *metav1.Condition, kind string)) {
 	problems, known := m.problems()
 	if !known {
 		return
@@ -124,14 +124,14 @@ func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *m
 	for _, p := range begun {
 		klog.FromContext(ctx).Error(nil, "A CustomResourceDefinition cannot be used", "definition", p.Name(),
 			"state", p.State, "problem", p.Message, "install", InstallDefinitions)
-		say(p.Name(), &metav1.Condition{
+		record(p.Name(), &metav1.Condition{
 			Reason:  v1alpha1.ReasonDefinition,
 			Message: p.String() + ": run " + InstallDefinitions,
 		}, corev1.EventTypeWarning)
 	}
 	for _, p := range ended {
 		klog.FromContext(ctx).Info("A CustomResourceDefinition can be used again", "definition", p.Name())
-		say(p.Name(), &metav1.Condition{
+		record(p.Name(), &metav1.Condition{
 			Reason:  v1alpha1.ReasonDefinitionUsable,
 			Message: "CustomResourceDefinition " + p.Name() + " can be used again",
 		}, corev1.EventTypeNormal)
@@ -150,15 +150,15 @@ func (m *DefinitionMonitor) update(
 	defer m.mu.Unlock()
 	changes := false
 	for _, resource := range definedResources() {
-		p, is := now[resource]
-		last, was := m.reported[resource]
-		_, seen := m.seen[resource]
+		p, isBroken := now[resource]
+		last, wasReported := m.reported[resource]
+		_, wasSeen := m.seen[resource]
 		switch {
-		case !is && was:
+		case !isBroken && wasReported:
 			delete(m.reported, resource)
 			ended, changes = append(ended, last.DefinitionProblem), true
-		case is && (was || seen):
-			news := !was || last.DefinitionProblem != p
+		case isBroken && (wasReported || wasSeen):
+			news := !wasReported || last.DefinitionProblem != p
 			changes = changes || news
 			if news || time.Since(last.logged) >= remindEvery {
 				begun, last.logged = append(begun, p), time.Now()

@@ -138,9 +138,9 @@ func TestMonitor(t *testing.T) {
 	})
 }
 
-// TestMonitorIsPatient checks that a definition that is not established in only one check is not
+// TestMonitorIgnoresShortProblems checks that a definition that is not established in only one check is not
 // reported. Nothing is reported before the definitions are known.
-func TestMonitorIsPatient(t *testing.T) {
+func TestMonitorIgnoresShortProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := monitor()
 		m.unknown = true

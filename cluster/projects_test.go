@@ -19,10 +19,10 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestFollowProjectsOfABrokenSource checks that a source that cannot be opened is reported like an
+// TestFollowProjectsOfBrokenSource checks that a source that cannot be opened is reported like an
 // unreadable Keystone, so that the alert fires. No alert fires if the configuration has no section
 // sync.
-func TestFollowProjectsOfABrokenSource(t *testing.T) {
+func TestFollowProjectsOfBrokenSource(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "clouds.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		known := &cluster.Cluster{Projects: projects.NewMetrics()}

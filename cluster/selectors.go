@@ -71,7 +71,7 @@ func (s *NamespaceSelectors) Reason(key string) string {
 			return "the webhooks and policies of the cluster cannot be searched"
 		}
 		for _, obj := range objects {
-			if o, is := obj.(runtime.Object); is {
+			if o, ok := obj.(runtime.Object); ok {
 				return SelectionReason(o)
 			}
 		}
@@ -100,9 +100,9 @@ func SelectedKeys(obj runtime.Object) []string {
 	var keys []string
 	var walk func(any)
 	walk = func(from any) {
-		switch here := from.(type) {
+		switch node := from.(type) {
 		case map[string]any:
-			for name, value := range here {
+			for name, value := range node {
 				if selector, is := value.(map[string]any); is && name == "namespaceSelector" {
 					keys = append(keys, keysOf(selector)...)
 					continue
@@ -110,7 +110,7 @@ func SelectedKeys(obj runtime.Object) []string {
 				walk(value)
 			}
 		case []any:
-			for _, element := range here {
+			for _, element := range node {
 				walk(element)
 			}
 		}
@@ -130,7 +130,7 @@ func keysOf(selector map[string]any) []string {
 	expressions, _ := selector["matchExpressions"].([]any)
 	for _, e := range expressions {
 		expression, _ := e.(map[string]any)
-		if key, is := expression["key"].(string); is {
+		if key, ok := expression["key"].(string); ok {
 			keys = append(keys, key)
 		}
 	}

@@ -28,7 +28,7 @@ func (c *Cluster) MeasureStored(ctx context.Context) error {
 	return stored.New(stored.Options{
 		List:       stored.ListsOf(c.Typed.Discovery().RESTClient()),
 		Client:     c.Dynamic,
-		Resources:  LabelledResources(c.Typed.Discovery(), c.CRDs.Of),
+		Resources:  LabeledResources(c.Typed.Discovery(), c.CRDs.ResourceScope),
 		Namespaces: c.ownersByNamespace,
 		Tenants:    c.tenantUIDs,
 		Classes:    c.QuotaStore.Classes,

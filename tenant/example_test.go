@@ -21,10 +21,10 @@ func ExampleBind() {
 }
 
 func ExampleServiceAccountNamespace() {
-	namespace, is := tenant.ServiceAccountNamespace("system:serviceaccount:acme--web:robot")
-	fmt.Println(namespace, is)
-	_, is = tenant.ServiceAccountNamespace("alice")
-	fmt.Println(is)
+	namespace, ok := tenant.ServiceAccountNamespace("system:serviceaccount:acme--web:robot")
+	fmt.Println(namespace, ok)
+	_, ok = tenant.ServiceAccountNamespace("alice")
+	fmt.Println(ok)
 	// Output:
 	// acme--web true
 	// false

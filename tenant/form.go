@@ -63,7 +63,7 @@ func (l Limits) Check(u user.Info) error {
 		}
 		for _, value := range values {
 			if size += len(value); err == nil && size <= l.Bytes && !IsWellFormedValue(value) {
-				err = &formError{"a value of an extra", ruleOf(value, -1)}
+				err = &formError{"a value of an extra", brokenRule(value, -1)}
 			}
 		}
 	}
@@ -77,11 +77,11 @@ func (l Limits) Check(u user.Info) error {
 // kind [ErrForm] that begins with what, such as "the user name", and specifies the rule that the
 // name breaks. The error does not contain the name.
 func CheckForm(what, name string) error {
-	at := Malformation(name)
+	at := IndexMalformed(name)
 	if at < 0 {
 		return nil
 	}
-	return &formError{what, ruleOf(name, at)}
+	return &formError{what, brokenRule(name, at)}
 }
 
 // formError is an error of kind ErrForm.
@@ -92,10 +92,10 @@ func (e *formError) Error() string { return e.what + " " + e.rule }
 // Is implements the interface that [errors.Is] uses.
 func (e *formError) Is(target error) bool { return target == ErrForm }
 
-// ruleOf returns the rule that a text breaks. If it breaks several rules, the encoding comes first,
+// brokenRule returns the rule that a text breaks. If it breaks several rules, the encoding comes first,
 // and white space second. The position of an invisible character is at, or -1 if the text may
 // contain such characters.
-func ruleOf(text string, at int) string {
+func brokenRule(text string, at int) string {
 	switch {
 	case !utf8.ValidString(text):
 		return "is not valid UTF-8"
@@ -114,7 +114,7 @@ func ruleOf(text string, at int) string {
 // control character (Cc), a line or paragraph separator (Zl, Zp) or a filler
 // (Other_Default_Ignorable_Code_Point). Format characters (Cf) are not allowed either, except the
 // two joiners between letters, which Persian and Indic names need. The empty name is well-formed.
-func IsWellFormed(name string) bool { return Malformation(name) < 0 }
+func IsWellFormed(name string) bool { return IndexMalformed(name) < 0 }
 
 // IsWellFormedValue reports whether the value of an extra has no white space at either end and no
 // control character. Unlike a name, it may contain other invisible characters, because no decision
@@ -123,19 +123,19 @@ func IsWellFormedValue(value string) bool {
 	return utf8.ValidString(value) && strings.TrimSpace(value) == value && !strings.ContainsFunc(value, unicode.IsControl)
 }
 
-// Malformation returns the index of the first rune for which a name is not well-formed, or -1 if
+// IndexMalformed returns the index of the first rune for which a name is not well-formed, or -1 if
 // the name is well-formed.
-func Malformation(name string) int {
+func IndexMalformed(name string) int {
 	for i := range len(name) {
 		// Most names are visible ASCII, for which this loop is enough.
 		if c := name[i]; c <= ' ' || c >= 0x7f {
-			return malformation(name)
+			return indexMalformed(name)
 		}
 	}
 	return -1
 }
 
-func malformation(name string) int {
+func indexMalformed(name string) int {
 	trailing := len(strings.TrimRightFunc(name, unicode.IsSpace))
 	before := rune(-1)
 	for i, r := range name {

@@ -67,7 +67,7 @@ func FuzzIsWellFormed(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		at := tenant.Malformation(name)
+		at := tenant.IndexMalformed(name)
 		if at >= len(name) || at >= 0 && tenant.IsWellFormed(name) {
 			t.Fatalf("Malformation(%q) = %d", name, at)
 		}

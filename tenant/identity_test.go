@@ -19,12 +19,12 @@ func TestIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := &user.DefaultInfo{Name: "alice, the first", UID: "u1", Groups: []string{"dev,ops", "tenant:a"}}
-	is := tenant.IdentityOf(u, id)
-	if text := is.String(); text != `{"user":"alice, the first","uid":"u1","tenant":"a","groups":["dev,ops","tenant:a"]}` {
+	identity := tenant.IdentityOf(u, id)
+	if text := identity.String(); text != `{"user":"alice, the first","uid":"u1","tenant":"a","groups":["dev,ops","tenant:a"]}` {
 		t.Error(text)
 	}
-	got, err := tenant.ParseIdentity(is.String())
-	if err != nil || !reflect.DeepEqual(got, is) {
+	got, err := tenant.ParseIdentity(identity.String())
+	if err != nil || !reflect.DeepEqual(got, identity) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, text := range []string{
@@ -45,18 +45,18 @@ func FuzzParseIdentity(f *testing.F) {
 	f.Add(`{"user":"alice","tenant":"a","groups":["dev"]}`)
 	f.Add(`{"tenant":"a"}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		is, err := tenant.ParseIdentity(text)
+		identity, err := tenant.ParseIdentity(text)
 		if err != nil {
-			if !reflect.DeepEqual(is, tenant.Identity{}) {
-				t.Errorf("%q: %+v with an error", text, is)
+			if !reflect.DeepEqual(identity, tenant.Identity{}) {
+				t.Errorf("%q: %+v with an error", text, identity)
 			}
 			return
 		}
-		if _, err := tenant.Parse(is.Tenant); err != nil {
+		if _, err := tenant.Parse(identity.Tenant); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
-		again, err := tenant.ParseIdentity(is.String())
-		if err != nil || again.String() != is.String() {
+		again, err := tenant.ParseIdentity(identity.String())
+		if err != nil || again.String() != identity.String() {
 			t.Errorf("%q: %q, %v", text, again.String(), err)
 		}
 	})

@@ -11,11 +11,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestLineage checks credentials and records of a name that earlier tenants had. They are valid
+// TestLineageAcceptsOnlyCurrentTenant checks credentials and records of a name that earlier tenants had. They are valid
 // only for the current tenant. If the name belongs to no tenant, its records are not valid.
-func TestLineage(t *testing.T) {
-	made := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-	before := []tenant.Retired{{UID: "old", At: made.Add(-time.Hour)}}
+func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
+	created := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	before := []tenant.Retired{{UID: "old", DeletionEnded: created.Add(-time.Hour)}}
 	type of struct {
 		over                                         bool
 		undated, early, late, holdsNobody, old, live bool
@@ -36,7 +36,7 @@ func TestLineage(t *testing.T) {
 			},
 		},
 		"a Tenant": {
-			tenant.Lineage{UID: "live", Created: made},
+			tenant.Lineage{UID: "live", Created: created},
 			of{
 				undated:     true,
 				early:       true,
@@ -47,7 +47,7 @@ func TestLineage(t *testing.T) {
 			},
 		},
 		"one that ends": {
-			tenant.Lineage{UID: "live", Created: made, Ending: true},
+			tenant.Lineage{UID: "live", Created: created, Terminating: true},
 			of{
 				over:    true,
 				undated: true,
@@ -56,11 +56,11 @@ func TestLineage(t *testing.T) {
 			},
 		},
 		"deleted":     {tenant.Lineage{Retired: before}, of{over: true, late: true, early: true}},
-		"a successor": {tenant.Lineage{UID: "live", Created: made, Retired: before}, of{late: true, live: true}},
+		"a successor": {tenant.Lineage{UID: "live", Created: created, Retired: before}, of{late: true, live: true}},
 		"one that takes undated": {
 			tenant.Lineage{
 				UID:           "live",
-				Created:       made,
+				Created:       created,
 				AcceptUndated: true,
 				Retired:       before,
 			},
@@ -68,10 +68,10 @@ func TestLineage(t *testing.T) {
 		},
 		"a successor that ends": {
 			tenant.Lineage{
-				UID:     "live",
-				Created: made,
-				Ending:  true,
-				Retired: before,
+				UID:         "live",
+				Created:     created,
+				Terminating: true,
+				Retired:     before,
 			},
 			of{over: true, late: true},
 		},
@@ -85,7 +85,7 @@ func TestLineage(t *testing.T) {
 			},
 		},
 		"the second of that name": {
-			tenant.Lineage{UID: "live", Created: made, Retired: append(before, tenant.Retired{UID: "older"})},
+			tenant.Lineage{UID: "live", Created: created, Retired: append(before, tenant.Retired{UID: "older"})},
 			of{late: true, live: true},
 		},
 		"one that never was live ": {
@@ -102,13 +102,13 @@ func TestLineage(t *testing.T) {
 	} {
 		l := c.Lineage
 		got := of{
-			l.IsOver(),
+			l.HasEnded(),
 			l.Accepts(time.Time{}),
-			l.Accepts(made.Add(-5*time.Minute - time.Second)),
-			l.Accepts(made.Add(-5 * time.Minute)),
-			l.Holds(""),
-			l.Holds(tenant.Seal("old")),
-			l.Holds(tenant.Seal("live")),
+			l.Accepts(created.Add(-5*time.Minute - time.Second)),
+			l.Accepts(created.Add(-5 * time.Minute)),
+			l.AcceptsSeal(""),
+			l.AcceptsSeal(tenant.Seal("old")),
+			l.AcceptsSeal(tenant.Seal("live")),
 		}
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
@@ -116,21 +116,21 @@ func TestLineage(t *testing.T) {
 	}
 }
 
-// TestInOrderOfEnd checks that a Tenant whose deletion has not ended is last.
-func TestInOrderOfEnd(t *testing.T) {
+// TestSortByDeletionEnd checks that a Tenant whose deletion has not ended is last.
+func TestSortByDeletionEnd(t *testing.T) {
 	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-	all := tenant.InOrderOfEnd([]tenant.Retired{
-		{UID: "c"}, {UID: "b", At: at}, {UID: "d"}, {UID: "a", At: at}, {UID: "e", At: at.Add(-1)},
+	all := tenant.SortByDeletionEnd([]tenant.Retired{
+		{UID: "c"}, {UID: "b", DeletionEnded: at}, {UID: "d"}, {UID: "a", DeletionEnded: at}, {UID: "e", DeletionEnded: at.Add(-1)},
 	})
 	text := ""
 	for _, r := range all {
 		text += r.UID
 	}
-	last, was := (&tenant.Lineage{Retired: all}).Last()
-	if text != "eabcd" || !was || last.UID != "d" {
+	last, ok := (&tenant.Lineage{Retired: all}).LastRetired()
+	if text != "eabcd" || !ok || last.UID != "d" {
 		t.Errorf("%s, last %+v", text, last)
 	}
-	if _, was := (&tenant.Lineage{}).Last(); was {
+	if _, ok := (&tenant.Lineage{}).LastRetired(); ok {
 		t.Error("there was somebody before nobody")
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestPrefixes checks that a name begins with the prefix of at most one tenant, and only of a
+// TestNamespacePrefixes checks that a name begins with the prefix of at most one tenant, and only of a
 // tenant that may create namespaces.
-func TestPrefixes(t *testing.T) {
+func TestNamespacePrefixes(t *testing.T) {
 	for name, want := range map[string]string{
 		"a--web":    "a",
 		"a--b--c":   "a",

@@ -39,7 +39,7 @@ func Of(u user.Info) (ID, error) {
 	if found {
 		others--
 	}
-	if !areKnown(extra, others) {
+	if !hasOnlyCommonKeys(extra, others) {
 		for key := range extra {
 			if key != ExtraKey && strings.EqualFold(key, ExtraKey) {
 				return ID{}, fmt.Errorf("%w: extra key in the wrong case", ErrInvalid)
@@ -57,21 +57,21 @@ func Of(u user.Info) (ID, error) {
 	return Parse(values[0])
 }
 
-// areKnown reports whether extra, apart from [ExtraKey], contains only the keys that most callers
+// hasOnlyCommonKeys reports whether extra, apart from [ExtraKey], contains only the keys that most callers
 // have. others is the number of these other keys. The function saves a loop over extra for each
 // decision.
-func areKnown(extra map[string][]string, others int) bool {
+func hasOnlyCommonKeys(extra map[string][]string, others int) bool {
 	if others == 0 {
 		return true
 	}
-	if _, has := extra[SourceKey]; has {
+	if _, ok := extra[SourceKey]; ok {
 		others--
 	}
 	if others == 0 {
 		return true
 	}
-	_, has := extra[user.CredentialIDKey]
-	return has && others == 1
+	_, ok := extra[user.CredentialIDKey]
+	return ok && others == 1
 }
 
 // Bind returns a copy of u whose extra names only id as the tenant. The copy shares no map with u.

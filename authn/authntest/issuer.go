@@ -69,7 +69,7 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if path, is := strings.CutSuffix(r.URL.Path, "/.well-known/openid-configuration"); is {
+	if path, ok := strings.CutSuffix(r.URL.Path, "/.well-known/openid-configuration"); ok {
 		issuer := i.server.URL + path
 		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": issuer, "jwks_uri": issuer + "/keys"})
 		return

@@ -126,8 +126,8 @@ func (k *Key) MustSign(claims map[string]any) string {
 }
 
 func (k *Key) signature(sum []byte) ([]byte, error) {
-	private, is := k.Private.(*ecdsa.PrivateKey)
-	if !is {
+	private, ok := k.Private.(*ecdsa.PrivateKey)
+	if !ok {
 		return k.Private.Sign(rand.Reader, sum, crypto.SHA256)
 	}
 	r, s, err := ecdsa.Sign(rand.Reader, private, sum)

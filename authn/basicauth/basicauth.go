@@ -55,8 +55,8 @@ type Options struct {
 // therefore cannot use up the CPU or lock out other clients. A waiting login ends with its request.
 // The authenticator is audience-agnostic.
 type Authenticator struct {
-	file *reload.File[*table]
-	slow *turns
+	file   *reload.File[*table]
+	logins *loginLimiter
 }
 
 // Open reads a password file. The error names the file, the line and the field, but never a
@@ -67,7 +67,7 @@ func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Authenticator{file: file, slow: newTurns()}, nil
+	return &Authenticator{file: file, logins: newLoginLimiter()}, nil
 }
 
 // Run follows the file until ctx ends.
@@ -85,15 +85,15 @@ func (a *Authenticator) AuthenticateRequest(req *http.Request) (*authenticator.R
 	if !ok {
 		return nil, false, ErrRefused
 	}
-	e, err := (*a.file.Load()).verify(req.Context(), clientOf(req.RemoteAddr), login, password, a.slow)
+	e, err := (*a.file.Load()).verify(req.Context(), clientOf(req.RemoteAddr), login, password, a.logins)
 	if err != nil {
 		return nil, false, err
 	}
 	return &authenticator.Response{User: &user.DefaultInfo{
 		Name:   e.name,
 		UID:    e.uid,
-		Groups: slices.Clip(e.kin.Groups),
-		Extra:  map[string][]string{tenant.ExtraKey: {e.kin.Tenant.String()}},
+		Groups: slices.Clip(e.membership.Groups),
+		Extra:  map[string][]string{tenant.ExtraKey: {e.membership.Tenant.String()}},
 	}}, true, nil
 }
 

@@ -54,7 +54,7 @@ func hash(t testing.TB, password string) string {
 	return string(h)
 }
 
-func TestEveryBcryptSpelling(t *testing.T) {
+func TestBcryptVersions(t *testing.T) {
 	h := hash(t, "secret")
 	for _, version := range []string{"$2a$", "$2b$", "$2y$"} {
 		a, _ := open(t, version+h[4:]+",alice,1,,a\n", nil)
@@ -68,9 +68,9 @@ func TestEveryBcryptSpelling(t *testing.T) {
 	}
 }
 
-// TestLongPasswords checks that a password with additional bytes after the 72 bytes that bcrypt
+// TestPasswordsOver72BytesAreRejected checks that a password with additional bytes after the 72 bytes that bcrypt
 // uses is rejected.
-func TestLongPasswords(t *testing.T) {
+func TestPasswordsOver72BytesAreRejected(t *testing.T) {
 	long := strings.Repeat("x", 72)
 	a, _ := open(t, hash(t, long)+",alice,1,,a\n", nil)
 	if _, ok, _ := a.AuthenticateRequest(request(t.Context(), "alice", long)); !ok {
@@ -81,8 +81,8 @@ func TestLongPasswords(t *testing.T) {
 	}
 }
 
-// TestReloadForgets checks that a cached password is not accepted after the file has changed.
-func TestReloadForgets(t *testing.T) {
+// TestReloadClearsCache checks that a cached password is not accepted after the file has changed.
+func TestReloadClearsCache(t *testing.T) {
 	reported := make(chan error, 10)
 	a, path := open(t, hash(t, "old")+",alice,1,,a\n", func(_ string, err error) { reported <- err })
 	go a.Run(t.Context())

@@ -25,18 +25,18 @@ type table struct {
 	// the work of this cost.
 	cost   int
 	dummy  map[int][]byte // a hash for each cost up to cost
-	recent *recent
+	recent *recentLogins
 	count  credfile.Count
 	// compare is bcrypt's comparison. Its work doubles with each step of the cost.
 	compare func(hash, password []byte) error
 }
 
 type entry struct {
-	name, uid string
-	kin       *credfile.Kin
-	plain     [32]byte // the keyed hash of a plain-text password
-	hash      []byte   // a bcrypt hash, or nil for a plain-text password
-	cost      int
+	name, uid  string
+	membership *credfile.Membership
+	plainSum   [32]byte // the keyed hash of a plain-text password
+	hash       []byte   // a bcrypt hash, or nil for a plain-text password
+	cost       int
 }
 
 // load parses a file and logs the number of its records.
@@ -50,7 +50,7 @@ func load(ctx context.Context, path string, data []byte, o Options) (*table, err
 }
 
 func parse(data []byte, o Options) (*table, error) {
-	t := &table{logins: map[string]*entry{}, recent: newRecent(), compare: bcrypt.CompareHashAndPassword}
+	t := &table{logins: map[string]*entry{}, recent: newRecentLogins(), compare: bcrypt.CompareHashAndPassword}
 	byName := map[string][]*entry{}
 	rules := credfile.Rules{
 		Default:     o.DefaultTenant,
@@ -60,17 +60,17 @@ func parse(data []byte, o Options) (*table, error) {
 	}
 	var err error
 	t.count, err = credfile.Read(data, rules, func(r credfile.Record) error {
-		e := &entry{name: strings.Clone(r.Name), uid: strings.Clone(r.UID), kin: r.Kin}
+		e := &entry{name: strings.Clone(r.Name), uid: strings.Clone(r.UID), membership: r.Membership}
 		if strings.Contains(e.name, ":") {
 			err := errors.New("the user name must not contain a colon (RFC 7617, section 2)")
-			return credfile.AboutUser(err)
+			return credfile.UserError(err)
 		}
 		if err := e.setPassword(r.Secret, t.recent); err != nil {
 			return err
 		}
-		login := e.name + "@" + e.kin.Tenant.String()
+		login := e.name + "@" + e.membership.Tenant.String()
 		if _, known := t.logins[login]; known {
-			return credfile.AboutUser(errors.New("an earlier line has the same user and tenant"))
+			return credfile.UserError(errors.New("an earlier line has the same user and tenant"))
 		}
 		t.logins[login] = e
 		t.cost = max(t.cost, e.cost)
@@ -97,13 +97,13 @@ func CheckPassword(text string) error {
 	if err := credfile.CheckSecret(text, credfile.TextOrBcrypt); err != nil {
 		return err
 	}
-	return (&entry{}).setPassword(text, newRecent())
+	return (&entry{}).setPassword(text, newRecentLogins())
 }
 
 // setPassword stores a bcrypt hash as it is, and only a keyed hash of a plain-text password.
-func (e *entry) setPassword(text string, keyed *recent) error {
+func (e *entry) setPassword(text string, keyed *recentLogins) error {
 	if !strings.HasPrefix(text, "$2") {
-		e.plain = keyed.sum("", text)
+		e.plainSum = keyed.sum("", text)
 		return nil
 	}
 	cost, err := bcrypt.Cost([]byte(text))

@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// slowLogins is the number of concurrent bcrypt comparisons.
-	slowLogins = 4
-	// waitingLogins is the number of logins that may wait for a comparison. Further logins are
+	// maxRunningLogins is the number of concurrent bcrypt comparisons.
+	maxRunningLogins = 4
+	// maxWaitingLogins is the number of logins that may wait for a comparison. Further logins are
 	// rejected immediately, so that clients without a credential cannot occupy more memory.
-	waitingLogins = 64
-	// loginsOfOne limits the logins of one client address after half of the places are taken. Password
+	maxWaitingLogins = 64
+	// maxLoginsPerClient limits the logins of one client address after half of the places are taken. Password
 	// guessing from one address therefore does not lock out other clients. While there are free
 	// places, many users behind one address can log in at the same time.
-	loginsOfOne = 8
-	// rememberFor is the time for which a verified bcrypt password is cached. A client that sends it
+	maxLoginsPerClient = 8
+	// successTTL is the time for which a verified bcrypt password is cached. A client that sends it
 	// with each request causes one comparison per minute. A new version of the file clears the cache.
-	rememberFor = time.Minute
-	// rememberAtMost limits the number of cached passwords.
-	rememberAtMost = 4096
+	successTTL = time.Minute
+	// maxRemembered limits the number of cached passwords.
+	maxRemembered = 4096
 	// maxBcryptBytes is the number of bytes that bcrypt uses. A longer password would match by its
 	// first bytes.
 	maxBcryptBytes = 72
@@ -39,14 +39,14 @@ const (
 
 // verify returns the entry of login if the password is correct. Otherwise, it returns [ErrRefused]
 // after the same work for every failure.
-func (t *table) verify(ctx context.Context, client, login, password string, slow *turns) (*entry, error) {
+func (t *table) verify(ctx context.Context, client, login, password string, limiter *loginLimiter) (*entry, error) {
 	e, known := t.logins[login]
 	key := t.recent.sum(login, password)
-	if known && e.hash != nil && t.recent.has(key) {
+	if known && e.hash != nil && t.recent.contains(key) {
 		return e, nil
 	}
 	if t.cost > 0 {
-		done, err := slow.enter(ctx, client)
+		done, err := limiter.enter(ctx, client)
 		if err != nil {
 			return nil, err
 		}
@@ -55,18 +55,18 @@ func (t *table) verify(ctx context.Context, client, login, password string, slow
 	ok, spent := false, 0
 	switch {
 	case known && e.hash != nil:
-		ok = t.compare(e.hash, clip(password)) == nil && len(password) <= maxBcryptBytes
+		ok = t.compare(e.hash, truncate(password)) == nil && len(password) <= maxBcryptBytes
 		spent = e.cost
 	default:
 		var want [sha256.Size]byte
 		if known {
-			want = e.plain
+			want = e.plainSum
 		}
 		sum := t.recent.sum("", password)
 		ok = subtle.ConstantTimeCompare(sum[:], want[:]) == 1 && known
 	}
 	if !ok {
-		t.spend(clip(password), spent)
+		t.equalizeCost(truncate(password), spent)
 		return nil, ErrRefused
 	}
 	if e.hash != nil {
@@ -75,22 +75,22 @@ func (t *table) verify(ctx context.Context, client, login, password string, slow
 	return e, nil
 }
 
-// turns limits the concurrent logins that need bcrypt.
-type turns struct {
+// loginLimiter limits the concurrent logins that need bcrypt.
+type loginLimiter struct {
 	running chan struct{}
 
-	mu  sync.Mutex
-	all int            // running and waiting logins
-	of  map[string]int // by client
+	mu       sync.Mutex
+	total    int            // running and waiting logins
+	byClient map[string]int // by client
 }
 
-func newTurns() *turns {
-	return &turns{running: make(chan struct{}, slowLogins), of: map[string]int{}}
+func newLoginLimiter() *loginLimiter {
+	return &loginLimiter{running: make(chan struct{}, maxRunningLogins), byClient: map[string]int{}}
 }
 
 // enter waits for a place for a client. The caller MUST call done.
-func (t *turns) enter(ctx context.Context, client string) (done func(), err error) {
-	if !t.arrive(client) {
+func (t *loginLimiter) enter(ctx context.Context, client string) (done func(), err error) {
+	if !t.admit(client) {
 		return nil, ErrBusy
 	}
 	select {
@@ -102,24 +102,24 @@ func (t *turns) enter(ctx context.Context, client string) (done func(), err erro
 	}
 }
 
-func (t *turns) arrive(client string) bool {
+func (t *loginLimiter) admit(client string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	const places = slowLogins + waitingLogins
-	if t.all >= places || t.all >= places/2 && t.of[client] >= loginsOfOne {
+	const places = maxRunningLogins + maxWaitingLogins
+	if t.total >= places || t.total >= places/2 && t.byClient[client] >= maxLoginsPerClient {
 		return false
 	}
-	t.all++
-	t.of[client]++
+	t.total++
+	t.byClient[client]++
 	return true
 }
 
-func (t *turns) leave(client string) {
+func (t *loginLimiter) leave(client string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all--
-	if t.of[client]--; t.of[client] == 0 {
-		delete(t.of, client)
+	t.total--
+	if t.byClient[client]--; t.byClient[client] == 0 {
+		delete(t.byClient, client)
 	}
 }
 
@@ -138,10 +138,10 @@ func clientOf(remote string) string {
 	return network.String()
 }
 
-// spend adds the work that a comparison of cost spent lacks to the file's highest cost. Each step
+// equalizeCost adds the work that a comparison of cost spent lacks to the file's highest cost. Each step
 // of the cost doubles the work. One comparison of each cost from spent on is therefore exactly the
 // missing work.
-func (t *table) spend(password []byte, spent int) {
+func (t *table) equalizeCost(password []byte, spent int) {
 	if t.cost == 0 {
 		return
 	}
@@ -154,24 +154,24 @@ func (t *table) spend(password []byte, spent int) {
 	}
 }
 
-func clip(password string) []byte { return []byte(password[:min(len(password), maxBcryptBytes)]) }
+func truncate(password string) []byte { return []byte(password[:min(len(password), maxBcryptBytes)]) }
 
-// recent caches verified passwords. Its secret key belongs to this process and this version of the
+// recentLogins caches verified passwords. Its secret key belongs to this process and this version of the
 // file. Neither a memory dump nor a changed file can therefore make an old password valid.
-type recent struct {
+type recentLogins struct {
 	secret [sha256.Size]byte
 	seen   *cache.LRUExpireCache
 }
 
-func newRecent() *recent {
-	r := &recent{seen: cache.NewLRUExpireCache(rememberAtMost)}
+func newRecentLogins() *recentLogins {
+	r := &recentLogins{seen: cache.NewLRUExpireCache(maxRemembered)}
 	_, _ = rand.Read(r.secret[:]) // never fails (crypto/rand, Go 1.24)
 	return r
 }
 
 // sum returns the keyed hash of a login and a password. It includes the login's length to separate
 // them.
-func (r *recent) sum(login, password string) (out [sha256.Size]byte) {
+func (r *recentLogins) sum(login, password string) (out [sha256.Size]byte) {
 	mac := hmac.New(sha256.New, r.secret[:])
 	_, _ = mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(login))))
 	_, _ = mac.Write([]byte(login))
@@ -180,9 +180,9 @@ func (r *recent) sum(login, password string) (out [sha256.Size]byte) {
 	return out
 }
 
-func (r *recent) has(key [sha256.Size]byte) bool {
+func (r *recentLogins) contains(key [sha256.Size]byte) bool {
 	_, ok := r.seen.Get(key)
 	return ok
 }
 
-func (r *recent) add(key [sha256.Size]byte) { r.seen.Add(key, nil, rememberFor) }
+func (r *recentLogins) add(key [sha256.Size]byte) { r.seen.Add(key, nil, successTTL) }

@@ -13,10 +13,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestFailuresTakeTheSameWork checks the bcrypt work of failed logins. It is that of the highest
+// TestFailedLoginsTakeEqualWork checks the bcrypt work of failed logins. It is that of the highest
 // cost in the file for a user with a cheap hash, for a user with a plain password, and for an
 // unknown user.
-func TestFailuresTakeTheSameWork(t *testing.T) {
+func TestFailedLoginsTakeEqualWork(t *testing.T) {
 	file := ""
 	for name, cost := range map[string]int{"cheap": 4, "middle": 6, "dear": 9} {
 		h, err := bcrypt.GenerateFromPassword([]byte("right"), cost)
@@ -41,7 +41,7 @@ func TestFailuresTakeTheSameWork(t *testing.T) {
 		work += 1 << cost
 		return bcrypt.CompareHashAndPassword(hash, password)
 	}
-	slow := newTurns()
+	slow := newLoginLimiter()
 	for _, login := range []string{"dear", "middle", "cheap", "plain", "nobody", "cheap@a", "cheap@b"} {
 		work = 0
 		if _, err := table.verify(t.Context(), "", login, "wrong", slow); !errors.Is(err, ErrRefused) {
@@ -64,9 +64,9 @@ func TestFailuresTakeTheSameWork(t *testing.T) {
 	}
 }
 
-// TestAFloodRefusesNobodyElse checks that password guessing uses only the places of its own
+// TestFloodAffectsOnlyItsAddress checks that password guessing uses only the places of its own
 // address. Addresses of one IPv6 site share their places.
-func TestAFloodRefusesNobodyElse(t *testing.T) {
+func TestFloodAffectsOnlyItsAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood func(i int) string
 		other string
@@ -83,14 +83,14 @@ func TestAFloodRefusesNobodyElse(t *testing.T) {
 		},
 		"no address": {func(int) string { return "" }, "192.0.2.2:1000", true},
 	} {
-		slow := newTurns()
+		slow := newLoginLimiter()
 		waiting := 0
 		for i := range 200 {
-			if slow.arrive(clientOf(c.flood(i))) {
+			if slow.admit(clientOf(c.flood(i))) {
 				waiting++
 			}
 		}
-		if ok := slow.arrive(clientOf(c.other)); ok != c.ok || waiting > (slowLogins+waitingLogins)/2 {
+		if ok := slow.admit(clientOf(c.other)); ok != c.ok || waiting > (maxRunningLogins+maxWaitingLogins)/2 {
 			t.Errorf("%s: arrives %t, %d of the flood wait", name, ok, waiting)
 		}
 		for range waiting {

@@ -78,7 +78,7 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 			return err
 		}
 		for _, c := range clients {
-			if containsKeyOf(proxies, c) || leadsTo(proxies, c, clients) {
+			if containsKeyOf(proxies, c) || verifiesTo(proxies, c, clients) {
 				return ErrSharedAuthority
 			}
 		}
@@ -86,9 +86,9 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 	return nil
 }
 
-// leadsTo reports whether one of roots signed c, directly or through intermediates. It also returns
+// verifiesTo reports whether one of roots signed c, directly or through intermediates. It also returns
 // true for any other problem than an unknown authority.
-func leadsTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x509.Certificate) bool {
+func verifiesTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x509.Certificate) bool {
 	o := x509.VerifyOptions{
 		Roots:         x509.NewCertPool(),
 		Intermediates: x509.NewCertPool(),

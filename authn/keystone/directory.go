@@ -80,7 +80,7 @@ func OpenDirectory(
 	}
 	d = &Directory{
 		service: func() *service { return *file.Load() },
-		limiter: flowcontrol.NewTokenBucketRateLimiter(perSecond, 1),
+		limiter: flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, 1),
 		reads:   make(outbound.Gate, 1),
 	}
 	return d, file.Run, nil
@@ -110,10 +110,10 @@ func (d *Directory) read(ctx context.Context) (*Contents, error) {
 		return nil, err
 	}
 	c := newCollection()
-	if err := readList(ctx, p, "domains", paged, c.addDomain); err != nil {
+	if err := readList(ctx, p, "domains", pageQuery, c.addDomain); err != nil {
 		return nil, err
 	}
-	if err := readList(ctx, p, "roles", paged, c.addRole); err != nil {
+	if err := readList(ctx, p, "roles", pageQuery, c.addRole); err != nil {
 		return nil, err
 	}
 	if err := readList(ctx, p, "role_inferences", "", c.addInference); err != nil {
@@ -122,10 +122,10 @@ func (d *Directory) read(ctx context.Context) (*Contents, error) {
 	if p.entries += len(c.Implied); p.entries > maxEntries {
 		return nil, incomplete("role_inferences", "Keystone has more than %d entries", maxEntries)
 	}
-	if err := readList(ctx, p, "role_assignments", paged, c.addAssignment); err != nil {
+	if err := readList(ctx, p, "role_assignments", pageQuery, c.addAssignment); err != nil {
 		return nil, err
 	}
-	if err := readList(ctx, p, "projects", paged, c.addProject); err != nil {
+	if err := readList(ctx, p, "projects", pageQuery, c.addProject); err != nil {
 		return nil, err
 	}
 	return c.finish()

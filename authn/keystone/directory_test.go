@@ -149,14 +149,14 @@ func directory(t testing.TB, authURL string) *Directory {
 	return d
 }
 
-// fast returns a directory without a rate limit.
-func fast(t testing.TB, authURL string) *Directory {
+// unlimitedDirectory returns a directory without a rate limit.
+func unlimitedDirectory(t testing.TB, authURL string) *Directory {
 	d := directory(t, authURL)
 	d.limiter = flowcontrol.NewFakeAlwaysRateLimiter()
 	return d
 }
 
-func fails(t *testing.T, name string, d *Directory, want error, problem string) {
+func expectReadError(t *testing.T, name string, d *Directory, want error, problem string) {
 	t.Helper()
 	c, err := d.Read(t.Context())
 	if c != nil || !errors.Is(err, want) || !strings.Contains(err.Error(), problem) {
@@ -169,7 +169,7 @@ func fails(t *testing.T, name string, d *Directory, want error, problem string) 
 
 func TestDirectory(t *testing.T) {
 	f := newFake(t)
-	d := fast(t, f.URL)
+	d := unlimitedDirectory(t, f.URL)
 	if f.logins.Load() != 0 {
 		t.Error("OpenDirectory sent a request")
 	}
@@ -288,7 +288,7 @@ func TestIncompleteLists(t *testing.T) {
 	} {
 		f := newFake(t)
 		f.handlers[c.list] = text(c.body)
-		fails(t, name, fast(t, f.URL), ErrIncomplete, c.problem)
+		expectReadError(t, name, unlimitedDirectory(t, f.URL), ErrIncomplete, c.problem)
 		if n := f.requests.Load(); n < 2 || n > 10 || n%2 != 0 {
 			t.Errorf("%s: %d requests; want two passes", name, n)
 		}
@@ -308,17 +308,17 @@ func TestStatuses(t *testing.T) {
 		if code >= 500 || code == http.StatusTooManyRequests {
 			want = ErrUnavailable
 		}
-		fails(t, fmt.Sprint(code), fast(t, f.URL), want, "projects: ")
+		expectReadError(t, fmt.Sprint(code), unlimitedDirectory(t, f.URL), want, "projects: ")
 		f.Close()
 	}
 	f := newFake(t)
 	f.handlers["domains"] = status(http.StatusForbidden)
-	fails(t, "403", fast(t, f.URL), ErrIncomplete, "role reader with system scope")
+	expectReadError(t, "403", unlimitedDirectory(t, f.URL), ErrIncomplete, "role reader with system scope")
 }
 
-// TestCutBodies checks that a response is complete only if all its bytes arrive, even if the
+// TestTruncatedResponses checks that a response is complete only if all its bytes arrive, even if the
 // received bytes are a whole document.
-func TestCutBodies(t *testing.T) {
+func TestTruncatedResponses(t *testing.T) {
 	body := smallLists()["projects"]
 	raw := func(head, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -349,19 +349,19 @@ func TestCutBodies(t *testing.T) {
 	} {
 		f := newFake(t)
 		f.handlers["projects"] = c.handler
-		fails(t, name, fast(t, f.URL), c.want, c.problem)
+		expectReadError(t, name, unlimitedDirectory(t, f.URL), c.want, c.problem)
 		f.Close()
 	}
 	f := newFake(t)
 	f.handlers["projects"] = raw("Transfer-Encoding: chunked", chunk+"0\r\n\r\n")
-	if got, err := fast(t, f.URL).Read(t.Context()); err != nil || !reflect.DeepEqual(got, smallContents()) {
+	if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil || !reflect.DeepEqual(got, smallContents()) {
 		t.Errorf("the same with its last chunk: %+v, %v", got, err)
 	}
 }
 
 func TestUnavailable(t *testing.T) {
 	f := newFake(t)
-	d := fast(t, f.URL)
+	d := unlimitedDirectory(t, f.URL)
 	f.handlers["projects"] = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -389,15 +389,15 @@ func TestUnavailable(t *testing.T) {
 	<-d.reads
 	f.CloseClientConnections()
 	f.Close()
-	fails(t, "connection refused", d, ErrUnavailable, "")
-	fails(t, "login refused", fast(t, f.URL), ErrUnavailable, "log in")
+	expectReadError(t, "connection refused", d, ErrUnavailable, "")
+	expectReadError(t, "login refused", unlimitedDirectory(t, f.URL), ErrUnavailable, "log in")
 }
 
 // TestDirectoryLogins checks that a revoked token is replaced once. A Keystone that accepts no
 // token gets only a few logins.
 func TestDirectoryLogins(t *testing.T) {
 	f := newFake(t)
-	d := fast(t, f.URL)
+	d := unlimitedDirectory(t, f.URL)
 	projects := f.handlers["projects"]
 	revoked := false
 	f.handlers["roles"] = func(w http.ResponseWriter, r *http.Request) {
@@ -429,7 +429,7 @@ func TestDirectoryLogins(t *testing.T) {
 func TestDomainScope(t *testing.T) {
 	f := newFake(t)
 	f.scope = `"domain":{"id":"d1","name":"acme"},`
-	fails(t, "domain scope", fast(t, f.URL), ErrIncomplete, "use system scope")
+	expectReadError(t, "domain scope", unlimitedDirectory(t, f.URL), ErrIncomplete, "use system scope")
 	if f.requests.Load() != 0 {
 		t.Error("lists were read")
 	}
@@ -453,22 +453,22 @@ func TestExtraAttributes(t *testing.T) {
 	} {
 		f := newFake(t)
 		f.handlers["projects"] = text(strings.Replace(smallLists()["projects"], `"extra":NaN`, extra, 1))
-		if got, err := fast(t, f.URL).Read(t.Context()); err != nil || !reflect.DeepEqual(got, smallContents()) {
+		if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil || !reflect.DeepEqual(got, smallContents()) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		f.Close()
 	}
 }
 
-// TestOddNames checks that unusual names are not changed and do not cause an error.
-func TestOddNames(t *testing.T) {
+// TestUnusualNames checks that unusual names are not changed and do not cause an error.
+func TestUnusualNames(t *testing.T) {
 	for _, name := range []string{
 		" ", "\n", "\x00", "../..", "system:masters", "\u202eabc", "%00", strings.Repeat("\U0001f600", 255), "a\ufffdb",
 	} {
 		f := newFake(t)
 		quoted, _ := json.Marshal(name)
 		f.handlers["projects"] = text(strings.Replace(smallLists()["projects"], `"web"`, string(quoted), 1))
-		got, err := fast(t, f.URL).Read(t.Context())
+		got, err := unlimitedDirectory(t, f.URL).Read(t.Context())
 		if err != nil || got.Projects[0].Name != name {
 			t.Errorf("%.20q: %v, %v", name, got, err)
 		}
@@ -476,8 +476,8 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
-// TestAgain checks that a change between two lists is not an error if the next pass is complete.
-func TestAgain(t *testing.T) {
+// TestIncompleteReadIsRetried checks that a change between two lists is not an error if the next pass is complete.
+func TestIncompleteReadIsRetried(t *testing.T) {
 	f := newFake(t)
 	var reads atomic.Int64
 	f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
@@ -487,7 +487,7 @@ func TestAgain(t *testing.T) {
 		}
 		text(smallLists()["projects"])(w, r)
 	}
-	if got, err := fast(t, f.URL).Read(t.Context()); err != nil || !reflect.DeepEqual(got, smallContents()) {
+	if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil || !reflect.DeepEqual(got, smallContents()) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if f.requests.Load() != 10 {
@@ -498,7 +498,7 @@ func TestAgain(t *testing.T) {
 // TestConcurrentReads checks that concurrent reads run one at a time.
 func TestConcurrentReads(t *testing.T) {
 	f := newFake(t)
-	d := fast(t, f.URL)
+	d := unlimitedDirectory(t, f.URL)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -513,8 +513,8 @@ func TestConcurrentReads(t *testing.T) {
 	}
 }
 
-// TestRate checks that the directory sends at most 10 requests per second.
-func TestRate(t *testing.T) {
+// TestRateLimit checks that the directory sends at most 10 requests per second.
+func TestRateLimit(t *testing.T) {
 	f := newFake(t)
 	d := directory(t, f.URL)
 	start := time.Now()
@@ -523,7 +523,7 @@ func TestRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if took, n := time.Since(start), f.requests.Load(); took < time.Duration(n-1)*time.Second/perSecond {
+	if took, n := time.Since(start), f.requests.Load(); took < time.Duration(n-1)*time.Second/requestsPerSecond {
 		t.Errorf("%d requests in %s", n, took)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"io"
 )
 
-// finite replaces NaN, Infinity and -Infinity outside of strings with the number 0. Python's json
+// finiteReader replaces NaN, Infinity and -Infinity outside of strings with the number 0. Python's json
 // writes these literals for such values in extra attributes of projects, and Go's decoder rejects
 // them. All other bytes remain the same and at the same position.
-type finite struct {
+type finiteReader struct {
 	in       *bufio.Reader
 	err      error  // the error of in after the end of its buffer
 	rest     []byte // the rest of a replacement
@@ -20,10 +20,10 @@ type finite struct {
 	escaped  bool // in a string, after a backslash
 }
 
-func newFinite(in io.Reader) *finite { return &finite{in: bufio.NewReader(in)} }
+func newFiniteReader(in io.Reader) *finiteReader { return &finiteReader{in: bufio.NewReader(in)} }
 
 // Read implements [io.Reader].
-func (f *finite) Read(p []byte) (n int, err error) {
+func (f *finiteReader) Read(p []byte) (n int, err error) {
 	for n < len(p) {
 		if p[n], err = f.next(); err != nil {
 			return n, err
@@ -33,7 +33,7 @@ func (f *finite) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-func (f *finite) next() (byte, error) {
+func (f *finiteReader) next() (byte, error) {
 	if len(f.rest) > 0 {
 		b := f.rest[0]
 		f.rest = f.rest[1:]
@@ -68,7 +68,7 @@ func (f *finite) next() (byte, error) {
 // replace returns the byte that replaces b. If b begins the literal, the number replaces the whole
 // literal. Spaces separate the number from the adjacent bytes, so that invalid JSON remains
 // invalid.
-func (f *finite) replace(b byte, literal, by string) byte {
+func (f *finiteReader) replace(b byte, literal, by string) byte {
 	ahead, err := f.in.Peek(len(literal) - 1)
 	if err != nil {
 		f.err = err // Peek returns it only once

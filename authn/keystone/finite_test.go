@@ -13,7 +13,7 @@ import (
 	"testing/iotest"
 )
 
-func TestFinite(t *testing.T) {
+func TestFiniteReader(t *testing.T) {
 	for in, want := range map[string]string{
 		``:                               ``,
 		`NaN`:                            ` 0 `,
@@ -42,7 +42,7 @@ func TestFinite(t *testing.T) {
 				pad = strings.Repeat(" ", 4094)
 				from = io.MultiReader(strings.NewReader(pad), from)
 			}
-			got, err := io.ReadAll(newFinite(from))
+			got, err := io.ReadAll(newFiniteReader(from))
 			if err != nil || string(got) != pad+want {
 				t.Errorf("%q, %s: %q, %v; want %q", in, name, got[len(pad):], err, want)
 			}
@@ -50,11 +50,11 @@ func TestFinite(t *testing.T) {
 	}
 }
 
-// TestFiniteKeepsErrors checks that an error after the start of a literal is not lost.
-func TestFiniteKeepsErrors(t *testing.T) {
+// TestFiniteReaderReturnsErrors checks that an error after the start of a literal is not lost.
+func TestFiniteReaderReturnsErrors(t *testing.T) {
 	cut := errors.New("cut")
 	for _, in := range []string{"", "[", "[N", "[-Inf", "[NaN", `["`} {
-		f := newFinite(io.MultiReader(strings.NewReader(in), iotest.ErrReader(cut)))
+		f := newFiniteReader(io.MultiReader(strings.NewReader(in), iotest.ErrReader(cut)))
 		got, err := io.ReadAll(f)
 		if !errors.Is(err, cut) || len(got) != len(in) {
 			t.Errorf("%q: %q, %v", in, got, err)
@@ -98,7 +98,7 @@ func FuzzFinite(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, size uint8) {
 		var got bytes.Buffer
-		in := newFinite(iotest.HalfReader(bytes.NewReader(data)))
+		in := newFiniteReader(iotest.HalfReader(bytes.NewReader(data)))
 		if _, err := io.CopyBuffer(struct{ io.Writer }{&got}, in, make([]byte, int(size)+1)); err != nil {
 			t.Fatal(err)
 		}

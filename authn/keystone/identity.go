@@ -16,22 +16,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// answer is Keystone's response about a token (Identity API v3, "Validate and show information for
+// tokenBody is Keystone's response about a token (Identity API v3, "Validate and show information for
 // token").
-type answer struct {
+type tokenBody struct {
 	Expires  time.Time `json:"expires_at"`
 	Issued   time.Time `json:"issued_at"`
 	AuditIDs []string  `json:"audit_ids"`
 	User     struct {
-		named
-		Domain named `json:"domain"`
+		namedRef
+		Domain namedRef `json:"domain"`
 	} `json:"user"`
 	Project *struct {
-		named
-		Domain named `json:"domain"`
+		namedRef
+		Domain namedRef `json:"domain"`
 	} `json:"project"`
-	Roles      []named        `json:"roles"`
-	Domain     *named         `json:"domain"`
+	Roles      []namedRef     `json:"roles"`
+	Domain     *namedRef      `json:"domain"`
 	IsDomain   bool           `json:"is_domain"`
 	System     map[string]any `json:"system"`
 	Trust      map[string]any `json:"OS-TRUST:trust"`
@@ -40,20 +40,20 @@ type answer struct {
 	} `json:"application_credential"`
 }
 
-type named struct {
+type namedRef struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 }
 
-func (n named) isWhole() bool { return n.ID != "" && n.Name != "" }
+func (n namedRef) isComplete() bool { return n.ID != "" && n.Name != "" }
 
 // isEmpty reports whether an answer contains no data about a token, so that it is not from
 // Keystone. Each token of Keystone has a user and an expiry.
-func (t *answer) isEmpty() bool { return t.User.ID == "" || t.Expires.IsZero() }
+func (t *tokenBody) isEmpty() bool { return t.User.ID == "" || t.Expires.IsZero() }
 
 // missing returns the first required field that a token of the scope lacks, or "". A token of a
 // federated user may have no domain.
-func (t *answer) missing(scope Scopes) string {
+func (t *tokenBody) missing(scope Scopes) string {
 	fields := []struct{ name, value string }{
 		{"user.id", t.User.ID},
 		{"user.name", t.User.Name},
@@ -72,7 +72,7 @@ func (t *answer) missing(scope Scopes) string {
 }
 
 // fieldsOf returns the fields that only a token of the scope has.
-func (t *answer) fieldsOf(scope Scopes) []struct{ name, value string } {
+func (t *tokenBody) fieldsOf(scope Scopes) []struct{ name, value string } {
 	switch scope {
 	case ScopeProject:
 		return []struct{ name, value string }{
@@ -104,7 +104,7 @@ const (
 )
 
 // identity returns the identity of an answer, or the reason to reject the token.
-func (a *Authenticator) identity(t *answer) (user.Info, error) {
+func (a *Authenticator) identity(t *tokenBody) (user.Info, error) {
 	switch {
 	case t.Trust != nil:
 		return nil, ErrTrust
@@ -136,29 +136,29 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 }
 
 // check returns the reason to reject a token of an accepted scope, or nil.
-func (a *Authenticator) check(t *answer, scope Scopes) error {
+func (a *Authenticator) check(t *tokenBody, scope Scopes) error {
 	missing := t.missing(scope)
 	switch {
 	case missing != "":
-		return fmt.Errorf("%w: token.%s is missing", ErrAnswer, missing)
-	case slices.ContainsFunc(t.Roles, func(role named) bool { return !role.isWhole() }):
-		return fmt.Errorf("%w: token.roles has a role without an id or a name", ErrAnswer)
+		return fmt.Errorf("%w: token.%s is missing", ErrResponse, missing)
+	case slices.ContainsFunc(t.Roles, func(role namedRef) bool { return !role.isComplete() }):
+		return fmt.Errorf("%w: token.roles has a role without an id or a name", ErrResponse)
 	case !a.o.Now().Before(t.Expires):
 		return ErrExpired
 	case scope == ScopeProject && isReservedProject(t.Project.ID):
-		return fmt.Errorf("%w: token.project.id is %q, which is the name of another scope", ErrAnswer, t.Project.ID)
+		return fmt.Errorf("%w: token.project.id is %q, which is the name of another scope", ErrResponse, t.Project.ID)
 	case scope == ScopeProject && t.Project.Domain.ID != t.User.Domain.ID:
 		return ErrForeignProject
 	case scope == ScopeDomain && t.Domain.ID != t.User.Domain.ID:
 		return ErrForeignDomain
-	case scope == ScopeSystem && !t.isWholeSystem():
-		return fmt.Errorf(`%w: token.system is not {"all": true}`, ErrAnswer)
+	case scope == ScopeSystem && !t.isSystemAll():
+		return fmt.Errorf(`%w: token.system is not {"all": true}`, ErrResponse)
 	}
 	return nil
 }
 
 // extra returns the extras of a caller. Only a project-scoped token has extras of a project.
-func (a *Authenticator) extra(t *answer, id tenant.ID) map[string][]string {
+func (a *Authenticator) extra(t *tokenBody, id tenant.ID) map[string][]string {
 	var roles, roleIDs []string
 	for _, role := range t.Roles {
 		roles, roleIDs = append(roles, wellFormedValue(role.Name)), append(roleIDs, role.ID)

@@ -41,13 +41,13 @@ const (
 	// maxTokenBytes limits the size of a token. Fernet tokens have up to 255 bytes, and Keystone's
 	// signed tokens (JWS) up to 2 KiB. Web servers limit a header to 8 KiB.
 	maxTokenBytes = 4 << 10
-	// atOnce limits the validations in progress, in case Keystone hangs.
-	atOnce = 256
-	// entries limits the number of cached tokens, for valid and for invalid tokens separately. Any
+	// maxConcurrent limits the validations in progress, in case Keystone hangs.
+	maxConcurrent = 256
+	// cacheEntries limits the number of cached tokens, for valid and for invalid tokens separately. Any
 	// client can send invalid tokens, and they never evict valid ones.
-	entries = 32 << 10
-	// tokenBytes limits the size of each of the two caches.
-	tokenBytes = 32 << 20
+	cacheEntries = 32 << 10
+	// cacheBytes limits the size of each of the two caches.
+	cacheBytes = 32 << 20
 )
 
 // The errors for a rejected token. Test for them with [errors.Is]. They contain no part of the
@@ -57,7 +57,7 @@ var (
 		"or its user, project or domain is disabled")
 	ErrUnavailable    = error(outbound.Unavailable("Keystone is unavailable"))
 	ErrBusy           = error(outbound.Unavailable("too many concurrent requests to Keystone"))
-	ErrAnswer         = errors.New("invalid response from Keystone")
+	ErrResponse       = errors.New("invalid response from Keystone")
 	ErrExpired        = errors.New("token expired")
 	ErrUnscoped       = errors.New("unscoped token")
 	ErrProjectScope   = errors.New("project-scoped token")
@@ -101,21 +101,21 @@ type Options struct {
 // a project-scoped token, it also sets tenant.KeystoneProjectKey. With LegacyExtras, it also sets
 // the extras of [LegacyExtras].
 type Authenticator struct {
-	o       Options
-	service func() *service
-	good    *tokencache.Cache[good]
-	bad     *tokencache.Cache[error]
-	flights singleflight.Group
+	o        Options
+	service  func() *service
+	users    *tokencache.Cache[cachedUser]
+	failures *tokencache.Cache[error]
+	flights  singleflight.Group
 	// known and unknown limit the validations of tokens that were valid before and of other tokens.
 	// Any client can send other tokens.
 	known, unknown outbound.Gate
-	down           atomic.Int64 // the end of an assumed outage in Unix nanoseconds, or 0
+	downUntil      atomic.Int64 // the end of an assumed outage in Unix nanoseconds, or 0
 }
 
-// good is a cached valid token.
-type good struct {
-	user  user.Info
-	fresh time.Time // until then, the token is not validated again
+// cachedUser is a cached valid token.
+type cachedUser struct {
+	user       user.Info
+	freshUntil time.Time // until then, the token is not validated again
 }
 
 func newAuthenticator(o Options, s func() *service) *Authenticator {
@@ -123,12 +123,12 @@ func newAuthenticator(o Options, s func() *service) *Authenticator {
 		o.Now = time.Now
 	}
 	return &Authenticator{
-		o:       o,
-		service: s,
-		good:    tokencache.New[good](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now),
-		bad:     tokencache.New[error](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now),
-		known:   make(outbound.Gate, atOnce),
-		unknown: make(outbound.Gate, atOnce),
+		o:        o,
+		service:  s,
+		users:    tokencache.New[cachedUser](tokencache.Limits{Entries: cacheEntries, Bytes: cacheBytes}, o.Now),
+		failures: tokencache.New[error](tokencache.Limits{Entries: cacheEntries, Bytes: cacheBytes}, o.Now),
+		known:    make(outbound.Gate, maxConcurrent),
+		unknown:  make(outbound.Gate, maxConcurrent),
 	}
 }
 
@@ -138,12 +138,12 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	if len(token) > maxTokenBytes {
 		return nil, false, ErrUnknown
 	}
-	key := a.good.Key(token, nil)
-	known, found := a.good.Get(key)
-	if found && a.o.Now().Before(known.fresh) {
+	key := a.users.Key(token, nil)
+	known, found := a.users.Get(key)
+	if found && a.o.Now().Before(known.freshUntil) {
 		return &authenticator.Response{User: known.user}, true, nil
 	}
-	if err, refused := a.bad.Get(key); refused {
+	if err, refused := a.failures.Get(key); refused {
 		return nil, false, err
 	}
 	if found && a.isDown() {
@@ -153,7 +153,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	if found {
 		gate = a.known
 	}
-	u, err := a.ask(ctx, gate, found, key, token)
+	u, err := a.validate(ctx, gate, found, key, token)
 	switch {
 	case err == nil:
 		return &authenticator.Response{User: u}, true, nil
@@ -163,12 +163,12 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return nil, false, err
 }
 
-// ask validates a token with Keystone, once for all concurrent callers. The result for a token that
+// validate validates a token with Keystone, once for all concurrent callers. The result for a token that
 // was never valid does not affect the outage state, because any client can invent such a token.
-func (a *Authenticator) ask(
+func (a *Authenticator) validate(
 	ctx context.Context, gate outbound.Gate, found bool, key tokencache.Key, token string,
 ) (user.Info, error) {
-	flight := a.flights.DoChan(string(key[:]), outbound.Recover(ErrAnswer, func() (any, error) {
+	flight := a.flights.DoChan(string(key[:]), outbound.Recover(ErrResponse, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		if err := gate.Enter(ctx); err != nil {
@@ -176,33 +176,33 @@ func (a *Authenticator) ask(
 		}
 		defer gate.Leave()
 		// An earlier flight may have ended after the caller's cache lookup.
-		if known, is := a.good.Get(key); is && a.o.Now().Before(known.fresh) {
+		if known, ok := a.users.Get(key); ok && a.o.Now().Before(known.freshUntil) {
 			return known.user, nil
 		}
-		if err, refused := a.bad.Get(key); refused {
+		if err, refused := a.failures.Get(key); refused {
 			return nil, err
 		}
-		answer, err := a.service().validate(ctx, token)
+		body, err := a.service().validate(ctx, token)
 		var u user.Info
 		if err == nil {
-			u, err = a.identity(answer)
+			u, err = a.identity(body)
 		}
 		switch {
 		case errors.Is(err, ErrBusy): // nothing is known about Keystone or the token
 			return nil, ErrBusy
 		case errors.Is(err, ErrUnavailable) && found:
-			a.down.Store(a.o.Now().Add(pause).UnixNano())
+			a.downUntil.Store(a.o.Now().Add(backoff).UnixNano())
 		case err == nil, found:
-			a.down.Store(0)
+			a.downUntil.Store(0)
 		}
 		switch now := a.o.Now(); {
 		case err == nil:
-			fresh := earlier(now.Add(a.o.TTL), answer.Expires)
-			a.good.Set(key, good{u, fresh}, tokencache.SizeOf(u), earlier(now.Add(a.o.TTL+a.o.Stale), answer.Expires))
+			fresh := earlier(now.Add(a.o.TTL), body.Expires)
+			a.users.Set(key, cachedUser{u, fresh}, tokencache.SizeOf(u), earlier(now.Add(a.o.TTL+a.o.Stale), body.Expires))
 			return u, nil
 		case !errors.Is(err, ErrUnavailable):
-			a.good.Remove(key)
-			a.bad.Set(key, err, 0, now.Add(a.o.NegativeTTL))
+			a.users.Remove(key)
+			a.failures.Set(key, err, 0, now.Add(a.o.NegativeTTL))
 		}
 		return nil, err
 	}))
@@ -220,11 +220,11 @@ func (a *Authenticator) ask(
 // isDown reports whether Keystone was unavailable a moment ago. Callers with a usable cached result
 // then do not wait. One caller at a time checks whether Keystone is available again.
 func (a *Authenticator) isDown() bool {
-	until, now := a.down.Load(), a.o.Now()
+	until, now := a.downUntil.Load(), a.o.Now()
 	if until == 0 {
 		return false
 	}
-	return now.UnixNano() < until || !a.down.CompareAndSwap(until, now.Add(pause).UnixNano())
+	return now.UnixNano() < until || !a.downUntil.CompareAndSwap(until, now.Add(backoff).UnixNano())
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -241,7 +241,7 @@ const fernet = "gAAAA"
 // LooksLike reports whether a token has the form of a Keystone token. This is a Fernet token, 32
 // hexadecimal digits (UUID), or a signed token (JWS) with claims that only Keystone writes.
 func LooksLike(token string) bool {
-	if rest, is := strings.CutPrefix(token, fernet); is {
+	if rest, ok := strings.CutPrefix(token, fernet); ok {
 		return rest != "" && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=%") == ""
 	}
 	return len(token) == 32 && strings.Trim(token, "0123456789abcdefABCDEF") == "" || isSigned(token)
@@ -261,7 +261,7 @@ func isSigned(token string) bool {
 			return false
 		}
 	}
-	if _, has := claims["iss"]; has || header == nil {
+	if _, ok := claims["iss"]; ok || header == nil {
 		return false
 	}
 	for name := range claims {

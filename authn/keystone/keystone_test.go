@@ -128,13 +128,13 @@ func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Au
 
 func token(n int) string { return fmt.Sprintf("gAAAAuser-%d", n) }
 
-// TestNoIdentityCrosses checks that each of a thousand users gets only its own identity, with 64
+// TestCallersGetTheirOwnIdentity checks that each of a thousand users gets only its own identity, with 64
 // concurrent callers. A client whose token is set for each request fails this test.
-func TestNoIdentityCrosses(t *testing.T) {
+func TestCallersGetTheirOwnIdentity(t *testing.T) {
 	s := newServer(t)
 	s.delay = 20 * time.Millisecond
 	a, _ := open(t, s, nil)
-	if crossed := crossings(t, func(ctx context.Context, token string) (string, error) {
+	if crossed := mixedUp(t, func(ctx context.Context, token string) (string, error) {
 		resp, _, err := a.AuthenticateToken(ctx, token)
 		if err != nil {
 			return "", err
@@ -150,9 +150,9 @@ func TestNoIdentityCrosses(t *testing.T) {
 
 const users, callers = 1000, 64
 
-// crossings authenticates each user twice with many concurrent callers. It returns the number of
+// mixedUp authenticates each user twice with many concurrent callers. It returns the number of
 // results with the identity of another user.
-func crossings(t *testing.T, ask func(ctx context.Context, token string) (uid string, err error)) int64 {
+func mixedUp(t *testing.T, ask func(ctx context.Context, token string) (uid string, err error)) int64 {
 	var crossed atomic.Int64
 	work := make(chan int)
 	var all sync.WaitGroup
@@ -184,7 +184,7 @@ type sharedClient struct {
 	token string
 }
 
-func (c *sharedClient) ask(_ context.Context, token string) (string, error) {
+func (c *sharedClient) validate(_ context.Context, token string) (string, error) {
 	c.mu.Lock()
 	c.token = token
 	c.mu.Unlock()
@@ -194,9 +194,9 @@ func (c *sharedClient) ask(_ context.Context, token string) (string, error) {
 	return "id-" + strings.TrimPrefix(c.token, "gAAAAuser-"), nil
 }
 
-// TestTheTestSeesASharedClient checks that the test above detects such a design.
-func TestTheTestSeesASharedClient(t *testing.T) {
-	if crossings(t, (&sharedClient{}).ask) == 0 {
+// TestSharedClientIsDetected checks that the test above detects such a design.
+func TestSharedClientIsDetected(t *testing.T) {
+	if mixedUp(t, (&sharedClient{}).validate) == 0 {
 		t.Error("a shared client was not found out")
 	}
 }
@@ -256,9 +256,9 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestWhatKeystoneTookBackStaysBack checks that a revoked token does not become valid again during
+// TestRevokedTokenStaysRevokedDuringOutage checks that a revoked token does not become valid again during
 // an outage.
-func TestWhatKeystoneTookBackStaysBack(t *testing.T) {
+func TestRevokedTokenStaysRevokedDuringOutage(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
 	check := func(want error) {
@@ -278,9 +278,9 @@ func TestWhatKeystoneTookBackStaysBack(t *testing.T) {
 	check(keystone.ErrUnavailable)
 }
 
-// TestTheServiceTokenIsRenewedOnce checks that only one of many concurrent callers renews the token
+// TestServiceTokenIsRenewedOnce checks that only one of many concurrent callers renews the token
 // of the service user.
-func TestTheServiceTokenIsRenewedOnce(t *testing.T) {
+func TestServiceTokenIsRenewedOnce(t *testing.T) {
 	s := newServer(t)
 	a, _ := open(t, s, nil)
 	for round := range 3 {
@@ -300,9 +300,9 @@ func TestTheServiceTokenIsRenewedOnce(t *testing.T) {
 	}
 }
 
-// TestFloodsAreNoOutage checks that a flood of unknown tokens does not make a revoked token valid
+// TestFloodIsNotAnOutage checks that a flood of unknown tokens does not make a revoked token valid
 // again.
-func TestFloodsAreNoOutage(t *testing.T) {
+func TestFloodIsNotAnOutage(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
@@ -335,9 +335,9 @@ func TestFloodsAreNoOutage(t *testing.T) {
 	all.Wait()
 }
 
-// TestAnOutageHoldsNobodyWithAnAnswer checks that only one caller with a usable cached result waits
+// TestOutageDoesNotDelayCachedTokens checks that only one caller with a usable cached result waits
 // while Keystone hangs. When Keystone is available again, tokens are validated again.
-func TestAnOutageHoldsNobodyWithAnAnswer(t *testing.T) {
+func TestOutageDoesNotDelayCachedTokens(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = 30 * time.Minute })
 	var all sync.WaitGroup
@@ -375,9 +375,9 @@ func TestAnOutageHoldsNobodyWithAnAnswer(t *testing.T) {
 	}
 }
 
-// TestALoginThatFailsEndsNoTokenThatLasts checks that the token of the service user is used until
+// TestFailedLoginKeepsValidServiceToken checks that the token of the service user is used until
 // it expires, even if a login fails.
-func TestALoginThatFailsEndsNoTokenThatLasts(t *testing.T) {
+func TestFailedLoginKeepsValidServiceToken(t *testing.T) {
 	s := newServer(t)
 	s.lasts = 30 * time.Second // less than renewBefore
 	a, _ := open(t, s, func(o *keystone.Options) { o.TTL = 0 })
@@ -392,8 +392,8 @@ func TestALoginThatFailsEndsNoTokenThatLasts(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreFew checks that the tokens that clients send cannot lock out the service user.
-func TestFailedLoginsAreFew(t *testing.T) {
+// TestFailedLoginsAreLimited checks that the tokens that clients send cannot lock out the service user.
+func TestFailedLoginsAreLimited(t *testing.T) {
 	logins := atomic.Int64{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		logins.Add(1)
@@ -419,9 +419,9 @@ func TestFailedLoginsAreFew(t *testing.T) {
 	}
 }
 
-// TestBadKeystones checks that a faulty Keystone uses limited time and memory, and does not affect
+// TestFaultyKeystones checks that a faulty Keystone uses limited time and memory, and does not affect
 // another token source.
-func TestBadKeystones(t *testing.T) {
+func TestFaultyKeystones(t *testing.T) {
 	for name, fault := range map[string]http.HandlerFunc{
 		"500":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"closes":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
@@ -443,8 +443,8 @@ func TestBadKeystones(t *testing.T) {
 	}
 }
 
-// TestAHangingKeystone checks that a request does not wait longer than its context allows.
-func TestAHangingKeystone(t *testing.T) {
+// TestHangingKeystone checks that a request does not wait longer than its context allows.
+func TestHangingKeystone(t *testing.T) {
 	s := newServer(t)
 	s.fault = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	a, _ := open(t, s, nil)
@@ -455,9 +455,9 @@ func TestAHangingKeystone(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsTold checks that errors and logs contain no token and no password, even at
+// TestErrorsAndLogsContainNoSecrets checks that errors and logs contain no token and no password, even at
 // high verbosity. Keystone's 404 echoes the token.
-func TestNothingSecretIsTold(t *testing.T) {
+func TestErrorsAndLogsContainNoSecrets(t *testing.T) {
 	log, end, err := authntest.CaptureLog(9)
 	if err != nil {
 		t.Fatal(err)
@@ -522,8 +522,8 @@ func TestLooksLike(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses checks that errors name the cause, and contain no credential.
-func TestOpenRefuses(t *testing.T) {
+// TestOpenErrors checks that errors name the cause, and contain no credential.
+func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for name, text := range map[string]string{"empty.pem": "", "other.pem": "CANARY"} {

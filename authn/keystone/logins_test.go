@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// slow is a transport for a Keystone whose logins take two seconds in the time of a synctest
+// slowKeystone is a transport for a Keystone whose logins take two seconds in the time of a synctest
 // bubble.
-type slow struct {
+type slowKeystone struct {
 	mu          sync.Mutex
 	logins      int
 	broken      bool
@@ -25,13 +25,13 @@ type slow struct {
 	validations int
 }
 
-func (s *slow) set(change func()) {
+func (s *slowKeystone) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
+func (s *slowKeystone) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer := func(code int, body string) *http.Response {
 		return &http.Response{
 			StatusCode: code,
@@ -65,15 +65,15 @@ func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
 		`"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[]}}`, until)), nil
 }
 
-// slowly returns an authenticator that uses a slow Keystone.
-func slowly(t *testing.T) (*slow, *Authenticator) {
+// openSlow returns an authenticator that uses a slow Keystone.
+func openSlow(t *testing.T) (*slowKeystone, *Authenticator) {
 	s, err := newService([]byte("clouds: { kube: { auth: { username: u, password: p, user_domain_name: Default, "+
 		"system_scope: all } } }"), "kube", "https://keystone.example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &slow{}
-	s.fresh = http.Client{Transport: server}
+	server := &slowKeystone{}
+	s.loginClient = http.Client{Transport: server}
 	s.client.HTTPClient = http.Client{Transport: server}
 	return server, newAuthenticator(Options{Scopes: ScopeProject, TTL: time.Second}, func() *service { return s })
 }
@@ -91,11 +91,11 @@ func callers(t *testing.T, a *Authenticator, n int) []error {
 	return errs
 }
 
-// TestCallersWaitForALogin checks that callers wait for a login in progress, both for the first
+// TestCallersWaitForLogin checks that callers wait for a login in progress, both for the first
 // login and after a revocation.
-func TestCallersWaitForALogin(t *testing.T) {
+func TestCallersWaitForLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, a := slowly(t)
+		server, a := openSlow(t)
 		for logins := 1; logins <= 2; logins++ {
 			for i, err := range callers(t, a, 16) {
 				if err != nil {
@@ -111,11 +111,11 @@ func TestCallersWaitForALogin(t *testing.T) {
 	})
 }
 
-// TestThePauseOfLogins checks that the pause starts at the end of a failed login. Callers during
+// TestLoginBackoff checks that the pause starts at the end of a failed login. Callers during
 // this login and the pause get an outage error. Callers during the next login wait for it.
-func TestThePauseOfLogins(t *testing.T) {
+func TestLoginBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, a := slowly(t)
+		server, a := openSlow(t)
 		server.set(func() { server.broken = true })
 		unavailable := func(when string, n int) {
 			t.Helper()

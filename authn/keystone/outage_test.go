@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWhatIsAnOutage checks all status codes. Codes about the token reject it, although a stale
+// TestStatusCodesOfOutages checks all status codes. Codes about the token reject it, although a stale
 // result would be valid in an outage.
-func TestWhatIsAnOutage(t *testing.T) {
+func TestStatusCodesOfOutages(t *testing.T) {
 	refusals := map[int]bool{
 		400: true,
 		404: true,
@@ -46,9 +46,9 @@ func TestWhatIsAnOutage(t *testing.T) {
 	}
 }
 
-// TestUnknownTokensBeginNoOutage checks that a client without a Keystone token cannot make a
+// TestUnknownTokensStartNoOutage checks that a client without a Keystone token cannot make a
 // revoked token valid again.
-func TestUnknownTokensBeginNoOutage(t *testing.T) {
+func TestUnknownTokensStartNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		token string
 		fault http.HandlerFunc
@@ -127,9 +127,9 @@ func TestUnknownTokensEndNoOutage(t *testing.T) {
 	}
 }
 
-// TestTheAnswerIsAboutTheToken checks that a response about another token is rejected, for example
+// TestResponseAboutAnotherTokenIsRejected checks that a response about another token is rejected, for example
 // from a cache in front of Keystone.
-func TestTheAnswerIsAboutTheToken(t *testing.T) {
+func TestResponseAboutAnotherTokenIsRejected(t *testing.T) {
 	for named, want := range map[string]bool{
 		token(1): true,
 		"":       true,
@@ -153,8 +153,8 @@ func TestTheAnswerIsAboutTheToken(t *testing.T) {
 	}
 }
 
-// TestAnswersAreReadInOneWay checks that ambiguous responses are rejected.
-func TestAnswersAreReadInOneWay(t *testing.T) {
+// TestAmbiguousResponsesAreRejected checks that ambiguous responses are rejected.
+func TestAmbiguousResponsesAreRejected(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, answer := range map[string]string{
 		"another name in another case": strings.Replace(good, `{"token":`, `{"Token":`, 1),
@@ -209,9 +209,9 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-// TestA401CostsFewLogins checks that a Keystone that rejects each token of the service user gets
+// TestRejectedServiceTokenCausesFewLogins checks that a Keystone that rejects each token of the service user gets
 // only a few logins.
-func TestA401CostsFewLogins(t *testing.T) {
+func TestRejectedServiceTokenCausesFewLogins(t *testing.T) {
 	s := newServer(t)
 	a, _ := open(t, s, nil)
 	s.set(func() {
@@ -228,10 +228,10 @@ func TestA401CostsFewLogins(t *testing.T) {
 	}
 }
 
-// TestIncompleteAnswers checks that a response without data about the token is an outage. A token
+// TestIncompleteResponsesAreOutages checks that a response without data about the token is an outage. A token
 // that was valid remains valid for Stale. A response about a token without a required field rejects
 // the token, and the error names the field.
-func TestIncompleteAnswers(t *testing.T) {
+func TestIncompleteResponsesAreOutages(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, c := range map[string]struct{ answer, want string }{
 		"an empty token":    {`{"token":{}}`, ""},
@@ -261,7 +261,7 @@ func TestIncompleteAnswers(t *testing.T) {
 		if c.want == "" && (!ok || err != nil) {
 			t.Errorf("%s: %t, %v; want the answer of before", name, ok, err)
 		}
-		if c.want != "" && (ok || !errors.Is(err, keystone.ErrAnswer) || !strings.HasSuffix(err.Error(), c.want)) {
+		if c.want != "" && (ok || !errors.Is(err, keystone.ErrResponse) || !strings.HasSuffix(err.Error(), c.want)) {
 			t.Errorf("%s: %t, %v; want %s", name, ok, err, c.want)
 		}
 		s.Close()

@@ -25,18 +25,18 @@ import (
 
 // The limits of one pass over the lists of Keystone.
 const (
-	maxPageBytes = 64 << 20
-	maxPassBytes = 128 << 20
-	maxPages     = 2_000
-	maxEntries   = 500_000
-	passTimeout  = 2 * time.Minute
-	pageTimeout  = time.Minute
-	perSecond    = 10 // requests
+	maxPageBytes      = 64 << 20
+	maxPassBytes      = 128 << 20
+	maxPages          = 2_000
+	maxEntries        = 500_000
+	passTimeout       = 2 * time.Minute
+	pageTimeout       = time.Minute
+	requestsPerSecond = 10 // requests
 )
 
-// paged is the query of the first page. Without a limit, Keystone 2025.1 and later truncate domains
+// pageQuery is the query of the first page. Without a limit, Keystone 2025.1 and later truncate domains
 // and projects at their own limit without reporting it. Other lists and releases ignore the query.
-const paged = "limit=1000"
+const pageQuery = "limit=1000"
 
 const noToken = "Keystone issues no token to the service user"
 
@@ -63,11 +63,11 @@ func (p *pass) unavailable(ctx context.Context, list, problem string, err error)
 // logIn gets a token with which the lists contain all domains.
 func (p *pass) logIn(ctx context.Context) error {
 	const step = "log in"
-	if err := p.service.renew(ctx); err != nil {
+	if err := p.service.renewToken(ctx); err != nil {
 		return p.unavailable(ctx, step, noToken, err)
 	}
-	result, is := p.service.client.GetAuthResult().(tokens.CreateResult)
-	if !is {
+	result, ok := p.service.client.GetAuthResult().(tokens.CreateResult)
+	if !ok {
 		return incomplete(step, "the scope of the token is unknown")
 	}
 	domain, err := result.ExtractDomain()
@@ -109,7 +109,7 @@ func readList[T any](ctx context.Context, p *pass, list, query string, add func(
 		if next == nil {
 			return nil
 		}
-		if query, err = p.follow(list, *next); err != nil {
+		if query, err = p.nextQuery(list, *next); err != nil {
 			return incomplete(list, "%v", err)
 		}
 	}
@@ -129,11 +129,11 @@ func (p *pass) get(ctx context.Context, list, query string) ([]byte, error) {
 		KeepResponseBody: true,
 	})
 	if err != nil {
-		return nil, p.refused(ctx, list, err)
+		return nil, p.responseError(ctx, list, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	left := maxPassBytes - p.bytes
-	data, err := io.ReadAll(newFinite(io.LimitReader(resp.Body, int64(left)+1)))
+	data, err := io.ReadAll(newFiniteReader(io.LimitReader(resp.Body, int64(left)+1)))
 	p.bytes += len(data)
 	var timeout net.Error
 	switch {
@@ -149,8 +149,8 @@ func (p *pass) get(ctx context.Context, list, query string) ([]byte, error) {
 	return nil, incomplete(list, "the response ends early")
 }
 
-// refused returns the error for a response without a list.
-func (p *pass) refused(ctx context.Context, list string, err error) error {
+// responseError returns the error for a response without a list.
+func (p *pass) responseError(ctx context.Context, list string, err error) error {
 	var login *gophercloud.ErrUnableToReauthenticate
 	var status gophercloud.ErrUnexpectedResponseCode
 	switch {
@@ -170,9 +170,9 @@ func (p *pass) refused(ctx context.Context, list string, err error) error {
 	return incomplete(list, "HTTP status %d", status.Actual)
 }
 
-// follow returns the query of a link to the next page. It uses only the query, so that a link can
+// nextQuery returns the query of a link to the next page. It uses only the query, so that a link can
 // never send the token to another address.
-func (p *pass) follow(list, link string) (query string, err error) {
+func (p *pass) nextQuery(list, link string) (query string, err error) {
 	own, err := url.Parse(p.service.client.ServiceURL(list))
 	if err != nil {
 		return "", errors.New("the URL of Keystone is invalid")
@@ -209,7 +209,7 @@ func decodePage[T any](data []byte, list string) (entries []T, next *string, err
 	}
 	var truncated bool
 	for name, into := range map[string]any{"links": &links, "truncated": &truncated, list: &entries} {
-		if value, has := members[name]; has && json.UnmarshalCaseSensitivePreserveInts(value, into) != nil {
+		if value, ok := members[name]; ok && json.UnmarshalCaseSensitivePreserveInts(value, into) != nil {
 			return nil, nil, fmt.Errorf("a field of %s has the wrong type", name)
 		}
 	}

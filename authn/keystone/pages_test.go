@@ -47,7 +47,7 @@ func TestPages(t *testing.T) {
 	for _, n := range []int{1, 9, 10, 11, 20, 105} {
 		f := newFake(t)
 		f.handlers["projects"] = pagesOf(f, n, 10)
-		got, err := fast(t, f.URL).Read(t.Context())
+		got, err := unlimitedDirectory(t, f.URL).Read(t.Context())
 		if err != nil || len(got.Projects) != n {
 			t.Errorf("%d: %v, %v", n, got, err)
 		}
@@ -64,7 +64,7 @@ func TestLinks(t *testing.T) {
 	attacker := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Add(1) }))
 	defer attacker.Close()
 	f := newFake(t)
-	d := fast(t, f.URL)
+	d := unlimitedDirectory(t, f.URL)
 	host := strings.TrimPrefix(f.URL, "http://")
 	const last = `{"projects":[{"id":"p","name":"x","domain_id":"d1","enabled":true}],"links":{"next":null}}`
 	for link, ok := range map[string]bool{
@@ -103,14 +103,14 @@ func TestLinks(t *testing.T) {
 			}
 			continue
 		}
-		fails(t, link, d, ErrIncomplete, "another address")
+		expectReadError(t, link, d, ErrIncomplete, "another address")
 	}
 	f.set(func() {
 		f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, attacker.URL+"/v3/projects", http.StatusFound)
 		}
 	})
-	fails(t, "a redirect", d, ErrIncomplete, "redirect")
+	expectReadError(t, "a redirect", d, ErrIncomplete, "redirect")
 	if stolen.Load() != 0 {
 		t.Errorf("%d requests to another server", stolen.Load())
 	}
@@ -136,8 +136,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestEndless checks links that repeat and too many pages.
-func TestEndless(t *testing.T) {
+// TestEndlessPages checks links that repeat and too many pages.
+func TestEndlessPages(t *testing.T) {
 	next := func(query string) string {
 		return `{"projects":[],"links":{"next":"/v3/projects?` + query + `"}}`
 	}
@@ -160,7 +160,7 @@ func TestEndless(t *testing.T) {
 			c.handler = func(w http.ResponseWriter, r *http.Request) { text(next(fmt.Sprintf("marker=%d", n.Add(1))))(w, r) }
 		}
 		f.handlers["projects"] = c.handler
-		fails(t, name, fast(t, f.URL), ErrIncomplete, c.problem)
+		expectReadError(t, name, unlimitedDirectory(t, f.URL), ErrIncomplete, c.problem)
 		if want := 2 * (4 + c.pages); f.requests.Load() != want {
 			t.Errorf("%s: %d requests, want %d", name, f.requests.Load(), want)
 		}
@@ -171,7 +171,7 @@ func TestEndless(t *testing.T) {
 // TestChangesBetweenPages checks a project with different entries and a deleted marker.
 func TestChangesBetweenPages(t *testing.T) {
 	f := newFake(t)
-	d := fast(t, f.URL)
+	d := unlimitedDirectory(t, f.URL)
 	first := text(`{"projects":[{"id":"p1","name":"web","domain_id":"d1","enabled":true}],
 		"links":{"next":"/v3/projects?marker=p1"}}`)
 	for name, c := range map[string]struct {
@@ -193,7 +193,7 @@ func TestChangesBetweenPages(t *testing.T) {
 			}
 		})
 		if c.problem != "" {
-			fails(t, name, d, ErrIncomplete, c.problem)
+			expectReadError(t, name, d, ErrIncomplete, c.problem)
 			continue
 		}
 		if got, err := d.Read(t.Context()); err != nil || len(got.Projects) != 1 {
@@ -202,16 +202,16 @@ func TestChangesBetweenPages(t *testing.T) {
 	}
 }
 
-// TestSizes checks the size limits. It tests the real limit only with a declared length, because a
+// TestSizeLimits checks the size limits. It tests the real limit only with a declared length, because a
 // server with the race detector is too slow for so many bytes.
-func TestSizes(t *testing.T) {
+func TestSizeLimits(t *testing.T) {
 	f := newFake(t)
 	body := smallLists()["projects"]
-	d := fast(t, f.URL)
+	d := unlimitedDirectory(t, f.URL)
 	f.handlers["projects"] = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(maxPageBytes+1))
 	}
-	fails(t, "a byte more, as announced", d, ErrIncomplete, "a page has more than 67108864 bytes")
+	expectReadError(t, "a byte more, as announced", d, ErrIncomplete, "a page has more than 67108864 bytes")
 
 	const limit = 1 << 16
 	small, err := newBoundedService([]byte(testCloud), "kube", f.URL, bounds{limit, pageTimeout})
@@ -225,11 +225,11 @@ func TestSizes(t *testing.T) {
 		t.Errorf("a page of %d bytes: %v, %v", limit, got, err)
 	}
 	f.set(func() { f.handlers["projects"] = text(pad(limit + 1)) })
-	fails(t, "a byte more", d, ErrIncomplete, "a page has more than 65536 bytes")
+	expectReadError(t, "a byte more", d, ErrIncomplete, "a page has more than 65536 bytes")
 }
 
-// TestTotals checks the limits of a pass. The pass is close to a limit before the last page.
-func TestTotals(t *testing.T) {
+// TestPassLimits checks the limits of a pass. The pass is close to a limit before the last page.
+func TestPassLimits(t *testing.T) {
 	f := newFake(t)
 	body := smallLists()["projects"]
 	for name, c := range map[string]struct {
@@ -242,14 +242,14 @@ func TestTotals(t *testing.T) {
 		"an entry more":    {entries: maxEntries - 2, problem: "more than 500000 entries"},
 		"no entry is left": {entries: maxEntries, problem: "more than 500000 entries"},
 	} {
-		d := fast(t, f.URL)
+		d := unlimitedDirectory(t, f.URL)
 		p := &pass{
 			service: d.service(),
 			limiter: d.limiter,
 			bytes:   c.bytes,
 			entries: c.entries,
 		}
-		err := readList(t.Context(), p, "projects", paged, func(*projectEntry) error { return nil })
+		err := readList(t.Context(), p, "projects", pageQuery, func(*projectEntry) error { return nil })
 		if c.problem == "" && err != nil ||
 			c.problem != "" && (!errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), c.problem)) {
 			t.Errorf("%s: %v; want %q", name, err, c.problem)
@@ -257,7 +257,7 @@ func TestTotals(t *testing.T) {
 	}
 	implied := strings.TrimSuffix(strings.Repeat(`{"id":"r2"},`, 10), ",")
 	f.handlers["role_inferences"] = text(`{"role_inferences":[{"prior_role":{"id":"r1"},"implies":[` + implied + `]}]}`)
-	if got, err := fast(t, f.URL).Read(t.Context()); err != nil || len(got.Implied) != 1 {
+	if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil || len(got.Implied) != 1 {
 		t.Errorf("the same implication ten times: %v, %v", got, err)
 	}
 }
@@ -276,7 +276,7 @@ func FuzzReadPage(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, cut uint) {
-		filtered, err := io.ReadAll(newFinite(bytes.NewReader(data)))
+		filtered, err := io.ReadAll(newFiniteReader(bytes.NewReader(data)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func FuzzReadPage(f *testing.F) {
 				}
 			}
 			if next != nil {
-				_, _ = (&pass{service: s}).follow("projects", *next)
+				_, _ = (&pass{service: s}).nextQuery("projects", *next)
 			}
 			part := bytes.TrimRight(filtered, " \t\r\n")
 			part = part[:cut%uint(len(part))]

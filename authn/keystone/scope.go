@@ -57,22 +57,22 @@ func DomainRoleGroup(domain, role string) string {
 	return "role-id:" + domainPart + ":" + escape(domain) + ":" + escape(role)
 }
 
-func roleGroup(of, role string) string {
-	if of == "" || role == "" {
+func roleGroup(scope, role string) string {
+	if scope == "" || role == "" {
 		return ""
 	}
-	return "role-id:" + escape(of) + ":" + escape(role)
+	return "role-id:" + escape(scope) + ":" + escape(role)
 }
 
 // isReservedProject reports whether the groups of a project would be those of another scope.
 func isReservedProject(id string) bool { return id == domainPart || id == systemPart }
 
 // scope returns the single scope of a token, or the reason why it is not accepted.
-func (a *Authenticator) scope(t *answer) (Scopes, error) {
+func (a *Authenticator) scope(t *tokenBody) (Scopes, error) {
 	scope := t.scopes()
 	switch {
 	case scope&(scope-1) != 0:
-		return 0, fmt.Errorf("%w: the token has more than one scope", ErrAnswer)
+		return 0, fmt.Errorf("%w: the token has more than one scope", ErrResponse)
 	case t.IsDomain:
 		return 0, fmt.Errorf("%w: the project acts as a domain", ErrDomainScope)
 	case scope == 0:
@@ -88,7 +88,7 @@ func (a *Authenticator) scope(t *answer) (Scopes, error) {
 }
 
 // scopes returns the scopes that an answer contains.
-func (t *answer) scopes() (all Scopes) {
+func (t *tokenBody) scopes() (all Scopes) {
 	if t.Project != nil {
 		all |= ScopeProject
 	}
@@ -101,16 +101,16 @@ func (t *answer) scopes() (all Scopes) {
 	return all
 }
 
-// isWholeSystem reports whether the scope is the whole system. Keystone has no other system scope.
-func (t *answer) isWholeSystem() bool {
-	all, is := t.System["all"].(bool)
-	return is && all && len(t.System) == 1
+// isSystemAll reports whether the scope is the whole system. Keystone has no other system scope.
+func (t *tokenBody) isSystemAll() bool {
+	all, ok := t.System["all"].(bool)
+	return ok && all && len(t.System) == 1
 }
 
 // userName returns the name of the caller. With system scope, the tenant does not determine the
 // user's domain. The name therefore contains it: "system/<domain>:<user>". No user of a domain that
 // is mapped to the system tenant can have such a name, because "/" is escaped there.
-func (t *answer) userName(scope Scopes, id tenant.ID) string {
+func (t *tokenBody) userName(scope Scopes, id tenant.ID) string {
 	name := wellFormed(t.User.Name)
 	if scope == ScopeSystem {
 		return systemUser + escapeSlash(escape(t.User.Domain.Name)) + ":" + escapeSlash(escape(t.User.Name))
@@ -124,7 +124,7 @@ func (t *answer) userName(scope Scopes, id tenant.ID) string {
 func escapeSlash(name string) string { return strings.ReplaceAll(name, "/", "%2F") }
 
 // groups returns the groups of a token, which may contain duplicates.
-func (t *answer) groups(scope Scopes) (groups []string) {
+func (t *tokenBody) groups(scope Scopes) (groups []string) {
 	switch scope {
 	case ScopeDomain:
 		for _, role := range t.Roles {

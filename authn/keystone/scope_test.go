@@ -25,9 +25,9 @@ const (
 	rolesPart   = `"roles":[{"id":"r2","name":"member"},{"id":"r1","name":"admin"}]`
 )
 
-// asked returns the identity of a token with the given members, for an authenticator with these
+// identityOf returns the identity of a token with the given members, for an authenticator with these
 // options. A later member replaces an earlier one.
-func asked(t testing.TB, o Options, parts ...string) (user.Info, error) {
+func identityOf(t testing.TB, o Options, parts ...string) (user.Info, error) {
 	t.Helper()
 	token := map[string]json.RawMessage{}
 	for _, part := range append([]string{`"expires_at":"2100-01-01T00:00:00Z","audit_ids":["a"],` +
@@ -40,7 +40,7 @@ func asked(t testing.TB, o Options, parts ...string) (user.Info, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var a answer
+	var a tokenBody
 	if err := json.Unmarshal(text, &a); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -98,34 +98,34 @@ func TestScopes(t *testing.T) {
 		{"the system with is_domain", wholeSystem + `,"is_domain":true`, 0, identity{}, ErrDomainScope, nil},
 		{"is_domain alone", `"is_domain":true`, 0, identity{}, ErrDomainScope, nil},
 
-		{"a project and a domain", projectPart + "," + domainOfD, 0, identity{}, ErrAnswer, nil},
-		{"a project and the system", projectPart + "," + wholeSystem, 0, identity{}, ErrAnswer, nil},
-		{"a domain and the system", domainOfD + "," + wholeSystem, 0, identity{}, ErrAnswer, nil},
-		{"a project and an empty domain", projectPart + `,"domain":{}`, 0, identity{}, ErrAnswer, nil},
-		{"a project and an empty system", projectPart + `,"system":{}`, 0, identity{}, ErrAnswer, nil},
-		{"every scope", projectPart + "," + domainOfD + "," + wholeSystem, 0, identity{}, ErrAnswer, nil},
+		{"a project and a domain", projectPart + "," + domainOfD, 0, identity{}, ErrResponse, nil},
+		{"a project and the system", projectPart + "," + wholeSystem, 0, identity{}, ErrResponse, nil},
+		{"a domain and the system", domainOfD + "," + wholeSystem, 0, identity{}, ErrResponse, nil},
+		{"a project and an empty domain", projectPart + `,"domain":{}`, 0, identity{}, ErrResponse, nil},
+		{"a project and an empty system", projectPart + `,"system":{}`, 0, identity{}, ErrResponse, nil},
+		{"every scope", projectPart + "," + domainOfD + "," + wholeSystem, 0, identity{}, ErrResponse, nil},
 
-		{"an empty system", `"system":{}`, ScopeSystem, identity{}, ErrSystemScope, ErrAnswer},
-		{"not all of the system", `"system":{"all":false}`, ScopeSystem, identity{}, ErrSystemScope, ErrAnswer},
-		{"a system of null", `"system":{"all":null}`, ScopeSystem, identity{}, ErrSystemScope, ErrAnswer},
-		{"a system of a string", `"system":{"all":"true"}`, ScopeSystem, identity{}, ErrSystemScope, ErrAnswer},
-		{"a system of a number", `"system":{"all":1}`, ScopeSystem, identity{}, ErrSystemScope, ErrAnswer},
-		{"a system in another case", `"system":{"All":true}`, ScopeSystem, identity{}, ErrSystemScope, ErrAnswer},
-		{"a system with more", `"system":{"all":true,"region":"r"}`, ScopeSystem, identity{}, ErrSystemScope, ErrAnswer},
-		{"another system", `"system":{"region":true}`, ScopeSystem, identity{}, ErrSystemScope, ErrAnswer},
+		{"an empty system", `"system":{}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"not all of the system", `"system":{"all":false}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"a system of null", `"system":{"all":null}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"a system of a string", `"system":{"all":"true"}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"a system of a number", `"system":{"all":1}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"a system in another case", `"system":{"All":true}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"a system with more", `"system":{"all":true,"region":"r"}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"another system", `"system":{"region":true}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
 
-		{"an empty project", `"project":{}`, ScopeProject, identity{}, ErrProjectScope, ErrAnswer},
-		{"an empty domain", `"domain":{}`, ScopeDomain, identity{}, ErrDomainScope, ErrAnswer},
-		{"a domain without an ID", `"domain":{"name":"acme"}`, ScopeDomain, identity{}, ErrDomainScope, ErrAnswer},
+		{"an empty project", `"project":{}`, ScopeProject, identity{}, ErrProjectScope, ErrResponse},
+		{"an empty domain", `"domain":{}`, ScopeDomain, identity{}, ErrDomainScope, ErrResponse},
+		{"a domain without an ID", `"domain":{"name":"acme"}`, ScopeDomain, identity{}, ErrDomainScope, ErrResponse},
 		{
 			"a project with the ID domain", strings.Replace(projectPart, `"p"`, `"domain"`, 1), ScopeProject,
 			identity{},
-			ErrProjectScope, ErrAnswer,
+			ErrProjectScope, ErrResponse,
 		},
 		{
 			"a project with the ID system", strings.Replace(projectPart, `"p"`, `"system"`, 1), ScopeProject,
 			identity{},
-			ErrProjectScope, ErrAnswer,
+			ErrProjectScope, ErrResponse,
 		},
 
 		{"a trust", `"OS-TRUST:trust":{"id":"t"},` + projectPart, 0, identity{}, ErrTrust, nil},
@@ -147,7 +147,7 @@ func TestScopes(t *testing.T) {
 		},
 	} {
 		for scopes := Scopes(0); scopes <= all; scopes++ {
-			u, err := asked(t, Options{Scopes: scopes}, rolesPart, c.parts)
+			u, err := identityOf(t, Options{Scopes: scopes}, rolesPart, c.parts)
 			want := c.err
 			if !scopes.Has(c.needs) {
 				want = c.refused
@@ -191,16 +191,16 @@ func TestMissingFields(t *testing.T) {
 			"roles has a role": `"roles":[{"id":"r"}]`,
 			"roles":            `"roles":[{"name":"admin"}]`,
 		} {
-			_, err := asked(t, Options{Scopes: all}, rolesPart, part, parts)
-			if !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), "token."+missing) {
+			_, err := identityOf(t, Options{Scopes: all}, rolesPart, part, parts)
+			if !errors.Is(err, ErrResponse) || !strings.Contains(err.Error(), "token."+missing) {
 				t.Errorf("scope %s without %s: %v", scope, missing, err)
 			}
 		}
-		_, err := asked(t, Options{Scopes: all}, part)
-		if refused := errors.Is(err, ErrAnswer); refused != (scope != "project") {
+		_, err := identityOf(t, Options{Scopes: all}, part)
+		if refused := errors.Is(err, ErrResponse); refused != (scope != "project") {
 			t.Errorf("scope %s without roles: %v", scope, err)
 		}
-		_, err = asked(t, Options{Scopes: all}, rolesPart, part, `"expires_at":"2001-01-01T00:00:00Z"`)
+		_, err = identityOf(t, Options{Scopes: all}, rolesPart, part, `"expires_at":"2001-01-01T00:00:00Z"`)
 		if !errors.Is(err, ErrExpired) {
 			t.Errorf("scope %s, an expired token: %v", scope, err)
 		}
@@ -231,7 +231,7 @@ func TestDomainsOfTheSystemTenant(t *testing.T) {
 				`"project":{"id":"p","name":"web","domain":{"id":%[1]q,"name":%[1]q}}`,
 			} {
 				owner := fmt.Sprintf(`"user":{"id":"u","name":"alice","domain":{"id":%[1]q,"name":%[1]q}}`, c.domain)
-				u, err := asked(t, o, rolesPart, owner, fmt.Sprintf(part, c.domain))
+				u, err := identityOf(t, o, rolesPart, owner, fmt.Sprintf(part, c.domain))
 				if !errors.Is(err, c.want) {
 					t.Errorf("%+v: %v, %v", c, u, err)
 					continue
@@ -275,7 +275,7 @@ func TestSystemNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := asked(t, Options{Scopes: ScopeSystem}, rolesPart, wholeSystem, `"user":`+string(owner))
+		u, err := identityOf(t, Options{Scopes: ScopeSystem}, rolesPart, wholeSystem, `"user":`+string(owner))
 		if err != nil {
 			t.Errorf("%q of %q: %v", c.name, c.domain, err)
 			continue
@@ -287,9 +287,9 @@ func TestSystemNames(t *testing.T) {
 	}
 }
 
-// TestNoDomainForgesASystemName checks that a user of a domain of the system tenant cannot have the
+// TestDomainUserCannotHaveSystemName checks that a user of a domain of the system tenant cannot have the
 // name of a caller with system scope.
-func TestNoDomainForgesASystemName(t *testing.T) {
+func TestDomainUserCannotHaveSystemName(t *testing.T) {
 	o := Options{
 		Scopes:  ScopeProject | ScopeDomain | ScopeSystem,
 		Tenants: map[string]tenant.ID{"admins": tenant.System()},
@@ -302,14 +302,14 @@ func TestNoDomainForgesASystemName(t *testing.T) {
 	} {
 		owner := fmt.Sprintf(`"user":{"id":"u","name":%q,"domain":{"id":"d","name":"admins"}}`, name)
 		for _, part := range []string{projectPart, domainOfD} {
-			u, err := asked(t, o, rolesPart, part, owner)
+			u, err := identityOf(t, o, rolesPart, part, owner)
 			if err != nil || u.GetName() != want {
 				t.Errorf("%s: %v, %v; want %s", name, u, err, want)
 			}
 		}
 	}
 	// In another tenant, the name is harmless and does not change.
-	u, err := asked(t, o, rolesPart, projectPart,
+	u, err := identityOf(t, o, rolesPart, projectPart,
 		`"user":{"id":"u","name":"system/acme:alice","domain":{"id":"d","name":"acme"}}`)
 	if err != nil || u.GetName() != "system/acme:alice" {
 		t.Errorf("in another tenant: %v, %v", u, err)
@@ -360,7 +360,7 @@ func TestRoleGroups(t *testing.T) {
 func TestLegacyExtrasOfScopes(t *testing.T) {
 	o := Options{Scopes: ScopeProject | ScopeDomain | ScopeSystem, LegacyExtras: true}
 	for part, want := range map[string]int{projectPart: 5, domainOfD: 3, wholeSystem: 3} {
-		u, err := asked(t, o, rolesPart, part)
+		u, err := identityOf(t, o, rolesPart, part)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,11 +391,11 @@ func FuzzAnswer(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	hygiene := authn.Hygiene{Tenants: tenants, Remote: true, Reserved: &tenant.SystemNames{Users: []string{"root"}}}
+	hygiene := authn.IdentityRules{Tenants: tenants, Remote: true, Reserved: &tenant.SystemNames{Users: []string{"root"}}}
 	now := func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 	f.Fuzz(func(t *testing.T, text string) {
 		var body struct {
-			Token *answer `json:"token"`
+			Token *tokenBody `json:"token"`
 		}
 		if json.Unmarshal([]byte(text), &body) != nil || body.Token == nil || body.Token.isEmpty() {
 			return
@@ -423,7 +423,7 @@ func FuzzAnswer(f *testing.F) {
 }
 
 // checkIdentity checks an identity that an authenticator with the accepted scopes returned.
-func checkIdentity(t *testing.T, u user.Info, scopes Scopes, a *answer, hygiene *authn.Hygiene) {
+func checkIdentity(t *testing.T, u user.Info, scopes Scopes, a *tokenBody, hygiene *authn.IdentityRules) {
 	t.Helper()
 	scope := a.scopes()
 	id, err := tenant.Of(u)

@@ -27,10 +27,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// pause is the minimum time between a failed login and the next one. Tokens that a client sends can
+// backoff is the minimum time between a failed login and the next one. Tokens that a client sends can
 // therefore not lock out the service user. It is also the minimum time between two log entries
 // about an outage.
-const pause = 5 * time.Second
+const backoff = 5 * time.Second
 
 // loginBurst is the number of logins that may follow each other without a pause.
 const loginBurst = 3
@@ -64,19 +64,19 @@ func Open(
 type service struct {
 	client *gophercloud.ServiceClient
 	bounds bounds // the limits of requests by client
-	// fresh uses a new connection for each request. A login is a POST, which is not retried if the
+	// loginClient uses a new connection for each request. A login is a POST, which is not retried if the
 	// server closes an idle connection at that moment.
-	fresh http.Client
-	login gophercloud.AuthOptions
+	loginClient http.Client
+	credentials gophercloud.AuthOptions
 
 	reads outbound.Gate
 	// logins limits the rate of all logins, including successful ones. Otherwise, a Keystone that
 	// responds 401 to each request would cause a login for each token.
 	logins flowcontrol.RateLimiter
 
-	mu     sync.Mutex
-	failed time.Time // the time of the last failed login
-	logged time.Time // the time of the last log entry about an outage
+	mu          sync.Mutex
+	lastFailure time.Time // the time of the last failed login
+	lastLogged  time.Time // the time of the last log entry about an outage
 }
 
 // bounds limit one request.
@@ -87,7 +87,7 @@ type bounds struct {
 
 func httpClient(t *http.Transport, b bounds) http.Client {
 	t.MaxResponseHeaderBytes = outbound.MaxHeaderBytes
-	return http.Client{Timeout: b.timeout, Transport: outbound.DiscreetAt(b.bytes, utilnet.SetTransportDefaults(t))}
+	return http.Client{Timeout: b.timeout, Transport: outbound.StripErrorBodiesAt(b.bytes, utilnet.SetTransportDefaults(t))}
 }
 
 func newService(data []byte, cloud, authURL string) (*service, error) {
@@ -115,15 +115,15 @@ func newBoundedService(data []byte, cloud, authURL string, b bounds) (*service, 
 		return nil, err
 	}
 	provider.UseTokenLock()
-	provider.HTTPClient = httpClient(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: atOnce}, b)
+	provider.HTTPClient = httpClient(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: maxConcurrent}, b)
 	s := &service{
 		client: &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint(authURL)},
 		bounds: b,
-		fresh: httpClient(&http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true},
+		loginClient: httpClient(&http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true},
 			bounds{outbound.MaxBytes, timeout}),
-		login:  options,
-		reads:  make(outbound.Gate, outbound.AtOnce),
-		logins: flowcontrol.NewTokenBucketRateLimiter(float32(time.Second)/float32(pause), loginBurst),
+		credentials: options,
+		reads:       make(outbound.Gate, outbound.MaxConcurrent),
+		logins:      flowcontrol.NewTokenBucketRateLimiter(float32(time.Second)/float32(backoff), loginBurst),
 	}
 	provider.ReauthFunc = s.logIn
 	return s, nil
@@ -138,18 +138,18 @@ func endpoint(authURL string) string {
 	return url + "/"
 }
 
-// renewing is the key of the token to replace in the context of a login. The token is empty if
+// renewKey is the key of the token to replace in the context of a login. The token is empty if
 // there is none.
-type renewing struct{}
+type renewKey struct{}
 
 // logIn gets a token for the service user. The library calls it for one goroutine at a time, while
 // the others wait for the result. It does nothing if the token to renew has already been replaced.
 func (s *service) logIn(ctx context.Context) error {
-	if before, is := ctx.Value(renewing{}).(string); is && s.client.Token() != before {
+	if before, ok := ctx.Value(renewKey{}).(string); ok && s.client.Token() != before {
 		return nil
 	}
 	s.mu.Lock()
-	recent := time.Since(s.failed) < pause
+	recent := time.Since(s.lastFailure) < backoff
 	s.mu.Unlock()
 	if recent || !s.logins.TryAccept() {
 		return errRecent
@@ -158,32 +158,32 @@ func (s *service) logIn(ctx context.Context) error {
 	// for the login too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	_, err := outbound.Recover(ErrAnswer, func() (struct{}, error) { return struct{}{}, s.create(ctx) })()
+	_, err := outbound.Recover(ErrResponse, func() (struct{}, error) { return struct{}{}, s.createToken(ctx) })()
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
-		s.failed = time.Now()
+		s.lastFailure = time.Now()
 		s.mu.Unlock()
 	}
 	return err
 }
 
-func (s *service) create(ctx context.Context) error {
+func (s *service) createToken(ctx context.Context) error {
 	throwaway := &gophercloud.ServiceClient{
 		Endpoint:       s.client.Endpoint,
-		ProviderClient: &gophercloud.ProviderClient{HTTPClient: s.fresh},
+		ProviderClient: &gophercloud.ProviderClient{HTTPClient: s.loginClient},
 	}
-	result := tokens.Create(ctx, throwaway, &s.login)
+	result := tokens.Create(ctx, throwaway, &s.credentials)
 	if result.Err != nil {
 		return result.Err
 	}
 	return s.client.SetTokenAndAuthResult(result)
 }
 
-// renew ensures that the service user's token does not expire soon.
-func (s *service) renew(ctx context.Context) error {
+// renewToken ensures that the service user's token does not expire soon.
+func (s *service) renewToken(ctx context.Context) error {
 	before := s.client.Token() // read first, because the expiry below may be that of a newer token
 	var left time.Duration
-	if result, is := s.client.GetAuthResult().(tokens.CreateResult); is {
+	if result, ok := s.client.GetAuthResult().(tokens.CreateResult); ok {
 		if token, err := result.ExtractToken(); err == nil {
 			left = time.Until(token.ExpiresAt)
 		}
@@ -191,19 +191,19 @@ func (s *service) renew(ctx context.Context) error {
 	if left > renewBefore {
 		return nil
 	}
-	if err := s.client.Reauthenticate(context.WithValue(ctx, renewing{}, before), before); err != nil && left <= 0 {
+	if err := s.client.Reauthenticate(context.WithValue(ctx, renewKey{}, before), before); err != nil && left <= 0 {
 		return err
 	}
 	return nil
 }
 
 // validate validates a token with Keystone. It fails with ErrUnknown, ErrUnavailable or ErrBusy.
-func (s *service) validate(ctx context.Context, token string) (*answer, error) {
-	if err := s.renew(ctx); err != nil {
+func (s *service) validate(ctx context.Context, token string) (*tokenBody, error) {
+	if err := s.renewToken(ctx); err != nil {
 		return nil, s.unavailable(ctx, "log in", err)
 	}
 	var body struct {
-		Token *answer `json:"token"`
+		Token *tokenBody `json:"token"`
 	}
 	// With this header, Keystone returns the access rules of an application credential, so that we can
 	// reject such a token with a specific reason (Identity API v3.13).
@@ -218,10 +218,10 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	switch {
 	case errors.Is(err, outbound.ErrBusy):
 		return nil, ErrBusy
-	case slices.ContainsFunc(refusals(), func(code int) bool { return gophercloud.ResponseCodeIs(err, code) }):
+	case slices.ContainsFunc(rejectedStatuses(), func(code int) bool { return gophercloud.ResponseCodeIs(err, code) }):
 		return nil, ErrUnknown
 	case err == nil && (body.Token == nil || body.Token.isEmpty()):
-		err = fmt.Errorf("%w: it has no token, or the token has no user.id or no expires_at", ErrAnswer)
+		err = fmt.Errorf("%w: it has no token, or the token has no user.id or no expires_at", ErrResponse)
 		fallthrough
 	case err != nil:
 		return nil, s.unavailable(ctx, "validate a token", err)
@@ -229,10 +229,10 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	return body.Token, nil
 }
 
-// refusals returns the status codes that concern the validated token. Keystone returns 404. A web
+// rejectedStatuses returns the status codes that concern the validated token. Keystone returns 404. A web
 // server in front of it may return the others. All other codes, including 401 and 403, concern
 // Keystone or the service user.
-func refusals() []int {
+func rejectedStatuses() []int {
 	return []int{
 		http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge,
 		http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge,
@@ -245,7 +245,7 @@ func (s *service) read(ctx context.Context, resp *http.Response, token string, i
 	defer func() { _ = resp.Body.Close() }()
 	named := resp.Header.Get(subjectToken)
 	if named != "" && subtle.ConstantTimeCompare([]byte(named), []byte(token)) != 1 {
-		return ErrAnswer
+		return ErrResponse
 	}
 	return outbound.Decode(ctx, s.reads, resp.Body, into)
 }
@@ -255,10 +255,10 @@ func (s *service) read(ctx context.Context, resp *http.Response, token string, i
 func (s *service) unavailable(ctx context.Context, doing string, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.logged) < pause {
+	if time.Since(s.lastLogged) < backoff {
 		return ErrUnavailable
 	}
-	s.logged = time.Now()
+	s.lastLogged = time.Now()
 	klog.FromContext(ctx).Error(err, "Request to Keystone failed", "operation", doing)
 	return ErrUnavailable
 }

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// TestRenewedMeanwhile checks that a caller does not log in again if another caller has just
+// TestNoLoginAfterConcurrentRenewal checks that a caller does not log in again if another caller has just
 // renewed the token. The number of logins is limited, so the next necessary login could otherwise
 // be rejected.
-func TestRenewedMeanwhile(t *testing.T) {
+func TestNoLoginAfterConcurrentRenewal(t *testing.T) {
 	var logins atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Subject-Token", fmt.Sprintf("service-%d", logins.Add(1)))
@@ -33,14 +33,14 @@ func TestRenewedMeanwhile(t *testing.T) {
 	}
 	renew := func(before string) { // called with the token that the caller saw
 		t.Helper()
-		if err := s.client.Reauthenticate(context.WithValue(t.Context(), renewing{}, before), before); err != nil {
+		if err := s.client.Reauthenticate(context.WithValue(t.Context(), renewKey{}, before), before); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 {
 		renew("")
 	}
-	if err := s.renew(t.Context()); err != nil || s.client.Token() != "service-1" || logins.Load() != 1 {
+	if err := s.renewToken(t.Context()); err != nil || s.client.Token() != "service-1" || logins.Load() != 1 {
 		t.Errorf("%v, %s, %d logins", err, s.client.Token(), logins.Load())
 	}
 	for range 2 {
@@ -55,9 +55,9 @@ func TestRenewedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestAnsweredMeanwhile checks that Keystone is called only once if another caller's validation
+// TestNoRequestAfterConcurrentValidation checks that Keystone is called only once if another caller's validation
 // ends between the cache lookup and the validation of a caller.
-func TestAnsweredMeanwhile(t *testing.T) {
+func TestNoRequestAfterConcurrentValidation(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		var validations atomic.Int64
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,7 +85,7 @@ func TestAnsweredMeanwhile(t *testing.T) {
 		a := newAuthenticator(o, func() *service { return s })
 		const token = "gAAAAx"
 		for range 2 { // both callers found no cached result
-			u, err := a.ask(t.Context(), a.unknown, false, a.good.Key(token, nil), token)
+			u, err := a.validate(t.Context(), a.unknown, false, a.users.Key(token, nil), token)
 			if known != (err == nil) || known != (u != nil) || !known && !errors.Is(err, ErrUnknown) {
 				t.Errorf("known %t: %v, %v", known, u, err)
 			}

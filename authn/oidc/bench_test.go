@@ -31,7 +31,7 @@ func chain(b *testing.B, sources ...*oidc.Authenticator) authenticator.Request {
 			Token:    s,
 			Match:    authn.Match{Issuers: s.Issuers()},
 			Uncached: true,
-			Hygiene:  authn.Hygiene{Source: fmt.Sprint("s", i), Tenants: tenants, Remote: true},
+			Rules:    authn.IdentityRules{Source: fmt.Sprint("s", i), Tenants: tenants, Remote: true},
 		})
 	}
 	return authn.New(c)

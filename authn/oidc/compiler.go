@@ -13,18 +13,18 @@ import (
 // NewCompiler returns a compiler that compiles each expression once. Ten thousand issuers with the
 // same mapping share one program. The compiler retains all programs. It is safe for concurrent use.
 func NewCompiler(next authenticationcel.Compiler) authenticationcel.Compiler {
-	return &compiler{next: next, claims: map[compiled]authenticationcel.CompilationResult{}}
+	return &compiler{next: next, claims: map[compileKey]authenticationcel.CompilationResult{}}
 }
 
 type compiler struct {
 	next   authenticationcel.Compiler
 	mu     sync.Mutex
-	claims map[compiled]authenticationcel.CompilationResult
+	claims map[compileKey]authenticationcel.CompilationResult
 }
 
-// compiled identifies a result by the text and the kind of the expression. The kind determines the
+// compileKey identifies a result by the text and the kind of the expression. The kind determines the
 // return type.
-type compiled struct {
+type compileKey struct {
 	kind reflect.Type
 	text string
 }
@@ -33,7 +33,7 @@ type compiled struct {
 func (c *compiler) CompileClaimsExpression(
 	e authenticationcel.ExpressionAccessor,
 ) (authenticationcel.CompilationResult, error) {
-	key := compiled{reflect.TypeOf(e), e.GetExpression()}
+	key := compileKey{reflect.TypeOf(e), e.GetExpression()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	result, known := c.claims[key]

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// maxTried limits the number of keys that are tried for one token. A token with a key ID needs one
+	// maxCandidates limits the number of keys that are tried for one token. A token with a key ID needs one
 	// key. Any client can send a token without a kid, for which all keys would be tried.
-	maxTried = 32
-	// maxShown limits the number of unusable keys that the log names.
-	maxShown = 8
-	// shownBytes limits the size of a provider's text in the log.
-	shownBytes = 128
+	maxCandidates = 32
+	// maxLoggedKeys limits the number of unusable keys that the log names.
+	maxLoggedKeys = 8
+	// maxQuotedBytes limits the size of a provider's text in the log.
+	maxQuotedBytes = 128
 )
 
 // keyring is one set of keys of a provider. It is never changed.
 type keyring struct {
-	fetched    time.Time
-	keys       []*verifier
-	byID       map[string][]*verifier
-	why        map[string]string // the reason why a key cannot verify tokens, by kid
-	passedOver int               // the number of unusable keys, without encryption keys
-	shown      []string          // the first unusable keys, for the log
+	fetched         time.Time
+	keys            []*verifier
+	byID            map[string][]*verifier
+	unusableReasons map[string]string // the reason why a key cannot verify tokens, by kid
+	unusableCount   int               // the number of unusable keys, without encryption keys
+	unusableNames   []string          // the first unusable keys, for the log
 }
 
 // verifier is a key that verifies signatures.
@@ -57,20 +57,20 @@ type rawKey struct {
 
 // newKeyring parses the keys of a set. It skips unusable keys (RFC 7517, section 5).
 func newKeyring(set []json.RawMessage) *keyring {
-	r := &keyring{byID: map[string][]*verifier{}, why: map[string]string{}}
+	r := &keyring{byID: map[string][]*verifier{}, unusableReasons: map[string]string{}}
 	for i, raw := range set {
 		var head rawKey
 		if json.Unmarshal(raw, &head) != nil {
-			r.passOver(i, "", "it is not a JSON Web Key")
+			r.addUnusable(i, "", "it is not a JSON Web Key")
 			continue
 		}
 		if head.Use == "enc" { // an encryption key is valid, but not for tokens
-			r.why[head.ID] = "it is for encryption"
+			r.unusableReasons[head.ID] = "it is for encryption"
 			continue
 		}
-		key, why := newVerifier(raw, &head)
-		if why != "" {
-			r.passOver(i, head.ID, why)
+		key, reason := newVerifier(raw, &head)
+		if reason != "" {
+			r.addUnusable(i, head.ID, reason)
 			continue
 		}
 		r.keys = append(r.keys, key)
@@ -79,22 +79,22 @@ func newKeyring(set []json.RawMessage) *keyring {
 	return r
 }
 
-func (r *keyring) passOver(index int, id, why string) {
-	r.passedOver++
+func (r *keyring) addUnusable(index int, id, reason string) {
+	r.unusableCount++
 	name := "keys[" + strconv.Itoa(index) + "]"
 	if id != "" {
-		r.why[id] = why
-		name = shown(id)
+		r.unusableReasons[id] = reason
+		name = quoteShort(id)
 	}
-	if len(r.shown) < maxShown {
-		r.shown = append(r.shown, name+": "+why)
+	if len(r.unusableNames) < maxLoggedKeys {
+		r.unusableNames = append(r.unusableNames, name+": "+reason)
 	}
 }
 
 // describeUnusable describes the unusable keys. It returns "" if there are none.
 func (r *keyring) describeUnusable() string {
-	text := strings.Join(r.shown, ", ")
-	if more := r.passedOver - len(r.shown); more > 0 {
+	text := strings.Join(r.unusableNames, ", ")
+	if more := r.unusableCount - len(r.unusableNames); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
@@ -102,7 +102,7 @@ func (r *keyring) describeUnusable() string {
 
 // newVerifier returns a key, or the reason why it is unusable. It ignores the certificates of the
 // key, because the key is trusted for its address.
-func newVerifier(raw json.RawMessage, head *rawKey) (key *verifier, why string) {
+func newVerifier(raw json.RawMessage, head *rawKey) (key *verifier, reason string) {
 	if head.D != nil || head.K != nil {
 		return nil, "it is not a public key"
 	}
@@ -118,7 +118,7 @@ func newVerifier(raw json.RawMessage, head *rawKey) (key *verifier, why string) 
 	}
 	switch {
 	case err != nil && head.Type != "EC" && head.Type != "RSA":
-		return nil, "its type " + shown(head.Type) + " is not supported"
+		return nil, "its type " + quoteShort(head.Type) + " is not supported"
 	case err != nil || !parsed.Valid() || !parsed.IsPublic():
 		return nil, "its parameters are invalid"
 	}
@@ -129,7 +129,7 @@ func newVerifier(raw json.RawMessage, head *rawKey) (key *verifier, why string) 
 	if head.Algorithm != "" {
 		alg := jose.SignatureAlgorithm(head.Algorithm)
 		if !slices.Contains(algorithms, alg) {
-			return nil, "its alg " + shown(head.Algorithm) + " is not a signature algorithm for this key"
+			return nil, "its alg " + quoteShort(head.Algorithm) + " is not a signature algorithm for this key"
 		}
 		algorithms = []jose.SignatureAlgorithm{alg}
 	}
@@ -171,7 +171,7 @@ func (r *keyring) candidates(header *jose.Header) (keys []*verifier, more bool) 
 		if !slices.Contains(key.algorithms, jose.SignatureAlgorithm(header.Algorithm)) {
 			continue
 		}
-		if len(keys) == maxTried {
+		if len(keys) == maxCandidates {
 			return keys, true
 		}
 		keys = append(keys, key)
@@ -179,8 +179,8 @@ func (r *keyring) candidates(header *jose.Header) (keys []*verifier, more bool) 
 	return keys, false
 }
 
-// lacks reports whether no key may have signed a token.
-func (r *keyring) lacks(signed *jose.JSONWebSignature) bool {
+// lacksKey reports whether no key may have signed a token.
+func (r *keyring) lacksKey(signed *jose.JSONWebSignature) bool {
 	keys, _ := r.candidates(&signed.Signatures[0].Header)
 	return len(keys) == 0
 }
@@ -200,7 +200,7 @@ func (r *keyring) verify(ctx context.Context, signed *jose.JSONWebSignature) ([]
 	switch {
 	case more:
 		return nil, fmt.Errorf("%w: the issuer has more than %d keys, and the token does not name the key (kid)",
-			ErrNoKey, maxTried)
+			ErrNoKey, maxCandidates)
 	case len(keys) > 0:
 		return nil, ErrSignature
 	}
@@ -210,11 +210,11 @@ func (r *keyring) verify(ctx context.Context, signed *jose.JSONWebSignature) ([]
 // missing returns the reason why no key may have signed a token. The error may contain the
 // algorithm of the token. It contains the kid only if the issuer has a key with this ID.
 func (r *keyring) missing(header *jose.Header) error {
-	if why := r.why[header.KeyID]; header.KeyID != "" && why != "" {
-		return fmt.Errorf("%w: the key %s cannot verify it: %s", ErrNoKey, shown(header.KeyID), why)
+	if reason := r.unusableReasons[header.KeyID]; header.KeyID != "" && reason != "" {
+		return fmt.Errorf("%w: the key %s cannot verify it: %s", ErrNoKey, quoteShort(header.KeyID), reason)
 	}
 	if named := r.byID[header.KeyID]; header.KeyID != "" && len(named) > 0 {
-		return fmt.Errorf("%w: the key %s is for the algorithms %v, and not for %s", ErrNoKey, shown(header.KeyID),
+		return fmt.Errorf("%w: the key %s is for the algorithms %v, and not for %s", ErrNoKey, quoteShort(header.KeyID),
 			named[0].algorithms, header.Algorithm)
 	}
 	if header.KeyID != "" {
@@ -223,10 +223,10 @@ func (r *keyring) missing(header *jose.Header) error {
 	return fmt.Errorf("%w: no key of the issuer is for %s (usable keys: %d)", ErrNoKey, header.Algorithm, len(r.keys))
 }
 
-// shown returns a provider's text for the log, quoted and truncated.
-func shown(text string) string {
-	if len(text) > shownBytes {
-		text = strings.ToValidUTF8(text[:shownBytes], "") + "..."
+// quoteShort returns a provider's text for the log, quoted and truncated.
+func quoteShort(text string) string {
+	if len(text) > maxQuotedBytes {
+		text = strings.ToValidUTF8(text[:maxQuotedBytes], "") + "..."
 	}
 	return strconv.Quote(text)
 }

@@ -34,8 +34,8 @@ func with(key *authntest.Key, members map[string]any) map[string]any {
 	return jwk
 }
 
-// many returns a set of n keys with different IDs and the same parameters, followed by last.
-func many(n int, last map[string]any) (set []any) {
+// repeatKeys returns a set of n keys with different IDs and the same parameters, followed by last.
+func repeatKeys(n int, last map[string]any) (set []any) {
 	key := authntest.MustKey("ES256")
 	for i := range n {
 		set = append(set, with(key, map[string]any{"kid": fmt.Sprint("other", i)}))
@@ -49,7 +49,7 @@ func TestLargeSets(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for _, others := range []int{0, 31, 32, 40, 119} {
 		issuer, a, _ := open(t)
-		publish(issuer, many(others, key.JWK())...)
+		publish(issuer, repeatKeys(others, key.JWK())...)
 		refusedWith(t, a, key.MustSign(claims(issuer.URL())), nil)
 
 		payload, err := json.Marshal(claims(issuer.URL()))
@@ -91,11 +91,11 @@ func TestKeysWithoutIDOfOtherTypes(t *testing.T) {
 	refusedWith(t, a, token, nil)
 }
 
-// TestASetThatIsTooLarge checks the size limit of a set in bytes.
-func TestASetThatIsTooLarge(t *testing.T) {
+// TestKeySetSizeLimit checks the size limit of a set in bytes.
+func TestKeySetSizeLimit(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(t)
-	publish(issuer, many(0, with(key, map[string]any{"padding": strings.Repeat("x", 1<<20)}))...)
+	publish(issuer, repeatKeys(0, with(key, map[string]any{"padding": strings.Repeat("x", 1<<20)}))...)
 	refusedWith(t, a, key.MustSign(claims(issuer.URL())), oidc.ErrKeys)
 }
 
@@ -176,7 +176,7 @@ func TestUnusableKeysAreLoggedOnce(t *testing.T) {
 	}
 	defer end()
 	issuer, a, clock := open(t)
-	set := many(0, key.JWK())
+	set := repeatKeys(0, key.JWK())
 	for i := range 20 {
 		set = append(set, map[string]any{"kty": "LWE", "kid": fmt.Sprint("lattice", i)})
 	}

@@ -30,8 +30,8 @@ const (
 	// refetchAfter is the minimum time between two fetches if the first failed or was made for a token
 	// with an unknown key. Any client can send such a token. It starts at the end of the first fetch.
 	refetchAfter = 5 * time.Second
-	// staleAfter is the time for which a request waits for fresh keys if stale keys are valid.
-	staleAfter = time.Second
+	// maxStaleWait is the time for which a request waits for fresh keys if stale keys are valid.
+	maxStaleWait = time.Second
 	// fetchTimeout limits one fetch of the discovery document and the keys.
 	fetchTimeout = 10 * time.Second
 )
@@ -46,21 +46,21 @@ type keySet struct {
 	algorithms        []jose.SignatureAlgorithm
 	now               func() time.Time
 
-	mu       sync.Mutex
-	ring     *keyring  // the result of the last successful fetch, or nil
-	flight   *flight   // the fetch in progress, or nil
-	err      error     // the error of the last fetch, or nil
-	failed   time.Time // the end of the last failed fetch
-	sought   time.Time // the end of the last fetch for an unknown key
-	unusable string    // the last log entry about unusable keys
+	mu           sync.Mutex
+	ring         *keyring  // the result of the last successful fetch, or nil
+	flight       *flight   // the fetch in progress, or nil
+	err          error     // the error of the last fetch, or nil
+	lastFailure  time.Time // the end of the last failed fetch
+	lastKeyFetch time.Time // the end of the last fetch for an unknown key
+	unusable     string    // the last log entry about unusable keys
 }
 
 // flight is a fetch. Receiving from done succeeds when ring and err are set.
 type flight struct {
-	done  chan struct{}
-	seeks bool // for a token with an unknown key, guarded by keySet.mu
-	ring  *keyring
-	err   error
+	done          chan struct{}
+	forUnknownKey bool // for a token with an unknown key, guarded by keySet.mu
+	ring          *keyring
+	err           error
 }
 
 // Keys are the keys of an issuer at a known address, such as a kube-apiserver (/openid/v1/jwks).
@@ -103,10 +103,10 @@ func newKeySet(ctx context.Context, issuer apiserver.Issuer, client *http.Client
 }
 
 // VerifySignature returns the payload of a token that one of the issuer's keys signed. It also
-// stores the result in the [verdict] of ctx, because go-oidc returns only the text of an error.
+// stores the result in the [signatureResult] of ctx, because go-oidc returns only the text of an error.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	payload, err := k.verify(ctx, token)
-	if v := verdictIn(ctx); v != nil {
+	if v := signatureResultFrom(ctx); v != nil {
 		payload = withoutEmptyNames(payload)
 		v.payload, v.err = payload, err
 	}
@@ -146,9 +146,9 @@ func (k *keySet) verify(ctx context.Context, token string) ([]byte, error) {
 		return payload, err
 	}
 	// The provider may have new keys.
-	newer, problem := k.seek(ctx, ring)
+	newer, problem := k.fetchForKey(ctx, ring)
 	switch {
-	case problem != nil && ring.lacks(signed): // the newer keys are not known
+	case problem != nil && ring.lacksKey(signed): // the newer keys are not known
 		return nil, problem
 	case problem != nil || newer == ring:
 		return nil, err
@@ -173,7 +173,7 @@ func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err 
 	waiting := ctx
 	if stale {
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, staleAfter)
+		waiting, cancel = context.WithTimeout(ctx, maxStaleWait)
 		defer cancel()
 	}
 	fresh, own, err := k.newerThan(waiting, ring, forAge)
@@ -186,9 +186,9 @@ func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err 
 	return nil, false, err
 }
 
-// seek returns the newest keys for a token whose key is not in ring. It returns ring if keys were
+// fetchForKey returns the newest keys for a token whose key is not in ring. It returns ring if keys were
 // recently fetched for such a token.
-func (k *keySet) seek(ctx context.Context, ring *keyring) (*keyring, error) {
+func (k *keySet) fetchForKey(ctx context.Context, ring *keyring) (*keyring, error) {
 	newest, _, err := k.newerThan(ctx, ring, forKey)
 	return newest, err
 }
@@ -204,23 +204,23 @@ const (
 // newerThan returns newer keys than the caller has. If a fetch is in progress, it waits for the
 // fetch until ctx ends. Otherwise, it starts a fetch and returns true for own. If the last fetch
 // ended recently, it returns its error or the same keys.
-func (k *keySet) newerThan(ctx context.Context, has *keyring, why purpose) (ring *keyring, own bool, err error) {
+func (k *keySet) newerThan(ctx context.Context, known *keyring, reason purpose) (ring *keyring, own bool, err error) {
 	k.mu.Lock()
-	if k.ring != has { // a fetch has ended in between
+	if k.ring != known { // a fetch has ended in between
 		defer k.mu.Unlock()
 		return k.ring, false, nil
 	}
 	if k.flight == nil {
 		now := k.now()
-		if k.err != nil && now.Sub(k.failed) < refetchAfter || why == forKey && now.Sub(k.sought) < refetchAfter {
+		if k.err != nil && now.Sub(k.lastFailure) < refetchAfter || reason == forKey && now.Sub(k.lastKeyFetch) < refetchAfter {
 			defer k.mu.Unlock()
-			return has, false, k.err
+			return known, false, k.err
 		}
 		own, k.flight = true, &flight{done: make(chan struct{})}
 		go k.fetch(k.flight)
 	}
 	f := k.flight
-	f.seeks = f.seeks || why == forKey
+	f.forUnknownKey = f.forUnknownKey || reason == forKey
 	k.mu.Unlock()
 	select {
 	case <-f.done:
@@ -243,11 +243,11 @@ func (k *keySet) fetch(f *flight) {
 		k.ring = f.ring
 		k.logUnusable(ctx)
 	} else {
-		k.failed = now
+		k.lastFailure = now
 		klog.FromContext(ctx).Error(f.err, "Failed to fetch the keys of an issuer", "issuer", k.issuer)
 	}
-	if f.seeks {
-		k.sought = now
+	if f.forUnknownKey {
+		k.lastKeyFetch = now
 	}
 	k.flight = nil
 	close(f.done)
@@ -258,7 +258,7 @@ func (k *keySet) logUnusable(ctx context.Context) {
 	text := k.ring.describeUnusable()
 	if text != "" && text != k.unusable {
 		klog.FromContext(ctx).Info("Some keys of an issuer are unusable", "issuer", k.issuer,
-			"usable", len(k.ring.keys), "unusable", k.ring.passedOver, "keys", text)
+			"usable", len(k.ring.keys), "unusable", k.ring.unusableCount, "keys", text)
 	}
 	k.unusable = text
 }
@@ -296,7 +296,7 @@ func (k *keySet) discover(ctx context.Context) (string, error) {
 	}
 	if document.Issuer != k.issuer {
 		return "", fmt.Errorf("%w: the document at %s names the issuer %s, and not %s", ErrKeys, k.discovery,
-			shown(document.Issuer), k.issuer)
+			quoteShort(document.Issuer), k.issuer)
 	}
 	if !strings.HasPrefix(document.Keys, "https://") {
 		return "", fmt.Errorf("%w: jwks_uri in the document at %s must be an https URL", ErrKeys, k.discovery)

@@ -77,8 +77,8 @@ func signed(keys ...*authntest.Key) (tokens []string) {
 	return tokens
 }
 
-// together verifies tokens 30 ms apart.
-func together(ctx context.Context, k *keySet, tokens ...string) []error {
+// verifyConcurrently verifies tokens 30 ms apart.
+func verifyConcurrently(ctx context.Context, k *keySet, tokens ...string) []error {
 	errs := make([]error, len(tokens))
 	var all sync.WaitGroup
 	for i, token := range tokens {
@@ -97,8 +97,8 @@ func times(n int, token string) (tokens []string) {
 	return tokens
 }
 
-// TestCallersWaitForALook checks that callers wait for a fetch in progress, whatever its reason is.
-func TestCallersWaitForALook(t *testing.T) {
+// TestCallersWaitForFetch checks that callers wait for a fetch in progress, whatever its reason is.
+func TestCallersWaitForFetch(t *testing.T) {
 	before, after, foreign := authntest.MustKey("ES256"), authntest.MustKey("ES256"), authntest.MustKey("ES256")
 	for name, c := range map[string]struct {
 		idle  time.Duration
@@ -113,12 +113,12 @@ func TestCallersWaitForALook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, k := serve(t, before)
-				if errs := together(t.Context(), k, signed(before)...); errs[0] != nil {
+				if errs := verifyConcurrently(t.Context(), k, signed(before)...); errs[0] != nil {
 					t.Fatal(errs)
 				}
 				time.Sleep(c.idle)
 				p.set(before, after)
-				errs := together(t.Context(), k, append(signed(c.first), times(15, signed(after)[0])...)...)
+				errs := verifyConcurrently(t.Context(), k, append(signed(c.first), times(15, signed(after)[0])...)...)
 				if !errors.Is(errs[0], c.want) {
 					t.Errorf("the first: %v, want %v", errs[0], c.want)
 				}
@@ -135,12 +135,12 @@ func TestCallersWaitForALook(t *testing.T) {
 	}
 }
 
-// TestTheFirstLook checks that all callers wait for the first fetch.
-func TestTheFirstLook(t *testing.T) {
+// TestCallersWaitForFirstFetch checks that all callers wait for the first fetch.
+func TestCallersWaitForFirstFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := authntest.MustKey("ES256")
 		p, k := serve(t, key)
-		for i, err := range together(t.Context(), k, times(16, signed(key)[0])...) {
+		for i, err := range verifyConcurrently(t.Context(), k, times(16, signed(key)[0])...) {
 			if err != nil {
 				t.Errorf("caller %d: %v", i, err)
 			}
@@ -151,21 +151,21 @@ func TestTheFirstLook(t *testing.T) {
 	})
 }
 
-// TestThePauseBeginsAtTheEnd checks that the next fetch for an unknown key may start 5 seconds
+// TestBackoffStartsAfterFetch checks that the next fetch for an unknown key may start 5 seconds
 // after the end of the last one. A long fetch does not shorten this pause. During the pause, keys
 // of the newest set are accepted.
-func TestThePauseBeginsAtTheEnd(t *testing.T) {
+func TestBackoffStartsAfterFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after, later := authntest.MustKey("ES256"), authntest.MustKey("ES256"), authntest.MustKey("ES256")
 		p, k := serve(t, before)
-		_ = together(t.Context(), k, signed(before)...)
+		_ = verifyConcurrently(t.Context(), k, signed(before)...)
 		p.takes = 8 * time.Second // longer than the pause
 		p.set(before, after)
-		if errs := together(t.Context(), k, signed(after, after)...); errs[0] != nil || errs[1] != nil {
+		if errs := verifyConcurrently(t.Context(), k, signed(after, after)...); errs[0] != nil || errs[1] != nil {
 			t.Fatal(errs)
 		}
 		p.set(before, after, later)
-		for _, err := range together(t.Context(), k, signed(later, before, after)...)[:1] {
+		for _, err := range verifyConcurrently(t.Context(), k, signed(later, before, after)...)[:1] {
 			if !errors.Is(err, ErrNoKey) {
 				t.Errorf("in the pause: %v", err)
 			}
@@ -174,20 +174,20 @@ func TestThePauseBeginsAtTheEnd(t *testing.T) {
 			t.Errorf("%d fetches in the pause, want 2", n)
 		}
 		time.Sleep(refetchAfter)
-		if errs := together(t.Context(), k, signed(later, later)...); errs[0] != nil || errs[1] != nil {
+		if errs := verifyConcurrently(t.Context(), k, signed(later, later)...); errs[0] != nil || errs[1] != nil {
 			t.Error(errs)
 		}
 	})
 }
 
-// TestAnOutageOfKeys checks that unknown keys cause an outage error during the pause after a failed
+// TestUnknownKeysDuringOutage checks that unknown keys cause an outage error during the pause after a failed
 // fetch. Callers wait for the next fetch while it is in progress.
-func TestAnOutageOfKeys(t *testing.T) {
+func TestUnknownKeysDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")
 		p, k := serve(t, before)
 		p.fail(true)
-		for _, err := range together(t.Context(), k, times(20, signed(before)[0])...) { // some are in the pause
+		for _, err := range verifyConcurrently(t.Context(), k, times(20, signed(before)[0])...) { // some are in the pause
 			if !errors.Is(err, ErrKeys) {
 				t.Errorf("without keys: %v", err)
 			}
@@ -197,13 +197,13 @@ func TestAnOutageOfKeys(t *testing.T) {
 		}
 		p.fail(false)
 		time.Sleep(refetchAfter)
-		for _, err := range together(t.Context(), k, times(16, signed(before)[0])...) {
+		for _, err := range verifyConcurrently(t.Context(), k, times(16, signed(before)[0])...) {
 			if err != nil {
 				t.Errorf("after the outage: %v", err)
 			}
 		}
 		p.fail(true)
-		errs := together(t.Context(), k, append(times(20, signed(after)[0]), signed(before)[0], forged(before))...)
+		errs := verifyConcurrently(t.Context(), k, append(times(20, signed(after)[0]), signed(before)[0], forged(before))...)
 		for i, err := range errs[:20] {
 			if !errors.Is(err, ErrKeys) || errors.Is(err, ErrNoKey) {
 				t.Errorf("caller %d with an unknown key: %v", i, err)
@@ -225,9 +225,9 @@ func forged(key *authntest.Key) string {
 	return token
 }
 
-// TestAWaitEndsWithItsCaller checks that a caller waits for a fetch only until its request ends.
+// TestWaitEndsWithRequest checks that a caller waits for a fetch only until its request ends.
 // The fetch continues for the others.
-func TestAWaitEndsWithItsCaller(t *testing.T) {
+func TestWaitEndsWithRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := authntest.MustKey("ES256")
 		_, k := serve(t, key)
@@ -244,9 +244,9 @@ func TestAWaitEndsWithItsCaller(t *testing.T) {
 	})
 }
 
-// TestFetchedMeanwhile checks that keys are fetched only once if another caller's fetch ends
+// TestNoFetchAfterConcurrentFetch checks that keys are fetched only once if another caller's fetch ends
 // between the lookup and the fetch of a caller.
-func TestFetchedMeanwhile(t *testing.T) {
+func TestNoFetchAfterConcurrentFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, k := serve(t)
 		var has *keyring
@@ -278,7 +278,7 @@ func TestSharedKeys(t *testing.T) {
 		}
 		time.Sleep(6 * time.Second)
 		p.set(before, after)
-		for i, err := range together(t.Context(), &k.set, times(16, signed(after)[0])...) {
+		for i, err := range verifyConcurrently(t.Context(), &k.set, times(16, signed(after)[0])...) {
 			if err != nil {
 				t.Errorf("caller %d: %v", i, err)
 			}

@@ -62,7 +62,7 @@ func New(ctx context.Context, o Options) *Authenticator {
 		return oidc.New(ctx, oidc.Options{
 			JWTAuthenticator:     config,
 			KeySet:               newKeySet(ctx, o.JWT.Issuer, client, o.Now),
-			Client:               &http.Client{Transport: asksNobody{}},
+			Client:               &http.Client{Transport: noRequests{}},
 			Compiler:             o.Compiler,
 			SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(),
 		})
@@ -79,8 +79,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	if err != nil {
 		return nil, false, err
 	}
-	v := &verdict{}
-	resp, ok, err := upstream.AuthenticateToken(context.WithValue(ctx, verdictKey{}, v), token)
+	v := &signatureResult{}
+	resp, ok, err := upstream.AuthenticateToken(context.WithValue(ctx, signatureResultKey{}, v), token)
 	if err != nil {
 		return nil, false, a.reasonOf(err.Error(), v)
 	}

@@ -107,8 +107,8 @@ func TestRotation(t *testing.T) {
 	refusedWith(t, a, foreign.MustSign(claims(issuer.URL())), oidc.ErrNoKey)
 }
 
-// TestOneFetchForAForgedToken checks that a forged token causes only one fetch of keys.
-func TestOneFetchForAForgedToken(t *testing.T) {
+// TestForgedTokenCausesOneFetch checks that a forged token causes only one fetch of keys.
+func TestForgedTokenCausesOneFetch(t *testing.T) {
 	issuer, a, _ := open(t, authntest.MustKey("ES256"))
 	refusedWith(t, a, authntest.MustKey("ES256").MustSign(claims(issuer.URL())), oidc.ErrNoKey)
 	if n := issuer.Fetches.Load(); n != 1 {
@@ -138,8 +138,8 @@ func TestUnknownKeysCauseFewFetches(t *testing.T) {
 	refusedWith(t, a, key.MustSign(claims(issuer.URL())), nil)
 }
 
-// TestAnOutage checks that known keys are used for one hour during an outage, but not longer.
-func TestAnOutage(t *testing.T) {
+// TestKnownKeysDuringOutage checks that known keys are used for one hour during an outage, but not longer.
+func TestKnownKeysDuringOutage(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, clock := open(t, key)
 	token := key.MustSign(claims(issuer.URL()))
@@ -154,7 +154,7 @@ func TestAnOutage(t *testing.T) {
 	refusedWith(t, a, token, nil)
 }
 
-func TestBadProviders(t *testing.T) {
+func TestFaultyProviders(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	json := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
@@ -179,9 +179,9 @@ func TestBadProviders(t *testing.T) {
 	}
 }
 
-// TestCompilerKeepsKindsApart checks that an expression that is valid for a mapping may be invalid
+// TestCompilerSeparatesKinds checks that an expression that is valid for a mapping may be invalid
 // for a rule. Results do not share the data of their expressions.
-func TestCompilerKeepsKindsApart(t *testing.T) {
+func TestCompilerSeparatesKinds(t *testing.T) {
 	c := compiler()
 	for range 2 {
 		for key, e := range map[string]authenticationcel.ExpressionAccessor{
@@ -292,9 +292,9 @@ func TestRedirects(t *testing.T) {
 	refusedWith(t, a, key.MustSign(claims(issuer.URL())), oidc.ErrKeys)
 }
 
-// TestAHangingProvider checks that a request does not wait for a provider longer than its context
+// TestHangingProvider checks that a request does not wait for a provider longer than its context
 // allows.
-func TestAHangingProvider(t *testing.T) {
+func TestHangingProvider(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)
 	issuer.Fail(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -306,9 +306,9 @@ func TestAHangingProvider(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNothingOfTheToken checks that errors contain no claims. Upstream's errors contain
+// TestErrorsContainNoClaims checks that errors contain no claims. Upstream's errors contain
 // some.
-func TestErrorsHoldNothingOfTheToken(t *testing.T) {
+func TestErrorsContainNoClaims(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)

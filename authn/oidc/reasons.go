@@ -39,23 +39,23 @@ var (
 	ErrRefused     = errors.New("token refused")
 )
 
-// asksNobody is the transport of the client that upstream gets. It rejects all requests, because
+// noRequests is the transport of the client that upstream gets. It rejects all requests, because
 // keys come from a [keySet]. Upstream would need the client only for distributed claims (OpenID
 // Connect Core 1.0, section 5.6.2). It would then contact any server that a token names.
-type asksNobody struct{}
+type noRequests struct{}
 
-func (asksNobody) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrDistributed }
+func (noRequests) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrDistributed }
 
-// verdict is the result of a [keySet] for the token of one call.
-type verdict struct {
+// signatureResult is the result of a [keySet] for the token of one call.
+type signatureResult struct {
 	payload []byte // set if the signature is valid
 	err     error
 }
 
-type verdictKey struct{}
+type signatureResultKey struct{}
 
-func verdictIn(ctx context.Context) *verdict {
-	v, _ := ctx.Value(verdictKey{}).(*verdict)
+func signatureResultFrom(ctx context.Context) *signatureResult {
+	v, _ := ctx.Value(signatureResultKey{}).(*signatureResult)
 	return v
 }
 
@@ -66,8 +66,8 @@ type reasons struct {
 	tenantFrom string
 }
 
-// fixed returns the prefixes of errors that do not depend on the configuration.
-func fixed() []struct {
+// fixedReasons returns the prefixes of errors that do not depend on the configuration.
+func fixedReasons() []struct {
 	text   string
 	reason error
 } {
@@ -80,37 +80,37 @@ func fixed() []struct {
 		{"oidc: verify token: oidc: multiple signatures", ErrMalformed},
 		{"oidc: parse claims: ", ErrMalformed},
 		{"oidc: verify token: oidc: id token signed with unsupported algorithm", ErrAlgorithm},
-		{"oidc: verify token: oidc: failed to obtain source", about(ErrClaim, "_claim_names names no source")},
-		{"oidc: verify token: oidc: source does not exist", about(ErrClaim, "_claim_sources lacks a source of _claim_names")},
-		{"oidc: verify token: oidc: id token issued by a different provider", about(ErrClaim, "iss names another issuer")},
+		{"oidc: verify token: oidc: failed to obtain source", withDetail(ErrClaim, "_claim_names names no source")},
+		{"oidc: verify token: oidc: source does not exist", withDetail(ErrClaim, "_claim_sources lacks a source of _claim_names")},
+		{"oidc: verify token: oidc: id token issued by a different provider", withDetail(ErrClaim, "iss names another issuer")},
 		{"oidc: verify token: oidc: expected audience", ErrAudience},
 		{
 			"oidc: verify token: oidc: token is expired (Token Expiry: 0001-01-01 00:00:00 +0000 UTC)",
-			about(ErrClaim, "exp is missing"),
+			withDetail(ErrClaim, "exp is missing"),
 		},
 		{"oidc: verify token: oidc: token is expired", ErrExpired},
 		{"oidc: verify token: oidc: current time", ErrNotYetValid},
 		{"oidc: could not expand distributed claims: while getting distributed claim", ErrDistributed},
-		{"oidc: could not expand distributed claims: ", about(ErrClaim, "_claim_names or _claim_sources is malformed")},
+		{"oidc: could not expand distributed claims: ", withDetail(ErrClaim, "_claim_names or _claim_sources is malformed")},
 		{
 			"oidc: empty username via CEL expression",
-			about(ErrUsername, "claimMappings.username.expression gives an empty string"),
+			withDetail(ErrUsername, "claimMappings.username.expression gives an empty string"),
 		},
-		{"oidc: parse 'email_verified' claim", about(ErrClaim, "email_verified is not true: it is not a boolean")},
-		{"oidc: email not verified", about(ErrClaim, "email_verified is not true")},
+		{"oidc: parse 'email_verified' claim", withDetail(ErrClaim, "email_verified is not true: it is not a boolean")},
+		{"oidc: email not verified", withDetail(ErrClaim, "email_verified is not true")},
 	}
 }
 
-func about(reason error, detail string) error { return fmt.Errorf("%w: %s", reason, detail) }
+func withDetail(reason error, detail string) error { return fmt.Errorf("%w: %s", reason, detail) }
 
-func (r reasons) reasonOf(text string, v *verdict) error {
+func (r reasons) reasonOf(text string, v *signatureResult) error {
 	if v.err != nil {
 		return v.err
 	}
 	if strings.HasPrefix(text, "oidc: verify token: oidc: failed to unmarshal claims") {
 		return registeredClaim(v.payload)
 	}
-	for _, f := range fixed() {
+	for _, f := range fixedReasons() {
 		if strings.HasPrefix(text, f.text) {
 			return f.reason
 		}
@@ -174,10 +174,10 @@ func registeredClaim(payload []byte) error {
 		})},
 	} {
 		if json.Unmarshal(payload, c.into) != nil {
-			return about(ErrClaim, c.name+" is "+nullOr("not "+c.kind, payload, c.name))
+			return withDetail(ErrClaim, c.name+" is "+nullOr("not "+c.kind, payload, c.name))
 		}
 	}
-	return about(ErrClaim, "aud is not a string or a list of strings") // the only remaining claim
+	return withDetail(ErrClaim, "aud is not a string or a list of strings") // the only remaining claim
 }
 
 // nullOr returns "missing" if a claim is null.
@@ -205,8 +205,8 @@ func (r reasons) claimReason(text string) error {
 		},
 		{fmt.Sprintf("oidc: parse uid claim %q: ", m.UID.Claim), m.UID.Claim, ErrClaim, "a string"},
 	} {
-		if rest, is := strings.CutPrefix(text, c.begin); is {
-			return about(c.reason, c.claim+" is "+missingOr("not "+c.kind, rest))
+		if rest, ok := strings.CutPrefix(text, c.begin); ok {
+			return withDetail(c.reason, c.claim+" is "+missingOr("not "+c.kind, rest))
 		}
 	}
 	return nil
@@ -238,7 +238,7 @@ func (r reasons) requiredReason(text string) error {
 		default:
 			continue
 		}
-		return about(ErrRule, fmt.Sprintf("claimValidationRules[%d]: %s %s", i, claim, detail))
+		return withDetail(ErrRule, fmt.Sprintf("claimValidationRules[%d]: %s %s", i, claim, detail))
 	}
 	return nil
 }
@@ -251,8 +251,8 @@ func (r reasons) mappingReason(text string) error {
 		{"oidc: error evaluating group claim expression: ", "claimMappings.groups", m.Groups.Expression},
 		{"oidc: error evaluating uid claim expression: ", "claimMappings.uid", m.UID.Expression},
 	} {
-		if rest, is := strings.CutPrefix(text, e.begin); is {
-			return about(ErrMapping, e.path+": "+celReason(e.expression, rest))
+		if rest, ok := strings.CutPrefix(text, e.begin); ok {
+			return withDetail(ErrMapping, e.path+": "+celReason(e.expression, rest))
 		}
 	}
 	rest, _ := strings.CutPrefix(text, "oidc: error evaluating extra claim expression: ")
@@ -264,7 +264,7 @@ func (r reasons) mappingReason(text string) error {
 		if e.Key == tenant.ExtraKey {
 			return r.tenantReason(rest)
 		}
-		return about(ErrMapping, fmt.Sprintf("claimMappings.extra[%d]: %s", i, celReason(e.ValueExpression, rest)))
+		return withDetail(ErrMapping, fmt.Sprintf("claimMappings.extra[%d]: %s", i, celReason(e.ValueExpression, rest)))
 	}
 	return nil
 }
@@ -275,27 +275,27 @@ func (r reasons) tenantReason(text string) error {
 	case r.tenantFrom == "":
 		return ErrTenant
 	case strings.Contains(text, "' resulted in error: no such key"):
-		return about(ErrTenant, r.tenantFrom+" is missing")
+		return withDetail(ErrTenant, r.tenantFrom+" is missing")
 	case strings.Contains(text, "' resulted in error: "):
-		return about(ErrTenant, r.tenantFrom+" failed")
+		return withDetail(ErrTenant, r.tenantFrom+" failed")
 	}
-	return about(ErrTenant, r.tenantFrom+" is not a string")
+	return withDetail(ErrTenant, r.tenantFrom+" is not a string")
 }
 
 // ruleReason returns the reason for an error of a CEL validation rule.
 func (r reasons) ruleReason(text string) error {
-	if rest, is := strings.CutPrefix(text, "oidc: error evaluating claim validation expression: "); is {
+	if rest, ok := strings.CutPrefix(text, "oidc: error evaluating claim validation expression: "); ok {
 		for i, rule := range r.jwt.ClaimValidationRules {
 			if reason := ruleReason(rest, rule.Expression, rule.Message); reason != "" {
-				return about(ErrRule, fmt.Sprintf("claimValidationRules[%d]: %s", i, reason))
+				return withDetail(ErrRule, fmt.Sprintf("claimValidationRules[%d]: %s", i, reason))
 			}
 		}
 		return ErrRule
 	}
-	if rest, is := strings.CutPrefix(text, "oidc: error evaluating user info validation rule: "); is {
+	if rest, ok := strings.CutPrefix(text, "oidc: error evaluating user info validation rule: "); ok {
 		for i, rule := range r.jwt.UserValidationRules {
 			if reason := ruleReason(rest, rule.Expression, rule.Message); reason != "" {
-				return about(ErrRule, fmt.Sprintf("userValidationRules[%d]: %s", i, reason))
+				return withDetail(ErrRule, fmt.Sprintf("userValidationRules[%d]: %s", i, reason))
 			}
 		}
 		return ErrRule
@@ -310,7 +310,7 @@ func ruleReason(text, expression, message string) string {
 		return ""
 	case text == fmt.Sprintf("validation expression '%s' failed: %s", expression, message):
 		if message == "" {
-			return "the expression " + shown(expression) + " is false"
+			return "the expression " + quoteShort(expression) + " is false"
 		}
 		return message
 	case strings.HasPrefix(text, "expression '"+expression+"' resulted in error: "):
@@ -321,7 +321,7 @@ func ruleReason(text, expression, message string) string {
 
 // celReason returns the reason why an expression failed. It contains no value of a claim.
 func celReason(expression, text string) string {
-	named := "the expression " + shown(expression)
+	named := "the expression " + quoteShort(expression)
 	_, cause, _ := strings.Cut(text, "' resulted in error: ")
 	for _, known := range []string{"no such key", "no such overload", "index out of bounds", "invalid argument"} {
 		if strings.HasPrefix(cause, known) {

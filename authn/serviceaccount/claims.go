@@ -69,17 +69,17 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(data, (*plain)(c))
 }
 
-func (c *claims) legacy() bool { return c.Issuer == LegacyIssuer }
+func (c *claims) isLegacy() bool { return c.Issuer == LegacyIssuer }
 
 func (c *claims) namespace() string {
-	if c.legacy() {
+	if c.isLegacy() {
 		return c.LegacyNamespace
 	}
 	return c.Kubernetes.Namespace
 }
 
 func (c *claims) warnAfter() time.Time {
-	if c.legacy() || c.Kubernetes.WarnAfter == nil {
+	if c.isLegacy() || c.Kubernetes.WarnAfter == nil {
 		return time.Time{}
 	}
 	return c.Kubernetes.WarnAfter.Time
@@ -89,12 +89,12 @@ func (c *claims) warnAfter() time.Time {
 // A bound token must expire.
 func (c *claims) checkTimes(now time.Time) error {
 	switch {
-	case c.ExpiresAt == nil && !c.legacy(), c.ExpiresAt != nil && !now.Before(c.ExpiresAt.Time):
+	case c.ExpiresAt == nil && !c.isLegacy(), c.ExpiresAt != nil && !now.Before(c.ExpiresAt.Time):
 		return ErrExpired
 	case c.NotBefore != nil && c.NotBefore.After(now.Add(leeway)):
 		return ErrNotYetValid
 	case c.IssuedAt != nil && c.IssuedAt.After(now.Add(leeway)):
-		return ErrFromTheFuture
+		return ErrIssuedInFuture
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (c *claims) checkTimes(now time.Time) error {
 func (c *claims) account() (*serviceaccount.ServiceAccountInfo, error) {
 	info := &serviceaccount.ServiceAccountInfo{}
 	switch k := c.Kubernetes; {
-	case c.legacy():
+	case c.isLegacy():
 		info.Namespace, info.Name, info.UID = c.LegacyNamespace, c.LegacyName, c.LegacyUID
 		if c.LegacySecret == "" {
 			return nil, ErrClaims

@@ -104,9 +104,9 @@ func algorithmOf(public crypto.PublicKey) (string, error) {
 	return "", errors.New("must be an RSA key, or an ECDSA key with curve P-256, P-384 or P-521")
 }
 
-// verifying returns the keys that may have signed the token. They match its algorithm, and its key
+// verificationKeys returns the keys that may have signed the token. They match its algorithm, and its key
 // ID if it has one.
-func (k *Keys) verifying(token *jwt.Token) (any, error) {
+func (k *Keys) verificationKeys(token *jwt.Token) (any, error) {
 	id, isText := token.Header["kid"].(string)
 	if _, stated := token.Header["kid"]; stated && !isText {
 		return nil, ErrMalformed

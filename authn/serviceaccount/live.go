@@ -38,34 +38,34 @@ const (
 // Today returns the value of LastUsed at a time.
 func Today(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
-// check reads each object to which the token is bound.
-func (i *identity) check(ctx context.Context) error {
+// checkBoundObjects reads each object to which the token is bound.
+func (i *identity) checkBoundObjects(ctx context.Context) error {
 	namespace, objects := i.claims.namespace(), i.a.o.Objects
 	name, uid := i.claims.LegacyName, i.claims.LegacyUID
-	if k := i.claims.Kubernetes; !i.claims.legacy() {
+	if k := i.claims.Kubernetes; !i.claims.isLegacy() {
 		name, uid = k.Account.Name, k.Account.UID
 	}
 	account, err := objects.GetServiceAccount(ctx, namespace, name)
-	if err := i.same("ServiceAccount", account, uid, err); err != nil {
+	if err := i.checkObject("ServiceAccount", account, uid, err); err != nil {
 		return err
 	}
-	if i.claims.legacy() {
+	if i.claims.isLegacy() {
 		return i.checkLegacy(ctx)
 	}
 	k := i.claims.Kubernetes
 	if k.Secret != nil {
 		secret, err := objects.GetSecret(ctx, namespace, k.Secret.Name)
-		if err := i.same("Secret", secret, k.Secret.UID, err); err != nil {
+		if err := i.checkObject("Secret", secret, k.Secret.UID, err); err != nil {
 			return err
 		}
 	}
 	switch {
 	case k.Pod != nil: // its node is not checked, as in upstream
 		pod, err := objects.GetPod(ctx, namespace, k.Pod.Name)
-		return i.same("Pod", pod, k.Pod.UID, err)
+		return i.checkObject("Pod", pod, k.Pod.UID, err)
 	case k.Node != nil:
 		node, err := objects.GetNode(ctx, k.Node.Name)
-		return i.same("Node", node, k.Node.UID, err)
+		return i.checkObject("Node", node, k.Node.UID, err)
 	}
 	return nil
 }
@@ -83,14 +83,14 @@ func (i *identity) checkLegacy(ctx context.Context) error {
 	case subtle.ConstantTimeCompare(sum[:], i.sum[:]) == 0, marked:
 		return ErrInvalidated
 	}
-	if i.a.o.Used != nil && secret.Labels[LastUsed] != Today(i.a.o.Now()) {
-		i.a.o.Used(ctx, secret)
+	if i.a.o.OnLegacyTokenUsed != nil && secret.Labels[LastUsed] != Today(i.a.o.Now()) {
+		i.a.o.OnLegacyTokenUsed(ctx, secret)
 	}
 	return nil
 }
 
-// same rejects an object that does not exist, has another UID, or is past its deletion time.
-func (i *identity) same(kind string, object metav1.Object, uid string, err error) error {
+// checkObject rejects an object that does not exist, has another UID, or is past its deletion time.
+func (i *identity) checkObject(kind string, object metav1.Object, uid string, err error) error {
 	switch {
 	case err != nil:
 		return lookupError(kind, err)

@@ -50,7 +50,7 @@ var (
 	ErrAudience       = errors.New("wrong audience")
 	ErrExpired        = errors.New("token expired")
 	ErrNotYetValid    = errors.New("token not valid yet")
-	ErrFromTheFuture  = errors.New("token issued in the future")
+	ErrIssuedInFuture = errors.New("token issued in the future")
 	ErrClaims         = errors.New("the claims do not name a service account")
 	ErrBinding        = errors.New("the token is bound to an object that cannot be checked")
 	ErrGone           = errors.New("the object that the token is bound to no longer exists")
@@ -77,9 +77,9 @@ type Options struct {
 	// Objects reads the objects to which tokens are bound. If nil, they are not checked. A token is
 	// then valid until it expires, and a legacy token never expires.
 	Objects Objects
-	// Used is called with the Secret of a legacy token if the label LastUsed is not [Today]. The
+	// OnLegacyTokenUsed is called with the Secret of a legacy token if the label LastUsed is not [Today]. The
 	// callee should label the Secret. Otherwise, the token is invalidated as unused later. Optional.
-	Used func(ctx context.Context, secret *corev1.Secret)
+	OnLegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
@@ -118,7 +118,7 @@ func (a *Authenticator) Issuers() []string {
 // later. It checks the objects and the owner of the namespace.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	c := &claims{}
-	if _, err := jwt.NewParser(jwt.WithoutClaimsValidation()).ParseWithClaims(token, c, a.keys.verifying); err != nil {
+	if _, err := jwt.NewParser(jwt.WithoutClaimsValidation()).ParseWithClaims(token, c, a.keys.verificationKeys); err != nil {
 		return nil, false, reasonOf(err)
 	}
 	audiences, err := a.check(ctx, c)
@@ -131,7 +131,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	}
 	u := &identity{a: a, claims: c, sum: sha256.Sum256([]byte(token))}
 	// The objects are checked first, so that a token of a deleted object causes no further requests.
-	if err := u.objects(ctx); err != nil {
+	if err := u.checkObjects(ctx); err != nil {
 		return nil, false, err
 	}
 	if u.id, err = a.owner(ctx, account.Namespace); err != nil {
@@ -156,7 +156,7 @@ func (a *Authenticator) owner(ctx context.Context, namespace string) (tenant.ID,
 // check checks the registered claims and returns the audiences for which the token is valid.
 func (a *Authenticator) check(ctx context.Context, c *claims) (authenticator.Audiences, error) {
 	switch {
-	case c.Issuer == a.o.Issuer, a.o.Legacy && c.legacy():
+	case c.Issuer == a.o.Issuer, a.o.Legacy && c.isLegacy():
 	default:
 		return nil, ErrIssuer
 	}
@@ -164,15 +164,15 @@ func (a *Authenticator) check(ctx context.Context, c *claims) (authenticator.Aud
 	if !limited {
 		wanted = a.o.Audiences
 	}
-	given := authenticator.Audiences(c.Audience)
-	if len(given) == 0 && c.legacy() {
-		given = a.o.Audiences
+	tokenAudiences := authenticator.Audiences(c.Audience)
+	if len(tokenAudiences) == 0 && c.isLegacy() {
+		tokenAudiences = a.o.Audiences
 	}
-	both := given.Intersect(wanted)
-	if len(both) == 0 {
+	matching := tokenAudiences.Intersect(wanted)
+	if len(matching) == 0 {
 		return nil, ErrAudience
 	}
-	return both, c.checkTimes(a.o.Now())
+	return matching, c.checkTimes(a.o.Now())
 }
 
 // checkTenant compares the signed tenant claims with the owner of the namespace.
@@ -202,9 +202,9 @@ type identity struct {
 	sum    [sha256.Size]byte // the SHA-256 of the token
 }
 
-// Live rejects an identity whose namespace has another owner, or whose objects were deleted.
-func (i *identity) Live(ctx context.Context) error {
-	if err := i.objects(ctx); err != nil {
+// Revalidate rejects an identity whose namespace has another owner, or whose objects were deleted.
+func (i *identity) Revalidate(ctx context.Context) error {
+	if err := i.checkObjects(ctx); err != nil {
 		return err
 	}
 	owner, err := i.a.owner(ctx, i.claims.namespace())
@@ -225,10 +225,10 @@ const (
 	staleTokenAuditAnnotation = "authentication.k8s.io/stale-token"
 )
 
-// objects checks the objects. Like upstream, it adds audit annotations about tokens that should be
+// checkObjects checks the objects. Like upstream, it adds audit annotations about tokens that should be
 // replaced.
-func (i *identity) objects(ctx context.Context) error {
-	if i.claims.legacy() {
+func (i *identity) checkObjects(ctx context.Context) error {
+	if i.claims.isLegacy() {
 		audit.AddAuditAnnotation(ctx, legacyTokenAuditAnnotation, i.claims.Subject)
 	}
 	if after, now := i.claims.warnAfter(), i.a.o.Now(); !after.IsZero() && now.After(after) {
@@ -238,7 +238,7 @@ func (i *identity) objects(ctx context.Context) error {
 	if i.a.o.Objects == nil {
 		return nil
 	}
-	return i.check(ctx)
+	return i.checkBoundObjects(ctx)
 }
 
 // reasonOf returns the reason for an error of the jwt library. The text of that error may contain

@@ -65,7 +65,7 @@ func (c *cluster) GetNode(_ context.Context, name string) (*corev1.Node, error) 
 	return &corev1.Node{ObjectMeta: m}, err
 }
 
-func (c *cluster) of(context.Context, string) (tenant.ID, error) {
+func (c *cluster) ownerOf(context.Context, string) (tenant.ID, error) {
 	if c.err != nil {
 		return tenant.ID{}, c.err
 	}
@@ -102,7 +102,7 @@ func open(t testing.TB, c *cluster, keys ...*authntest.Key) *serviceaccount.Auth
 	return serviceaccount.New(opened, serviceaccount.Options{
 		Issuer:  issuer,
 		Legacy:  true,
-		Owner:   c.of,
+		Owner:   c.ownerOf,
 		Objects: c,
 	})
 }
@@ -144,7 +144,7 @@ func TestRotation(t *testing.T) {
 	}
 	keys.Run(t.Context())
 	c := &cluster{owner: "a", uid: "u"}
-	a := serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: c.of, Objects: c})
+	a := serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: c.ownerOf, Objects: c})
 	check := func(k *authntest.Key, want error) {
 		t.Helper()
 		if _, _, err := a.AuthenticateToken(t.Context(), k.MustSign(bound("u"))); !errors.Is(err, want) {
@@ -175,9 +175,9 @@ func TestRotation(t *testing.T) {
 	check(fresh, nil)
 }
 
-// TestLive checks that an accepted identity becomes invalid with a change of the namespace's owner
+// TestRevalidate checks that an accepted identity becomes invalid with a change of the namespace's owner
 // or of the objects.
-func TestLive(t *testing.T) {
+func TestRevalidate(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, change := range map[string]struct {
 		do   func(*cluster)
@@ -226,11 +226,11 @@ func TestLegacy(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := serviceaccount.New(keys, serviceaccount.Options{
-			Issuer:  issuer,
-			Legacy:  true,
-			Owner:   cl.of,
-			Objects: cl,
-			Used:    func(_ context.Context, s *corev1.Secret) { used++ },
+			Issuer:            issuer,
+			Legacy:            true,
+			Owner:             cl.ownerOf,
+			Objects:           cl,
+			OnLegacyTokenUsed: func(_ context.Context, s *corev1.Secret) { used++ },
 		})
 		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -238,16 +238,16 @@ func TestLegacy(t *testing.T) {
 		if (used == 1) != (c.want == nil) {
 			t.Errorf("%s: its use was told %d times", name, used)
 		}
-		a = serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: cl.of, Objects: cl})
+		a = serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: cl.ownerOf, Objects: cl})
 		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, serviceaccount.ErrIssuer) {
 			t.Errorf("%s: without Legacy: %v", name, err)
 		}
 	}
 }
 
-// TestErrorsHoldNothingOfTheToken checks that errors contain no part of the token. The library's
+// TestErrorsContainNoToken checks that errors contain no part of the token. The library's
 // errors contain some.
-func TestErrorsHoldNothingOfTheToken(t *testing.T) {
+func TestErrorsContainNoToken(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")
 	a := open(t, &cluster{owner: "a", uid: "u"}, key)
@@ -344,16 +344,16 @@ func (zeroPods) GetPod(context.Context, string, string) (*corev1.Pod, error) {
 	return &corev1.Pod{}, nil
 }
 
-// TestTheZeroObjectIsNobodys checks that a token without a UID is not bound to an object without a
+// TestEmptyUIDMatchesNoObject checks that a token without a UID is not bound to an object without a
 // UID.
-func TestTheZeroObjectIsNobodys(t *testing.T) {
+func TestEmptyUIDMatchesNoObject(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	keys, err := serviceaccount.OpenKeys([]string{keyFile(t, key)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &cluster{owner: "a", uid: "u"}
-	a := serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: c.of, Objects: zeroPods{c}})
+	a := serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: c.ownerOf, Objects: zeroPods{c}})
 	claims := bound("u")
 	claims["kubernetes.io"].(map[string]any)["pod"] = map[string]any{"name": "p"}
 	if _, ok, err := a.AuthenticateToken(t.Context(), key.MustSign(claims)); ok ||

@@ -74,29 +74,29 @@ func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (*aut
 	if !ok {
 		return nil, false, nil
 	}
-	kin := &t.kins[e.kin]
+	m := &t.memberships[e.membership]
 	return &authenticator.Response{User: &user.DefaultInfo{
 		Name:   t.text[e.name:e.uid],
 		UID:    t.text[e.uid:e.end],
-		Groups: slices.Clip(kin.groups),
-		Extra:  kin.extra,
+		Groups: slices.Clip(m.groups),
+		Extra:  m.extra,
 	}}, true, nil
 }
 
 // table is one version of the file. It is designed for a million tokens. Its entries contain no
 // pointers, so that the garbage collector does not scan them.
 type table struct {
-	entries map[[sha256.Size]byte]entry // by the SHA-256 of the token
-	text    string                      // all names and uids
-	kins    []kin
+	entries     map[[sha256.Size]byte]entry // by the SHA-256 of the token
+	text        string                      // all names and uids
+	memberships []membership
 }
 
 // entry has the positions of name and UID in the table's text, and the index of the kin.
-type entry struct{ name, uid, end, kin uint32 }
+type entry struct{ name, uid, end, membership uint32 }
 
-// kin has the groups and the extra that many users share. No caller may change them. Upstream's
+// membership has the groups and the extra that many users share. No caller may change them. Upstream's
 // authenticator has the same rule, because it returns one user.Info for several requests.
-type kin struct {
+type membership struct {
 	groups []string
 	extra  map[string][]string
 }
@@ -110,7 +110,7 @@ func sum(token string) [sha256.Size]byte {
 func parse(ctx context.Context, path string, data []byte, o Options) (table, error) {
 	t := table{entries: map[[sha256.Size]byte]entry{}}
 	var text strings.Builder
-	known := map[*credfile.Kin]uint32{}
+	known := map[*credfile.Membership]uint32{}
 	extras := map[tenant.ID]map[string][]string{}
 	rules := credfile.Rules{
 		Default: o.DefaultTenant,
@@ -128,18 +128,18 @@ func parse(ctx context.Context, path string, data []byte, o Options) (table, err
 		if text.Len()+len(r.Name)+len(r.UID) > math.MaxUint32 {
 			return errors.New("the file contains too many user names")
 		}
-		index, shared := known[r.Kin]
+		index, shared := known[r.Membership]
 		if !shared {
-			index = uint32(len(t.kins)) // #nosec G115 -- no more than records, of which the text has room for fewer
-			known[r.Kin] = index
-			if extras[r.Kin.Tenant] == nil {
-				extras[r.Kin.Tenant] = map[string][]string{tenant.ExtraKey: {r.Kin.Tenant.String()}}
+			index = uint32(len(t.memberships)) // #nosec G115 -- no more than records, of which the text has room for fewer
+			known[r.Membership] = index
+			if extras[r.Membership.Tenant] == nil {
+				extras[r.Membership.Tenant] = map[string][]string{tenant.ExtraKey: {r.Membership.Tenant.String()}}
 			}
-			t.kins = append(t.kins, kin{r.Kin.Groups, extras[r.Kin.Tenant]})
+			t.memberships = append(t.memberships, membership{r.Membership.Groups, extras[r.Membership.Tenant]})
 		}
 		var e entry
 		// #nosec G115 -- bounded just above
-		e.name, e.kin = uint32(text.Len()), index
+		e.name, e.membership = uint32(text.Len()), index
 		text.WriteString(r.Name)
 		e.uid = uint32(text.Len()) // #nosec G115 -- bounded just above
 		text.WriteString(r.UID)

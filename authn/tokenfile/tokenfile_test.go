@@ -62,9 +62,9 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestAnswersAreIndependent checks that changes of the audiences or groups of one result do not
+// TestResponsesAreIndependent checks that changes of the audiences or groups of one result do not
 // affect later results.
-func TestAnswersAreIndependent(t *testing.T) {
+func TestResponsesAreIndependent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	write(t, path, "tok,alice,1,\"g,h\",,a\n")
 	a, err := ours.Open(t.Context(), path, options())
@@ -81,8 +81,8 @@ func TestAnswersAreIndependent(t *testing.T) {
 	}
 }
 
-// TestTokensAreNotHeld checks that the tokens of a loaded file are not in reachable memory.
-func TestTokensAreNotHeld(t *testing.T) {
+// TestTokensAreNotRetained checks that the tokens of a loaded file are not in reachable memory.
+func TestTokensAreNotRetained(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	var file strings.Builder
 	for i := range 1000 {

@@ -27,9 +27,9 @@ import (
 
 const review = `"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"`
 
-// TestAnswersAreReadInOneWay checks that a response is unreadable if another parser might read it
+// TestAmbiguousResponsesAreUnreadable checks that a response is unreadable if another parser might read it
 // differently.
-func TestAnswersAreReadInOneWay(t *testing.T) {
+func TestAmbiguousResponsesAreUnreadable(t *testing.T) {
 	const user = `"user":{"username":"alice"}`
 	for answer, want := range map[string]error{
 		`{` + review + `,"status":{"authenticated":true,` + user + `}}`:                       nil,
@@ -64,9 +64,9 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 	}
 }
 
-// TestUnreadableAnswers checks that a response that is not a TokenReview is an outage. The error
+// TestUnreadableResponsesAreOutages checks that a response that is not a TokenReview is an outage. The error
 // describes why it is unreadable, and contains no other part of the response.
-func TestUnreadableAnswers(t *testing.T) {
+func TestUnreadableResponsesAreOutages(t *testing.T) {
 	const status = `"status":{"authenticated":true,"user":{"username":"CANARY"}}`
 	for name, c := range map[string]struct{ contentType, answer, want string }{
 		"v1beta1": {
@@ -122,9 +122,9 @@ func TestUnreadableAnswers(t *testing.T) {
 	}
 }
 
-// TestReasonsOfRefusals checks that errors contain the service's reason, truncated and without
+// TestRejectionReasons checks that errors contain the service's reason, truncated and without
 // control characters, unless it contains a part of the token.
-func TestReasonsOfRefusals(t *testing.T) {
+func TestRejectionReasons(t *testing.T) {
 	const token = "SECRET-0123456789-abcdefghij"
 	for reason, want := range map[string]string{
 		"":                      "the service did not authenticate the token",
@@ -155,9 +155,9 @@ func TestReasonsOfRefusals(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersTakeNoMemory checks that only a few of many large responses are read at the same
+// TestLargeResponsesAreNotRetained checks that only a few of many large responses are read at the same
 // time, and that none is retained.
-func TestLargeAnswersTakeNoMemory(t *testing.T) {
+func TestLargeResponsesAreNotRetained(t *testing.T) {
 	answer := `{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
 		strings.Repeat(`"g0000",`, 120_000) + `"g"]}}}`
 	a := open(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -29,10 +29,10 @@ type response struct {
 // of the token.
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+/-]{0,63}$`)
 
-// unreadable returns an error of kind [ErrUnreadable] if the response is not a TokenReview with a
+// validate returns an error of kind [ErrUnreadable] if the response is not a TokenReview with a
 // status. err is the error of decoding the response. The result contains no part of the token.
-func (r *response) unreadable(contentType, token string, err error) error {
-	shown := func(text string) bool { return plain.MatchString(text) && !holds(text, token) }
+func (r *response) validate(contentType, token string, err error) error {
+	shown := func(text string) bool { return plain.MatchString(text) && !containsPart(text, token) }
 	switch {
 	case errors.Is(err, outbound.ErrMalformed):
 		if media, _, invalid := mime.ParseMediaType(contentType); invalid == nil && shown(media) {
@@ -69,9 +69,9 @@ const (
 	partBytes = 8
 )
 
-// refused returns an error of kind [ErrNotAuthenticated]. It includes the service's reason, unless
+// rejectedError returns an error of kind [ErrNotAuthenticated]. It includes the service's reason, unless
 // the reason contains a part of the token.
-func refused(reason, token string) error {
+func rejectedError(reason, token string) error {
 	shown := strings.ToValidUTF8(reason[:min(len(reason), reasonBytes)], "")
 	text := strings.Join(strings.FieldsFunc(shown, func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)
@@ -79,7 +79,7 @@ func refused(reason, token string) error {
 	switch {
 	case text == "":
 		return ErrNotAuthenticated
-	case holds(text, token):
+	case containsPart(text, token):
 		return fmt.Errorf("%w: the service's reason is not shown, because it contains a part of the token",
 			ErrNotAuthenticated)
 	case len(reason) > reasonBytes:
@@ -88,9 +88,9 @@ func refused(reason, token string) error {
 	return fmt.Errorf("%w: %s", ErrNotAuthenticated, text)
 }
 
-// holds reports whether a text contains a part of a token. The part may be URL-encoded, or have
+// containsPart reports whether a text contains a part of a token. The part may be URL-encoded, or have
 // other characters between its characters.
-func holds(text, token string) bool {
+func containsPart(text, token string) bool {
 	letters := func(s string) string {
 		return strings.Map(func(r rune) rune {
 			if unicode.IsLetter(r) || unicode.IsDigit(r) {

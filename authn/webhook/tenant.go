@@ -53,8 +53,8 @@ func Compile(compiler authenticationcel.Compiler, text string) (Tenant, error) {
 		if err != nil || len(results) != 1 {
 			return tenant.ID{}, errors.Join(errNotOne, err)
 		}
-		name, is := results[0].EvalResult.Value().(string)
-		if !is {
+		name, ok := results[0].EvalResult.Value().(string)
+		if !ok {
 			return tenant.ID{}, errNotOne
 		}
 		return tenant.Parse(name)

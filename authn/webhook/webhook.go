@@ -38,8 +38,8 @@ import (
 const (
 	// timeout limits one review, including retries.
 	timeout = 5 * time.Second
-	// atOnce limits the reviews in progress, in case the service hangs.
-	atOnce = 256
+	// maxConcurrent limits the reviews in progress, in case the service hangs.
+	maxConcurrent = 256
 	// logEvery is the minimum time between two log entries about unreadable responses.
 	logEvery = 5 * time.Second
 )
@@ -93,13 +93,15 @@ func Open(path string, o Options, report reload.Report) (*Authenticator, error) 
 		config.Timeout = timeout
 		config.QPS = -1 // the gate limits requests
 		config.WarningHandler = rest.NoWarnings{}
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reading(outbound.Discreet(next), o.Limits) })
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return readResponses(outbound.StripErrorBodies(next), o.Limits)
+		})
 		return webhook.New(config, "v1", o.Audiences, wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 2})
 	}, report)
 	if err != nil {
 		return nil, err
 	}
-	return &Authenticator{o: o, file: file, gate: make(outbound.Gate, atOnce)}, nil
+	return &Authenticator{o: o, file: file, gate: make(outbound.Gate, maxConcurrent)}, nil
 }
 
 // checkSafe rejects a service to which tokens would be sent in clear text or without verification
@@ -150,16 +152,16 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 }
 
 func (a *Authenticator) review(ctx context.Context, token string) (*authenticator.Response, error) {
-	note := &answer{token: token}
-	resp, ok, err := (*a.file.Load()).AuthenticateToken(context.WithValue(ctx, answerKey{}, note), token)
+	result := &reviewResult{token: token}
+	resp, ok, err := (*a.file.Load()).AuthenticateToken(context.WithValue(ctx, reviewResultKey{}, result), token)
 	switch {
-	case err != nil && !note.came:
+	case err != nil && !result.responded:
 		return nil, ErrUnavailable
-	case errors.Is(note.err, ErrUnreadable):
-		a.logUnreadable(ctx, note.err)
-		return nil, note.err
-	case note.err != nil:
-		return nil, note.err
+	case errors.Is(result.err, ErrUnreadable):
+		a.logUnreadable(ctx, result.err)
+		return nil, result.err
+	case result.err != nil:
+		return nil, result.err
 	case err != nil || !ok:
 		return nil, ErrNotAuthenticated
 	}
@@ -193,48 +195,48 @@ func (a *Authenticator) logUnreadable(ctx context.Context, err error) {
 	klog.FromContext(ctx).Error(err, "Rejected the tokens of a webhook source", "source", a.o.Source)
 }
 
-// answerKey is the key of a context's *answer.
-type answerKey struct{}
+// reviewResultKey is the key of a context's *answer.
+type reviewResultKey struct{}
 
-// answer has data about a response that upstream's client does not return.
-type answer struct {
-	token string
-	came  bool  // the service responded
-	err   error // the reason why the token is rejected or the response is unreadable
+// reviewResult has data about a response that upstream's client does not return.
+type reviewResult struct {
+	token     string
+	responded bool  // the service responded
+	err       error // the reason why the token is rejected or the response is unreadable
 }
 
-// reading parses a response, and passes only its status to upstream's client. That client logs a
+// readResponses parses a response, and passes only its status to upstream's client. That client logs a
 // response that it cannot decode, which may contain the token, and accepts names in any case. Its
 // errors do not distinguish a rejection from an outage. Therefore, reading records why the token is
 // rejected or why the response is unreadable. It drops an identity that exceeds the limits before
 // it is copied.
-func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
-	gate := make(outbound.Gate, outbound.AtOnce)
+func readResponses(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
+	gate := make(outbound.Gate, outbound.MaxConcurrent)
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if err != nil || resp.StatusCode >= 300 {
 			return resp, err
 		}
 		defer func() { _ = resp.Body.Close() }()
-		note, is := req.Context().Value(answerKey{}).(*answer)
-		if !is {
-			note = &answer{}
+		result, ok := req.Context().Value(reviewResultKey{}).(*reviewResult)
+		if !ok {
+			result = &reviewResult{}
 		}
-		note.came = true
-		said := response{}
-		err = outbound.Decode(req.Context(), gate, resp.Body, &said)
+		result.responded = true
+		review := response{}
+		err = outbound.Decode(req.Context(), gate, resp.Body, &review)
 		status := authenticationv1.TokenReviewStatus{} // not authenticated
-		if note.err = said.unreadable(resp.Header.Get("Content-Type"), note.token, err); note.err == nil {
-			status = *said.Status
+		if result.err = review.validate(resp.Header.Get("Content-Type"), result.token, err); result.err == nil {
+			status = *review.Status
 		}
 		switch {
-		case note.err != nil:
+		case result.err != nil:
 		case !status.Authenticated:
-			note.err = refused(status.Error, note.token)
+			result.err = rejectedError(status.Error, result.token)
 		default:
-			note.err = checkUser(&status.User, limits)
+			result.err = checkUser(&status.User, limits)
 		}
-		if note.err != nil {
+		if result.err != nil {
 			status = authenticationv1.TokenReviewStatus{}
 		}
 		body, err := json.Marshal(authenticationv1.TokenReview{

@@ -82,7 +82,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-func TestNoIdentityCrosses(t *testing.T) {
+func TestCallersGetTheirOwnIdentity(t *testing.T) {
 	var asked atomic.Int64
 	a := open(t, func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -110,8 +110,8 @@ func TestNoIdentityCrosses(t *testing.T) {
 	}
 }
 
-// TestTokensAndAudiencesAreApart checks that different tokens or audiences never share a request.
-func TestTokensAndAudiencesAreApart(t *testing.T) {
+// TestRequestsAreNotShared checks that different tokens or audiences never share a request.
+func TestRequestsAreNotShared(t *testing.T) {
 	begun, proceed := make(chan string, 2), make(chan struct{})
 	a := open(t, func(w http.ResponseWriter, r *http.Request) {
 		begun <- ""
@@ -137,7 +137,7 @@ func TestTokensAndAudiencesAreApart(t *testing.T) {
 	all.Wait()
 }
 
-func TestBadServices(t *testing.T) {
+func TestFaultyServices(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
 		want    error
@@ -169,9 +169,9 @@ func TestBadServices(t *testing.T) {
 	}
 }
 
-// TestOnlyAReviewIsAnAnswer checks that a response of another kind or version authenticates no
+// TestResponseMustBeTokenReview checks that a response of another kind or version authenticates no
 // caller.
-func TestOnlyAReviewIsAnAnswer(t *testing.T) {
+func TestResponseMustBeTokenReview(t *testing.T) {
 	for kind, want := range map[string]bool{
 		`"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"`:        true,
 		`"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview"`:   false,
@@ -188,7 +188,7 @@ func TestOnlyAReviewIsAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAHangingService(t *testing.T) {
+func TestHangingService(t *testing.T) {
 	a := open(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); <-r.Context().Done() })
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
@@ -255,8 +255,8 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsTold checks that a token in a response is not in the log or an error.
-func TestNothingSecretIsTold(t *testing.T) {
+// TestErrorsAndLogsContainNoSecrets checks that a token in a response is not in the log or an error.
+func TestErrorsAndLogsContainNoSecrets(t *testing.T) {
 	log, end, err := authntest.CaptureLog(7)
 	if err != nil {
 		t.Fatal(err)
@@ -286,9 +286,9 @@ func TestNothingSecretIsTold(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses checks that services that would get tokens in clear text or without verification
+// TestInsecureServicesAreRejected checks that services that would get tokens in clear text or without verification
 // are rejected.
-func TestOpenRefuses(t *testing.T) {
+func TestInsecureServicesAreRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, cluster := range []clientcmdapi.Cluster{
 		{Server: "http://partner.example.com"},

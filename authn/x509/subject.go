@@ -72,7 +72,7 @@ func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool,
 }
 
 func (s subject) tenantAndGroups(commonName string, organizations, units []string) (tenant.ID, []string, error) {
-	if slices.ContainsFunc(organizations, isMarked) {
+	if slices.ContainsFunc(organizations, isTenantOrganization) {
 		if slices.Contains(units, user.SystemPrivilegedGroup) {
 			return tenant.ID{}, nil, errPrivileged
 		}
@@ -86,7 +86,7 @@ func (s subject) tenantAndGroups(commonName string, organizations, units []strin
 	return id, slices.Clone(organizations), err
 }
 
-func isMarked(organization string) bool {
+func isTenantOrganization(organization string) bool {
 	return organization == marker || strings.HasPrefix(organization, marker+":")
 }
 
@@ -119,8 +119,8 @@ func (s subject) oldFormat(commonName string, organizations []string) (tenant.ID
 	return id, nil
 }
 
-// earliest returns the time when the first certificate expires.
-func earliest(chain []*x509.Certificate) time.Time {
+// earliestExpiry returns the time when the first certificate expires.
+func earliestExpiry(chain []*x509.Certificate) time.Time {
 	first := chain[0].NotAfter
 	for _, c := range chain[1:] {
 		if c.NotAfter.Before(first) {
@@ -130,10 +130,10 @@ func earliest(chain []*x509.Certificate) time.Time {
 	return first
 }
 
-// lastOf returns the time when the last chain expires.
-func lastOf(chains [][]*x509.Certificate) (end time.Time) {
+// latestExpiry returns the time when the last chain expires.
+func latestExpiry(chains [][]*x509.Certificate) (end time.Time) {
 	for _, chain := range chains {
-		if until := earliest(chain); until.After(end) {
+		if until := earliestExpiry(chain); until.After(end) {
 			end = until
 		}
 	}

@@ -54,8 +54,8 @@ func (a *Authorities) pool() *x509.CertPool {
 	return pool
 }
 
-// end reports whether the chain's last certificate is one of the authorities.
-func (a *Authorities) end(chain []*x509.Certificate) bool {
+// isRootOf reports whether the chain's last certificate is one of the authorities.
+func (a *Authorities) isRootOf(chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(a.certificates, chain[len(chain)-1].Equal)
 }
 
@@ -63,11 +63,11 @@ func (a *Authorities) end(chain []*x509.Certificate) bool {
 // whether a chain leads to one of its own authorities. It caches all results, including rejections.
 // Use [NewVerifier]. It is safe for concurrent use after all sources have been created.
 type Verifier struct {
-	sources       []*source
-	known, nobody *cache.LRUExpireCache // map a chainKey to a *verification
-	now           func() time.Time
-	current       atomic.Pointer[pool]
-	rebuild       sync.Mutex
+	sources            []*source
+	accepted, rejected *cache.LRUExpireCache // map a chainKey to a *verification
+	now                func() time.Time
+	current            atomic.Pointer[pool]
+	rebuild            sync.Mutex
 }
 
 // NewVerifier returns a verifier without sources. If now is nil, it uses [time.Now].
@@ -76,9 +76,9 @@ func NewVerifier(now func() time.Time) *Verifier {
 		now = time.Now
 	}
 	return &Verifier{
-		now:    now,
-		known:  cache.NewLRUExpireCacheWithClock(cacheEntries, clock(now)),
-		nobody: cache.NewLRUExpireCacheWithClock(refusedEntries, clock(now)),
+		now:      now,
+		accepted: cache.NewLRUExpireCacheWithClock(cacheEntries, clock(now)),
+		rejected: cache.NewLRUExpireCacheWithClock(refusedEntries, clock(now)),
 	}
 }
 
@@ -88,8 +88,8 @@ func (c clock) Now() time.Time { return c() }
 
 // pool has the authorities of all sources at one time.
 type pool struct {
-	of    []*Authorities // by source
-	roots *x509.CertPool
+	bySource []*Authorities // by source
+	roots    *x509.CertPool
 }
 
 // authorities returns the current pool.
@@ -102,7 +102,7 @@ func (v *Verifier) authorities() *pool {
 	p := &pool{roots: x509.NewCertPool()}
 	for _, s := range v.sources {
 		a := s.authorities()
-		p.of = append(p.of, a)
+		p.bySource = append(p.bySource, a)
 		for _, c := range a.certificates {
 			p.roots.AddCert(c)
 		}
@@ -113,7 +113,7 @@ func (v *Verifier) authorities() *pool {
 
 func (v *Verifier) isCurrent(p *pool) bool {
 	for i, s := range v.sources {
-		if p.of[i] != s.authorities() {
+		if p.bySource[i] != s.authorities() {
 			return false
 		}
 	}
@@ -122,7 +122,7 @@ func (v *Verifier) isCurrent(p *pool) bool {
 
 // verification is the result of one presented chain.
 type verification struct {
-	under    *pool
+	pool     *pool
 	outcomes []outcome // by source
 }
 
@@ -138,25 +138,25 @@ type outcome struct {
 
 // verify returns the result of the presented chain.
 func (v *Verifier) verify(presented []*x509.Certificate) *verification {
-	key, under := keyOf(presented), v.authorities()
-	for _, remembered := range []*cache.LRUExpireCache{v.known, v.nobody} {
-		if hit, ok := remembered.Get(key); ok {
-			if found := hit.(*verification); found.under == under {
+	key, authorities := keyOf(presented), v.authorities()
+	for _, results := range []*cache.LRUExpireCache{v.accepted, v.rejected} {
+		if hit, ok := results.Get(key); ok {
+			if found := hit.(*verification); found.pool == authorities {
 				return found
 			}
 		}
 	}
 	now := v.now()
-	found := &verification{under, make([]outcome, len(v.sources))}
-	chains, err := look(presented, under.roots, now)
-	apart := isBeyond(err) || slices.ContainsFunc(under.of, func(a *Authorities) bool {
+	found := &verification{authorities, make([]outcome, len(v.sources))}
+	chains, err := verifyChains(presented, authorities.roots, now)
+	separate := isOtherError(err) || slices.ContainsFunc(authorities.bySource, func(a *Authorities) bool {
 		return slices.ContainsFunc(a.certificates, presented[0].Equal)
 	})
 	for i, s := range v.sources {
-		if apart {
-			chains, err = look(presented, under.of[i].pool(), now)
+		if separate {
+			chains, err = verifyChains(presented, authorities.bySource[i].pool(), now)
 		}
-		found.outcomes[i] = s.outcome(under.of[i], chains, err)
+		found.outcomes[i] = s.outcome(authorities.bySource[i], chains, err)
 	}
 	var until time.Time // when the first accepted chain expires
 	for _, o := range found.outcomes {
@@ -165,27 +165,27 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 		}
 	}
 	if until.IsZero() {
-		v.nobody.Add(key, found, refusedFor)
+		v.rejected.Add(key, found, refusedFor)
 	} else {
-		v.known.Add(key, found, until.Sub(now))
+		v.accepted.Add(key, found, until.Sub(now))
 	}
 	return found
 }
 
-// isBeyond reports whether an error may be caused by the authorities of other sources. Go limits
+// isOtherError reports whether an error may be caused by the authorities of other sources. Go limits
 // the number of signatures that it checks (crypto/x509, Go 1.26), and many authorities may have the
 // same name.
-func isBeyond(err error) bool {
+func isOtherError(err error) bool {
 	unknown, invalid := x509.UnknownAuthorityError{}, x509.CertificateInvalidError{}
 	return err != nil && !errors.As(err, &unknown) && !errors.As(err, &invalid)
 }
 
-// look returns the chains to roots, and the reason why the leaf is not valid now. It returns both
+// verifyChains returns the chains to roots, and the reason why the leaf is not valid now. It returns both
 // if the leaf leads to roots but is not valid. Go checks the validity of a certificate before it
 // searches for the authority. Therefore, look verifies an invalid leaf again, at the end of its
 // validity and for any usage. The second verification only determines the authority of the leaf.
 // Its errors about time are ignored, because they would be about another time.
-func look(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
+func verifyChains(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	chains, err := chainsOf(presented, o)
 	invalid := x509.CertificateInvalidError{}

@@ -82,14 +82,14 @@ func (s *source) AuthenticateRequest(req *http.Request) (*authenticator.Response
 	if o.user == nil {
 		return nil, false, o.err
 	}
-	if err := s.unrevoked(o.issuers); err != nil {
+	if err := s.checkRevoked(o.issuers); err != nil {
 		return nil, false, fmt.Errorf("user %q: %w", o.user.GetName(), err)
 	}
 	return &authenticator.Response{User: o.user}, true, nil
 }
 
-// unrevoked returns nil if at least one chain contains no revoked certificate.
-func (s *source) unrevoked(chains [][]*x509.Certificate) (err error) {
+// checkRevoked returns nil if at least one chain contains no revoked certificate.
+func (s *source) checkRevoked(chains [][]*x509.Certificate) (err error) {
 	if s.revoked == nil {
 		return nil
 	}
@@ -106,10 +106,10 @@ func (s *source) unrevoked(chains [][]*x509.Certificate) (err error) {
 }
 
 // outcome returns the result of a verified chain for the source.
-func (s *source) outcome(of *Authorities, chains [][]*x509.Certificate, err error) outcome {
+func (s *source) outcome(authorities *Authorities, chains [][]*x509.Certificate, err error) outcome {
 	var own [][]*x509.Certificate
 	for _, chain := range chains {
-		if of.end(chain) {
+		if authorities.isRootOf(chain) {
 			own = append(own, chain)
 		}
 	}
@@ -129,8 +129,8 @@ func (s *source) outcome(of *Authorities, chains [][]*x509.Certificate, err erro
 		issuers = append(issuers, chain[1:])
 	}
 	return outcome{
-		user:    validity.With(resp.User, own[0][0].NotBefore, lastOf(own)),
+		user:    validity.With(resp.User, own[0][0].NotBefore, latestExpiry(own)),
 		issuers: issuers,
-		until:   earliest(slices.Concat(own...)),
+		until:   earliestExpiry(slices.Concat(own...)),
 	}
 }

@@ -113,7 +113,7 @@ var tenantA = pkix.Name{CommonName: "u", Organization: []string{"tenant:a"}, Org
 
 func inAYear() time.Time { return time.Now().Add(365 * 24 * time.Hour) }
 
-func TestTheIdentityIsUpstreams(t *testing.T) {
+func TestIdentityEqualsUpstream(t *testing.T) {
 	ca := sign(t, nil, pkix.Name{CommonName: "ca"}, true, inAYear())
 	leaf := sign(t, ca, tenantA, false, inAYear())
 	want, _, err := upstream.New(pool(ca), upstream.CommonNameUserConversion).AuthenticateRequest(request(leaf))
@@ -136,9 +136,9 @@ func TestTheIdentityIsUpstreams(t *testing.T) {
 	}
 }
 
-// TestRememberedChains checks that a cached chain is not accepted longer than it would be without
+// TestCachedChainsExpire checks that a cached chain is not accepted longer than it would be without
 // the cache.
-func TestRememberedChains(t *testing.T) {
+func TestCachedChainsExpire(t *testing.T) {
 	root := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear())
 	short := time.Now().Add(time.Hour)
 	middle := sign(t, root, pkix.Name{CommonName: "middle"}, true, short)
@@ -244,9 +244,9 @@ func TestSharedVerification(t *testing.T) {
 	}
 }
 
-// TestManyNamesakes checks that authorities of other sources do not use up the number of signatures
+// TestManyAuthoritiesOfTheSameName checks that authorities of other sources do not use up the number of signatures
 // that Go checks.
-func TestManyNamesakes(t *testing.T) {
+func TestManyAuthoritiesOfTheSameName(t *testing.T) {
 	verifier := ours.NewVerifier(nil)
 	var all []authenticator.Request
 	var last *signer
@@ -277,7 +277,7 @@ func TestRevokedAuthority(t *testing.T) {
 	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
 		sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear())
 	middle := sign(t, root, pkix.Name{CommonName: "middle"}, true, inAYear())
-	crossed := cross(t, other, middle)
+	crossed := crossSign(t, other, middle)
 	leaf := sign(t, middle, tenantA, false, inAYear())
 	errRevoked := errors.New("revoked")
 	for name, c := range map[string]struct {
@@ -307,9 +307,9 @@ func TestRevokedAuthority(t *testing.T) {
 	}
 }
 
-// TestEnd checks the expiry of a certificate. It expires with its last accepted chain. A chain
+// TestExpiry checks the expiry of a certificate. It expires with its last accepted chain. A chain
 // expires with its first certificate.
-func TestEnd(t *testing.T) {
+func TestExpiry(t *testing.T) {
 	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
 		sign(t, nil, pkix.Name{CommonName: "other"}, true, time.Now().Add(3*time.Hour))
 	short := time.Now().Add(time.Hour)
@@ -323,7 +323,7 @@ func TestEnd(t *testing.T) {
 		"the leaf first":         {request(sign(t, long, tenantA, false, short), long), short},
 		"the intermediate first": {request(sign(t, middle, tenantA, false, inAYear()), middle), short},
 		"one of two ways longer": {
-			request(sign(t, long, tenantA, false, time.Now().Add(5*time.Hour)), long, cross(t, other, long)),
+			request(sign(t, long, tenantA, false, time.Now().Add(5*time.Hour)), long, crossSign(t, other, long)),
 			time.Now().Add(5 * time.Hour),
 		},
 		"an authority that ends": {request(sign(t, other, tenantA, false, inAYear())), time.Now().Add(3 * time.Hour)},
@@ -338,8 +338,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// cross returns an authority whose certificate another authority has signed.
-func cross(t *testing.T, by, of *signer) *signer {
+// crossSign returns an authority whose certificate another authority has signed.
+func crossSign(t *testing.T, by, of *signer) *signer {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, of.cert, by.cert, of.cert.PublicKey, by.key)
 	if err != nil {
@@ -397,9 +397,9 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 }
 
-// TestDiagnosis checks that the error describes the present time. It names the invalid certificate
+// TestErrorNamesInvalidCertificate checks that the error describes the present time. It names the invalid certificate
 // if it is not the client's own.
-func TestDiagnosis(t *testing.T) {
+func TestErrorNamesInvalidCertificate(t *testing.T) {
 	at := func(days time.Duration) time.Time { return time.Now().Add(days * 24 * time.Hour) }
 	root := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear())
 	ended := sign(t, root, pkix.Name{CommonName: "ended"}, true, at(-1))

@@ -25,11 +25,11 @@ const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind"
 func TestZeroPolicy(t *testing.T) {
 	for _, p := range []*abac.Policy{{}, parse(t, ""), parse(t, "# nothing\n\n")} {
 		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "x"}, Verb: "get", Path: "/"}
-		if p.Allows(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")}, a) ||
-			p.Allows(tenant.System(), authz.Space{All: true}, a) {
+		if p.Allows(tenanttest.ID(t, "a"), authz.ObjectOwner{ID: tenanttest.ID(t, "a")}, a) ||
+			p.Allows(tenant.System(), authz.ObjectOwner{All: true}, a) {
 			t.Error("allowed")
 		}
-		if resources, paths, _ := p.RulesFor(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")},
+		if resources, paths, _ := p.RulesFor(tenanttest.ID(t, "a"), authz.ObjectOwner{ID: tenanttest.ID(t, "a")},
 			a.User, "ns"); len(resources)+len(paths) > 0 {
 			t.Error("rules")
 		}
@@ -69,7 +69,7 @@ func TestRulesFor(t *testing.T) {
 		v1beta1 + `{"user":"bob","tenant":"a","space":"a","resource":"events","namespace":"*"}}`,
 		v1beta1 + `{"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics","readonly":true}}`,
 	}, "\n"))
-	resources, paths, incomplete := p.RulesFor(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")},
+	resources, paths, incomplete := p.RulesFor(tenanttest.ID(t, "a"), authz.ObjectOwner{ID: tenanttest.ID(t, "a")},
 		&user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "a--web")
 	var got []string
 	for _, r := range resources {
@@ -133,15 +133,15 @@ func FuzzParse(f *testing.F) {
 		} {
 			a.User = &user.DefaultInfo{Name: "alice", Groups: []string{"dev", user.AllAuthenticated}}
 			impersonation := strings.HasPrefix(a.Verb, "impersonate")
-			if p.Allows(tenant.ID{}, authz.Space{ID: b}, a) || p.Allows(b, authz.Space{}, a) ||
-				impersonation && p.Allows(b, authz.Space{ID: b}, a) {
+			if p.Allows(tenant.ID{}, authz.ObjectOwner{ID: b}, a) || p.Allows(b, authz.ObjectOwner{}, a) ||
+				impersonation && p.Allows(b, authz.ObjectOwner{ID: b}, a) {
 				t.Fatalf("%q allows %+v", text, a)
 			}
 			if strings.Contains(text, `\u`) {
 				continue // a key may be spelled with escapes
 			}
-			if !strings.Contains(text, "tenant") && p.Allows(b, authz.Space{ID: b}, a) ||
-				!strings.Contains(text, "space") && p.Allows(tenant.System(), authz.Space{ID: b}, a) {
+			if !strings.Contains(text, "tenant") && p.Allows(b, authz.ObjectOwner{ID: b}, a) ||
+				!strings.Contains(text, "space") && p.Allows(tenant.System(), authz.ObjectOwner{ID: b}, a) {
 				t.Fatalf("%q without a tenant or a space allows %+v", text, a)
 			}
 		}

@@ -21,20 +21,20 @@ import (
 //
 // Impersonation is never allowed. A readonly line does not allow connections, because a get of
 // pods/exec or nodes/proxy is not a read.
-func (p *Policy) Allows(id tenant.ID, space authz.Space, a authorizer.Attributes) bool {
-	return p.Line(id, space, a) > 0
+func (p *Policy) Allows(id tenant.ID, owner authz.ObjectOwner, a authorizer.Attributes) bool {
+	return p.Line(id, owner, a) > 0
 }
 
 // Line returns the number of the line that allows the request, from 1, or 0 if none does. See
 // [Policy.Allows].
-func (p *Policy) Line(id tenant.ID, space authz.Space, a authorizer.Attributes) int {
+func (p *Policy) Line(id tenant.ID, owner authz.ObjectOwner, a authorizer.Attributes) int {
 	u := a.GetUser()
 	if u == nil || id.IsZero() || strings.HasPrefix(a.GetVerb(), "impersonate") {
 		return 0
 	}
 	r := request{
 		Attributes: a,
-		space:      space,
+		owner:      owner,
 		groups:     u.GetGroups(),
 		isResource: a.IsResourceRequest(),
 	}
@@ -43,15 +43,15 @@ func (p *Policy) Line(id tenant.ID, space authz.Space, a authorizer.Attributes) 
 	} else {
 		r.path = a.GetPath()
 	}
-	for _, whose := range [...]tenants{{id: id}, {any: true}} {
-		if whose.any && !p.anyBound {
+	for _, callers := range [...]tenantMatcher{{id: id}, {any: true}} {
+		if callers.any && !p.anyTenant {
 			continue
 		}
-		if number := p.matches(subject{whose, u.GetName(), false}, &r); number > 0 {
+		if number := p.matchingLine(subject{callers, u.GetName(), false}, &r); number > 0 {
 			return number
 		}
 		for _, group := range r.groups {
-			if number := p.matches(subject{whose, group, true}, &r); number > 0 {
+			if number := p.matchingLine(subject{callers, group, true}, &r); number > 0 {
 				return number
 			}
 		}
@@ -62,25 +62,25 @@ func (p *Policy) Line(id tenant.ID, space authz.Space, a authorizer.Attributes) 
 // request is a request that is compared with policy lines.
 type request struct {
 	authorizer.Attributes
-	space                            authz.Space
+	owner                            authz.ObjectOwner
 	groups                           []string
 	isResource                       bool
 	group, resource, namespace, path string
 }
 
-// matches returns the number of a line of the subject that allows the request, or 0 if none does.
-func (p *Policy) matches(key subject, r *request) int {
+// matchingLine returns the number of a line of the subject that allows the request, or 0 if none does.
+func (p *Policy) matchingLine(key subject, r *request) int {
 	lines := p.subjects[key]
 	if lines == nil {
 		return 0
 	}
-	if r.isResource && r.namespace != anything {
+	if r.isResource && r.namespace != wildcard {
 		if i := slices.IndexFunc(lines[r.namespace], r.allowedBy); i >= 0 {
 			return lines[r.namespace][i].number
 		}
 	}
-	if i := slices.IndexFunc(lines[anything], r.allowedBy); i >= 0 {
-		return lines[anything][i].number
+	if i := slices.IndexFunc(lines[wildcard], r.allowedBy); i >= 0 {
+		return lines[wildcard][i].number
 	}
 	return 0
 }
@@ -91,14 +91,14 @@ func (r *request) allowedBy(l *line) bool {
 	switch {
 	case l.user != "" && l.group != "" && !slices.Contains(r.groups, l.group):
 		return false
-	case !l.space.any && !l.space.has(r.space.ID), l.space.any && r.space.ID.IsZero() && !r.space.All:
+	case !l.owner.any && !l.owner.matches(r.owner.ID), l.owner.any && r.owner.ID.IsZero() && !r.owner.All:
 		return false
 	case l.readonly && (!r.IsReadOnly() || connects(r.GetSubresource())):
 		return false
 	case !r.isResource:
 		return l.matchesPath(r.path)
 	}
-	return (l.resource == anything || l.resource == r.resource) && (l.apiGroup == anything || l.apiGroup == r.group) &&
+	return (l.resource == wildcard || l.resource == r.resource) && (l.apiGroup == wildcard || l.apiGroup == r.group) &&
 		l.resource != ""
 }
 
@@ -136,14 +136,14 @@ func (p *Policy) Subjects() []LineSubject {
 	return slices.CompactFunc(all, func(a, b LineSubject) bool { return a.Number == b.Number })
 }
 
-// Of returns the numbers of the lines that apply to u, a caller of tenant id, in the order of the
+// LinesFor returns the numbers of the lines that apply to u, a caller of tenant id, in the order of the
 // file.
-func (p *Policy) Of(id tenant.ID, u user.Info) []int {
+func (p *Policy) LinesFor(id tenant.ID, u user.Info) []int {
 	var numbers []int
 	for _, key := range subjectsOf(id, u) {
 		for _, lines := range p.subjects[key] {
 			for _, l := range lines {
-				if l.isAbout(u) {
+				if l.appliesTo(u) {
 					numbers = append(numbers, l.number)
 				}
 			}
@@ -158,19 +158,19 @@ func (p *Policy) Of(id tenant.ID, u user.Info) []int {
 // exclude connections from reads of all resources. It cannot exclude cluster-scoped resources
 // either, to which a line for another tenant's objects does not apply.
 func (p *Policy) RulesFor(
-	id tenant.ID, space authz.Space, u user.Info, namespace string,
+	id tenant.ID, owner authz.ObjectOwner, u user.Info, namespace string,
 ) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool) {
 	if u == nil || id.IsZero() {
 		return nil, nil, true
 	}
 	for _, key := range subjectsOf(id, u) {
-		for _, l := range slices.Concat(p.subjects[key][namespace], p.subjects[key][anything]) {
-			if !l.isAbout(u) {
+		for _, l := range slices.Concat(p.subjects[key][namespace], p.subjects[key][wildcard]) {
+			if !l.appliesTo(u) {
 				continue
 			}
 			switch {
-			case l.resource == "" || !l.space.has(space.ID):
-			case l.resource == anything && l.readonly, !l.space.has(id):
+			case l.resource == "" || !l.owner.matches(owner.ID):
+			case l.resource == wildcard && l.readonly, !l.owner.matches(id):
 				incomplete = true
 			default:
 				resources = append(resources, &authorizer.DefaultResourceRuleInfo{
@@ -179,7 +179,7 @@ func (p *Policy) RulesFor(
 					Resources: []string{l.resource},
 				})
 			}
-			if l.path != "" && (l.space.any || l.space.id.IsSystem()) {
+			if l.path != "" && (l.owner.any || l.owner.id.IsSystem()) {
 				paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: l.verbs(), NonResourceURLs: []string{l.path}})
 			}
 		}
@@ -189,18 +189,18 @@ func (p *Policy) RulesFor(
 
 // subjectsOf returns the subjects that match u, a caller of tenant id.
 func subjectsOf(id tenant.ID, u user.Info) (all []subject) {
-	for _, whose := range [...]tenants{{id: id}, {any: true}} {
-		all = append(all, subject{whose, u.GetName(), false})
+	for _, callers := range [...]tenantMatcher{{id: id}, {any: true}} {
+		all = append(all, subject{callers, u.GetName(), false})
 		for _, group := range u.GetGroups() {
-			all = append(all, subject{whose, group, true})
+			all = append(all, subject{callers, group, true})
 		}
 	}
 	return all
 }
 
-// isAbout reports whether a line applies to u. It was found by one subject of u, but it may name
+// appliesTo reports whether a line applies to u. It was found by one subject of u, but it may name
 // both a user and a group.
-func (l *line) isAbout(u user.Info) bool {
+func (l *line) appliesTo(u user.Info) bool {
 	return l.user == "" || l.group == "" || slices.Contains(u.GetGroups(), l.group)
 }
 

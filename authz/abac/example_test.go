@@ -26,7 +26,7 @@ func ExamplePolicy_Allows() {
 	acme, _ := tenant.Parse("acme")
 	globex, _ := tenant.Parse("globex")
 	for _, verb := range []string{"get", "delete"} {
-		fmt.Println(verb, policy.Allows(acme, authz.Space{ID: globex}, authorizer.AttributesRecord{
+		fmt.Println(verb, policy.Allows(acme, authz.ObjectOwner{ID: globex}, authorizer.AttributesRecord{
 			User:            &user.DefaultInfo{Name: "alice"},
 			Verb:            verb,
 			Resource:        "pods",

@@ -17,28 +17,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// asked is a request for objects of space. Missing fields have default values: alice of tenant a
+// lineRequest is a request for objects of space. Missing fields have default values: alice of tenant a
 // gets a pod in a--web.
-type asked struct {
-	tenant, space, user, groups string // space "*": of several tenants
+type lineRequest struct {
+	tenant, owner, user, groups string // space "*": of several tenants
 	verb, resource, group       string
 	namespace, subresource      string // namespace "-": none
 	path                        string
 }
 
-func (q asked) line(t *testing.T, p *abac.Policy) int {
+func (q lineRequest) matchingLine(t *testing.T, p *abac.Policy) int {
 	t.Helper()
-	or := func(s, other string) string {
+	orDefault := func(s, other string) string {
 		if s == "" {
 			return other
 		}
 		return s
 	}
-	space := authz.Space{All: true}
-	if id := or(q.space, "a"); id != "*" {
-		space = authz.Space{}
+	owner := authz.ObjectOwner{All: true}
+	if id := orDefault(q.owner, "a"); id != "*" {
+		owner = authz.ObjectOwner{}
 		if id != "nobody" {
-			space.ID = tenanttest.ID(t, id)
+			owner.ID = tenanttest.ID(t, id)
 		}
 	}
 	var groups []string
@@ -46,22 +46,22 @@ func (q asked) line(t *testing.T, p *abac.Policy) int {
 		groups = strings.Split(q.groups, ",")
 	}
 	a := authorizer.AttributesRecord{
-		User: &user.DefaultInfo{Name: or(q.user, "alice"), Groups: groups},
-		Verb: or(q.verb, "get"),
+		User: &user.DefaultInfo{Name: orDefault(q.user, "alice"), Groups: groups},
+		Verb: orDefault(q.verb, "get"),
 		Path: q.path,
 	}
 	if q.path == "" {
-		a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource = true, q.group, or(q.resource, "pods"), q.subresource
-		if a.Namespace = or(q.namespace, "a--web"); a.Namespace == "-" {
+		a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource = true, q.group, orDefault(q.resource, "pods"), q.subresource
+		if a.Namespace = orDefault(q.namespace, "a--web"); a.Namespace == "-" {
 			a.Namespace = ""
 		}
 	}
 	id := tenant.ID{}
-	if of := or(q.tenant, "a"); of != "nobody" {
-		id = tenanttest.ID(t, of)
+	if name := orDefault(q.tenant, "a"); name != "nobody" {
+		id = tenanttest.ID(t, name)
 	}
-	n := p.Line(id, space, a)
-	if p.Allows(id, space, a) != (n > 0) {
+	n := p.Line(id, owner, a)
+	if p.Allows(id, owner, a) != (n > 0) {
 		t.Errorf("%+v: Allows() and Line() differ", q)
 	}
 	return n
@@ -71,19 +71,19 @@ func (q asked) line(t *testing.T, p *abac.Policy) int {
 func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		spec string
-		want map[asked]int
+		want map[lineRequest]int
 	}{
 		{
 			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"a--web"`,
-			map[asked]int{
+			map[lineRequest]int{
 				{}:                                     1,
 				{verb: "delete"}:                       1,
 				{user: "bob"}:                          0,
 				{tenant: "b"}:                          0,
 				{tenant: "nobody"}:                     0,
-				{space: "b"}:                           0,
-				{space: "nobody"}:                      0,
-				{space: "*"}:                           0,
+				{owner: "b"}:                           0,
+				{owner: "nobody"}:                      0,
+				{owner: "*"}:                           0,
 				{resource: "secrets"}:                  0,
 				{group: "apps"}:                        0,
 				{namespace: "a--db"}:                   0,
@@ -98,25 +98,25 @@ func TestLines(t *testing.T) {
 		},
 		{
 			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
-			map[asked]int{
+			map[lineRequest]int{
 				{}:                   1,
 				{namespace: "a--db"}: 1,
 				{namespace: "-"}:     1,
 				{namespace: "*"}:     1,
 			},
 		},
-		{`"user":"alice","tenant":"a","space":"a","resource":"pods"`, map[asked]int{{}: 0, {namespace: "-"}: 1}},
+		{`"user":"alice","tenant":"a","space":"a","resource":"pods"`, map[lineRequest]int{{}: 0, {namespace: "-"}: 1}},
 		{
 			`"user":"alice","tenant":"a","space":"a","resource":"*","apiGroup":"*","namespace":"*"`,
-			map[asked]int{{}: 1, {resource: "x", group: "y", namespace: "-"}: 1, {path: "/x"}: 0},
+			map[lineRequest]int{{}: 1, {resource: "x", group: "y", namespace: "-"}: 1, {path: "/x"}: 0},
 		},
 		{
 			`"user":"alice","tenant":"a","space":"a","resource":"deployments","apiGroup":"apps","namespace":"*"`,
-			map[asked]int{{resource: "deployments", group: "apps"}: 1, {resource: "deployments"}: 0},
+			map[lineRequest]int{{resource: "deployments", group: "apps"}: 1, {resource: "deployments"}: 0},
 		},
 		{
 			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*","readonly":true`,
-			map[asked]int{
+			map[lineRequest]int{
 				{}:                           1,
 				{verb: "list"}:               1,
 				{verb: "watch"}:              1,
@@ -132,26 +132,26 @@ func TestLines(t *testing.T) {
 		},
 		{
 			`"user":"alice","tenant":"a","space":"b","resource":"pods","namespace":"*"`,
-			map[asked]int{
+			map[lineRequest]int{
 				{}:                           0,
-				{space: "b"}:                 1,
-				{space: "*"}:                 0,
-				{space: "b", namespace: "-"}: 1,
+				{owner: "b"}:                 1,
+				{owner: "*"}:                 0,
+				{owner: "b", namespace: "-"}: 1,
 			},
 		},
 		{
 			`"user":"alice","tenant":"a","space":"*","resource":"pods","namespace":"*"`,
-			map[asked]int{
+			map[lineRequest]int{
 				{}:                1,
-				{space: "b"}:      1,
-				{space: "system"}: 1,
-				{space: "*"}:      1,
-				{space: "nobody"}: 0,
+				{owner: "b"}:      1,
+				{owner: "system"}: 1,
+				{owner: "*"}:      1,
+				{owner: "nobody"}: 0,
 			},
 		},
 		{
 			`"user":"alice","tenant":"*","space":"a","resource":"pods","namespace":"*"`,
-			map[asked]int{
+			map[lineRequest]int{
 				{}:                 1,
 				{tenant: "b"}:      1,
 				{tenant: "system"}: 1,
@@ -160,7 +160,7 @@ func TestLines(t *testing.T) {
 		},
 		{
 			`"group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
-			map[asked]int{
+			map[lineRequest]int{
 				{}:                           0,
 				{groups: "dev"}:              1,
 				{groups: "ops,dev"}:          1,
@@ -170,130 +170,130 @@ func TestLines(t *testing.T) {
 		},
 		{
 			`"user":"alice","group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
-			map[asked]int{{}: 0, {groups: "dev"}: 1, {user: "bob", groups: "dev"}: 0},
+			map[lineRequest]int{{}: 0, {groups: "dev"}: 1, {user: "bob", groups: "dev"}: 0},
 		},
 		{
 			`"user":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
-			map[asked]int{{}: 0, {groups: "system:authenticated"}: 1, {user: "bob", groups: "system:authenticated"}: 1},
+			map[lineRequest]int{{}: 0, {groups: "system:authenticated"}: 1, {user: "bob", groups: "system:authenticated"}: 1},
 		},
 		{
 			`"group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
-			map[asked]int{{groups: "dev"}: 0, {groups: "system:authenticated"}: 1},
+			map[lineRequest]int{{groups: "dev"}: 0, {groups: "system:authenticated"}: 1},
 		},
 		{
 			`"user":"*","group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
-			map[asked]int{{}: 0, {groups: "system:authenticated"}: 1},
+			map[lineRequest]int{{}: 0, {groups: "system:authenticated"}: 1},
 		},
 		{
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics"`,
-			map[asked]int{
-				{path: "/metrics", space: "system"}:   1,
-				{path: "/metrics/x", space: "system"}: 0,
-				{path: "/metric", space: "system"}:    0,
+			map[lineRequest]int{
+				{path: "/metrics", owner: "system"}:   1,
+				{path: "/metrics/x", owner: "system"}: 0,
+				{path: "/metric", owner: "system"}:    0,
 				{path: "/metrics"}:                    0,
-				{space: "system"}:                     0,
+				{owner: "system"}:                     0,
 			},
 		},
 		{
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/logs/*","readonly":true`,
-			map[asked]int{
-				{path: "/logs/x", space: "system"}:               1,
-				{path: "/logs/", space: "system"}:                1,
-				{path: "/logs", space: "system"}:                 0,
-				{path: "/logs/x", space: "system", verb: "post"}: 0,
+			map[lineRequest]int{
+				{path: "/logs/x", owner: "system"}:               1,
+				{path: "/logs/", owner: "system"}:                1,
+				{path: "/logs", owner: "system"}:                 0,
+				{path: "/logs/x", owner: "system", verb: "post"}: 0,
 			},
 		},
 		{
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"*"`,
-			map[asked]int{{path: "/x", space: "system"}: 1, {path: "/", space: "system"}: 1, {space: "system"}: 0},
+			map[lineRequest]int{{path: "/x", owner: "system"}: 1, {path: "/", owner: "system"}: 1, {owner: "system"}: 0},
 		},
 		{
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/x","resource":"nodes"`,
-			map[asked]int{
-				{path: "/x", space: "system"}:                        1,
-				{resource: "nodes", namespace: "-", space: "system"}: 1,
-				{resource: "pods", namespace: "-", space: "system"}:  0,
+			map[lineRequest]int{
+				{path: "/x", owner: "system"}:                        1,
+				{resource: "nodes", namespace: "-", owner: "system"}: 1,
+				{resource: "pods", namespace: "-", owner: "system"}:  0,
 			},
 		},
 		{
 			`"user":"root","resource":"*","apiGroup":"*","namespace":"*"`,
-			map[asked]int{
-				{user: "root", tenant: "system", space: "system"}: 1,
-				{user: "root", tenant: "a", space: "system"}:      0,
+			map[lineRequest]int{
+				{user: "root", tenant: "system", owner: "system"}: 1,
+				{user: "root", tenant: "a", owner: "system"}:      0,
 				{user: "root", tenant: "system"}:                  0,
 			},
 		},
 	} {
 		p := parse(t, v1beta1+"{"+c.spec+"}}")
 		for q, want := range c.want {
-			if got := q.line(t, p); got != want {
+			if got := q.matchingLine(t, p); got != want {
 				t.Errorf("{%s}\n%+v: line %d, want %d", c.spec, q, got, want)
 			}
 		}
 	}
 }
 
-// TestOldForm checks the format without a version. Missing fields match everything, as in upstream,
+// TestUnversionedFormat checks the format without a version. Missing fields match everything, as in upstream,
 // but only for objects of the system tenant.
-func TestOldForm(t *testing.T) {
+func TestUnversionedFormat(t *testing.T) {
 	for _, c := range []struct {
 		text string
-		want map[asked]int
+		want map[lineRequest]int
 	}{
 		{
 			`{"user":"alice"}`,
-			map[asked]int{
-				{tenant: "system", space: "system"}:              1,
-				{tenant: "system", space: "system", path: "/x"}:  1,
-				{tenant: "system", space: "system", user: "bob"}: 0,
-				{tenant: "a", space: "system"}:                   0,
+			map[lineRequest]int{
+				{tenant: "system", owner: "system"}:              1,
+				{tenant: "system", owner: "system", path: "/x"}:  1,
+				{tenant: "system", owner: "system", user: "bob"}: 0,
+				{tenant: "a", owner: "system"}:                   0,
 			},
 		},
 		{
 			`{}`,
-			map[asked]int{
-				{tenant: "system", space: "system"}:                                 0,
-				{tenant: "system", space: "system", groups: "system:authenticated"}: 1,
+			map[lineRequest]int{
+				{tenant: "system", owner: "system"}:                                 0,
+				{tenant: "system", owner: "system", groups: "system:authenticated"}: 1,
 			},
 		},
 		{
 			`{"user":"alice","resource":"pods"}`,
-			map[asked]int{
-				{tenant: "system", space: "system", group: "apps"}:       1,
-				{tenant: "system", space: "system", resource: "secrets"}: 0,
-				{tenant: "system", space: "system", path: "/x"}:          0,
+			map[lineRequest]int{
+				{tenant: "system", owner: "system", group: "apps"}:       1,
+				{tenant: "system", owner: "system", resource: "secrets"}: 0,
+				{tenant: "system", owner: "system", path: "/x"}:          0,
 			},
 		},
 		{
 			`{"user":"alice","namespace":"ns"}`,
-			map[asked]int{
+			map[lineRequest]int{
 				{
 					tenant:    "system",
-					space:     "system",
+					owner:     "system",
 					namespace: "ns",
 					resource:  "x",
 				}: 1,
-				{tenant: "system", space: "system"}:             0,
-				{tenant: "system", space: "system", path: "/x"}: 0,
+				{tenant: "system", owner: "system"}:             0,
+				{tenant: "system", owner: "system", path: "/x"}: 0,
 			},
 		},
 		{
 			`{"user":"alice","readonly":true,"tenant":"a","space":"a"}`,
-			map[asked]int{{}: 1, {verb: "create"}: 0, {path: "/x", space: "system"}: 0},
+			map[lineRequest]int{{}: 1, {verb: "create"}: 0, {path: "/x", owner: "system"}: 0},
 		},
 	} {
 		p := parse(t, c.text)
 		for q, want := range c.want {
-			if got := q.line(t, p); got != want {
+			if got := q.matchingLine(t, p); got != want {
 				t.Errorf("%s\n%+v: line %d, want %d", c.text, q, got, want)
 			}
 		}
 	}
 }
 
-// TestWhatIsNoLine checks that a file with any of these lines is rejected, and that the error names
+// TestInvalidLines checks that a file with any of these lines is rejected, and that the error names
 // the line.
-func TestWhatIsNoLine(t *testing.T) {
+func TestInvalidLines(t *testing.T) {
 	for _, text := range []string{
 		`[]`, `"x"`, `{"user":"x"} {"user":"y"}`, `{"user":"x","user":"y"}`, `{"User":"x"}`, `{"user":"x","verbs":["get"]}`,
 		`{"user":1}`,
@@ -324,8 +324,8 @@ func TestWhatIsNoLine(t *testing.T) {
 	}
 }
 
-// TestWhoLinesAreAbout checks the line numbers that commands print to explain a decision.
-func TestWhoLinesAreAbout(t *testing.T) {
+// TestLineSubjects checks the line numbers that commands print to explain a decision.
+func TestLineSubjects(t *testing.T) {
 	p := parse(t, strings.Join([]string{
 		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"pods","nonResourcePath":"/x"}}`, // is about both
 		"# two",
@@ -360,15 +360,15 @@ func TestWhoLinesAreAbout(t *testing.T) {
 		{tenant.System(), []string{"dev"}, []int{3}},
 		{tenant.System(), nil, nil},
 	} {
-		if got := p.Of(c.id, &user.DefaultInfo{Name: "alice", Groups: c.groups}); !slices.Equal(got, c.want) {
+		if got := p.LinesFor(c.id, &user.DefaultInfo{Name: "alice", Groups: c.groups}); !slices.Equal(got, c.want) {
 			t.Errorf("lines about alice of %s in %v: %v, want %v", c.id, c.groups, got, c.want)
 		}
 	}
-	if resources, paths, incomplete := p.RulesFor(tenant.ID{}, authz.Space{ID: a},
+	if resources, paths, incomplete := p.RulesFor(tenant.ID{}, authz.ObjectOwner{ID: a},
 		&user.DefaultInfo{Name: "alice"}, "a--web"); len(resources)+len(paths) > 0 || !incomplete {
 		t.Error("rules of nobody")
 	}
-	if resources, paths, incomplete := p.RulesFor(a, authz.Space{ID: a}, nil, "a--web"); len(resources)+len(paths) > 0 ||
+	if resources, paths, incomplete := p.RulesFor(a, authz.ObjectOwner{ID: a}, nil, "a--web"); len(resources)+len(paths) > 0 ||
 		!incomplete {
 		t.Error("rules of no user")
 	}

@@ -25,7 +25,7 @@ import (
 const (
 	apiVersion = "abac.authorization.kubernetes.io/v1beta1"
 	kind       = "Policy"
-	anything   = "*"
+	wildcard   = "*"
 
 	// maxLine is the length of the longest line, in bytes. It is the limit of upstream
 	// (bufio.Scanner).
@@ -46,19 +46,19 @@ var (
 	errOldAndSpec = errors.New("the old format may not have spec")
 )
 
-// tenants specifies one tenant or any tenant. The zero value matches no tenant.
-type tenants struct {
+// tenantMatcher specifies one tenant or any tenant. The zero value matches no tenant.
+type tenantMatcher struct {
 	id  tenant.ID
 	any bool
 }
 
-func (t tenants) has(id tenant.ID) bool { return !id.IsZero() && (t.any || t.id == id) }
+func (t tenantMatcher) matches(id tenant.ID) bool { return !id.IsZero() && (t.any || t.id == id) }
 
 // line is one policy. In the index, a line applies either to resources or to paths.
 type line struct {
 	number                              int // in the file, from 1
 	user, group                         string
-	tenant, space                       tenants
+	tenant, owner                       tenantMatcher
 	readonly                            bool
 	apiGroup, resource, namespace, path string
 }
@@ -66,13 +66,13 @@ type line struct {
 // Policy is a policy file, indexed by subject. The zero value allows nothing. A Policy does not
 // change and is safe for concurrent use.
 type Policy struct {
-	subjects map[subject]map[string][]*line // then by namespace, or by anything
-	anyBound bool                           // some line applies to callers of any tenant
+	subjects  map[subject]map[string][]*line // then by namespace, or by anything
+	anyTenant bool                           // some line applies to callers of any tenant
 }
 
 // subject is a user or a group of one tenant or of any tenant.
 type subject struct {
-	tenants
+	tenantMatcher
 	name    string
 	isGroup bool
 }
@@ -192,21 +192,21 @@ func parseOld(text []byte) (*line, error) {
 		user:      f.User,
 		group:     f.Group,
 		readonly:  f.Readonly,
-		apiGroup:  anything,
+		apiGroup:  wildcard,
 		resource:  f.Resource,
 		namespace: f.Namespace,
 	}
 	if l.user == "" && l.group == "" {
-		l.group = anything
+		l.group = wildcard
 	}
 	if l.resource == "" && l.namespace == "" {
-		l.path = anything
+		l.path = wildcard
 	}
 	if l.namespace == "" {
-		l.namespace = anything
+		l.namespace = wildcard
 	}
 	if l.resource == "" {
-		l.resource = anything
+		l.resource = wildcard
 	}
 	return l, l.complete(&f)
 }
@@ -214,10 +214,10 @@ func parseOld(text []byte) (*line, error) {
 // complete parses the tenants. Like upstream, it replaces "*" with the group of all authenticated
 // callers.
 func (l *line) complete(f *fields) error {
-	if (l.user == anything || l.group == anything) && l.user != "" && l.group != "" && l.user != l.group {
+	if (l.user == wildcard || l.group == wildcard) && l.user != "" && l.group != "" && l.user != l.group {
 		return errHalfAny
 	}
-	if l.user == anything || l.group == anything {
+	if l.user == wildcard || l.group == wildcard {
 		l.user, l.group = "", user.AllAuthenticated
 	}
 	var err error
@@ -227,22 +227,22 @@ func (l *line) complete(f *fields) error {
 	if f.Space == nil && !l.tenant.id.IsSystem() {
 		return errNoSpace
 	}
-	l.space, err = parseTenants("space", f.Space)
+	l.owner, err = parseTenants("space", f.Space)
 	return err
 }
 
-func parseTenants(key string, text *string) (tenants, error) {
+func parseTenants(key string, text *string) (tenantMatcher, error) {
 	if text == nil {
-		return tenants{id: tenant.System()}, nil
+		return tenantMatcher{id: tenant.System()}, nil
 	}
-	if *text == anything {
-		return tenants{any: true}, nil
+	if *text == wildcard {
+		return tenantMatcher{any: true}, nil
 	}
 	id, err := tenant.Parse(*text)
 	if err != nil {
-		return tenants{}, fmt.Errorf("%s: %w", key, err)
+		return tenantMatcher{}, fmt.Errorf("%s: %w", key, err)
 	}
-	return tenants{id: id}, nil
+	return tenantMatcher{id: id}, nil
 }
 
 // add indexes the resources of a line by its namespace. It indexes the paths of a line under
@@ -251,14 +251,14 @@ func (p *Policy) add(l *line) {
 	if l.path != "" {
 		paths := *l
 		paths.resource = ""
-		p.index(anything, &paths)
+		p.index(wildcard, &paths)
 	}
 	if l.resource != "" {
 		resources := *l
 		resources.path = ""
 		p.index(l.namespace, &resources)
 	}
-	p.anyBound = p.anyBound || l.tenant.any
+	p.anyTenant = p.anyTenant || l.tenant.any
 }
 
 func (p *Policy) index(namespace string, l *line) {
@@ -274,6 +274,6 @@ func (p *Policy) index(namespace string, l *line) {
 
 // matchesPath is upstream's nonResourceMatches.
 func (l *line) matchesPath(path string) bool {
-	return l.path == anything || l.path != "" && l.path == path ||
-		strings.HasSuffix(l.path, anything) && strings.HasPrefix(path, strings.TrimRight(l.path, anything))
+	return l.path == wildcard || l.path != "" && l.path == path ||
+		strings.HasSuffix(l.path, wildcard) && strings.HasPrefix(path, strings.TrimRight(l.path, wildcard))
 }

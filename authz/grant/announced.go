@@ -26,8 +26,8 @@ const (
 
 const resource = "accessgrants"
 
-// AnnouncedTo returns the fields that select the grants that are announced to a tenant.
-func AnnouncedTo(id tenant.ID) fields.Selector {
+// AnnouncedSelector returns the fields that select the grants that are announced to a tenant.
+func AnnouncedSelector(id tenant.ID) fields.Selector {
 	return fields.SelectorFromSet(fields.Set{
 		FieldTenant:      id.String(),
 		FieldAnnounce:    "true",
@@ -35,11 +35,11 @@ func AnnouncedTo(id tenant.ID) fields.Selector {
 	})
 }
 
-// Announced reports whether a cross-tenant request is a list or a watch of AccessGrants over all
+// AllowsAnnounced reports whether a cross-tenant request is a list or a watch of AccessGrants over all
 // namespaces. The request must be limited to grants that are announced to the caller's tenant. The
 // permission does not expire. If the server does not pass field selectors to authorizers
 // (KEP-4601), no request is allowed.
-func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
+func AllowsAnnounced(_ context.Context, c *authz.CrossTenantRequest) (bool, time.Time) {
 	if !c.IsResourceRequest() || c.GetVerb() != "list" && c.GetVerb() != "watch" ||
 		c.GetAPIGroup() != tenant.Domain || c.GetResource() != resource || c.GetSubresource() != "" ||
 		c.GetNamespace() != "" || c.GetName() != "" {
@@ -47,13 +47,13 @@ func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 	}
 	selected, err := c.GetFieldSelector()
 	announced := err == nil && !c.Caller.IsZero() &&
-		has(selected, FieldTenant, c.Caller.String()) && has(selected, FieldAnnounce, "true") &&
-		has(selected, FieldAnnouncedTo, c.Caller.String())
+		requiresField(selected, FieldTenant, c.Caller.String()) && requiresField(selected, FieldAnnounce, "true") &&
+		requiresField(selected, FieldAnnouncedTo, c.Caller.String())
 	return announced, time.Time{}
 }
 
-// has reports whether a selector requires that a field has exactly this value.
-func has(selected fields.Requirements, field, value string) bool {
+// requiresField reports whether a selector requires that a field has exactly this value.
+func requiresField(selected fields.Requirements, field, value string) bool {
 	for _, r := range selected {
 		if r.Field == field && r.Value == value && (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) {
 			return true

@@ -20,7 +20,7 @@ import (
 // grants that are announced to the caller's own tenant. It is denied with one field less, another
 // value, operator, verb or resource, or a selector that cannot be read.
 func TestAnnounced(t *testing.T) {
-	all := grant.AnnouncedTo(tenanttest.ID(t, "a")).String()
+	all := grant.AnnouncedSelector(tenanttest.ID(t, "a")).String()
 	for name, c := range map[string]struct {
 		fields string
 		change func(*authorizer.AttributesRecord)
@@ -63,11 +63,11 @@ func TestAnnounced(t *testing.T) {
 		if c.change != nil {
 			c.change(a)
 		}
-		if got, until := grant.Announced(t.Context(),
-			&authz.Crossing{Attributes: a, Caller: tenanttest.ID(t, "a")}); got != c.want || !until.IsZero() {
+		if got, until := grant.AllowsAnnounced(t.Context(),
+			&authz.CrossTenantRequest{Attributes: a, Caller: tenanttest.ID(t, "a")}); got != c.want || !until.IsZero() {
 			t.Errorf("%s: %t until %v", name, got, until)
 		}
-		if got, _ := grant.Announced(t.Context(), &authz.Crossing{Attributes: a}); got {
+		if got, _ := grant.AllowsAnnounced(t.Context(), &authz.CrossTenantRequest{Attributes: a}); got {
 			t.Errorf("%s: open to nobody's caller", name)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 func ExampleGrants() {
 	acme, _ := tenant.Parse("acme")
 	globex, _ := tenant.Parse("globex")
-	given := &grant.Grant{
+	indexed := &grant.Grant{
 		Namespace: "globex--shop",
 		Name:      "orders",
 		Owner:     globex,
@@ -30,18 +30,18 @@ func ExampleGrants() {
 		Rules:     []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}}},
 	}
 	index := grant.NewIndex()
-	index.Set(given)
-	stored := given // the stored grant, which package cluster/accessgrant reads live
+	index.Set(indexed)
+	stored := indexed // the stored grant, which package cluster/accessgrant reads live
 	grants := &grant.Grants{
 		Index: index,
 		Now:   time.Now,
 		Live:  func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return stored, nil },
 	}
 	alice := &user.DefaultInfo{Name: "alice"}
-	crossing := &authz.Crossing{
+	request := &authz.CrossTenantRequest{
 		Caller: acme,
 		User:   alice,
-		Space:  authz.Space{ID: globex},
+		Owner:  authz.ObjectOwner{ID: globex},
 		Attributes: &authorizer.AttributesRecord{
 			User:            alice,
 			Verb:            "get",
@@ -52,10 +52,10 @@ func ExampleGrants() {
 			ResourceRequest: true,
 		},
 	}
-	allowed, _ := grants.Allows(context.Background(), crossing)
+	allowed, _ := grants.Allows(context.Background(), request)
 	fmt.Println(allowed)
 	stored = nil // deleted, but the index is not updated yet
-	allowed, _ = grants.Allows(context.Background(), crossing)
+	allowed, _ = grants.Allows(context.Background(), request)
 	fmt.Println(allowed)
 	// Output:
 	// true

@@ -31,10 +31,10 @@ type Grant struct {
 	// of Groups.
 	Tenant        tenant.ID
 	Users, Groups []string
-	// Grantee is the seal of the Tenant that had the name when the grant was created, see
+	// GranteeSeal is the seal of the Tenant that had the name when the grant was created, see
 	// [tenant.Seal].
-	Grantee string
-	Rules   []Rule
+	GranteeSeal string
+	Rules       []Rule
 	// Expires is the end of the grant. Zero means that it does not expire.
 	Expires time.Time
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-func pods(tb testing.TB) *grant.Grant {
+func podsGrant(tb testing.TB) *grant.Grant {
 	return &grant.Grant{
 		Namespace: "b--web",
 		Name:      "pods",
@@ -30,13 +30,13 @@ func pods(tb testing.TB) *grant.Grant {
 	}
 }
 
-// crossing returns a request of alice of tenant a, which gets a pod in a namespace of tenant b.
-func crossing(tb testing.TB) *authz.Crossing {
+// crossTenantRequest returns a request of alice of tenant a, which gets a pod in a namespace of tenant b.
+func crossTenantRequest(tb testing.TB) *authz.CrossTenantRequest {
 	u := &user.DefaultInfo{Name: "alice"}
-	return &authz.Crossing{
+	return &authz.CrossTenantRequest{
 		Caller: tenanttest.ID(tb, "a"),
 		User:   u,
-		Space:  authz.Space{ID: tenanttest.ID(tb, "b")},
+		Owner:  authz.ObjectOwner{ID: tenanttest.ID(tb, "b")},
 		Attributes: &authorizer.AttributesRecord{
 			User:            u,
 			Verb:            "get",
@@ -48,7 +48,7 @@ func crossing(tb testing.TB) *authz.Crossing {
 	}
 }
 
-func allowed(t *testing.T, g *grant.Grants, c *authz.Crossing) bool {
+func allowed(t *testing.T, g *grant.Grants, c *authz.CrossTenantRequest) bool {
 	t.Helper()
 	ok, _ := g.Allows(t.Context(), c)
 	return ok
@@ -56,8 +56,8 @@ func allowed(t *testing.T, g *grant.Grants, c *authz.Crossing) bool {
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// grants returns Grants with an indexed grant. live returns the current version of the grant.
-func grants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Grants {
+// newGrants returns Grants with an indexed grant. live returns the current version of the grant.
+func newGrants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Grants {
 	index := grant.NewIndex()
 	index.Set(indexed)
 	return &grant.Grants{
@@ -67,9 +67,9 @@ func grants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Gran
 	}
 }
 
-// TestWhatIsStoredNowCounts checks that the stored version of a grant decides. The index only finds
+// TestStoredGrantDecides checks that the stored version of a grant decides. The index only finds
 // the grant to read.
-func TestWhatIsStoredNowCounts(t *testing.T) {
+func TestStoredGrantDecides(t *testing.T) {
 	for name, c := range map[string]struct {
 		live func(*grant.Grant) (*grant.Grant, error)
 		want bool
@@ -110,48 +110,48 @@ func TestWhatIsStoredNowCounts(t *testing.T) {
 			return g, nil
 		}, true},
 	} {
-		g := grants(pods(t), func() (*grant.Grant, error) { return c.live(pods(t)) })
-		if got, _ := g.Allows(t.Context(), crossing(t)); got != c.want {
+		g := newGrants(podsGrant(t), func() (*grant.Grant, error) { return c.live(podsGrant(t)) })
+		if got, _ := g.Allows(t.Context(), crossTenantRequest(t)); got != c.want {
 			t.Errorf("a grant that is %s: %t", name, got)
 		}
 	}
 }
 
-// TestTheZeroGrantAllowsNothing checks that a zero grant and a deleted grant allow nothing.
-func TestTheZeroGrantAllowsNothing(t *testing.T) {
-	g := grants(&grant.Grant{}, func() (*grant.Grant, error) { return &grant.Grant{}, nil })
-	for _, c := range []*authz.Crossing{
-		crossing(t), {Attributes: authorizer.AttributesRecord{}, User: &user.DefaultInfo{}},
+// TestZeroGrantAllowsNothing checks that a zero grant and a deleted grant allow nothing.
+func TestZeroGrantAllowsNothing(t *testing.T) {
+	g := newGrants(&grant.Grant{}, func() (*grant.Grant, error) { return &grant.Grant{}, nil })
+	for _, c := range []*authz.CrossTenantRequest{
+		crossTenantRequest(t), {Attributes: authorizer.AttributesRecord{}, User: &user.DefaultInfo{}},
 	} {
 		if allowed(t, g, c) {
 			t.Error("allowed")
 		}
 	}
-	g = grants(pods(t), func() (*grant.Grant, error) { return pods(t), nil })
-	if !allowed(t, g, crossing(t)) {
+	g = newGrants(podsGrant(t), func() (*grant.Grant, error) { return podsGrant(t), nil })
+	if !allowed(t, g, crossTenantRequest(t)) {
 		t.Fatal("denied")
 	}
 	g.Index.Delete("b--web", "pods")
-	if allowed(t, g, crossing(t)) {
+	if allowed(t, g, crossTenantRequest(t)) {
 		t.Error("allowed by a grant that was deleted")
 	}
 }
 
-// TestAnotherGrantOfTheName checks that an update to another tenant removes the grant from the
+// TestUpdateReplacesGrant checks that an update to another tenant removes the grant from the
 // first tenant.
-func TestAnotherGrantOfTheName(t *testing.T) {
-	g := grants(pods(t), func() (*grant.Grant, error) { return pods(t), nil })
-	other := pods(t)
+func TestUpdateReplacesGrant(t *testing.T) {
+	g := newGrants(podsGrant(t), func() (*grant.Grant, error) { return podsGrant(t), nil })
+	other := podsGrant(t)
 	other.Tenant = tenanttest.ID(t, "c")
 	g.Index.Set(other)
-	if allowed(t, g, crossing(t)) {
+	if allowed(t, g, crossTenantRequest(t)) {
 		t.Error("allowed by what the grant said before")
 	}
 }
 
-// wide returns a grant that lists every request of the tests below.
-func wide(tb testing.TB, from string) *grant.Grant {
-	g := pods(tb)
+// wideGrant returns a grant that lists every request of the tests below.
+func wideGrant(tb testing.TB, from string) *grant.Grant {
+	g := podsGrant(tb)
 	g.Tenant, g.Name = tenanttest.ID(tb, from), "wide"
 	g.Rules = []grant.Rule{{
 		APIGroups: []string{"", "authentication.k8s.io"},
@@ -161,49 +161,53 @@ func wide(tb testing.TB, from string) *grant.Grant {
 	return g
 }
 
-// TestWhatIsNeverGranted checks requests that no grant allows, whatever it lists.
-func TestWhatIsNeverGranted(t *testing.T) {
+// TestRequestsThatNoGrantAllows checks requests that no grant allows, whatever it lists.
+func TestRequestsThatNoGrantAllows(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*authz.Crossing, *authorizer.AttributesRecord)
+		change func(*authz.CrossTenantRequest, *authorizer.AttributesRecord)
 		want   bool
 	}{
-		"a pod":               {func(*authz.Crossing, *authorizer.AttributesRecord) {}, true},
-		"a subresource":       {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Subresource = "exec" }, true},
-		"another subresource": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Subresource = "log" }, false},
-		"another API group":   {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.APIGroup = "apps" }, false},
-		"a path":              {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
-		"all namespaces":      {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Namespace = "" }, false},
+		"a pod":               {func(*authz.CrossTenantRequest, *authorizer.AttributesRecord) {}, true},
+		"a subresource":       {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Subresource = "exec" }, true},
+		"another subresource": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Subresource = "log" }, false},
+		"another API group":   {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.APIGroup = "apps" }, false},
+		"a path":              {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
+		"all namespaces":      {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Namespace = "" }, false},
 		"the Namespace itself": {
-			func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Resource = "namespaces" }, false,
+			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Resource = "namespaces" }, false,
 		},
-		"a kind of its name": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) {
+		"a kind of its name": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) {
 			a.Resource, a.APIGroup = "namespaces", "authentication.k8s.io"
 		}, true},
-		"impersonation": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) {
+		"impersonation": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) {
 			a.Verb, a.Resource = "impersonate", "serviceaccounts"
 		}, false},
 		"constrained": {
-			func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Verb = "impersonate-on:user-info:get" }, false,
+			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) {
+				a.Verb = "impersonate-on:user-info:get"
+			}, false,
 		},
-		"a verb that has a name": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Verb = "use" }, true},
+		"a verb that has a name": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Verb = "use" }, true},
 		"the space of several": {
-			func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space = authz.Space{All: true} }, false,
+			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) {
+				c.Owner = authz.ObjectOwner{All: true}
+			}, false,
 		},
-		"several, and the owner": {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space.All = true }, false},
+		"several, and the owner": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner.All = true }, false},
 		"the space of nobody": {
-			func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space = authz.Space{} }, false,
+			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner = authz.ObjectOwner{} }, false,
 		},
 		"another's space": {
-			func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space.ID = tenanttest.ID(t, "c") }, false,
+			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner.ID = tenanttest.ID(t, "c") }, false,
 		},
 		"to the system tenant's": {
-			func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenant.System() }, false,
+			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.System() }, false,
 		},
-		"to a third": {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenanttest.ID(t, "c") }, false},
-		"to nobody":  {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
+		"to a third": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenanttest.ID(t, "c") }, false},
+		"to nobody":  {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
 	} {
 		index := grant.NewIndex()
-		one, system := wide(t, "a"), wide(t, "system")
+		one, system := wideGrant(t, "a"), wideGrant(t, "system")
 		system.Name = "system"
 		index.Set(one)
 		index.Set(system)
@@ -214,17 +218,17 @@ func TestWhatIsNeverGranted(t *testing.T) {
 				return map[string]*grant.Grant{"wide": one, "system": system}[name], nil
 			},
 		}
-		crossing := crossing(t)
-		c.change(crossing, crossing.Attributes.(*authorizer.AttributesRecord))
-		if got := allowed(t, g, crossing); got != c.want {
+		request := crossTenantRequest(t)
+		c.change(request, request.Attributes.(*authorizer.AttributesRecord))
+		if got := allowed(t, g, request); got != c.want {
 			t.Errorf("%s: allowed %t", name, got)
 		}
 	}
 }
 
-// TestWhoAndWhat checks that one group is enough, that names limit a grant, and that each of
+// TestEachGrantAppliesIndependently checks that one group is enough, that names limit a grant, and that each of
 // several grants applies and is deleted independently.
-func TestWhoAndWhat(t *testing.T) {
+func TestEachGrantAppliesIndependently(t *testing.T) {
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	used, reads := "", 0
 	g := &grant.Grants{
@@ -237,7 +241,7 @@ func TestWhoAndWhat(t *testing.T) {
 		},
 	}
 	add := func(name string, change func(*grant.Grant)) {
-		one := pods(t)
+		one := podsGrant(t)
 		one.Name = name
 		change(one)
 		live[name] = one
@@ -246,7 +250,7 @@ func TestWhoAndWhat(t *testing.T) {
 	add("other", func(g *grant.Grant) { g.Users = []string{"bob"} })
 	add("dev", func(g *grant.Grant) { g.Users, g.Groups, g.Expires = nil, []string{"dev"}, now.Add(time.Hour) })
 	add("named", func(g *grant.Grant) { g.Rules[0].ResourceNames = []string{"q", "r"} })
-	c := crossing(t)
+	c := crossTenantRequest(t)
 	if allowed(t, g, c) || reads > 0 {
 		t.Errorf("a pod of no name that is listed, after %d reads", reads)
 	}
@@ -277,14 +281,14 @@ func TestWhoAndWhat(t *testing.T) {
 
 // BenchmarkGrants measures a decision with 100,000 grants, none of which matches.
 func BenchmarkGrants(b *testing.B) {
-	g := grants(pods(b), func() (*grant.Grant, error) { return nil, nil })
+	g := newGrants(podsGrant(b), func() (*grant.Grant, error) { return nil, nil })
 	for i := range 100_000 {
-		one := pods(b)
+		one := podsGrant(b)
 		one.Namespace, one.Name = fmt.Sprintf("b--%05d", i/10), fmt.Sprintf("grant-%d", i)
 		one.Tenant = tenanttest.ID(b, fmt.Sprintf("tenant-%d", i%1000))
 		g.Index.Set(one)
 	}
-	c := crossing(b)
+	c := crossTenantRequest(b)
 	c.Caller = tenanttest.ID(b, "tenant-7")
 	b.ReportAllocs()
 	for b.Loop() {
@@ -294,9 +298,9 @@ func BenchmarkGrants(b *testing.B) {
 	}
 }
 
-// TestLineage checks that a grant applies only while its owner and its grantee are the same as at
+// TestGrantsEndWithTheirTenants checks that a grant applies only while its owner and its grantee are the same as at
 // its creation, and neither is being deleted.
-func TestLineage(t *testing.T) {
+func TestGrantsEndWithTheirTenants(t *testing.T) {
 	before := []tenant.Retired{{UID: "old"}}
 	for name, c := range map[string]struct {
 		recorded       string
@@ -315,25 +319,25 @@ func TestLineage(t *testing.T) {
 			tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false,
 		},
 		"for a successor":     {tenant.Seal("v"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, true},
-		"a grantee that ends": {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "u", Ending: true}, false},
+		"a grantee that ends": {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "u", Terminating: true}, false},
 		"an owner that ends": {
-			tenant.Seal("u"), tenant.Lineage{UID: "o", Ending: true}, tenant.Lineage{UID: "u"}, false,
+			tenant.Seal("u"), tenant.Lineage{UID: "o", Terminating: true}, tenant.Lineage{UID: "u"}, false,
 		},
 		"an owner that was deleted": {"", tenant.Lineage{Retired: before}, tenant.Lineage{}, false},
 		"a successor's own and its names": {
 			tenant.Seal("u"), tenant.Lineage{UID: "o", Retired: before}, tenant.Lineage{UID: "u"}, true,
 		},
 	} {
-		made := pods(t)
-		made.Grantee = c.recorded
-		g := grants(made, func() (*grant.Grant, error) { return made, nil })
+		stored := podsGrant(t)
+		stored.GranteeSeal = c.recorded
+		g := newGrants(stored, func() (*grant.Grant, error) { return stored, nil })
 		g.Lineage = func(id tenant.ID) tenant.Lineage {
-			if id == made.Owner {
+			if id == stored.Owner {
 				return c.owner
 			}
 			return c.grantee
 		}
-		if got := allowed(t, g, crossing(t)); got != c.want {
+		if got := allowed(t, g, crossTenantRequest(t)); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -69,8 +69,8 @@ func (x *Index) remove(n name) {
 	x.grants[k] = left
 }
 
-// of returns the grants for a tenant in a namespace. The result does not change later.
-func (x *Index) of(id tenant.ID, namespace string) []*Grant {
+// grantsFor returns the grants for a tenant in a namespace. The result does not change later.
+func (x *Index) grantsFor(id tenant.ID, namespace string) []*Grant {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return slices.Clip(x.grants[key{id, namespace}])
@@ -94,18 +94,18 @@ type Grants struct {
 // Allows reports whether a grant allows a cross-tenant request, and until when. A zero time means
 // no end. The request must be for an object in a namespace. Grants never allow impersonation or
 // access to Namespaces themselves.
-func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, until time.Time) {
+func (g *Grants) Allows(ctx context.Context, c *authz.CrossTenantRequest) (allowed bool, until time.Time) {
 	namespace := c.GetNamespace()
-	if !c.IsResourceRequest() || namespace == "" || c.Caller.IsSystem() || c.Space.All || c.Space.ID.IsZero() {
+	if !c.IsResourceRequest() || namespace == "" || c.Caller.IsSystem() || c.Owner.All || c.Owner.ID.IsZero() {
 		return false, time.Time{}
 	}
-	candidates := g.Index.of(c.Caller, namespace)
+	candidates := g.Index.grantsFor(c.Caller, namespace)
 	if len(candidates) == 0 || c.GetResource() == "namespaces" && c.GetAPIGroup() == "" ||
 		strings.HasPrefix(c.GetVerb(), "impersonate") {
 		return false, time.Time{}
 	}
 	for _, candidate := range candidates {
-		if !candidate.allows(c.User, c.Space.ID, c, g.Now()) || !g.isCurrent(candidate) {
+		if !candidate.allows(c.User, c.Owner.ID, c, g.Now()) || !g.isCurrent(candidate) {
 			continue
 		}
 		if live := g.stillAllows(ctx, candidate, c); live != nil {
@@ -117,17 +117,17 @@ func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, u
 
 // isCurrent reports whether the owner and the grantee still have their names, and neither is being
 // deleted.
-func (g *Grants) isCurrent(one *Grant) bool {
+func (g *Grants) isCurrent(candidate *Grant) bool {
 	if g.Lineage == nil {
 		return true
 	}
-	owner, grantee := g.Lineage(one.Owner), g.Lineage(one.Tenant)
-	return !owner.IsOver() && grantee.Holds(one.Grantee)
+	owner, grantee := g.Lineage(candidate.Owner), g.Lineage(candidate.Tenant)
+	return !owner.HasEnded() && grantee.AcceptsSeal(candidate.GranteeSeal)
 }
 
 // stillAllows reads the grant again and decides by the current version. It returns nil if that
 // version does not allow the request.
-func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Crossing) *Grant {
+func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.CrossTenantRequest) *Grant {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
 	defer cancel()
 	live, err := g.Live(ctx, c.Caller, candidate.Namespace, candidate.Name)
@@ -138,7 +138,7 @@ func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Cro
 		return nil
 	}
 	if live == nil || live.Tenant != c.Caller || live.Namespace != c.GetNamespace() ||
-		!live.allows(c.User, c.Space.ID, c, g.Now()) || !g.isCurrent(live) {
+		!live.allows(c.User, c.Owner.ID, c, g.Now()) || !g.isCurrent(live) {
 		return nil
 	}
 	if g.Used != nil {

@@ -96,7 +96,7 @@ func TestRules(t *testing.T) {
 				if text == "" {
 					continue
 				}
-				a := asking(text)
+				a := parseRequest(text)
 				if allows(t, e, a) != want || allows(t, e, attributes{a}) != want || rbac.Allows([]rule{{}, c.rule}, a) != want {
 					t.Errorf("%+v: %s", c.rule, text)
 				}
@@ -105,7 +105,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func asking(text string) *authorizer.AttributesRecord {
+func parseRequest(text string) *authorizer.AttributesRecord {
 	words := append(strings.Fields(text), "")
 	a := &authorizer.AttributesRecord{
 		User:      &user.DefaultInfo{Name: "alice"},
@@ -124,8 +124,8 @@ func asking(text string) *authorizer.AttributesRecord {
 	return a
 }
 
-// bound returns a binding of a role to one subject, in a namespace or in the whole cluster.
-func bound(namespace, kind, role string, s rbacv1.Subject) any {
+// bindSubject returns a binding of a role to one subject, in a namespace or in the whole cluster.
+func bindSubject(namespace, kind, role string, s rbacv1.Subject) any {
 	ref, subjects := rbacv1.RoleRef{Kind: kind, Name: role}, []rbacv1.Subject{{Kind: "User", Name: "somebody"}, s}
 	if namespace == "" {
 		return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: ref, Subjects: subjects}
@@ -156,71 +156,71 @@ func TestBindings(t *testing.T) {
 		reason  string // in the first of these, or in n
 	}{
 		"a user of the cluster": {
-			bound("", "ClusterRole", "r", named("User", "", "alice")),
+			bindSubject("", "ClusterRole", "r", named("User", "", "alice")),
 			alice,
 			"n m -",
 			`RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`,
 		},
 		"a group of the cluster": {
-			bound("", "ClusterRole", "r", named("Group", "", "dev")),
+			bindSubject("", "ClusterRole", "r", named("Group", "", "dev")),
 			alice,
 			"n m -",
 			`RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to Group "dev"`,
 		},
-		"a group by the name of a user": {bound("", "ClusterRole", "r", named("Group", "", "alice")), alice, "", ""},
-		"a user by the name of a group": {bound("", "ClusterRole", "r", named("User", "", "dev")), alice, "", ""},
+		"a group by the name of a user": {bindSubject("", "ClusterRole", "r", named("Group", "", "alice")), alice, "", ""},
+		"a user by the name of a group": {bindSubject("", "ClusterRole", "r", named("User", "", "dev")), alice, "", ""},
 		"a user of a namespace": {
-			bound("n", "ClusterRole", "r", named("User", "", "alice")),
+			bindSubject("n", "ClusterRole", "r", named("User", "", "alice")),
 			alice,
 			"n",
 			`RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to User "alice"`,
 		},
 		"a namespace's own role": {
-			bound("n", "Role", "r", named("Group", "", "ops")),
+			bindSubject("n", "Role", "r", named("Group", "", "ops")),
 			alice,
 			"n",
 			`RBAC: allowed by RoleBinding "b/n" of Role "r" to Group "ops"`,
 		},
 		"a role of another namespace": {
-			bound("m", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`,
+			bindSubject("m", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`,
 		},
 		"a service account": {
-			bound("m", "ClusterRole", "r", named("ServiceAccount", "n", "robot")),
+			bindSubject("m", "ClusterRole", "r", named("ServiceAccount", "n", "robot")),
 			robot,
 			"m",
 			`RBAC: allowed by RoleBinding "b/m" of ClusterRole "r" to ServiceAccount "robot/n"`,
 		},
 		"one of the binding's namespace": {
-			bound("n", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
+			bindSubject("n", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
 			robot,
 			"n",
 			`RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to ServiceAccount "robot/n"`,
 		},
-		"one of another namespace": {bound("m", "ClusterRole", "r", named("ServiceAccount", "", "robot")), robot, "", ""},
+		"one of another namespace": {bindSubject("m", "ClusterRole", "r", named("ServiceAccount", "", "robot")), robot, "", ""},
 		"one of no namespace": {
-			bound("", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
+			bindSubject("", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
 			&user.DefaultInfo{Name: "system:serviceaccount::robot"},
 			"",
 			"",
 		},
-		"a subject of no kind": {bound("", "ClusterRole", "r", named("", "", "alice")), alice, "", ""},
+		"a subject of no kind": {bindSubject("", "ClusterRole", "r", named("", "", "alice")), alice, "", ""},
 		"a role that is not there": {
-			bound("", "ClusterRole", "gone", named("User", "", "alice")),
+			bindSubject("", "ClusterRole", "gone", named("User", "", "alice")),
 			alice,
 			"",
 			`RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`,
 		},
 		"a namespace's that is not there": {
-			bound("n", "Role", "gone", named("User", "", "alice")),
+			bindSubject("n", "Role", "gone", named("User", "", "alice")),
 			alice,
 			"",
 			`RBAC: role.rbac.authorization.k8s.io "gone" not found`,
 		},
 		"a namespace's for the cluster": {
-			bound("", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`,
+			bindSubject("", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`,
 		},
 		"a role of no kind": {
-			bound("", "Robot", "r", named("User", "", "alice")), alice, "", `RBAC: unsupported role reference kind: "Robot"`,
+			bindSubject("", "Robot", "r", named("User", "", "alice")), alice, "", `RBAC: unsupported role reference kind: "Robot"`,
 		},
 	} {
 		x := rbac.NewIndex()
@@ -239,9 +239,9 @@ func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, re
 	t.Helper()
 	var all []string
 	for _, namespace := range []string{"n", "m", "-"} {
-		a := asking("get pods")
+		a := parseRequest("get pods")
 		a.User, a.Namespace = by, strings.TrimPrefix(namespace, "-")
-		d, said, err := e.Authorize(t.Context(), a)
+		d, gotReason, err := e.Authorize(t.Context(), a)
 		if err != nil {
 			t.Errorf("%s in %s: %v", name, namespace, err)
 		}
@@ -249,19 +249,19 @@ func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, re
 			all = append(all, namespace)
 		}
 		if reason == "" {
-			reason = said
+			reason = gotReason
 		}
 		rules, _, incomplete, err := e.RulesFor(t.Context(), by, a.Namespace)
 		if (len(rules) > 0) != (d == authorizer.DecisionAllow) || incomplete ||
-			(err != nil) != (said != "" && d != authorizer.DecisionAllow) {
+			(err != nil) != (gotReason != "" && d != authorizer.DecisionAllow) {
 			t.Errorf("%s in %s: rules %v, incomplete %t, %v", name, namespace, rules, incomplete, err)
 		}
 	}
 	return strings.Join(all, " "), reason
 }
 
-// following returns an index that follows the informers of a client.
-func following(t *testing.T, client kubernetes.Interface) *rbac.Index {
+// followingIndex returns an index that follows the informers of a client.
+func followingIndex(t *testing.T, client kubernetes.Interface) *rbac.Index {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(client, 0)
 	x := rbac.NewIndex()
@@ -273,13 +273,13 @@ func following(t *testing.T, client kubernetes.Interface) *rbac.Index {
 	return x
 }
 
-// TestWhatComesAndGoes checks that the index follows changes of each kind. A role that is created
+// TestIndexFollowsChanges checks that the index follows changes of each kind. A role that is created
 // again applies to its bindings again.
-func TestWhatComesAndGoes(t *testing.T) {
+func TestIndexFollowsChanges(t *testing.T) {
 	ctx, client := t.Context(), fake.NewClientset(role("c", "get"), roleInN("list"), binding("b", "c", "alice"))
-	x := following(t, client)
+	x := followingIndex(t, client)
 	e, c := rbac.New(x, rbac.Options{}), client.RbacV1()
-	own := bound("n", "Role", "r", rbacv1.Subject{Kind: "User", Name: "alice"}).(*rbacv1.RoleBinding)
+	own := bindSubject("n", "Role", "r", rbacv1.Subject{Kind: "User", Name: "alice"}).(*rbacv1.RoleBinding)
 	for _, step := range []struct {
 		name  string
 		do    func() error
@@ -332,13 +332,13 @@ func TestWhatComesAndGoes(t *testing.T) {
 			t.Fatal(step.name, err)
 		}
 		waittest.Until(t, func() error {
-			var has []string
+			var gotVerbs []string
 			for _, verb := range []string{"get", "list", "watch"} {
-				if allows(t, e, ask("alice", verb, "n")) {
-					has = append(has, verb)
+				if allows(t, e, podRequest("alice", verb, "n")) {
+					gotVerbs = append(gotVerbs, verb)
 				}
 			}
-			if got := strings.Join(has, " "); got != step.verbs {
+			if got := strings.Join(gotVerbs, " "); got != step.verbs {
 				return fmt.Errorf("%s: %q, want %q", step.name, got, step.verbs)
 			}
 			return nil
@@ -346,8 +346,8 @@ func TestWhatComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestBeforeTheStart checks that DenyLimited denies every request until all bindings are known.
-func TestBeforeTheStart(t *testing.T) {
+// TestRequestsAreDeniedUntilSynced checks that DenyLimited denies every request until all bindings are known.
+func TestRequestsAreDeniedUntilSynced(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("r", "get"))
 	x.Set(binding("b", "r", "alice"))
@@ -360,7 +360,7 @@ func TestBeforeTheStart(t *testing.T) {
 		{false, false, authorizer.DecisionAllow},
 	} {
 		d, reason, err := rbac.New(x, rbac.Options{DenyLimited: c.deny, Synced: func() bool { return c.synced }}).
-			Authorize(t.Context(), ask("alice", "get", "n"))
+			Authorize(t.Context(), podRequest("alice", "get", "n"))
 		if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonNotSynced) {
 			t.Errorf("%+v: %v %q %v", c, d, reason, err)
 		}
@@ -380,7 +380,7 @@ func TestRulesAreListedOnce(t *testing.T) {
 		t.Errorf("%v, %v", rules, err)
 	}
 	x.Delete(b)
-	if allows(t, rbac.New(x, rbac.Options{}), ask("alice", "get", "n")) {
+	if allows(t, rbac.New(x, rbac.Options{}), podRequest("alice", "get", "n")) {
 		t.Error("a subject that stands there twice is left")
 	}
 }

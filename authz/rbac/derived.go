@@ -13,9 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Derived is a ClusterRole that callers of one tenant have in the whole cluster without a binding.
+// DerivedRole is a ClusterRole that callers of one tenant have in the whole cluster without a binding.
 // Nothing is stored, so no caller has the role on a server without kubetenant.
-type Derived struct {
+type DerivedRole struct {
 	// Source names the object or the fact that provides the role, such as `Tenant "acme"`.
 	Source string
 	// ClusterRole is the name of the role. If there is no such role, it allows nothing.
@@ -27,25 +27,25 @@ type Derived struct {
 }
 
 // includes reports whether the caller of a request has the role. The caller belongs to the tenant.
-func (d *Derived) includes(r *request) bool {
+func (d *DerivedRole) includes(r *request) bool {
 	_, ok := d.subject(r)
 	return ok || d.EveryCaller
 }
 
 // subject returns the subject that matches the caller of a request. ok is false if none matches.
-func (d *Derived) subject(r *request) (s *rbacv1.Subject, ok bool) {
+func (d *DerivedRole) subject(r *request) (s *rbacv1.Subject, ok bool) {
 	for i := range d.Subjects {
-		if key, valid := keyOf(&d.Subjects[i], ""); valid && r.has(key) {
+		if key, valid := keyOf(&d.Subjects[i], ""); valid && r.hasSubject(key) {
 			return &d.Subjects[i], true
 		}
 	}
 	return nil, false
 }
 
-// derived returns the roles that u has without a binding. A caller whose
+// derivedRoles returns the roles that u has without a binding. A caller whose
 // tenant is unknown has none.
-func (e *Evaluator) derived(ctx context.Context, u user.Info) []Derived {
-	if e.Derive == nil {
+func (e *Evaluator) derivedRoles(ctx context.Context, u user.Info) []DerivedRole {
+	if e.DerivedRoles == nil {
 		return nil
 	}
 	id, err := e.Subject(ctx, u)
@@ -53,12 +53,12 @@ func (e *Evaluator) derived(ctx context.Context, u user.Info) []Derived {
 		return nil
 	}
 	r := request{user: u}
-	return slices.DeleteFunc(e.Derive(id), func(d Derived) bool { return !d.includes(&r) })
+	return slices.DeleteFunc(e.DerivedRoles(id), func(d DerivedRole) bool { return !d.includes(&r) })
 }
 
 // allowDerived returns the reason why a derived role allows the request. ok is false if none does.
 func (e *Evaluator) allowDerived(ctx context.Context, r *request) (reason string, ok bool) {
-	for _, d := range e.derived(ctx, r.user) {
+	for _, d := range e.derivedRoles(ctx, r.user) {
 		if role := e.index.clusterRole(d.ClusterRole); role != nil && role.allows(r) {
 			return d.reason(r), true
 		}
@@ -68,7 +68,7 @@ func (e *Evaluator) allowDerived(ctx context.Context, r *request) (reason string
 
 // derivedRules returns the rules of all roles that u has without a binding.
 func (e *Evaluator) derivedRules(ctx context.Context, u user.Info) (rules ruleList) {
-	for _, d := range e.derived(ctx, u) {
+	for _, d := range e.derivedRoles(ctx, u) {
 		if role := e.index.clusterRole(d.ClusterRole); role != nil {
 			rules.add(role)
 		}
@@ -87,7 +87,7 @@ func (x *Index) clusterRole(name string) *content {
 }
 
 // reason returns the reason of a decision that allows a request.
-func (d *Derived) reason(r *request) string {
+func (d *DerivedRole) reason(r *request) string {
 	text := append(make([]byte, 0, reasonCap), "RBAC: allowed by "...)
 	text = append(append(text, d.Source...), " of ClusterRole "...)
 	text = append(strconv.AppendQuote(text, d.ClusterRole), " to "...)

@@ -24,15 +24,15 @@ import (
 func derivedOptions(role string, subjects ...rbacv1.Subject) rbac.Options {
 	return rbac.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Space:   func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.ID{}, nil },
-		Derive: func(id tenant.ID) []rbac.Derived {
+		Owner:   func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.ID{}, nil },
+		DerivedRoles: func(id tenant.ID) []rbac.DerivedRole {
 			if id.IsSystem() {
 				panic("asked about the system tenant")
 			}
 			if id.String() != "a" {
 				return nil
 			}
-			return []rbac.Derived{{Source: `Tenant "a"`, ClusterRole: role, Subjects: subjects}}
+			return []rbac.DerivedRole{{Source: `Tenant "a"`, ClusterRole: role, Subjects: subjects}}
 		},
 	}
 }
@@ -89,7 +89,7 @@ func TestDerived(t *testing.T) {
 			x.Set(role("reader", "get"))
 			e := rbac.New(x, derivedOptions("reader", subjects...))
 			u := callerOf(c.caller.id, c.caller.user, c.caller.group)
-			request := ask("", "get", "")
+			request := podRequest("", "get", "")
 			request.User = u
 			decision, reason, err := e.Authorize(t.Context(), request)
 			if reason != c.reason || (decision == authorizer.DecisionAllow) != (c.reason != "") || err != nil {
@@ -107,12 +107,12 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// TestDerivedRoleIsLive checks that the current ClusterRole decides. A missing role allows nothing.
+// TestCurrentClusterRoleDecides checks that the current ClusterRole decides. A missing role allows nothing.
 // A Role of that name does not replace it.
-func TestDerivedRoleIsLive(t *testing.T) {
+func TestCurrentClusterRoleDecides(t *testing.T) {
 	x := rbac.NewIndex()
 	e := rbac.New(x, derivedOptions("reader", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "peter"}))
-	request := ask("", "get", "ns")
+	request := podRequest("", "get", "ns")
 	request.User = callerOf("a", "peter")
 	x.Set(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "reader"}, Rules: role("reader", "get").Rules})
 	if allows(t, e, request) {
@@ -133,19 +133,19 @@ func TestDerivedRoleIsLive(t *testing.T) {
 	}
 }
 
-// TestDerivedWithoutATenant checks that every caller of the tenant is included only if EveryCaller
+// TestDerivedRoleOfEveryCaller checks that every caller of the tenant is included only if EveryCaller
 // is set. If the lookup of the tenant fails, there is no role.
-func TestDerivedWithoutATenant(t *testing.T) {
+func TestDerivedRoleOfEveryCaller(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))
 	o := derivedOptions("reader")
-	request := ask("", "get", "ns")
+	request := podRequest("", "get", "ns")
 	request.User = callerOf("a", "mary")
 	if allows(t, rbac.New(x, o), request) {
 		t.Error("a right without subjects allows it")
 	}
-	derive := o.Derive
-	o.Derive = func(id tenant.ID) []rbac.Derived {
+	derive := o.DerivedRoles
+	o.DerivedRoles = func(id tenant.ID) []rbac.DerivedRole {
 		all := derive(id)
 		for i := range all {
 			all[i].EveryCaller = true

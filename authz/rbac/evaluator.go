@@ -23,7 +23,7 @@ import (
 // The reasons of denials, see [Options].
 const (
 	ReasonLimited   = "tenant scope: the scope of the binding does not include this tenant"
-	ReasonEnded     = "tenant scope: the binding has expired"
+	ReasonExpired   = "tenant scope: the binding has expired"
 	ReasonNotSynced = "tenant scope: the role bindings are not known yet"
 )
 
@@ -34,14 +34,14 @@ type Options struct {
 	// Subject returns the tenant of a user. With an error, the tenant is unknown and no limited
 	// binding applies.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
-	// Space returns the tenant whose objects a request is about, or the zero ID if there is no single
+	// Owner returns the tenant whose objects a request is about, or the zero ID if there is no single
 	// tenant. With an error, the tenant is unknown and no limited binding applies.
-	Space func(context.Context, authorizer.Attributes) (tenant.ID, error)
-	// Derive returns the roles that callers of a tenant have without a binding. It is never called
+	Owner func(context.Context, authorizer.Attributes) (tenant.ID, error)
+	// DerivedRoles returns the roles that callers of a tenant have without a binding. It is never called
 	// for the system tenant. If nil, there are no such roles. Callers MUST set it only if the
 	// boundary is enforced: a derived role applies in the whole cluster, and the boundary confines it
 	// to the tenant's namespaces.
-	Derive func(tenant.ID) []Derived
+	DerivedRoles func(tenant.ID) []DerivedRole
 	// DenyLimited denies a request that is allowed only by bindings whose limits exclude it. Set it if
 	// the server calls another evaluator next that does not know these limits.
 	DenyLimited bool
@@ -83,7 +83,7 @@ type request struct {
 	mask                                     mask
 }
 
-func requestOf(a authorizer.Attributes) request {
+func newRequest(a authorizer.Attributes) request {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
 		// Its methods have value receivers, so each call through the interface would copy the whole
 		// struct.
@@ -114,7 +114,7 @@ func requestOf(a authorizer.Attributes) request {
 
 // Authorize implements [authorizer.Authorizer].
 func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	r := requestOf(a)
+	r := newRequest(a)
 	if r.user == nil {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
@@ -126,7 +126,7 @@ func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 	}
 	allowing, limited, dangling := e.index.find(&r)
 	for _, b := range limited {
-		if allowing == nil && b.limits.hold(ctx, &e.Options, r.user, a) {
+		if allowing == nil && b.limits.applies(ctx, &e.Options, r.user, a) {
 			allowing = b
 		}
 	}
@@ -141,7 +141,7 @@ func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 	}
 	reason := ""
 	if dangling {
-		reason = fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(e.index.unresolved(&r)))
+		reason = fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(e.index.missingRoleErrors(&r)))
 	}
 	return authorizer.DecisionNoOpinion, reason, nil
 }
@@ -162,10 +162,10 @@ func (e *Evaluator) EvaluateConditions(
 
 // limitedReason returns the reason why no limited binding applies.
 func limitedReason(limited []*binding, now time.Time) string {
-	if slices.ContainsFunc(limited, func(b *binding) bool { return !b.limits.ended(now) }) {
+	if slices.ContainsFunc(limited, func(b *binding) bool { return !b.limits.expired(now) }) {
 		return ReasonLimited
 	}
-	return ReasonEnded
+	return ReasonExpired
 }
 
 // find returns a binding without limits that allows the request. If there is none, it returns the
@@ -208,8 +208,8 @@ func (r *request) keys(yield func(subjectKey) bool) {
 	}
 }
 
-// applying returns each binding that applies to a request once.
-func (x *Index) applying(r *request) []*binding {
+// bindingsFor returns each binding that applies to a request once.
+func (x *Index) bindingsFor(r *request) []*binding {
 	var all []*binding
 	seen := map[*binding]bool{}
 	for key := range r.keys {
@@ -223,21 +223,21 @@ func (x *Index) applying(r *request) []*binding {
 	return all
 }
 
-// unresolved returns the errors for missing roles of applying bindings, in the words of upstream's
+// missingRoleErrors returns the errors for missing roles of applying bindings, in the words of upstream's
 // listers.
-func (x *Index) unresolved(r *request) []error {
+func (x *Index) missingRoleErrors(r *request) []error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var errs []error
-	for _, b := range x.applying(r) {
+	for _, b := range x.bindingsFor(r) {
 		if b.role == nil || b.role.content == nil {
-			errs = append(errs, b.unresolved())
+			errs = append(errs, b.missingRoleError())
 		}
 	}
 	return errs
 }
 
-func (b *binding) unresolved() error {
+func (b *binding) missingRoleError() error {
 	switch ref := b.roleRef(); ref.Kind {
 	case "Role":
 		return apierrors.NewNotFound(rbacv1.Resource("role"), ref.Name)
@@ -263,14 +263,14 @@ func (e *Evaluator) RulesFor(
 	x, now := e.index, e.now()
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for _, b := range x.applying(&request{user: u, namespace: namespace}) {
+	for _, b := range x.bindingsFor(&request{user: u, namespace: namespace}) {
 		switch {
-		case b.limits != nil && b.limits.ended(now):
+		case b.limits != nil && b.limits.expired(now):
 			continue
 		case b.role == nil || b.role.content == nil:
-			errs = append(errs, b.unresolved())
+			errs = append(errs, b.missingRoleError())
 			continue
-		case b.limits != nil && !b.limits.anywhere:
+		case b.limits != nil && !b.limits.allTenants:
 			incomplete = true
 			continue
 		}
@@ -305,7 +305,7 @@ func (b *binding) appendSubject(text []byte, r *request) []byte {
 	for i := range subjects {
 		s := &subjects[i]
 		key, ok := keyOf(s, namespace)
-		if !ok || !r.has(key) {
+		if !ok || !r.hasSubject(key) {
 			continue
 		}
 		return appendSubject(text, s, namespace)
@@ -322,7 +322,7 @@ func appendSubject(text []byte, s *rbacv1.Subject, namespace string) []byte {
 	return strconv.AppendQuote(text, s.Name+"/"+cmp.Or(s.Namespace, namespace))
 }
 
-func (r *request) has(want subjectKey) bool {
+func (r *request) hasSubject(want subjectKey) bool {
 	for key := range r.keys {
 		if key == want {
 			return true

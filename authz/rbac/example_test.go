@@ -32,7 +32,7 @@ func ExampleEvaluator() {
 	owners := map[string]string{"acme--web": "acme", "globex--shop": "globex"}
 	evaluator := rbac.New(index, rbac.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Space: func(_ context.Context, a authorizer.Attributes) (tenant.ID, error) {
+		Owner: func(_ context.Context, a authorizer.Attributes) (tenant.ID, error) {
 			return tenant.Parse(owners[a.GetNamespace()])
 		},
 	})
@@ -55,15 +55,15 @@ func ExampleEvaluator() {
 
 func ExampleAllows() {
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}}}
-	ask := authorizer.AttributesRecord{
+	request := authorizer.AttributesRecord{
 		Verb:            "get",
 		APIGroup:        "apps",
 		Resource:        "deployments",
 		ResourceRequest: true,
 	}
-	fmt.Println(rbac.Allows(rules, ask))
-	ask.Subresource = "scale"
-	fmt.Println(rbac.Allows(rules, ask))
+	fmt.Println(rbac.Allows(rules, request))
+	request.Subresource = "scale"
+	fmt.Println(rbac.Allows(rules, request))
 	// Output:
 	// true
 	// false

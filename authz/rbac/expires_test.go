@@ -17,30 +17,30 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var ends = time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
+var expiry = time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
 
-// temporary returns an index that binds the role reader until a time. The role is bound to alice in
+// expiringIndex returns an index that binds the role reader until a time. The role is bound to alice in
 // a--web and to root in the whole cluster.
-func temporary(t *testing.T, until string) *rbac.Index {
+func expiringIndex(t *testing.T, until string) *rbac.Index {
 	t.Helper()
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))
-	everywhere := binding("everywhere", "reader", "root")
-	everywhere.Annotations = map[string]string{tenant.ExpiresAnnotation: until}
-	x.Set(everywhere)
+	clusterBinding := binding("everywhere", "reader", "root")
+	clusterBinding.Annotations = map[string]string{tenant.ExpiresAnnotation: until}
+	x.Set(clusterBinding)
 	x.Set(&rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Name: "here", Annotations: everywhere.Annotations},
-		RoleRef:    everywhere.RoleRef,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Name: "here", Annotations: clusterBinding.Annotations},
+		RoleRef:    clusterBinding.RoleRef,
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
 	})
 	return x
 }
 
-// TestBindingsEnd checks that a binding applies until it expires, in decisions and in lists of
+// TestBindingsExpire checks that a binding applies until it expires, in decisions and in lists of
 // rules. A binding with an invalid time never applies.
-func TestBindingsEnd(t *testing.T) {
-	for until, counts := range map[string]map[time.Duration]bool{
-		ends.Format(time.RFC3339): {
+func TestBindingsExpire(t *testing.T) {
+	for until, wantAfter := range map[string]map[time.Duration]bool{
+		expiry.Format(time.RFC3339): {
 			-time.Hour:       true,
 			-time.Nanosecond: true,
 			0:                false,
@@ -54,47 +54,47 @@ func TestBindingsEnd(t *testing.T) {
 		"2030-02-31T18:00:00Z":        {-time.Hour: false},
 		"0001-01-01T00:00:00Z":        {-time.Hour: false},
 	} {
-		x := temporary(t, until)
-		for after, want := range counts {
-			e := rbac.New(x, rbac.Options{Now: func() time.Time { return ends.Add(after) }})
-			for _, who := range []string{"alice", "root"} {
-				if got := allows(t, e, ask(who, "get", "a--web")); got != want {
-					t.Errorf("until %q, %v after %v: %s: %t", until, after, ends, who, got)
+		x := expiringIndex(t, until)
+		for after, want := range wantAfter {
+			e := rbac.New(x, rbac.Options{Now: func() time.Time { return expiry.Add(after) }})
+			for _, name := range []string{"alice", "root"} {
+				if got := allows(t, e, podRequest(name, "get", "a--web")); got != want {
+					t.Errorf("until %q, %v after %v: %s: %t", until, after, expiry, name, got)
 				}
-				rules, _, _, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: who}, "a--web")
+				rules, _, _, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: name}, "a--web")
 				if (len(rules) > 0) != want || err != nil {
-					t.Errorf("until %q, %v after %v: %s has the rules %v, %v", until, after, ends, who, rules, err)
+					t.Errorf("until %q, %v after %v: %s has the rules %v, %v", until, after, expiry, name, rules, err)
 				}
 			}
 		}
 	}
 }
 
-// TestEndedIsDenied checks that DenyLimited denies a request that only an expired binding would
+// TestExpiredBindingsAreDenied checks that DenyLimited denies a request that only an expired binding would
 // allow. If another binding is limited to another tenant, the reason is that limit.
-func TestEndedIsDenied(t *testing.T) {
-	x := temporary(t, ends.Format(time.RFC3339))
-	now := ends
+func TestExpiredBindingsAreDenied(t *testing.T) {
+	x := expiringIndex(t, expiry.Format(time.RFC3339))
+	now := expiry
 	e := rbac.New(x, rbac.Options{
 		DenyLimited: true,
 		Now:         func() time.Time { return now },
-		Space:       func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse("a") },
+		Owner:       func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse("a") },
 	})
-	expect := func(what string, want authorizer.Decision, why string) {
+	expect := func(what string, want authorizer.Decision, wantReason string) {
 		t.Helper()
-		d, reason, err := e.Authorize(t.Context(), ask("alice", "get", "a--web"))
-		if d != want || err != nil || want == authorizer.DecisionDeny && reason != why {
+		d, reason, err := e.Authorize(t.Context(), podRequest("alice", "get", "a--web"))
+		if d != want || err != nil || want == authorizer.DecisionDeny && reason != wantReason {
 			t.Errorf("%s: %v %q %v; want %v", what, d, reason, err, want)
 		}
 	}
-	expect("ended", authorizer.DecisionDeny, rbac.ReasonEnded)
+	expect("ended", authorizer.DecisionDeny, rbac.ReasonExpired)
 	elsewhere := binding("elsewhere", "reader", "alice")
 	elsewhere.Annotations = map[string]string{tenant.ScopeAnnotation: "b"}
 	x.Set(elsewhere)
 	expect("ended, and limited to another space", authorizer.DecisionDeny, rbac.ReasonLimited)
-	now = ends.Add(-time.Second)
+	now = expiry.Add(-time.Second)
 	expect("not ended", authorizer.DecisionAllow, "")
-	now = ends
+	now = expiry
 	x.Set(binding("for-good", "reader", "alice"))
 	expect("beside one for good", authorizer.DecisionAllow, "")
 }

@@ -20,7 +20,7 @@ func (x *Index) Follow(informers rbacinformers.Interface) (synced func() bool, e
 	} {
 		r, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    x.Set,
-			UpdateFunc: func(_, is any) { x.Set(is) },
+			UpdateFunc: func(_, updated any) { x.Set(updated) },
 			DeleteFunc: x.Delete,
 		})
 		if err != nil {
@@ -55,8 +55,8 @@ func (x *Index) Set(obj any) {
 
 // Delete removes a role or a binding. The object may be the tombstone of an informer.
 func (x *Index) Delete(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
 	}
 	switch o := obj.(type) {
 	case *rbacv1.ClusterRole:

@@ -111,14 +111,14 @@ func (x *Index) setRole(key objectKey, c *content) {
 	switch {
 	case r != nil:
 		r.content = c
-		x.drop(key, r)
+		x.removeUnused(key, r)
 	case c != nil:
 		x.roles[key] = &role{content: c}
 	}
 }
 
-// drop removes a role that does not exist and that no binding refers to.
-func (x *Index) drop(key objectKey, r *role) {
+// removeUnused removes a role that does not exist and that no binding refers to.
+func (x *Index) removeUnused(key objectKey, r *role) {
 	if r.content == nil && r.bindings == 0 {
 		delete(x.roles, key)
 	}
@@ -159,7 +159,7 @@ func (x *Index) unlink(b *binding) {
 		if !ok {
 			continue
 		}
-		if left := without(x.subjects[k], b); len(left) > 0 {
+		if left := removeBinding(x.subjects[k], b); len(left) > 0 {
 			x.subjects[k] = left
 		} else {
 			delete(x.subjects, k)
@@ -168,12 +168,12 @@ func (x *Index) unlink(b *binding) {
 	if b.role != nil {
 		b.role.bindings--
 		k, _ := roleKey(b.roleRef(), b.namespace())
-		x.drop(k, b.role)
+		x.removeUnused(k, b.role)
 	}
 }
 
-// without removes one occurrence of b from the list and may reorder the list.
-func without(list []*binding, b *binding) []*binding {
+// removeBinding removes one occurrence of b from the list and may reorder the list.
+func removeBinding(list []*binding, b *binding) []*binding {
 	for i := range list {
 		if list[i] == b {
 			last := len(list) - 1

@@ -23,10 +23,10 @@ const Tenanted = "Tenanted"
 // limits specify the tenants to whose objects the rules of a binding apply, and until when. The zero
 // value means no tenant.
 type limits struct {
-	anywhere bool
-	own      bool // the rules apply to objects of the caller's own tenant
-	tenants  []tenant.ID
-	until    time.Time // zero if it does not expire
+	allTenants bool
+	ownTenant  bool // the rules apply to objects of the caller's own tenant
+	tenants    []tenant.ID
+	until      time.Time // zero if it does not expire
 }
 
 // limitsOf reads the annotations of a binding. It returns nil if there are none, so that the rules
@@ -35,15 +35,15 @@ type limits struct {
 // namespace.
 func limitsOf(b metav1.Object) *limits {
 	annotations := b.GetAnnotations()
-	end, ends := annotations[tenant.ExpiresAnnotation]
+	expires, hasExpiry := annotations[tenant.ExpiresAnnotation]
 	scope, limited := annotations[tenant.ScopeAnnotation]
 	limited = limited && b.GetNamespace() == ""
-	if !ends && !limited {
+	if !hasExpiry && !limited {
 		return nil
 	}
-	l := &limits{anywhere: !limited}
-	if ends {
-		at, err := time.Parse(time.RFC3339, end)
+	l := &limits{allTenants: !limited}
+	if hasExpiry {
+		at, err := time.Parse(time.RFC3339, expires)
 		if err != nil || at.IsZero() {
 			at = time.Unix(0, 0)
 		}
@@ -51,7 +51,7 @@ func limitsOf(b metav1.Object) *limits {
 	}
 	if limited {
 		if scope == Tenanted {
-			l.own = true
+			l.ownTenant = true
 		} else {
 			l.tenants = tenantsOf(scope)
 		}
@@ -72,42 +72,42 @@ func tenantsOf(text string) []tenant.ID {
 	return all
 }
 
-// Ended reports whether a binding has expired at a time, according to its annotation.
-func Ended(b metav1.Object, now time.Time) bool {
+// Expired reports whether a binding has expired at a time, according to its annotation.
+func Expired(b metav1.Object, now time.Time) bool {
 	l := limitsOf(b)
-	return l != nil && l.ended(now)
+	return l != nil && l.expired(now)
 }
 
-// Holds reports whether the annotations of a binding let its rules apply at a time. The caller
+// Applies reports whether the annotations of a binding let its rules apply at a time. The caller
 // belongs to one tenant and requests objects that space owns. A zero space means that the objects
 // do not belong to a single tenant.
-func Holds(b metav1.Object, caller, space tenant.ID, now time.Time) bool {
+func Applies(b metav1.Object, caller, owner tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
 	return l == nil ||
-		!l.ended(now) && (l.anywhere || !space.IsZero() && (l.own && caller == space || slices.Contains(l.tenants, space)))
+		!l.expired(now) && (l.allTenants || !owner.IsZero() && (l.ownTenant && caller == owner || slices.Contains(l.tenants, owner)))
 }
 
-// ended reports whether the binding has expired at a time.
-func (l *limits) ended(now time.Time) bool { return !l.until.IsZero() && !now.Before(l.until) }
+// expired reports whether the binding has expired at a time.
+func (l *limits) expired(now time.Time) bool { return !l.until.IsZero() && !now.Before(l.until) }
 
-// hold reports whether the rules apply to a request of u.
-func (l *limits) hold(ctx context.Context, o *Options, u user.Info, a authorizer.Attributes) bool {
-	if l.ended(o.now()) {
+// applies reports whether the rules apply to a request of u.
+func (l *limits) applies(ctx context.Context, o *Options, u user.Info, a authorizer.Attributes) bool {
+	if l.expired(o.now()) {
 		return false
 	}
 	switch {
-	case l.anywhere:
+	case l.allTenants:
 		return true
-	case !l.own && len(l.tenants) == 0:
+	case !l.ownTenant && len(l.tenants) == 0:
 		return false
 	}
-	space, err := o.Space(ctx, a)
-	if err != nil || space.IsZero() {
+	owner, err := o.Owner(ctx, a)
+	if err != nil || owner.IsZero() {
 		return false
 	}
-	if !l.own {
-		return slices.Contains(l.tenants, space)
+	if !l.ownTenant {
+		return slices.Contains(l.tenants, owner)
 	}
 	caller, err := o.Subject(ctx, u)
-	return err == nil && caller == space
+	return err == nil && caller == owner
 }

@@ -42,7 +42,7 @@ func binding(name, role string, users ...string) *rbacv1.ClusterRoleBinding {
 	return b
 }
 
-func ask(name, verb, namespace string) *authorizer.AttributesRecord {
+func podRequest(name, verb, namespace string) *authorizer.AttributesRecord {
 	return &authorizer.AttributesRecord{
 		User:            &user.DefaultInfo{Name: name},
 		Verb:            verb,
@@ -80,11 +80,11 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 					return
 				default:
 				}
-				if !allows(t, e, ask("alice", "get", "ns")) {
+				if !allows(t, e, podRequest("alice", "get", "ns")) {
 					t.Error("a binding that is being updated was absent")
 					return
 				}
-				if allows(t, e, ask("alice", "delete", "ns")) {
+				if allows(t, e, podRequest("alice", "delete", "ns")) {
 					t.Error("allowed what nobody granted")
 					return
 				}
@@ -102,7 +102,7 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	if allows(t, e, ask("user-5", "get", "ns")) || !allows(t, e, ask(fmt.Sprintf("user-%d", rounds-1), "get", "ns")) {
+	if allows(t, e, podRequest("user-5", "get", "ns")) || !allows(t, e, podRequest(fmt.Sprintf("user-%d", rounds-1), "get", "ns")) {
 		t.Error("the last version does not count alone")
 	}
 }
@@ -110,20 +110,20 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 // TestScope checks that the annotation limits the rules of a binding to some tenants. If the
 // annotation is invalid or a lookup fails, the rules do not apply.
 func TestScope(t *testing.T) {
-	errAway := errors.New("away")
-	spaces := map[string]string{"a--web": "a", "b--web": "b", "kube-system": "system"}
+	errUnavailable := errors.New("away")
+	owners := map[string]string{"a--web": "a", "b--web": "b", "kube-system": "system"}
 	tenants := map[string]string{"root": "system", "alice": "a"}
 	o := rbac.Options{
-		Space: func(_ context.Context, a authorizer.Attributes) (tenant.ID, error) {
+		Owner: func(_ context.Context, a authorizer.Attributes) (tenant.ID, error) {
 			if a.GetNamespace() == "away" {
-				return tenant.System(), errAway
+				return tenant.System(), errUnavailable
 			}
-			id, _ := tenant.Parse(spaces[a.GetNamespace()])
+			id, _ := tenant.Parse(owners[a.GetNamespace()])
 			return id, nil
 		},
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
 			if tenants[u.GetName()] == "" {
-				return tenant.System(), errAway
+				return tenant.System(), errUnavailable
 			}
 			return tenant.Parse(tenants[u.GetName()])
 		},
@@ -155,13 +155,13 @@ func TestScope(t *testing.T) {
 		b.Annotations = map[string]string{tenant.ScopeAnnotation: annotation}
 		x.Set(b)
 		e := rbac.New(x, o)
-		for _, who := range []string{"root", "alice", "lost"} {
+		for _, name := range []string{"root", "alice", "lost"} {
 			for _, namespace := range []string{"a--web", "b--web", "kube-system", "missing", "away", ""} {
-				if got := allows(t, e, ask(who, "get", namespace)); got != want[[2]string{who, namespace}] {
-					t.Errorf("%q: %s in %q: %t", annotation, who, namespace, got)
+				if got := allows(t, e, podRequest(name, "get", namespace)); got != want[[2]string{name, namespace}] {
+					t.Errorf("%q: %s in %q: %t", annotation, name, namespace, got)
 				}
 			}
-			if rules, _, incomplete, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: who}, "a--web"); len(rules) > 0 ||
+			if rules, _, incomplete, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: name}, "a--web"); len(rules) > 0 ||
 				!incomplete || err != nil {
 				t.Errorf("%q: rules %v, incomplete %t, %v", annotation, rules, incomplete, err)
 			}
@@ -171,11 +171,11 @@ func TestScope(t *testing.T) {
 			RoleRef:    b.RoleRef,
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "dave"}},
 		})
-		if !allows(t, e, ask("dave", "get", "b--web")) || allows(t, e, ask("dave", "get", "a--web")) {
+		if !allows(t, e, podRequest("dave", "get", "b--web")) || allows(t, e, podRequest("dave", "get", "a--web")) {
 			t.Errorf("%q: limits a RoleBinding", annotation)
 		}
 		x.Set(binding("free", "reader", "root")) // a binding without limits
-		if !allows(t, e, ask("root", "get", "b--web")) || !allows(t, e, ask("root", "get", "away")) {
+		if !allows(t, e, podRequest("root", "get", "b--web")) || !allows(t, e, podRequest("root", "get", "away")) {
 			t.Errorf("%q: limits a binding without it", annotation)
 		}
 	}
@@ -197,31 +197,31 @@ func TestFollow(t *testing.T) {
 		t.Fatal("not synced")
 	}
 	e := rbac.New(x, rbac.Options{})
-	if !allows(t, e, ask("alice", "get", "ns")) {
+	if !allows(t, e, podRequest("alice", "get", "ns")) {
 		t.Error("not there after the start")
 	}
 	x.Delete(cache.DeletedFinalStateUnknown{Key: "one", Obj: binding("one", "reader", "somebody else by then")})
-	if allows(t, e, ask("alice", "get", "ns")) {
+	if allows(t, e, podRequest("alice", "get", "ns")) {
 		t.Error("a tombstone of an older version leaves the binding")
 	}
 	x.Delete(cache.DeletedFinalStateUnknown{Key: "x"})
 	x.Set("nothing")
 }
 
-// TestNobody checks that nothing is allowed without a user or with an empty index.
-func TestNobody(t *testing.T) {
+// TestNothingIsAllowedWithoutUserOrBindings checks that nothing is allowed without a user or with an empty index.
+func TestNothingIsAllowedWithoutUserOrBindings(t *testing.T) {
 	e := rbac.New(rbac.NewIndex(), rbac.Options{})
-	if allows(t, e, authorizer.AttributesRecord{}) || allows(t, e, ask("alice", "get", "")) {
+	if allows(t, e, authorizer.AttributesRecord{}) || allows(t, e, podRequest("alice", "get", "")) {
 		t.Error("allowed")
 	}
 	if rules, paths, incomplete, err := e.RulesFor(t.Context(), nil, "ns"); rules != nil || paths != nil || !incomplete ||
 		err != nil {
 		t.Error(rules, paths, incomplete, err)
 	}
-	if d := e.ConditionsAwareAuthorize(t.Context(), ask("alice", "get", "")); d.IsAllow() {
+	if d := e.ConditionsAwareAuthorize(t.Context(), podRequest("alice", "get", "")); d.IsAllow() {
 		t.Error("allowed with conditions")
 	}
-	if d, _, err := e.EvaluateConditions(t.Context(), e.ConditionsAwareAuthorize(t.Context(), ask("alice", "get", "")),
+	if d, _, err := e.EvaluateConditions(t.Context(), e.ConditionsAwareAuthorize(t.Context(), podRequest("alice", "get", "")),
 		nil); d != authorizer.DecisionDeny || err == nil {
 		t.Error(d, err)
 	}
@@ -253,7 +253,7 @@ func TestDenyLimited(t *testing.T) {
 	in := "b"
 	e := rbac.New(x, rbac.Options{
 		Subject:     func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil },
-		Space:       func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse(in) },
+		Owner:       func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse(in) },
 		DenyLimited: true,
 	})
 	for _, c := range []struct {
@@ -267,7 +267,7 @@ func TestDenyLimited(t *testing.T) {
 		{"carol", "get", "b", authorizer.DecisionNoOpinion},
 	} {
 		in = c.in
-		d, reason, err := e.Authorize(t.Context(), ask(c.name, c.verb, "n"))
+		d, reason, err := e.Authorize(t.Context(), podRequest(c.name, c.verb, "n"))
 		if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonLimited) {
 			t.Errorf("%s %s in %s: %v %q %v; want %v", c.name, c.verb, c.in, d, reason, err, c.want)
 		}

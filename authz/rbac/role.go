@@ -91,7 +91,7 @@ func (m masks) compile(rules []rbacv1.PolicyRule) *content {
 // Allows reports whether one of the rules of a role allows a request. It ignores the caller, the
 // namespace and the bindings.
 func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
-	r := requestOf(a)
+	r := newRequest(a)
 	return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
 		if !r.isResource {
 			return verbMatches(&rule, r.verb) && pathMatches(&rule, r.path)
@@ -150,19 +150,19 @@ func groupMatches(rule *rbacv1.PolicyRule, group string) bool {
 
 func resourceMatches(rule *rbacv1.PolicyRule, r *request) bool {
 	for _, resource := range rule.Resources {
-		if resource == rbacv1.ResourceAll || isResource(resource, r) {
+		if resource == rbacv1.ResourceAll || resourceEquals(resource, r) {
 			return true
 		}
 		// "*/scale" means that subresource of any resource.
-		if of, found := strings.CutPrefix(resource, "*/"); found && r.subresource != "" && of == r.subresource {
+		if subresource, found := strings.CutPrefix(resource, "*/"); found && r.subresource != "" && subresource == r.subresource {
 			return true
 		}
 	}
 	return false
 }
 
-// isResource reports whether a rule's resource equals the request's resource with its subresource.
-func isResource(resource string, r *request) bool {
+// resourceEquals reports whether a rule's resource equals the request's resource with its subresource.
+func resourceEquals(resource string, r *request) bool {
 	if r.subresource == "" {
 		return resource == r.resource
 	}

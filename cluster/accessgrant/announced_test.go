@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestAnnouncedToASuccessor checks that a grant is announced only to the Tenant for which it was
+// TestAnnouncedOnlyToNamedTenant checks that a grant is announced only to the Tenant for which it was
 // written, and only while its spec announces it.
-func TestAnnouncedToASuccessor(t *testing.T) {
+func TestAnnouncedOnlyToNamedTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()
 		g.Spec.Announce, g.Spec.Grantor.Grantee = true, tenant.Seal("old")
@@ -59,7 +59,7 @@ func TestAnnouncedToASuccessor(t *testing.T) {
 		expect("no longer announced", "")
 		change(map[string]any{"announce": true})
 		expect("announced again", "a")
-		is(tenant.Lineage{UID: "old", Ending: true})
+		is(tenant.Lineage{UID: "old", Terminating: true})
 		expect("while the tenant is deleted", "")
 		is(tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}})
 		expect("after the tenant was deleted", "")

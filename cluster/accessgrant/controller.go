@@ -30,26 +30,26 @@ import (
 const (
 	// cycle is the interval at which each grantor is checked, and the precision of status.lastUsed.
 	cycle = time.Minute
-	// doubt is the time for which a grantor must lack rights before the status reports it. A server
+	// recheckAfter is the time for which a grantor must lack rights before the status reports it. A server
 	// observes a RoleBinding and the grant that depends on it in any order.
-	doubt = 3 * time.Second
+	recheckAfter = 3 * time.Second
 )
 
 // Controller follows AccessGrants. A grant that does not decode, or that has a field unknown to
 // this release, allows nothing.
 type Controller struct {
-	client   dynamic.Interface
-	reads    *reads
-	lineage  func(tenant.ID) tenant.Lineage
-	now      func() time.Time
-	index    *grant.Index
-	informer cache.SharedIndexInformer
-	handled  atomic.Pointer[cache.ResourceEventHandlerRegistration]
-	states   *states
+	client       dynamic.Interface
+	reads        *reads
+	lineage      func(tenant.ID) tenant.Lineage
+	now          func() time.Time
+	index        *grant.Index
+	informer     cache.SharedIndexInformer
+	registration atomic.Pointer[cache.ResourceEventHandlerRegistration]
+	states       *states
 
-	mu      sync.Mutex
-	used    map[cache.ObjectName]time.Time // the last use since the last status
-	doubted map[cache.ObjectName]time.Time // the time since which a grantor seems to lack rights
+	mu           sync.Mutex
+	used         map[cache.ObjectName]time.Time // the last use since the last status
+	lackingSince map[cache.ObjectName]time.Time // the time since which a grantor seems to lack rights
 }
 
 // New returns a controller that has no grants before [Controller.Run] or [Controller.Sync]. lineage
@@ -69,13 +69,13 @@ func New(
 		reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) {
 			return read(ctx, client, name)
 		}),
-		lineage:  lineage,
-		now:      now,
-		index:    grant.NewIndex(),
-		informer: informer,
-		states:   newStates(),
-		used:     map[cache.ObjectName]time.Time{},
-		doubted:  map[cache.ObjectName]time.Time{},
+		lineage:      lineage,
+		now:          now,
+		index:        grant.NewIndex(),
+		informer:     informer,
+		states:       newStates(),
+		used:         map[cache.ObjectName]time.Time{},
+		lackingSince: map[cache.ObjectName]time.Time{},
 	}, nil
 }
 
@@ -88,17 +88,17 @@ func accessGrants() schema.GroupVersionResource {
 func (c *Controller) Grants() *grant.Grants {
 	return &grant.Grants{
 		Index:   c.index,
-		Live:    c.reads.live,
+		Live:    c.reads.readLive,
 		Lineage: c.lineage,
 		Now:     c.now,
-		Used:    c.noteUse,
+		Used:    c.recordUse,
 	}
 }
 
 // Run follows the grants and writes their status until ctx ends. It must be called only once. may
 // decides whether grantors have the rights. Run calls changed with the namespace of each grant
 // whose rights change.
-func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed func(namespace string)) {
+func (c *Controller) Run(ctx context.Context, auth authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
 	handled, err := c.informer.AddEventHandler(c.handler(ctx, queue.Add, changed))
@@ -106,10 +106,10 @@ func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 		klog.FromContext(ctx).Error(err, "Failed to watch AccessGrants")
 		return
 	}
-	c.handled.Store(&handled)
+	c.registration.Store(&handled)
 	go c.informer.RunWithContext(ctx)
 	go wait.UntilWithContext(ctx, func(context.Context) {
-		c.measure()
+		c.updateStates()
 		for _, key := range c.informer.GetStore().ListKeys() {
 			if name, err := cache.ParseObjectName(key); err == nil {
 				queue.Add(name)
@@ -125,10 +125,10 @@ func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 		if shutdown {
 			return
 		}
-		err := c.writeStatus(ctx, may, name)
-		if errors.Is(err, errDoubted) {
+		err := c.writeStatus(ctx, auth, name)
+		if errors.Is(err, errRecheck) {
 			queue.Forget(name)
-			queue.AddAfter(name, doubt)
+			queue.AddAfter(name, recheckAfter)
 		} else if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Failed to update the status of an AccessGrant, will retry", "grant", name, "err", err)
 			queue.AddRateLimited(name)
@@ -141,13 +141,13 @@ func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 
 // handler handles the events of the informer. It calls look for each new or changed grant.
 func (c *Controller) handler(
-	ctx context.Context, look func(cache.ObjectName), changed func(namespace string),
+	ctx context.Context, enqueue func(cache.ObjectName), changed func(namespace string),
 ) cache.ResourceEventHandler {
 	add := func(obj any) {
 		if object, ok := obj.(metav1.Object); ok {
 			c.set(ctx, object)
 			c.states.set(cache.MetaObjectToName(object), stateOf(obj, c.now()))
-			look(cache.MetaObjectToName(object))
+			enqueue(cache.MetaObjectToName(object))
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -163,8 +163,8 @@ func (c *Controller) handler(
 				c.index.Delete(name.Namespace, name.Name)
 				c.states.set(name, "")
 				changed(name.Namespace)
-				c.takeUse(name)
-				c.trust(name)
+				c.popUse(name)
+				c.clearLacking(name)
 			}
 		},
 	}
@@ -173,7 +173,7 @@ func (c *Controller) handler(
 // HasSynced reports whether the grants that existed when Run began are indexed. The informer caches
 // them earlier.
 func (c *Controller) HasSynced() bool {
-	handled := c.handled.Load()
+	handled := c.registration.Load()
 	return handled != nil && (*handled).HasSynced()
 }
 
@@ -203,8 +203,8 @@ func (c *Controller) set(ctx context.Context, object metav1.Object) {
 	c.index.Set(valid)
 }
 
-// noteUse records that a grant was used.
-func (c *Controller) noteUse(used *grant.Grant) {
+// recordUse records that a grant was used.
+func (c *Controller) recordUse(used *grant.Grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used[cache.NewObjectName(used.Namespace, used.Name)] = c.now()

@@ -75,13 +75,13 @@ func controller(t testing.TB, client dynamic.Interface, now func() time.Time) *a
 	return c
 }
 
-// crossing returns the request of alice of tenant a to get a pod in b--web.
-func crossing(t testing.TB) *authz.Crossing {
+// crossTenantRequests returns the request of alice of tenant a to get a pod in b--web.
+func crossTenantRequests(t testing.TB) *authz.CrossTenantRequest {
 	u := &user.DefaultInfo{Name: "alice"}
-	return &authz.Crossing{
+	return &authz.CrossTenantRequest{
 		Caller: tenanttest.ID(t, "a"),
 		User:   u,
-		Space:  authz.Space{ID: tenanttest.ID(t, "b")},
+		Owner:  authz.ObjectOwner{ID: tenanttest.ID(t, "b")},
 		Attributes: &authorizer.AttributesRecord{
 			User:            u,
 			Verb:            "get",
@@ -93,10 +93,10 @@ func crossing(t testing.TB) *authz.Crossing {
 	}
 }
 
-// TestWhatCounts checks which grants are valid. A grant is valid if it is not refused and its
+// TestValidGrants checks which grants are valid. A grant is valid if it is not refused and its
 // grantor belongs to the owner of the namespace or to the system tenant. Its status may be unknown,
 // because admission has checked the grant before it was stored.
-func TestWhatCounts(t *testing.T) {
+func TestValidGrants(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.AccessGrant)
@@ -137,7 +137,7 @@ func TestWhatCounts(t *testing.T) {
 		if err := grants.Sync(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		asked := crossing(t)
+		asked := crossTenantRequests(t)
 		asked.User = &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}
 		if got, _ := grants.Grants().Allows(t.Context(), asked); got != c.want {
 			t.Errorf("%s: allowed %t", name, got)
@@ -156,7 +156,7 @@ func TestWhatCounts(t *testing.T) {
 		"system:serviceaccount:a--web:robot": false,
 		"robot":                              false,
 	} {
-		asked := crossing(t)
+		asked := crossTenantRequests(t)
 		asked.User = &user.DefaultInfo{Name: name}
 		if got, _ := grants.Grants().Allows(t.Context(), asked); got != want {
 			t.Errorf("%s: allowed %t", name, got)
@@ -246,11 +246,11 @@ func (r *running) read(t *testing.T) *v1alpha1.AccessGrant {
 
 func (r *running) allows(t *testing.T) bool {
 	t.Helper()
-	ok, _ := r.Grants().Allows(t.Context(), crossing(t))
+	ok, _ := r.Grants().Allows(t.Context(), crossTenantRequests(t))
 	return ok
 }
 
-func (r *running) told() []string {
+func (r *running) reported() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.changes)
@@ -273,10 +273,10 @@ func TestAcceptance(t *testing.T) {
 	})
 }
 
-// TestAGrantorWithoutRights checks that a grant is refused if its grantor lacks or loses the
+// TestGrantorWithoutRights checks that a grant is refused if its grantor lacks or loses the
 // rights. It is not refused if the rights are unknown, or if the server has not observed a binding
 // yet.
-func TestAGrantorWithoutRights(t *testing.T) {
+func TestGrantorWithoutRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, clientOf(t, granted()))
 		later(time.Second)
@@ -293,8 +293,8 @@ func TestAGrantorWithoutRights(t *testing.T) {
 		if r.allows(t) || !meta.IsStatusConditionFalse(r.read(t).Status.Conditions, v1alpha1.ConditionAccepted) {
 			t.Errorf("counts on: %+v", r.read(t).Status)
 		}
-		if !slices.Contains(r.told(), "b--web") {
-			t.Errorf("told of %v", r.told())
+		if !slices.Contains(r.reported(), "b--web") {
+			t.Errorf("told of %v", r.reported())
 		}
 		r.rights.set(false, nil)
 		later(5 * time.Minute)
@@ -304,9 +304,9 @@ func TestAGrantorWithoutRights(t *testing.T) {
 	})
 }
 
-// TestABindingThatComesLater checks that a binding may be observed later than the grant that was
+// TestBindingObservedAfterGrant checks that a binding may be observed later than the grant that was
 // created with it.
-func TestABindingThatComesLater(t *testing.T) {
+func TestBindingObservedAfterGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, clientOf(t))
 		later(time.Second)
@@ -324,8 +324,8 @@ func TestABindingThatComesLater(t *testing.T) {
 	})
 }
 
-// TestChangesAreTold checks that exactly the changes of the granted rights are reported.
-func TestChangesAreTold(t *testing.T) {
+// TestChangesAreReported checks that exactly the changes of the granted rights are reported.
+func TestChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()
 		g.Spec.Expires = &metav1.Time{Time: time.Now().Add(time.Hour)}
@@ -333,7 +333,7 @@ func TestChangesAreTold(t *testing.T) {
 		later(time.Second)
 		write := func(change func(*v1alpha1.AccessGrant)) int {
 			t.Helper()
-			before := len(r.told())
+			before := len(r.reported())
 			g := r.read(t)
 			change(g)
 			if _, err := r.client.Resource(resource).Namespace("b--web").Update(t.Context(),
@@ -341,7 +341,7 @@ func TestChangesAreTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			later(time.Second)
-			return len(r.told()) - before
+			return len(r.reported()) - before
 		}
 		if n := write(func(g *v1alpha1.AccessGrant) { g.Labels = map[string]string{"x": "y"} }); n != 0 || !r.allows(t) {
 			t.Errorf("a label: told %d times", n)
@@ -360,13 +360,13 @@ func TestChangesAreTold(t *testing.T) {
 		if r.allows(t) || !r.read(t).Status.Expired {
 			t.Errorf("not over: %+v", r.read(t).Status)
 		}
-		before := len(r.told())
+		before := len(r.reported())
 		if err := r.client.Resource(resource).Namespace("b--web").Delete(t.Context(),
 			"g", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		later(time.Second)
-		if len(r.told()) == before {
+		if len(r.reported()) == before {
 			t.Error("a deletion is not told")
 		}
 	})

@@ -29,12 +29,12 @@ func grantOf(obj any) (*grant.Grant, error) {
 		return nil, err
 	}
 	out := &grant.Grant{
-		Namespace: g.Namespace,
-		Name:      g.Name,
-		UID:       g.UID,
-		Users:     slices.Clone(g.Spec.From.Users),
-		Groups:    g.Spec.From.Groups,
-		Grantee:   g.Spec.Grantor.Grantee,
+		Namespace:   g.Namespace,
+		Name:        g.Name,
+		UID:         g.UID,
+		Users:       slices.Clone(g.Spec.From.Users),
+		Groups:      g.Spec.From.Groups,
+		GranteeSeal: g.Spec.Grantor.Grantee,
 	}
 	if out.Owner, err = tenant.Parse(g.Spec.Grantor.Owner); err != nil {
 		return nil, err

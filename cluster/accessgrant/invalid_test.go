@@ -69,7 +69,7 @@ func TestInvalidGrant(t *testing.T) {
 			var used []string
 			all := grants.Grants()
 			all.Used = func(g *grant.Grant) { used = append(used, g.Name) }
-			if ok, _ := all.Allows(t.Context(), crossing(t)); !ok || len(used) != 1 || used[0] != "valid" {
+			if ok, _ := all.Allows(t.Context(), crossTenantRequests(t)); !ok || len(used) != 1 || used[0] != "valid" {
 				t.Errorf("the request is allowed: %t, by %q", ok, used)
 			}
 			if text := log.String(); !strings.Contains(text, "b--web/g") || strings.Contains(text, "SECRET") {
@@ -92,7 +92,7 @@ func TestGrantBecomesInvalid(t *testing.T) {
 					u    *unstructured.Unstructured
 					want bool
 				}{{invalid(t, c.value, c.path), false}, {valid, true}} {
-					before := len(r.told())
+					before := len(r.reported())
 					if _, err := r.client.Resource(resource).Namespace("b--web").Update(t.Context(),
 						next.u, metav1.UpdateOptions{}); err != nil {
 						t.Fatal(err)
@@ -104,7 +104,7 @@ func TestGrantBecomesInvalid(t *testing.T) {
 					if r.allows(t) != next.want {
 						t.Errorf("valid: %t, allows: %t", next.want, !next.want)
 					}
-					if len(r.told()) == before {
+					if len(r.reported()) == before {
 						t.Error("the change is not reported")
 					}
 					stored, err := r.client.Resource(resource).Namespace("b--web").Get(t.Context(),
@@ -121,8 +121,8 @@ func TestGrantBecomesInvalid(t *testing.T) {
 	}
 }
 
-// TestParseRefusesInvalid checks that admission rejects the same objects.
-func TestParseRefusesInvalid(t *testing.T) {
+// TestParseRejectsInvalid checks that admission rejects the same objects.
+func TestParseRejectsInvalid(t *testing.T) {
 	for name, c := range invalidGrants() {
 		t.Run(name, func(t *testing.T) {
 			if _, err := accessgrant.Parse(invalid(t, c.value, c.path)); err == nil {

@@ -26,8 +26,8 @@ const (
 	// requests that use one grant share its reads.
 	readsPerSecond = 50
 	readBurst      = 100
-	// readWithin limits the duration of one read, including the time that it waits.
-	readWithin = 2 * time.Second
+	// readTimeout limits the duration of one read, including the time that it waits.
+	readTimeout = 2 * time.Second
 )
 
 // reads reads grants from the server. Concurrent requests of a tenant share one read of a grant. A
@@ -39,19 +39,19 @@ type reads struct {
 
 	mu sync.Mutex
 	// last has the newest reads by grant and tenant. waiting has those that have not begun.
-	last, waiting map[use]*shared
+	last, waiting map[readKey]*pendingRead
 }
 
-// use is the use of a grant by a tenant. A tenant does not share reads with others, because its
+// readKey is the use of a grant by a tenant. A tenant does not share reads with others, because its
 // budget may be exhausted.
-type use struct {
-	by tenant.ID
-	of cache.ObjectName
+type readKey struct {
+	tenant tenant.ID
+	grant  cache.ObjectName
 }
 
-// shared is a read for which several requests wait.
-type shared struct {
-	before *shared // the previous read of the same grant
+// pendingRead is a read for which several requests wait.
+type pendingRead struct {
+	before *pendingRead // the previous read of the same grant
 	done   chan struct{}
 	found  *grant.Grant
 	err    error
@@ -61,20 +61,20 @@ func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)
 	return &reads{
 		read:    read,
 		budgets: budget.New(readsPerSecond, readBurst),
-		last:    map[use]*shared{},
-		waiting: map[use]*shared{},
+		last:    map[readKey]*pendingRead{},
+		waiting: map[readKey]*pendingRead{},
 	}
 }
 
-// live returns a grant as it is on the server after the call began.
-func (r *reads) live(ctx context.Context, by tenant.ID, namespace, name string) (*grant.Grant, error) {
-	of := use{by, cache.NewObjectName(namespace, name)}
+// readLive returns a grant as it is on the server after the call began.
+func (r *reads) readLive(ctx context.Context, by tenant.ID, namespace, name string) (*grant.Grant, error) {
+	key := readKey{by, cache.NewObjectName(namespace, name)}
 	r.mu.Lock()
-	s, waits := r.waiting[of]
-	if !waits {
-		s = &shared{before: r.last[of], done: make(chan struct{})}
-		r.waiting[of], r.last[of] = s, s
-		go r.run(context.WithoutCancel(ctx), of, s) // other requests may wait for the read too
+	s, ok := r.waiting[key]
+	if !ok {
+		s = &pendingRead{before: r.last[key], done: make(chan struct{})}
+		r.waiting[key], r.last[key] = s, s
+		go r.run(context.WithoutCancel(ctx), key, s) // other requests may wait for the read too
 	}
 	r.mu.Unlock()
 	select {
@@ -86,25 +86,25 @@ func (r *reads) live(ctx context.Context, by tenant.ID, namespace, name string) 
 }
 
 // run reads the grant after the previous read has ended.
-func (r *reads) run(ctx context.Context, of use, s *shared) {
+func (r *reads) run(ctx context.Context, key readKey, s *pendingRead) {
 	if s.before != nil {
 		<-s.before.done
 		s.before = nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	err := r.budgets.Of(of.by.String()).Wait(ctx)
+	err := r.budgets.Of(key.tenant.String()).Wait(ctx)
 	r.mu.Lock()
-	delete(r.waiting, of) // later requests wait for the next read
+	delete(r.waiting, key) // later requests wait for the next read
 	r.mu.Unlock()
 	if err != nil {
 		s.err = fmt.Errorf("too many grants are checked at the same time: %w", err)
 	} else {
-		s.found, s.err = r.read(ctx, of.of)
+		s.found, s.err = r.read(ctx, key.grant)
 	}
 	r.mu.Lock()
-	if r.last[of] == s {
-		delete(r.last, of)
+	if r.last[key] == s {
+		delete(r.last, key)
 	}
 	r.mu.Unlock()
 	close(s.done)
@@ -112,8 +112,8 @@ func (r *reads) run(ctx context.Context, of use, s *shared) {
 
 // read returns a grant from the server. It returns nil if the grant does not exist or allows
 // nothing.
-func read(ctx context.Context, client dynamic.Interface, of cache.ObjectName) (*grant.Grant, error) {
-	u, err := client.Resource(accessGrants()).Namespace(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+func read(ctx context.Context, client dynamic.Interface, name cache.ObjectName) (*grant.Grant, error) {
+	u, err := client.Resource(accessGrants()).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestFlood checks 900 concurrent uses of one grant. A few reads answer all of them, and one tenant
+// TestConcurrentUsesShareReads checks 900 concurrent uses of one grant. A few reads answer all of them, and one tenant
 // does not use the budget of another. No request uses a read that began before the request.
-func TestFlood(t *testing.T) {
+func TestConcurrentUsesShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version, began atomic.Int64
 		r := newReads(func(_ context.Context, of cache.ObjectName) (*grant.Grant, error) {
@@ -34,7 +34,7 @@ func TestFlood(t *testing.T) {
 		var wg sync.WaitGroup
 		ask := func(by tenant.ID, name string) {
 			asked := version.Load()
-			g, err := r.live(t.Context(), by, "n", name)
+			g, err := r.readLive(t.Context(), by, "n", name)
 			if err != nil {
 				t.Errorf("%s: %v", by, err)
 				return
@@ -77,22 +77,22 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestManyGrants checks that a tenant that uses very many grants is refused after a while. Other
+// TestReadsAreLimitedPerTenant checks that a tenant that uses very many grants is refused after a while. Other
 // tenants are not refused.
-func TestManyGrants(t *testing.T) {
+func TestReadsAreLimitedPerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReads(func(context.Context, cache.ObjectName) (*grant.Grant, error) { return &grant.Grant{}, nil })
 		var wg sync.WaitGroup
 		var refused atomic.Int64
 		for i := range 1000 {
 			wg.Go(func() {
-				if _, err := r.live(t.Context(), tenanttest.ID(t, "acme"), "n", fmt.Sprint(i)); err != nil {
+				if _, err := r.readLive(t.Context(), tenanttest.ID(t, "acme"), "n", fmt.Sprint(i)); err != nil {
 					refused.Add(1)
 				}
 			})
 		}
 		wg.Go(func() {
-			if _, err := r.live(t.Context(), tenanttest.ID(t, "globex"), "n", "other"); err != nil {
+			if _, err := r.readLive(t.Context(), tenanttest.ID(t, "globex"), "n", "other"); err != nil {
 				t.Error(err)
 			}
 		})

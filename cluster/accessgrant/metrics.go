@@ -84,12 +84,12 @@ func (s *states) replace(name cache.ObjectName, state string) {
 		s.number[state]++
 		s.known[name] = state
 	}
-	s.show()
+	s.writeGauge()
 }
 
-// show sets the metric. It has no effect before the metric is registered. The caller MUST hold
+// writeGauge sets the metric. It has no effect before the metric is registered. The caller MUST hold
 // s.mu.
-func (s *states) show() {
+func (s *states) writeGauge() {
 	for state, n := range s.number {
 		s.gauge.WithLabelValues(state).Set(float64(n))
 	}
@@ -117,8 +117,8 @@ func stateOf(obj any, now time.Time) string {
 	return stateValid
 }
 
-// measure records the states of all known grants, because some may have expired.
-func (c *Controller) measure() {
+// updateStates records the states of all known grants, because some may have expired.
+func (c *Controller) updateStates() {
 	for _, obj := range c.informer.GetStore().List() {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 			c.states.update(name, stateOf(obj, c.now()))
@@ -126,5 +126,5 @@ func (c *Controller) measure() {
 	}
 	c.states.mu.Lock()
 	defer c.states.mu.Unlock()
-	c.states.show()
+	c.states.writeGauge()
 }

@@ -25,28 +25,28 @@ import (
 )
 
 // writeStatus updates the status of a grant. It writes no status if the grant does not decode.
-func (c *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer, name cache.ObjectName) error {
+func (c *Controller) writeStatus(ctx context.Context, auth authorizer.Authorizer, name cache.ObjectName) error {
 	obj, _, err := c.informer.GetStore().GetByKey(name.String())
 	stored, ok := obj.(*v1alpha1.AccessGrant)
 	if err != nil || !ok {
-		c.takeUse(name)
-		c.trust(name)
+		c.popUse(name)
+		c.clearLacking(name)
 		return err
 	}
-	condition, err := accepted(ctx, may, stored)
+	condition, err := accepted(ctx, auth, stored)
 	if err != nil {
 		return err
 	}
-	if condition.Status == metav1.ConditionFalse && Accepted(stored) && c.doubts(name) {
-		return errDoubted
+	if condition.Status == metav1.ConditionFalse && Accepted(stored) && c.awaitsRecheck(name) {
+		return errRecheck
 	}
-	c.trust(name)
+	c.clearLacking(name)
 	g := stored.DeepCopy()
 	meta.SetStatusCondition(&g.Status.Conditions, condition)
 	g.Status.AnnouncedTo = c.announcedTo(g)
 	g.Status.Expired = g.Spec.Expires != nil && !c.now().Before(g.Spec.Expires.Time)
 	last := g.Status.LastUsed
-	if used := c.takeUse(name); !used.IsZero() && (last == nil || used.Sub(last.Time) >= cycle) {
+	if used := c.popUse(name); !used.IsZero() && (last == nil || used.Sub(last.Time) >= cycle) {
 		g.Status.LastUsed = &metav1.Time{Time: used}
 	}
 	if equality.Semantic.DeepEqual(&stored.Status, &g.Status) {
@@ -67,33 +67,33 @@ func (c *Controller) announcedTo(g *v1alpha1.AccessGrant) string {
 		return ""
 	}
 	if c.lineage != nil {
-		if lineage := c.lineage(id); !lineage.Holds(g.Spec.Grantor.Grantee) {
+		if lineage := c.lineage(id); !lineage.AcceptsSeal(g.Spec.Grantor.Grantee) {
 			return ""
 		}
 	}
 	return id.String()
 }
 
-// errDoubted reports that a grantor must be checked again before the status reports that the
+// errRecheck reports that a grantor must be checked again before the status reports that the
 // grantor has lost rights.
-var errDoubted = errors.New("the grantor is checked again")
+var errRecheck = errors.New("the grantor is checked again")
 
-// doubts reports whether a grantor has lacked rights for less than [doubt].
-func (c *Controller) doubts(name cache.ObjectName) bool {
+// awaitsRecheck reports whether a grantor has lacked rights for less than [recheckAfter].
+func (c *Controller) awaitsRecheck(name cache.ObjectName) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	since, ok := c.doubted[name]
+	since, ok := c.lackingSince[name]
 	if !ok {
 		since = c.now()
-		c.doubted[name] = since
+		c.lackingSince[name] = since
 	}
-	return c.now().Sub(since) < doubt
+	return c.now().Sub(since) < recheckAfter
 }
 
-func (c *Controller) trust(name cache.ObjectName) {
+func (c *Controller) clearLacking(name cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.doubted, name)
+	delete(c.lackingSince, name)
 }
 
 // sameRights reports whether two states of a grant allow the same requests.
@@ -103,7 +103,7 @@ func sameRights(before, after any) bool {
 	return errBefore == nil && errAfter == nil && reflect.DeepEqual(was, now)
 }
 
-func (c *Controller) takeUse(name cache.ObjectName) time.Time {
+func (c *Controller) popUse(name cache.ObjectName) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := c.used[name]
@@ -113,7 +113,7 @@ func (c *Controller) takeUse(name cache.ObjectName) time.Time {
 
 // accepted returns the condition that reports whether the grantor still has the rights that it
 // grants. It fails if the rights are not known now.
-func accepted(ctx context.Context, may authorizer.Authorizer, g *v1alpha1.AccessGrant) (metav1.Condition, error) {
+func accepted(ctx context.Context, auth authorizer.Authorizer, g *v1alpha1.AccessGrant) (metav1.Condition, error) {
 	condition := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{
 			Type:               v1alpha1.ConditionAccepted,
@@ -144,7 +144,7 @@ func accepted(ctx context.Context, may authorizer.Authorizer, g *v1alpha1.Access
 		return condition(metav1.ConditionFalse, "NotUnderstood", err.Error()), nil
 	}
 	u := tenant.Bind(&user.DefaultInfo{Name: grantor.User, UID: grantor.UID, Groups: grantor.Groups}, id)
-	if err := grantplugin.Check(ctx, may, u, request); errors.Is(err, grantplugin.ErrUnsure) {
+	if err := grantplugin.Check(ctx, auth, u, request); errors.Is(err, grantplugin.ErrUnsure) {
 		return metav1.Condition{}, err
 	} else if err != nil {
 		return condition(metav1.ConditionFalse, "GrantorMayNot", err.Error()), nil

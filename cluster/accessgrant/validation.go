@@ -138,8 +138,8 @@ func validateGrantRule(path *field.Path, r *v1alpha1.AccessGrantRule) field.Erro
 		}
 	}
 	for i, resource := range r.Resources {
-		if why := ungrantable(r, resource); why != "" {
-			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, why))
+		if reason := ungrantable(r, resource); reason != "" {
+			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, reason))
 		}
 		if base, _, _ := strings.Cut(resource, "/"); base == "namespaces" {
 			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, "access to the Namespace object "+

@@ -285,8 +285,8 @@ func (s *server) wantProblems(name string, want map[string]int) {
 	}
 }
 
-// TestMaintained checks that the FlowSchemas follow the Tenants and the owners of namespaces.
-func TestMaintained(t *testing.T) {
+// TestFlowSchemasFollowTenants checks that the FlowSchemas follow the Tenants and the owners of namespaces.
+func TestFlowSchemasFollowTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		acme, initech, umbrella := tenanttest.ID(t, "acme"), tenanttest.ID(t, "initech"), tenanttest.ID(t, "Umbrella_1")
 		const ofAcme, ofInitech = TenantPrefix + "acme", TenantPrefix + "initech"
@@ -427,9 +427,9 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestFight checks that another controller that changes a FlowSchema repeatedly does not cause a
+// TestConflictingController checks that another controller that changes a FlowSchema repeatedly does not cause a
 // write each time.
-func TestFight(t *testing.T) {
+func TestConflictingController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
 		s.run()
@@ -447,9 +447,9 @@ func TestFight(t *testing.T) {
 	})
 }
 
-// TestForeign checks that an object without the label is never written, even if it has the name of
+// TestForeignObjectsAreNotWritten checks that an object without the label is never written, even if it has the name of
 // a FlowSchema.
-func TestForeign(t *testing.T) {
+func TestForeignObjectsAreNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := func(name string, labels map[string]string) *flowcontrolv1.FlowSchema {
 			return &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}

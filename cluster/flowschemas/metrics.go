@@ -85,8 +85,8 @@ func remedy(reason string) string {
 // errProblem is the error in the log. The details of the problem contain the cause.
 var errProblem = errors.New("the FlowSchemas do not apply as configured")
 
-// named is the maximum number of FlowSchemas that a message names.
-const named = 5
+// maxNamed is the maximum number of FlowSchemas that a message names.
+const maxNamed = 5
 
 // report sets the metric, and logs the new problems.
 func (s *Syncer) report(ctx context.Context, found *findings) {
@@ -103,7 +103,7 @@ func (s *Syncer) report(ctx context.Context, found *findings) {
 	for reason, names := range fresh {
 		slices.Sort(names)
 		klog.FromContext(ctx).Error(errProblem, "Failed to maintain the FlowSchemas of tenants", "reason", reason,
-			"count", len(names), "flowSchemas", names[:min(named, len(names))],
+			"count", len(names), "flowSchemas", names[:min(maxNamed, len(names))],
 			"detail", found.problems[problem{reason, names[0]}], "remedy", remedy(reason))
 	}
 	s.reported = now

@@ -72,8 +72,8 @@ func newLevel() *flowcontrolv1.PriorityLevelConfiguration {
 
 func ownLabels() map[string]string { return map[string]string{tenant.ManagedLabel: Source} }
 
-// isOurs reports whether this package may write a FlowSchema.
-func isOurs(f *flowcontrolv1.FlowSchema) bool { return f.Labels[tenant.ManagedLabel] == Source }
+// isManaged reports whether this package may write a FlowSchema.
+func isManaged(f *flowcontrolv1.FlowSchema) bool { return f.Labels[tenant.ManagedLabel] == Source }
 
 // newSchema returns a FlowSchema with one rule.
 func newSchema(name string, precedence int32, level string, rule *flowcontrolv1.PolicyRulesWithSubjects,
@@ -143,26 +143,26 @@ func namespacesSchema() *flowcontrolv1.FlowSchema {
 	return f
 }
 
-// chosen is a tenant that has a FlowSchema.
-type chosen struct {
+// selectedTenant is a tenant that has a FlowSchema.
+type selectedTenant struct {
 	id    tenant.ID
 	level string // the name of a PriorityLevelConfiguration that exists
 }
 
-// choose returns the chosen tenants, sorted by the names of their Tenants. If a Tenant cannot be
+// selectTenants returns the chosen tenants, sorted by the names of their Tenants. If a Tenant cannot be
 // read, its FlowSchema retains its level.
-func (s *Syncer) choose(existing map[string]*flowcontrolv1.FlowSchema, found *findings) (all []chosen) {
+func (s *Syncer) selectTenants(existing map[string]*flowcontrolv1.FlowSchema, found *findings) (all []selectedTenant) {
 	for _, id := range s.Tenants.IDs() {
 		name := TenantPrefix + id.ObjectName()
 		t, known := s.Tenants.Tenant(id)
-		switch was := existing[name]; {
-		case !known && was != nil && isOurs(was):
-			all = append(all, chosen{id, s.existingLevel(was.Spec.PriorityLevelConfiguration.Name)})
+		switch current := existing[name]; {
+		case !known && current != nil && isManaged(current):
+			all = append(all, selectedTenant{id, s.existingLevel(current.Spec.PriorityLevelConfiguration.Name)})
 		case known && t != nil && t.Spec.FairUse.Level != "":
-			all = append(all, chosen{id, s.levelOf(t, name, found)})
+			all = append(all, selectedTenant{id, s.levelOf(t, name, found)})
 		}
 	}
-	slices.SortFunc(all, func(a, b chosen) int { return cmp.Compare(a.id.ObjectName(), b.id.ObjectName()) })
+	slices.SortFunc(all, func(a, b selectedTenant) int { return cmp.Compare(a.id.ObjectName(), b.id.ObjectName()) })
 	if len(all) > MaxTenants {
 		for _, c := range all[MaxTenants:] {
 			found.add(ReasonTenantLimit, TenantPrefix+c.id.ObjectName(), "")
@@ -197,11 +197,11 @@ func (s *Syncer) existingLevel(name string) string {
 // namespacesOf returns the names of the first [MaxNamespaces] namespaces that a tenant owns, and
 // the number of omitted ones. It fails if they are not known.
 func (s *Syncer) namespacesOf(id tenant.ID) (owned []string, omitted int, err error) {
-	labelled, err := s.Owned(id.String())
+	labeled, err := s.Owned(id.String())
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, name := range labelled {
+	for _, name := range labeled {
 		// The label of a namespace of the system tenant has no effect.
 		if ns, err := s.namespaces.Get(name); err == nil && s.OwnerOf(ns) == id {
 			owned = append(owned, name)
@@ -216,13 +216,13 @@ func (s *Syncer) namespacesOf(id tenant.ID) (owned []string, omitted int, err er
 // FlowSchema is unchanged.
 func (s *Syncer) wanted(existing map[string]*flowcontrolv1.FlowSchema, found *findings) []*flowcontrolv1.FlowSchema {
 	all := []*flowcontrolv1.FlowSchema{namespacesSchema()}
-	for _, c := range s.choose(existing, found) {
+	for _, c := range s.selectTenants(existing, found) {
 		name := TenantPrefix + c.id.ObjectName()
 		namespaces, omitted, err := s.namespacesOf(c.id)
 		if err != nil {
 			found.add(ReasonUnavailable, name, err.Error())
-			if was := existing[name]; was != nil {
-				all = append(all, was)
+			if current := existing[name]; current != nil {
+				all = append(all, current)
 			}
 			continue
 		}
@@ -236,13 +236,13 @@ func (s *Syncer) wanted(existing map[string]*flowcontrolv1.FlowSchema, found *fi
 
 // A change is a write of one FlowSchema. was is nil if the FlowSchema does not exist. is is nil if
 // it must not exist.
-type change struct{ was, is *flowcontrolv1.FlowSchema }
+type change struct{ before, after *flowcontrolv1.FlowSchema }
 
 func (c *change) name() string {
-	if c.is != nil {
-		return c.is.Name
+	if c.after != nil {
+		return c.after.Name
 	}
-	return c.was.Name
+	return c.before.Name
 }
 
 // changes returns the writes that create the wanted FlowSchemas and delete all other FlowSchemas of
@@ -250,23 +250,23 @@ func (c *change) name() string {
 func (s *Syncer) changes(
 	wanted, existing []*flowcontrolv1.FlowSchema, byName map[string]*flowcontrolv1.FlowSchema, found *findings,
 ) (all []change) {
-	keep := make(map[string]bool, len(wanted))
-	for _, is := range wanted {
-		keep[is.Name] = true
-		switch was := byName[is.Name]; {
-		case was == nil:
-			all = append(all, change{nil, is})
-		case !isOurs(was):
-			found.add(ReasonForeign, is.Name, "the object does not have the label "+tenant.ManagedLabel+": "+Source)
-		case !equality.Semantic.DeepEqual(was.Spec, is.Spec):
-			next := was.DeepCopy()
-			next.Spec = is.Spec
-			all = append(all, change{was, next})
+	wantedNames := make(map[string]bool, len(wanted))
+	for _, want := range wanted {
+		wantedNames[want.Name] = true
+		switch current := byName[want.Name]; {
+		case current == nil:
+			all = append(all, change{nil, want})
+		case !isManaged(current):
+			found.add(ReasonForeign, want.Name, "the object does not have the label "+tenant.ManagedLabel+": "+Source)
+		case !equality.Semantic.DeepEqual(current.Spec, want.Spec):
+			next := current.DeepCopy()
+			next.Spec = want.Spec
+			all = append(all, change{current, next})
 		}
 	}
-	for _, was := range existing {
-		if isOurs(was) && strings.HasPrefix(was.Name, TenantPrefix) && !keep[was.Name] {
-			all = append(all, change{was, nil})
+	for _, current := range existing {
+		if isManaged(current) && strings.HasPrefix(current.Name, TenantPrefix) && !wantedNames[current.Name] {
+			all = append(all, change{current, nil})
 		}
 	}
 	return all

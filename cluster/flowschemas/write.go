@@ -57,8 +57,8 @@ func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (
 			delete(s.attempts, name)
 		}
 	}
-	made := 0
-	differ := make(map[string]bool, len(changes))
+	written := 0
+	changed := make(map[string]bool, len(changes))
 	for i := range changes {
 		c := &changes[i]
 		a := s.attempts[c.name()]
@@ -66,32 +66,32 @@ func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (
 			a = &attempt{}
 			s.attempts[c.name()] = a
 		}
-		differ[c.name()] = true
+		changed[c.name()] = true
 		switch {
 		case now.Before(a.next):
-		case made == maxWrites:
+		case written == maxWrites:
 			more = true
 		default:
-			made++
+			written++
 			if err := s.writes.Wait(ctx); err != nil {
 				return false
 			}
-			a.note(s.writeOne(ctx, c))
+			a.setResult(s.writeOne(ctx, c))
 		}
 		if a.err != nil {
 			found.add(ReasonWriteFailed, c.name(), a.err.Error())
 		}
 	}
 	for name, a := range s.attempts {
-		if !differ[name] {
+		if !changed[name] {
 			a.err = nil
 		}
 	}
 	return more && ctx.Err() == nil
 }
 
-// note records the result of a write.
-func (a *attempt) note(err error) {
+// setResult records the result of a write.
+func (a *attempt) setResult(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		err = nil // the cache is not current
 	}
@@ -107,22 +107,22 @@ func (a *attempt) note(err error) {
 // for example if it has lost the label.
 func (s *Syncer) writeOne(ctx context.Context, c *change) (err error) {
 	objects := s.Client.FlowcontrolV1().FlowSchemas()
-	did := ""
+	message := ""
 	switch {
-	case c.was == nil:
-		did = "Created a FlowSchema"
-		_, err = objects.Create(ctx, c.is, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-	case c.is != nil:
-		did = "Updated a FlowSchema"
-		_, err = objects.Update(ctx, c.is, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	case c.before == nil:
+		message = "Created a FlowSchema"
+		_, err = objects.Create(ctx, c.after, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	case c.after != nil:
+		message = "Updated a FlowSchema"
+		_, err = objects.Update(ctx, c.after, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	default:
-		did = "Deleted a FlowSchema"
-		err = objects.Delete(ctx, c.was.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &c.was.UID, ResourceVersion: &c.was.ResourceVersion},
+		message = "Deleted a FlowSchema"
+		err = objects.Delete(ctx, c.before.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &c.before.UID, ResourceVersion: &c.before.ResourceVersion},
 		})
 	}
 	if err == nil {
-		klog.FromContext(ctx).Info(did, "flowSchema", c.name())
+		klog.FromContext(ctx).Info(message, "flowSchema", c.name())
 	}
 	return err
 }

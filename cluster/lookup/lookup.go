@@ -53,9 +53,9 @@ type Cluster interface {
 type Namespaces interface {
 	// OwnedNamespaces returns the namespaces that have the label of a tenant.
 	OwnedNamespaces(id tenant.ID) ([]string, error)
-	// WithoutTenant returns the tenants that own a namespace and have no Tenant. It returns false if
+	// IDsWithoutTenant returns the tenants that own a namespace and have no Tenant. It returns false if
 	// that is not known yet.
-	WithoutTenant() (ids []string, known bool)
+	IDsWithoutTenant() (ids []string, known bool)
 	// References returns the objects of the system tenant that name a tenant, or service accounts of
 	// namespaces that the tenant had.
 	References(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
@@ -80,9 +80,9 @@ type Quotas interface {
 	quota.Store
 	// Classes returns the DeviceClasses of the cluster. See [quota.Options].
 	Classes() (quota.Classes, error)
-	// IsOf reports whether a quota belongs to a tenant. If no quota has the name, it reports whether
+	// BelongsTo reports whether a quota belongs to a tenant. If no quota has the name, it reports whether
 	// the name is that of the tenant's objects. It returns false if that is unknown.
-	IsOf(name string, id tenant.ID) bool
+	BelongsTo(name string, id tenant.ID) bool
 }
 
 // Controllers reads the objects that control other objects. See [plugins.ObjectFunc].
@@ -117,25 +117,25 @@ type Tenants interface {
 	// The method Of returns the access of a tenant's callers. It returns [authz.AccessNone] if the
 	// tenant has no Tenant, and [authz.AccessRetired] if its Tenant was deleted. It returns the zero
 	// value if the access is unknown.
-	Of(id tenant.ID) authz.Access
-	// WithoutTenant returns the access of the callers of a tenant that has no Tenant and needs none.
-	WithoutTenant(id tenant.ID) authz.Access
-	// IsOf reports whether a Tenant belongs to a tenant. If no Tenant has the name, it reports whether
+	Access(id tenant.ID) authz.Access
+	// AccessWithoutTenant returns the access of the callers of a tenant that has no Tenant and needs none.
+	AccessWithoutTenant(id tenant.ID) authz.Access
+	// BelongsTo reports whether a Tenant belongs to a tenant. If no Tenant has the name, it reports whether
 	// the name is that of the tenant's Tenant. It returns false if that is unknown.
-	IsOf(name string, id tenant.ID) bool
+	BelongsTo(name string, id tenant.ID) bool
 	// Lineage returns the UID and the predecessors of a tenant.
 	Lineage(id tenant.ID) tenant.Lineage
 	// Accepts reports whether a credential that was issued at a time is valid for a tenant. See
 	// [tenant.Lineage.Accepts].
 	Accepts(id tenant.ID, issued time.Time) bool
-	// Spaces returns the settings of the tenant's namespaces.
-	Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec
-	// Holds reports whether Pods in a new namespace of a tenant wait until the namespace has all
+	// NamespaceSettings returns the settings of the tenant's namespaces.
+	NamespaceSettings(id tenant.ID) v1alpha1.TenantNamespacesSpec
+	// HoldsNamespaces reports whether Pods in a new namespace of a tenant wait until the namespace has all
 	// objects that its Tenant specifies. It may send a request to the server.
-	Holds(ctx context.Context, id tenant.ID) bool
-	// Gives reports whether a template of a tenant's Tenant or a Publication defines an object of a
+	HoldsNamespaces(ctx context.Context, id tenant.ID) bool
+	// Provisions reports whether a template of a tenant's Tenant or a Publication defines an object of a
 	// name in a namespace. It fails if that is not known.
-	Gives(
+	Provisions(
 		rules *publication.Rules, id tenant.ID, namespace string, resource schema.GroupResource, name string,
 	) (bool, error)
 	// PublicationsFrom returns the Publications whose source has a namespace and a name, of any kind.

@@ -40,9 +40,9 @@ func TestProjectsDeletedOverTime(t *testing.T) {
 	}
 }
 
-// TestYoungerNamespace checks that a second namespace of a project has no rights of the project
+// TestDuplicateNamespaceHasNoRoles checks that a second namespace of a project has no rights of the project
 // until the first namespace is deleted.
-func TestYoungerNamespace(t *testing.T) {
+func TestDuplicateNamespaceHasNoRoles(t *testing.T) {
 	c := newCluster(t).synced()
 	c.now = c.now.Add(time.Minute)
 	c.namespace("acme--old-p1", "acme", c.annotation("acme--web-p1").String())
@@ -55,9 +55,9 @@ func TestYoungerNamespace(t *testing.T) {
 	c.expectRoles("alone", "acme--old-p1", "role-id:p1:m=view")
 }
 
-// TestMissingInTheFuture checks that the rights of a missing project remain for at most
+// TestMissingSinceInFuture checks that the rights of a missing project remain for at most
 // [missingFor], even if the clock was ahead when the project became missing.
-func TestMissingInTheFuture(t *testing.T) {
+func TestMissingSinceInFuture(t *testing.T) {
 	c := newCluster(t).synced()
 	ahead := &metav1.Time{Time: c.now.Add(1000 * time.Hour)}
 	of := c.annotation("acme--web-p1")
@@ -80,9 +80,9 @@ func TestMissingInTheFuture(t *testing.T) {
 	}
 }
 
-// TestSyncerTurns checks that a tenant whose projects all change does not delay other tenants, even
+// TestSyncerIsFairToTenants checks that a tenant whose projects all change does not delay other tenants, even
 // if one of its writes fails.
-func TestSyncerTurns(t *testing.T) {
+func TestSyncerIsFairToTenants(t *testing.T) {
 	const n = 4 * maxWrites
 	for name, broken := range map[string]string{"all succeed": "", "one fails": "acme--p000"} {
 		t.Run(name, func(t *testing.T) {

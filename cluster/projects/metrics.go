@@ -12,12 +12,12 @@ import (
 
 // Metrics are the metrics of a [Syncer]. Only the leader sets them.
 type Metrics struct {
-	reads    *metrics.CounterVec
-	last     *metrics.Gauge
-	interval *metrics.Gauge
-	tenants  *metrics.GaugeVec
-	writes   *metrics.CounterVec
-	follows  atomic.Bool
+	reads       *metrics.CounterVec
+	lastSuccess *metrics.Gauge
+	interval    *metrics.Gauge
+	tenants     *metrics.GaugeVec
+	writes      *metrics.CounterVec
+	following   atomic.Bool
 }
 
 // NewMetrics returns the metrics.
@@ -31,7 +31,7 @@ func NewMetrics() *Metrics {
 			Help:           "Number of reads of Keystone's projects and roles by result: success, incomplete or unavailable.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
-		last: metrics.NewGauge(&metrics.GaugeOpts{
+		lastSuccess: metrics.NewGauge(&metrics.GaugeOpts{
 			Namespace: namespace,
 			Subsystem: subsystem,
 			Name:      "last_success_timestamp_seconds",
@@ -65,29 +65,29 @@ func NewMetrics() *Metrics {
 
 // Metrics returns the metrics to register.
 func (m *Metrics) Metrics() []metrics.Registerable {
-	return []metrics.Registerable{m.reads, m.last, m.interval, m.tenants, m.writes}
+	return []metrics.Registerable{m.reads, m.lastSuccess, m.interval, m.tenants, m.writes}
 }
 
 // Follow records that the process follows a Keystone, even if it cannot open the source.
 func (m *Metrics) Follow(interval time.Duration, now time.Time) {
 	m.interval.Set(interval.Seconds())
-	if !m.follows.Swap(true) {
-		m.last.Set(float64(now.Unix()))
+	if !m.following.Swap(true) {
+		m.lastSuccess.Set(float64(now.Unix()))
 	}
 }
 
 // Stop records that the process follows no Keystone.
 func (m *Metrics) Stop() {
-	m.follows.Store(false)
-	m.last.Set(0)
+	m.following.Store(false)
+	m.lastSuccess.Set(0)
 	m.interval.Set(0)
 	m.tenants.Reset()
 }
 
-func (m *Metrics) read(result string, now time.Time) {
+func (m *Metrics) countRead(result string, now time.Time) {
 	m.reads.WithLabelValues(result).Inc()
 	if result == readSuccess {
-		m.last.Set(float64(now.Unix()))
+		m.lastSuccess.Set(float64(now.Unix()))
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/projects"
 )
 
-// TestMetricsOfAFollower checks the start time that the alerts use. It does not change with each
+// TestMetricsOfFollower checks the start time that the alerts use. It does not change with each
 // attempt to open the source. It is 0 if the process follows no Keystone.
-func TestMetricsOfAFollower(t *testing.T) {
+func TestMetricsOfFollower(t *testing.T) {
 	m := projects.NewMetrics()
 	registry := metrics.NewKubeRegistry()
 	registry.MustRegister(m.Metrics()...)

@@ -211,8 +211,8 @@ func TestMissingRolesReturn(t *testing.T) {
 	}
 }
 
-// TestHeldRolesEndDespiteConflict checks that the remaining roles are removed after a conflict.
-func TestHeldRolesEndDespiteConflict(t *testing.T) {
+// TestRetainedRolesEndDespiteConflict checks that the remaining roles are removed after a conflict.
+func TestRetainedRolesEndDespiteConflict(t *testing.T) {
 	c := newCluster(t)
 	c.projects(20)
 	c.synced()

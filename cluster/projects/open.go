@@ -17,7 +17,7 @@ import (
 // keystone.sync.
 func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
 	config := source.Keystone
-	may, err := tenant.ParseSet(source.Tenants)
+	allowed, err := tenant.ParseSet(source.Tenants)
 	if err != nil {
 		return Settings{}, err
 	}
@@ -27,11 +27,11 @@ func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
 	}
 	return Settings{
 		TenantOf: func(id, name string) (tenant.ID, error) {
-			of, err := domains.TenantOf(id, name)
-			if err == nil && !may.Has(of) {
+			tenantID, err := domains.TenantOf(id, name)
+			if err == nil && !allowed.Has(tenantID) {
 				return tenant.ID{}, keystone.ErrDomain // the source may not assert the tenant
 			}
-			return of, err
+			return tenantID, err
 		},
 		GroupsPrefix:     source.GroupsPrefix,
 		Roles:            config.Sync.Roles,

@@ -120,7 +120,7 @@ type planner struct {
 
 // Plans returns the plans of all tenants that have or had a domain, sorted by tenant. confirmed
 // reports whether a project or the roles of a tenant were missing in enough successive reads. Its
-// key is the ID of the project or the result of [rolesOf].
+// key is the ID of the project or the result of [rolesKey].
 func Plans(
 	s *Settings, c *keystone.Contents, state *State, confirmed func(key string) bool, now time.Time,
 ) (plans []Plan) {
@@ -155,8 +155,8 @@ func Plans(
 	return plans
 }
 
-// rolesOf returns the key for the missing roles of a tenant.
-func rolesOf(id tenant.ID) string { return "roles of " + id.String() }
+// rolesKey returns the key for the missing roles of a tenant.
+func rolesKey(id tenant.ID) string { return "roles of " + id.String() }
 
 // plan returns the plan of a tenant, or nil if there is nothing to change or report.
 func (p *planner) plan(id tenant.ID) *Plan {
@@ -175,16 +175,16 @@ func (p *planner) plan(id tenant.ID) *Plan {
 		}
 		return &Plan{Tenant: id, Object: t}
 	}
-	of := &tenantPlan{
+	tp := &tenantPlan{
 		planner:  p,
 		plan:     &Plan{Tenant: id, Object: t},
 		recorded: recorded,
 	}
-	of.make(domains, err)
-	of.plan.Condition.Type = v1alpha1.ConditionKeystone
-	of.plan.Condition.ObservedGeneration = t.Generation
-	of.plan.Condition.Message = tenants.ConditionMessage(of.plan.Condition.Message)
-	return of.plan
+	tp.build(domains, err)
+	tp.plan.Condition.Type = v1alpha1.ConditionKeystone
+	tp.plan.Condition.ObservedGeneration = t.Generation
+	tp.plan.Condition.Message = tenants.ConditionMessage(tp.plan.Condition.Message)
+	return tp.plan
 }
 
 // planTenant returns a plan that creates the Tenant of a domain, if the settings allow it.

@@ -165,9 +165,9 @@ func (c *cluster) apply(plan *Plan, change *Change) {
 func (c *cluster) read() (changes, conditions []string) {
 	c.tb.Helper()
 	plans := c.plans()
-	s := Syncer{absent: c.absent}
-	s.note(plans, c.now)
-	c.absent = s.absent
+	s := Syncer{missing: c.absent}
+	s.recordMissing(plans, c.now)
+	c.absent = s.missing
 	for range 20 {
 		plans = c.plans()
 		settled := true

@@ -45,8 +45,8 @@ const (
 	// reportedFailures is the number of successive failed reads after which the Tenants report the
 	// failure.
 	reportedFailures = 3
-	// again is the time between two plans that use the same read.
-	again = time.Second
+	// reapplyAfter is the time between two plans that use the same read.
+	reapplyAfter = time.Second
 	// maxConflicts is the number of successive plans of a tenant with a conflict. After that, the
 	// conflict is reported, and retried only with the next read.
 	maxConflicts = 30
@@ -80,7 +80,7 @@ type Syncer struct {
 	lister  corelisters.NamespaceLister
 	writes  flowcontrol.RateLimiter
 	now     func() time.Time
-	absent  map[string]int       // successive reads in which a project or the roles of a tenant are missing
+	missing map[string]int       // successive reads in which a project or the roles of a tenant are missing
 	since   map[string]time.Time // the time of the first of these reads
 	failed  int                  // successive failed reads
 	// conflicts has the number of successive plans with a conflict by tenant.
@@ -97,7 +97,7 @@ func New(o Options) *Syncer {
 		lister:    corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
 		writes:    flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
 		now:       time.Now,
-		absent:    map[string]int{},
+		missing:   map[string]int{},
 		conflicts: map[tenant.ID]int{},
 	}
 }
@@ -129,32 +129,32 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 		return 0
 	}
 	if err != nil {
-		return s.notRead(ctx, err)
+		return s.handleReadError(ctx, err)
 	}
 	s.failed = 0
-	s.Metrics.read(readSuccess, s.now())
+	s.Metrics.countRead(readSuccess, s.now())
 	until := s.now().Add(s.Interval)
-	s.note(s.plans(contents), s.now())
+	s.recordMissing(s.plans(contents), s.now())
 	for !s.apply(ctx, s.plans(contents)) && ctx.Err() == nil && s.now().Before(until) {
 		select { // until the caches contain the writes
 		case <-ctx.Done():
-		case <-time.After(again):
+		case <-time.After(reapplyAfter):
 		}
 	}
 	return until.Sub(s.now())
 }
 
-// notRead reports that Keystone could not be read. It returns the time until the next attempt.
-func (s *Syncer) notRead(ctx context.Context, err error) time.Duration {
+// handleReadError reports that Keystone could not be read. It returns the time until the next attempt.
+func (s *Syncer) handleReadError(ctx context.Context, err error) time.Duration {
 	result, remedy := readUnavailable, Remedy(err)
 	if errors.Is(err, keystone.ErrIncomplete) {
 		result = readIncomplete
 	}
 	s.failed++
-	s.Metrics.read(result, s.now())
+	s.Metrics.countRead(result, s.now())
 	klog.FromContext(ctx).Error(err, "Failed to read the projects of Keystone, nothing was changed", "remedy", remedy)
 	if s.failed >= reportedFailures {
-		s.reportNotRead(ctx, remedy)
+		s.reportReadError(ctx, remedy)
 	}
 	after := retryAtFirst
 	for i := 1; i < s.failed && after < s.Interval; i++ {
@@ -163,8 +163,8 @@ func (s *Syncer) notRead(ctx context.Context, err error) time.Duration {
 	return min(after, s.Interval)
 }
 
-// reportNotRead sets the condition of each Tenant that has a domain.
-func (s *Syncer) reportNotRead(ctx context.Context, remedy string) {
+// reportReadError sets the condition of each Tenant that has a domain.
+func (s *Syncer) reportReadError(ctx context.Context, remedy string) {
 	s.Metrics.tenants.Reset()
 	for _, id := range s.Tenants.IDs() {
 		t, known := s.Tenants.Tenant(id)
@@ -196,23 +196,23 @@ func (s *Syncer) plans(contents *keystone.Contents) []Plan {
 	}
 	// Unlike the time in an annotation, this time does not depend on the clock of the machine.
 	confirmed := func(key string) bool {
-		return s.absent[key] >= missingReads && s.now().Sub(s.since[key]) >= missingWatched
+		return s.missing[key] >= missingReads && s.now().Sub(s.since[key]) >= missingWatched
 	}
 	return Plans(&s.Settings, contents, state, confirmed, s.now())
 }
 
-// note records the projects and roles that are missing in a read.
-func (s *Syncer) note(plans []Plan, now time.Time) {
-	absent, since := map[string]int{}, map[string]time.Time{}
+// recordMissing records the projects and roles that are missing in a read.
+func (s *Syncer) recordMissing(plans []Plan, now time.Time) {
+	missing, since := map[string]int{}, map[string]time.Time{}
 	for i := range plans {
 		for _, key := range plans[i].missing {
-			absent[key] = s.absent[key] + 1
-			if since[key] = now; absent[key] > 1 {
+			missing[key] = s.missing[key] + 1
+			if since[key] = now; missing[key] > 1 {
 				since[key] = s.since[key]
 			}
 		}
 	}
-	s.absent, s.since = absent, since
+	s.missing, s.since = missing, since
 }
 
 // apply makes the changes of all plans. It returns true if this read needs no further plan.
@@ -264,14 +264,14 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 // After a conflict, it changes only other namespaces, because the next plan may differ.
 func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed error) {
 	var conflict error
-	full, made := false, 0
+	full, written := false, 0
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
 		if full && c.Action == CreateNamespace ||
 			conflict != nil && c.Action != UpdateNamespace && c.Action != DeleteNamespace {
 			continue
 		}
-		if made == maxWrites {
+		if written == maxWrites {
 			return true, cmp.Or(conflict, failed)
 		}
 		if err := s.writes.Wait(ctx); err != nil {
@@ -292,7 +292,7 @@ func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed e
 			failed = errors.Join(failed, fmt.Errorf("%s %s: %w", c.Action, c.Name, err))
 			full = full || c.Action == CreateNamespace
 		default:
-			made++
+			written++
 			klog.FromContext(ctx).Info("Followed Keystone",
 				"tenant", plan.Tenant, "action", c.Action, "name", c.Name, "why", c.Why)
 		}

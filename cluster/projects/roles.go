@@ -46,7 +46,7 @@ func newDirectory(s *Settings, c *keystone.Contents) *directory {
 	for _, role := range c.Roles {
 		d.roles[role.ID] = true
 		// The administrator of a domain can create a role of the domain with any name.
-		if name, is := s.Roles[role.Name]; is && role.DomainID == "" && tenants.IsKeystoneID(role.ID) {
+		if name, ok := s.Roles[role.Name]; ok && role.DomainID == "" && tenants.IsKeystoneID(role.ID) {
 			d.clusterRoles[role.ID] = name
 		}
 	}
@@ -76,16 +76,16 @@ func (d *directory) assign(c *keystone.Contents) {
 				addRole(d.inProject, project.ID, a.RoleID, implied)
 			}
 		default:
-			for project := range below(a.ProjectID, children) {
+			for project := range descendants(a.ProjectID, children) {
 				addRole(d.inProject, project, a.RoleID, implied)
 			}
 		}
 	}
 }
 
-// below returns the projects below a project. The result contains the project itself only if the
+// descendants returns the projects below a project. The result contains the project itself only if the
 // projects form a cycle.
-func below(project string, children map[string][]string) map[string]bool {
+func descendants(project string, children map[string][]string) map[string]bool {
 	all := map[string]bool{}
 	for next := slices.Clone(children[project]); len(next) > 0; next = next[1:] {
 		if !all[next[0]] {
@@ -110,19 +110,19 @@ func addRole(to map[string]map[string]bool, target, role string, implied map[str
 	}
 }
 
-// ofProject returns the roles that the server binds in the namespace of a project.
-func (d *directory) ofProject(project string) []tenants.KeystoneRole {
-	return d.bound(d.inProject[project], func(role string) string { return keystone.RoleGroup(project, role) })
+// projectRoles returns the roles that the server binds in the namespace of a project.
+func (d *directory) projectRoles(project string) []tenants.KeystoneRole {
+	return d.boundRoles(d.inProject[project], func(role string) string { return keystone.RoleGroup(project, role) })
 }
 
-// ofDomain returns the roles that the server binds in each namespace of the tenant of a domain.
-func (d *directory) ofDomain(domain string) []tenants.KeystoneRole {
-	return d.bound(d.inDomain[domain], func(role string) string { return keystone.DomainRoleGroup(domain, role) })
+// domainRoles returns the roles that the server binds in each namespace of the tenant of a domain.
+func (d *directory) domainRoles(domain string) []tenants.KeystoneRole {
+	return d.boundRoles(d.inDomain[domain], func(role string) string { return keystone.DomainRoleGroup(domain, role) })
 }
 
-func (d *directory) bound(roles map[string]bool, group func(role string) string) (all []tenants.KeystoneRole) {
+func (d *directory) boundRoles(roles map[string]bool, group func(role string) string) (all []tenants.KeystoneRole) {
 	for role := range roles {
-		if name, is := d.clusterRoles[role]; is {
+		if name, ok := d.clusterRoles[role]; ok {
 			all = append(all, tenants.KeystoneRole{
 				ID:          role,
 				Group:       d.settings.GroupsPrefix + group(role),
@@ -138,11 +138,11 @@ func sortRoles(all []tenants.KeystoneRole) {
 	slices.SortFunc(all, func(a, b tenants.KeystoneRole) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// lost returns the roles that were bound and no longer have an assignment. It omits roles that the
+// lostRoles returns the roles that were bound and no longer have an assignment. It omits roles that the
 // settings no longer bind, because Keystone did not cause that change.
-func (d *directory) lost(was, is []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
-	for _, role := range was {
-		if d.isMapped(&role) && !slices.ContainsFunc(is, func(r tenants.KeystoneRole) bool { return r.ID == role.ID }) {
+func (d *directory) lostRoles(before, after []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
+	for _, role := range before {
+		if d.isMapped(&role) && !slices.ContainsFunc(after, func(r tenants.KeystoneRole) bool { return r.ID == role.ID }) {
 			all = append(all, role)
 		}
 	}

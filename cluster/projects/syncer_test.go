@@ -402,9 +402,9 @@ func TestSyncerConflicts(t *testing.T) {
 	})
 }
 
-// TestSyncerTaken checks that an existing namespace with the name of a new one is not changed, even
+// TestSyncerExistingNamespace checks that an existing namespace with the name of a new one is not changed, even
 // if the caches do not have it at first.
-func TestSyncerTaken(t *testing.T) {
+func TestSyncerExistingNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		first := true
@@ -430,9 +430,9 @@ func TestSyncerTaken(t *testing.T) {
 	})
 }
 
-// TestSyncerForgotten checks that a Tenant without a domain loses the condition when an
+// TestSyncerClearedAnnotation checks that a Tenant without a domain loses the condition when an
 // administrator clears the annotation.
-func TestSyncerForgotten(t *testing.T) {
+func TestSyncerClearedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		s.run()
@@ -508,9 +508,9 @@ func TestSyncerQuota(t *testing.T) {
 	})
 }
 
-// TestSyncerNotRead checks the times of failed reads, the condition, and that the namespaces and
+// TestSyncerReadErrors checks the times of failed reads, the condition, and that the namespaces and
 // rights remain.
-func TestSyncerNotRead(t *testing.T) {
+func TestSyncerReadErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		err            error
 		metric, remedy string
@@ -565,7 +565,7 @@ func (s *server) expectBackoff() {
 		case i == len(want)+1:
 			between = 160 * time.Second
 		}
-		if got := s.reads[i] - s.reads[i-1] - s.takes; got < between || got > between*11/10+3*again {
+		if got := s.reads[i] - s.reads[i-1] - s.takes; got < between || got > between*11/10+3*reapplyAfter {
 			s.t.Errorf("read %d begins after %v, want %v", i, got, between)
 		}
 	}
@@ -587,8 +587,8 @@ func TestSyncerSlowReads(t *testing.T) {
 	})
 }
 
-// TestSyncerNotReadConflict checks that the condition is written even after a conflict.
-func TestSyncerNotReadConflict(t *testing.T) {
+// TestSyncerReadErrorConflict checks that the condition is written even after a conflict.
+func TestSyncerReadErrorConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		s.run()
@@ -635,8 +635,8 @@ func TestSyncerEnds(t *testing.T) {
 	})
 }
 
-// TestSyncerWatches checks that a wrong clock and 10 quick reads delete no namespace.
-func TestSyncerWatches(t *testing.T) {
+// TestSyncerWrongClock checks that a wrong clock and 10 quick reads delete no namespace.
+func TestSyncerWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		s.settings.DeleteNamespaces, s.settings.Interval = true, 10*time.Second

@@ -24,58 +24,58 @@ type tenantPlan struct {
 	plan     *Plan
 	recorded *tenants.Keystone
 	domain   keystone.Domain
-	// followed has the namespaces of projects, by the ID of the project.
-	followed map[string]followed
-	// younger has the other namespaces of these projects. They have no rights.
-	younger []followed
+	// namespaces has the namespaces of projects, by the ID of the project.
+	namespaces map[string]projectNamespace
+	// duplicates has the other namespaces of these projects. They have no rights.
+	duplicates []projectNamespace
 	// problems describe single projects. They do not stop other projects.
 	problems []string
-	// holds reports whether roles that are missing in Keystone remain.
-	holds bool
+	// keepsLostRoles reports whether roles that are missing in Keystone remain.
+	keepsLostRoles bool
 }
 
-type followed struct {
-	ns *corev1.Namespace
-	is *tenants.Keystone
+type projectNamespace struct {
+	ns       *corev1.Namespace
+	recorded *tenants.Keystone
 }
 
-// make adds the changes and sets the condition. wrong is the error if the annotation of the Tenant
+// build adds the changes and sets the condition. wrong is the error if the annotation of the Tenant
 // is invalid.
-func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
+func (t *tenantPlan) build(domains []keystone.Domain, wrong error) {
 	if !t.hasDomain(domains, wrong) {
-		t.keepFound()
+		t.updateFound()
 		return
 	}
-	t.follow()
-	projects := t.found()
-	missing, all := t.lacks(projects)
-	t.holdRoles(projects)
-	t.takeFromYounger()
+	t.findNamespaces()
+	projects := t.domainProjects()
+	missing, all := t.missingProjects(projects)
+	t.detectLostRoles(projects)
+	t.revokeDuplicates()
 	t.update(projects)
-	most := most(all)
-	few := missing
-	if len(missing) > most {
-		few = nil
+	limit := maxMissing(all)
+	removable := missing
+	if len(missing) > limit {
+		removable = nil
 	}
-	t.plan.missing = append(t.plan.missing, few...)
+	t.plan.missing = append(t.plan.missing, removable...)
 	for _, id := range missing {
-		if !t.remap(id) && slices.Contains(few, id) {
+		if !t.dropUnmapped(id) && slices.Contains(removable, id) {
 			t.remove(id)
 		}
 	}
 	t.updateTenant() // after the held roles, so that a conflict does not hold them again
 	t.create(projects)
-	t.conclude(missing, most, all)
+	t.conclude(missing, limit, all)
 }
 
-// lacks returns the IDs of the projects that are missing in Keystone, and the number of all
+// missingProjects returns the IDs of the projects that are missing in Keystone, and the number of all
 // projects that it should have. It ignores missing projects that have nothing left to remove.
-func (t *tenantPlan) lacks(projects map[string]keystone.Project) (missing []string, all int) {
-	for id, f := range t.followed {
-		switch _, is := projects[id]; {
-		case is:
+func (t *tenantPlan) missingProjects(projects map[string]keystone.Project) (missing []string, all int) {
+	for id, f := range t.namespaces {
+		switch _, ok := projects[id]; {
+		case ok:
 			all++
-		case !t.hasEnded(f.is):
+		case !t.hasEnded(f.recorded):
 			all++
 			missing = append(missing, id)
 		}
@@ -85,12 +85,12 @@ func (t *tenantPlan) lacks(projects map[string]keystone.Project) (missing []stri
 }
 
 // hasEnded reports whether a missing project has no rights left and its namespace is to remain.
-func (t *tenantPlan) hasEnded(is *tenants.Keystone) bool {
-	return !t.settings.DeleteNamespaces && len(is.Roles) == 0 && t.isPast(is.MissingSince)
+func (t *tenantPlan) hasEnded(recorded *tenants.Keystone) bool {
+	return !t.settings.DeleteNamespaces && len(recorded.Roles) == 0 && t.isPast(recorded.MissingSince)
 }
 
-// found returns the projects in the domain, by ID.
-func (t *tenantPlan) found() map[string]keystone.Project {
+// domainProjects returns the projects in the domain, by ID.
+func (t *tenantPlan) domainProjects() map[string]keystone.Project {
 	projects := map[string]keystone.Project{}
 	for _, project := range t.projects[t.domain.ID] {
 		projects[project.ID] = project
@@ -98,29 +98,29 @@ func (t *tenantPlan) found() map[string]keystone.Project {
 	return projects
 }
 
-// keepFound updates the cluster while the domain is not usable. It records that missing projects
+// updateFound updates the cluster while the domain is not usable. It records that missing projects
 // have reappeared, so that they retain their rights for the whole duration missingFor if they are
 // missing again. It also removes roles that the settings no longer bind.
-func (t *tenantPlan) keepFound() {
+func (t *tenantPlan) updateFound() {
 	if t.recorded == nil {
 		return
 	}
 	t.domain = keystone.Domain{ID: t.recorded.Domain}
-	t.follow()
-	projects := t.found()
-	for _, id := range slices.Sorted(maps.Keys(t.followed)) {
-		f := t.followed[id]
-		if t.remap(id) || f.ns.DeletionTimestamp != nil {
+	t.findNamespaces()
+	projects := t.domainProjects()
+	for _, id := range slices.Sorted(maps.Keys(t.namespaces)) {
+		f := t.namespaces[id]
+		if t.dropUnmapped(id) || f.ns.DeletionTimestamp != nil {
 			continue
 		}
-		if _, is := projects[id]; is && f.is.MissingSince != nil {
-			to := *f.is
+		if _, ok := projects[id]; ok && f.recorded.MissingSince != nil {
+			to := *f.recorded
 			to.MissingSince = nil
 			t.change(f, &to, "Keystone has project "+id+" again")
 		}
 	}
-	if to := *t.recorded; len(t.mapped(to.Roles)) < len(to.Roles) {
-		to.Roles = t.mapped(to.Roles)
+	if to := *t.recorded; len(t.mappedRoles(to.Roles)) < len(to.Roles) {
+		to.Roles = t.mappedRoles(to.Roles)
 		t.add(Change{
 			Action: UpdateTenant,
 			Name:   t.plan.Object.Name,
@@ -130,17 +130,17 @@ func (t *tenantPlan) keepFound() {
 	}
 }
 
-// mapped returns the roles that the settings still bind.
-func (t *tenantPlan) mapped(roles []tenants.KeystoneRole) []tenants.KeystoneRole {
+// mappedRoles returns the roles that the settings still bind.
+func (t *tenantPlan) mappedRoles(roles []tenants.KeystoneRole) []tenants.KeystoneRole {
 	return slices.DeleteFunc(slices.Clone(roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
 }
 
-// most returns the number of projects or roles that may be missing at the same time. If more are
+// maxMissing returns the number of projects or roles that may be missing at the same time. If more are
 // missing, the content of Keystone may be wrong.
-func most(all int) int { return max(3, all/10) }
+func maxMissing(all int) int { return max(3, all/10) }
 
-// fails sets the condition of a tenant whose domain is not usable. The plan then has no changes.
-func (t *tenantPlan) fails(reason, format string, args ...any) bool {
+// fail sets the condition of a tenant whose domain is not usable. The plan then has no changes.
+func (t *tenantPlan) fail(reason, format string, args ...any) bool {
 	t.plan.Condition.Status, t.plan.Condition.Reason = metav1.ConditionFalse, reason
 	t.plan.Condition.Message = "nothing was changed: " + fmt.Sprintf(format, args...)
 	return false
@@ -151,47 +151,47 @@ func (t *tenantPlan) fails(reason, format string, args ...any) bool {
 func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
 	switch {
 	case wrong != nil:
-		return t.fails(v1alpha1.ReasonKeystoneFailed, "%v. Set it to \"\" so that the server writes it again", wrong)
+		return t.fail(v1alpha1.ReasonKeystoneFailed, "%v. Set it to \"\" so that the server writes it again", wrong)
 	case len(domains) == 0:
-		return t.fails(v1alpha1.ReasonDomainMissing, "no Keystone domain maps to the tenant. Before, the domain %s "+
+		return t.fail(v1alpha1.ReasonDomainMissing, "no Keystone domain maps to the tenant. Before, the domain %s "+
 			"mapped to it. If the domain was renamed, add its new name to tenantMap of the source", t.recorded.Domain)
 	case len(domains) > 1:
-		return t.fails(v1alpha1.ReasonDomainAmbiguous, "%d Keystone domains map to the tenant. "+
+		return t.fail(v1alpha1.ReasonDomainAmbiguous, "%d Keystone domains map to the tenant. "+
 			"Change tenantMap of the source so that only one domain maps to it", len(domains))
 	}
 	t.domain = domains[0]
 	switch {
 	case !tenants.IsKeystoneID(t.domain.ID):
-		return t.fails(v1alpha1.ReasonKeystoneFailed, "the ID of the Keystone domain has unexpected characters")
+		return t.fail(v1alpha1.ReasonKeystoneFailed, "the ID of the Keystone domain has unexpected characters")
 	case t.recorded != nil && t.recorded.Domain != t.domain.ID:
-		return t.fails(v1alpha1.ReasonDomainChanged, "the Keystone domain %s maps to the tenant. Before, the domain %s "+
+		return t.fail(v1alpha1.ReasonDomainChanged, "the Keystone domain %s maps to the tenant. Before, the domain %s "+
 			"mapped to it. To accept the new domain, run: kubectl annotate tenants.kubetenant.dev %s "+
 			"kubetenant.dev/keystone= --overwrite",
 			t.domain.ID, t.recorded.Domain, t.plan.Object.Name)
 	case !t.domain.Enabled:
-		return t.fails(v1alpha1.ReasonDomainDisabled, "the Keystone domain is disabled")
+		return t.fail(v1alpha1.ReasonDomainDisabled, "the Keystone domain is disabled")
 	}
 	return true
 }
 
-// follow finds the namespaces of the domain's projects.
-func (t *tenantPlan) follow() {
-	t.followed = map[string]followed{}
+// findNamespaces finds the namespaces of the domain's projects.
+func (t *tenantPlan) findNamespaces() {
+	t.namespaces = map[string]projectNamespace{}
 	owned := t.owned[t.plan.Tenant]
 	slices.SortFunc(owned, func(a, b *corev1.Namespace) int { // the oldest one belongs to the project
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	for _, ns := range owned {
-		is, err := tenants.KeystoneOf(ns)
+		record, err := tenants.KeystoneOf(ns)
 		switch {
 		case err != nil:
 			t.problem("namespace %s: %v", ns.Name, err)
-		case is == nil || is.Project == "" || is.Domain != t.domain.ID:
-		case t.followed[is.Project].ns != nil:
-			t.problem("namespaces %s and %s both belong to project %s", ns.Name, t.followed[is.Project].ns.Name, is.Project)
-			t.younger = append(t.younger, followed{ns, is})
+		case record == nil || record.Project == "" || record.Domain != t.domain.ID:
+		case t.namespaces[record.Project].ns != nil:
+			t.problem("namespaces %s and %s both belong to project %s", ns.Name, t.namespaces[record.Project].ns.Name, record.Project)
+			t.duplicates = append(t.duplicates, projectNamespace{ns, record})
 		default:
-			t.followed[is.Project] = followed{ns, is}
+			t.namespaces[record.Project] = projectNamespace{ns, record}
 		}
 	}
 }
@@ -200,32 +200,32 @@ func (t *tenantPlan) problem(format string, args ...any) {
 	t.problems = append(t.problems, fmt.Sprintf(format, args...))
 }
 
-// holdRoles decides whether roles that are missing in Keystone remain because too many are missing.
+// detectLostRoles decides whether roles that are missing in Keystone remain because too many are missing.
 // An incomplete list of assignments must not remove the rights of a tenant.
-func (t *tenantPlan) holdRoles(projects map[string]keystone.Project) {
+func (t *tenantPlan) detectLostRoles(projects map[string]keystone.Project) {
 	all, lost := 0, 0
 	compare := func(was, is []tenants.KeystoneRole) {
 		all += len(was)
-		lost += len(t.lost(was, is))
+		lost += len(t.lostRoles(was, is))
 	}
-	for id, f := range t.followed {
+	for id, f := range t.namespaces {
 		if _, is := projects[id]; is {
-			compare(f.is.Roles, t.ofProject(id))
+			compare(f.recorded.Roles, t.projectRoles(id))
 		}
 	}
 	if t.recorded != nil {
-		compare(t.recorded.Roles, t.ofDomain(t.domain.ID))
+		compare(t.recorded.Roles, t.domainRoles(t.domain.ID))
 	}
-	if lost <= most(all) {
+	if lost <= maxMissing(all) {
 		return
 	}
-	key := rolesOf(t.plan.Tenant)
+	key := rolesKey(t.plan.Tenant)
 	t.plan.missing = append(t.plan.missing, key)
-	t.holds = t.recorded == nil || !t.isOver(t.recorded.MissingSince, key)
+	t.keepsLostRoles = t.recorded == nil || !t.isExpired(t.recorded.MissingSince, key)
 }
 
-// isOver reports whether something has been missing for long enough and in enough reads.
-func (t *tenantPlan) isOver(since *metav1.Time, key string) bool {
+// isExpired reports whether something has been missing for long enough and in enough reads.
+func (t *tenantPlan) isExpired(since *metav1.Time, key string) bool {
 	return t.isPast(since) && t.confirmed(key)
 }
 
@@ -233,9 +233,9 @@ func (t *tenantPlan) isPast(since *metav1.Time) bool {
 	return since != nil && t.now.Sub(since.Time) >= missingFor
 }
 
-// since returns the time since which something is missing. This is the recorded time, or now if
+// missingSince returns the time since which something is missing. This is the recorded time, or now if
 // there is none. A recorded time in the future was set by a wrong clock and is ignored.
-func (t *tenantPlan) since(recorded *metav1.Time) *metav1.Time {
+func (t *tenantPlan) missingSince(recorded *metav1.Time) *metav1.Time {
 	if recorded == nil || recorded.After(t.now.Time) {
 		return &t.now
 	}
@@ -243,22 +243,22 @@ func (t *tenantPlan) since(recorded *metav1.Time) *metav1.Time {
 }
 
 // roles returns the roles to bind. It includes the previous roles if the plan holds them.
-func (t *tenantPlan) roles(was *tenants.Keystone, is []tenants.KeystoneRole) []tenants.KeystoneRole {
-	if !t.holds || was == nil {
-		return is
+func (t *tenantPlan) roles(recorded *tenants.Keystone, current []tenants.KeystoneRole) []tenants.KeystoneRole {
+	if !t.keepsLostRoles || recorded == nil {
+		return current
 	}
-	out := append(slices.Clone(is), t.lost(was.Roles, is)...)
+	out := append(slices.Clone(current), t.lostRoles(recorded.Roles, current)...)
 	sortRoles(out)
 	return out
 }
 
 // updateTenant records the domain and its roles.
 func (t *tenantPlan) updateTenant() {
-	to := &tenants.Keystone{Domain: t.domain.ID, Roles: t.roles(t.recorded, t.ofDomain(t.domain.ID))}
-	if t.holds {
+	to := &tenants.Keystone{Domain: t.domain.ID, Roles: t.roles(t.recorded, t.domainRoles(t.domain.ID))}
+	if t.keepsLostRoles {
 		to.MissingSince = &t.now
 		if t.recorded != nil {
-			to.MissingSince = t.since(t.recorded.MissingSince)
+			to.MissingSince = t.missingSince(t.recorded.MissingSince)
 		}
 	}
 	if !to.Equal(t.recorded) {
@@ -278,7 +278,7 @@ func (t *tenantPlan) updateTenant() {
 func (t *tenantPlan) add(c Change) { t.plan.Changes = append(t.plan.Changes, c) }
 
 // change changes the annotation of the namespace of a project.
-func (t *tenantPlan) change(f followed, to *tenants.Keystone, why string) {
+func (t *tenantPlan) change(f projectNamespace, to *tenants.Keystone, why string) {
 	t.add(Change{
 		Action:    UpdateNamespace,
 		Name:      f.ns.Name,
@@ -288,43 +288,43 @@ func (t *tenantPlan) change(f followed, to *tenants.Keystone, why string) {
 	})
 }
 
-// takeFromYounger removes the roles of namespaces whose projects have an older namespace.
+// revokeDuplicates removes the roles of namespaces whose projects have an older namespace.
 // Otherwise, these roles would never change.
-func (t *tenantPlan) takeFromYounger() {
-	for _, f := range t.younger {
-		to := &tenants.Keystone{Domain: f.is.Domain, Project: f.is.Project}
-		if f.ns.DeletionTimestamp == nil && !to.Equal(f.is) {
-			t.change(f, to, "project "+f.is.Project+" has an older namespace")
+func (t *tenantPlan) revokeDuplicates() {
+	for _, f := range t.duplicates {
+		to := &tenants.Keystone{Domain: f.recorded.Domain, Project: f.recorded.Project}
+		if f.ns.DeletionTimestamp == nil && !to.Equal(f.recorded) {
+			t.change(f, to, "project "+f.recorded.Project+" has an older namespace")
 		}
 	}
 }
 
 // update updates the roles of the namespaces of existing projects.
 func (t *tenantPlan) update(projects map[string]keystone.Project) {
-	for _, id := range slices.Sorted(maps.Keys(t.followed)) {
-		f := t.followed[id]
-		if _, is := projects[id]; !is || f.ns.DeletionTimestamp != nil {
+	for _, id := range slices.Sorted(maps.Keys(t.namespaces)) {
+		f := t.namespaces[id]
+		if _, ok := projects[id]; !ok || f.ns.DeletionTimestamp != nil {
 			continue
 		}
-		to := &tenants.Keystone{Domain: t.domain.ID, Project: id, Roles: t.roles(f.is, t.ofProject(id))}
-		if to.Equal(f.is) {
+		to := &tenants.Keystone{Domain: t.domain.ID, Project: id, Roles: t.roles(f.recorded, t.projectRoles(id))}
+		if to.Equal(f.recorded) {
 			continue
 		}
 		why := "the roles of project " + id + " changed"
-		if f.is.MissingSince != nil {
+		if f.recorded.MissingSince != nil {
 			why = "Keystone has project " + id + " again"
 		}
 		t.change(f, to, why)
 	}
 }
 
-// remap removes the roles of a project that the settings no longer bind. It reports whether there
+// dropUnmapped removes the roles of a project that the settings no longer bind. It reports whether there
 // were any.
-func (t *tenantPlan) remap(id string) bool {
-	f := t.followed[id]
-	to := *f.is
-	to.Roles = t.mapped(to.Roles)
-	if len(to.Roles) == len(f.is.Roles) || f.ns.DeletionTimestamp != nil {
+func (t *tenantPlan) dropUnmapped(id string) bool {
+	f := t.namespaces[id]
+	to := *f.recorded
+	to.Roles = t.mappedRoles(to.Roles)
+	if len(to.Roles) == len(f.recorded.Roles) || f.ns.DeletionTimestamp != nil {
 		return false
 	}
 	t.change(f, &to, "sync.roles no longer lists roles of project "+id)
@@ -334,25 +334,25 @@ func (t *tenantPlan) remap(id string) bool {
 // remove records the time since which a project is missing. After missingFor, it removes the
 // project's roles or namespace.
 func (t *tenantPlan) remove(id string) {
-	f := t.followed[id]
-	to := *f.is
-	switch over := t.isOver(f.is.MissingSince, id); {
+	f := t.namespaces[id]
+	to := *f.recorded
+	switch expired := t.isExpired(f.recorded.MissingSince, id); {
 	case f.ns.DeletionTimestamp != nil:
-	case t.since(f.is.MissingSince) != f.is.MissingSince:
-		to.MissingSince = t.since(nil)
+	case t.missingSince(f.recorded.MissingSince) != f.recorded.MissingSince:
+		to.MissingSince = t.missingSince(nil)
 		end := "Its RoleBindings end after "
 		if t.settings.DeleteNamespaces {
 			end = "The namespace is deleted after "
 		}
 		t.change(f, &to, "Keystone no longer has project "+id+". "+end+missingText)
-	case over && t.settings.DeleteNamespaces:
+	case expired && t.settings.DeleteNamespaces:
 		t.add(Change{
 			Action:    DeleteNamespace,
 			Name:      f.ns.Name,
 			Why:       "Keystone has not had project " + id + " for " + missingText,
 			namespace: f.ns,
 		})
-	case over && len(f.is.Roles) > 0:
+	case expired && len(f.recorded.Roles) > 0:
 		to.Roles = nil
 		t.change(f, &to, "Keystone has not had project "+id+" for "+missingText)
 	}
@@ -363,7 +363,7 @@ func (t *tenantPlan) create(projects map[string]keystone.Project) {
 	created := 0
 	for _, id := range slices.Sorted(maps.Keys(projects)) {
 		project := projects[id]
-		if t.followed[id].ns != nil || !project.Enabled {
+		if t.namespaces[id].ns != nil || !project.Enabled {
 			continue
 		}
 		name := namespaceName(t.plan.Tenant, id, project.Name)
@@ -385,37 +385,37 @@ func (t *tenantPlan) create(projects map[string]keystone.Project) {
 				Action: CreateNamespace,
 				Name:   name,
 				Why:    "Keystone has project " + id,
-				To:     &tenants.Keystone{Domain: t.domain.ID, Project: id, Roles: t.ofProject(id)},
+				To:     &tenants.Keystone{Domain: t.domain.ID, Project: id, Roles: t.projectRoles(id)},
 			})
 		}
 	}
 }
 
 // conclude sets the condition of a tenant whose projects are followed.
-func (t *tenantPlan) conclude(missing []string, most, all int) {
+func (t *tenantPlan) conclude(missing []string, limit, all int) {
 	c := &t.plan.Condition
 	c.Status = metav1.ConditionFalse
 	switch {
-	case len(missing) > most:
-		names := make([]string, 0, named)
-		for _, id := range missing[:min(named, len(missing))] {
-			names = append(names, t.followed[id].ns.Name)
+	case len(missing) > limit:
+		names := make([]string, 0, maxNamed)
+		for _, id := range missing[:min(maxNamed, len(missing))] {
+			names = append(names, t.namespaces[id].ns.Name)
 		}
 		c.Reason = v1alpha1.ReasonProjectsMissing
 		c.Message = fmt.Sprintf("Keystone lacks %d of %d projects, so nothing was removed. If they were deleted, delete "+
 			"their namespaces (%s)", len(missing), all, strings.Join(names, ", "))
-	case t.holds:
+	case t.keepsLostRoles:
 		c.Reason = v1alpha1.ReasonRolesMissing
 		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so the RoleBindings remain for %s",
 			missingText)
 	case len(t.problems) > 0:
 		c.Reason = v1alpha1.ReasonProjectsSkipped
-		c.Message = strings.Join(t.problems[:min(named, len(t.problems))], "; ")
+		c.Message = strings.Join(t.problems[:min(maxNamed, len(t.problems))], "; ")
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonSynced
 		c.Message = "every enabled project of the domain has a namespace"
 	}
 }
 
-// named is the maximum number of namespaces or problems in a condition.
-const named = 5
+// maxNamed is the maximum number of namespaces or problems in a condition.
+const maxNamed = 5

@@ -27,14 +27,14 @@ func (s *Syncer) write(ctx context.Context, plan *Plan, c *Change) error {
 		_, err := s.tenants.PatchRead(ctx, plan.Object, map[string]any{"metadata": map[string]any{
 			"annotations": map[string]any{tenant.KeystoneAnnotation: c.To.String()},
 		}})
-		return behind(err)
+		return asConflict(err)
 	case CreateNamespace:
 		_, err := s.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name:        c.Name,
 			Labels:      map[string]string{tenant.Label: plan.Tenant.String()},
 			Annotations: map[string]string{tenant.KeystoneAnnotation: c.To.String()},
 		}}, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-		return behind(err)
+		return asConflict(err)
 	case UpdateNamespace:
 		return s.updateNamespace(ctx, c)
 	case DeleteNamespace:
@@ -58,7 +58,7 @@ func (s *Syncer) createTenant(ctx context.Context, name string, id tenant.ID) er
 		"metadata":   map[string]any{"name": name},
 		"spec":       map[string]any{"id": id.String()},
 	}}, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-	return behind(err)
+	return asConflict(err)
 }
 
 func (s *Syncer) updateNamespace(ctx context.Context, c *Change) error {
@@ -72,12 +72,12 @@ func (s *Syncer) updateNamespace(ctx context.Context, c *Change) error {
 	}
 	_, err = s.Client.CoreV1().Namespaces().Patch(ctx, c.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	return behind(err)
+	return asConflict(err)
 }
 
-// behind returns a conflict if a created object already exists or a changed object no longer
+// asConflict returns a conflict if a created object already exists or a changed object no longer
 // exists. In both cases, the caches are not current, and the next plan uses the current object.
-func behind(err error) error {
+func asConflict(err error) error {
 	if !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 		return err
 	}

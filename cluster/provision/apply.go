@@ -22,38 +22,38 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTaken reports that another object has the name of a managed object. It was created before the
+// errNameTaken reports that another object has the name of a managed object. It was created before the
 // admission plugin could refuse it.
-var errTaken = errors.New("an object with this name exists but does not belong to the Tenant: delete it")
+var errNameTaken = errors.New("an object with this name exists but does not belong to the Tenant: delete it")
 
 // tenantSelector selects the objects of a Tenant and its TenantMembers.
 const tenantSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 
-// bindingsThere returns the managed RoleBindings of a namespace by name.
-func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {
+// listBindings returns the managed RoleBindings of a namespace by name.
+func (e *Engine) listBindings(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {
 	list, err := e.Client.RbacV1().RoleBindings(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: tenantSelector})
 	if err != nil {
 		return nil, err
 	}
-	is := map[string]*rbacv1.RoleBinding{}
+	stored := map[string]*rbacv1.RoleBinding{}
 	for i := range list.Items {
-		is[list.Items[i].Name] = &list.Items[i]
+		stored[list.Items[i].Name] = &list.Items[i]
 	}
-	return is, nil
+	return stored, nil
 }
 
 // apply creates, updates and deletes the managed RoleBindings of a namespace. It removes rights
 // first. taken reports the RoleBindings whose name an unmanaged RoleBinding already has.
 func (e *Engine) apply(
-	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
+	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.RoleBinding, desired *desiredState,
 ) (taken, err error) {
-	done, err := e.revoke(ctx, ns, is, gives)
-	bindings := gives.bindingsIn(ns)
+	done, err := e.revoke(ctx, ns, stored, desired)
+	bindings := desired.bindingsIn(ns)
 	for i := range bindings {
 		if b := &bindings[i]; !done[b.Name] {
-			failed := e.put(ctx, is[b.Name], inNamespace(b, ns.Name))
-			if errors.Is(failed, errTaken) {
+			failed := e.applyBinding(ctx, stored[b.Name], inNamespace(b, ns.Name))
+			if errors.Is(failed, errNameTaken) {
 				taken = errors.Join(taken, failed)
 			} else {
 				err = errors.Join(err, failed)
@@ -66,30 +66,30 @@ func (e *Engine) apply(
 // revoke removes the rights that the managed bindings of a namespace should not give. It returns
 // the names of the bindings that it wrote.
 func (e *Engine) revoke(
-	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
+	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.RoleBinding, desired *desiredState,
 ) (done map[string]bool, err error) {
 	done = map[string]bool{}
 	wanted := map[string]bool{}
-	bindings := gives.bindingsIn(ns)
+	bindings := desired.bindingsIn(ns)
 	for i := range bindings {
 		want := inNamespace(&bindings[i], ns.Name)
 		wanted[want.Name] = true
-		if b := is[want.Name]; b != nil && loses(b, want) {
+		if b := stored[want.Name]; b != nil && losesSubjects(b, want) {
 			done[want.Name] = true
-			err = errors.Join(err, e.put(ctx, b, want))
+			err = errors.Join(err, e.applyBinding(ctx, b, want))
 		}
 	}
-	for name, b := range is {
+	for name, b := range stored {
 		if !wanted[name] {
-			err = errors.Join(err, e.remove(ctx, b))
+			err = errors.Join(err, e.removeBinding(ctx, b))
 		}
 	}
 	return done, err
 }
 
-// loses reports whether a binding gives rights that it should not give.
-func loses(is, want *rbacv1.RoleBinding) bool {
-	return is.RoleRef != want.RoleRef || slices.ContainsFunc(is.Subjects, func(s rbacv1.Subject) bool {
+// losesSubjects reports whether a binding gives rights that it should not give.
+func losesSubjects(stored, want *rbacv1.RoleBinding) bool {
+	return stored.RoleRef != want.RoleRef || slices.ContainsFunc(stored.Subjects, func(s rbacv1.Subject) bool {
 		return !slices.Contains(want.Subjects, s)
 	})
 }
@@ -100,8 +100,8 @@ func tenantOf(object metav1.Object) tenant.ID {
 	return id
 }
 
-// remove deletes a binding. Its UID precondition protects a later binding of the same name.
-func (e *Engine) remove(ctx context.Context, b *rbacv1.RoleBinding) error {
+// removeBinding deletes a binding. Its UID precondition protects a later binding of the same name.
+func (e *Engine) removeBinding(ctx context.Context, b *rbacv1.RoleBinding) error {
 	if err := e.writes.wait(ctx, tenantOf(b), revokes); err != nil {
 		return err
 	}
@@ -113,27 +113,27 @@ func (e *Engine) remove(ctx context.Context, b *rbacv1.RoleBinding) error {
 	return err
 }
 
-// put creates or updates a binding. is is nil if no managed binding of this name was found.
-func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
-	if is != nil && isSame(is, want) {
+// applyBinding creates or updates a binding. is is nil if no managed binding of this name was found.
+func (e *Engine) applyBinding(ctx context.Context, stored, want *rbacv1.RoleBinding) error {
+	if stored != nil && isSame(stored, want) {
 		return nil
 	}
-	if is != nil && is.RoleRef != want.RoleRef { // RoleRef is immutable
-		if err := e.remove(ctx, is); err != nil {
+	if stored != nil && stored.RoleRef != want.RoleRef { // RoleRef is immutable
+		if err := e.removeBinding(ctx, stored); err != nil {
 			return err
 		}
-		is = nil
+		stored = nil
 	}
-	of := adds
-	if is != nil && loses(is, want) {
-		of = revokes
+	c := adds
+	if stored != nil && losesSubjects(stored, want) {
+		c = revokes
 	}
-	if err := e.writes.wait(ctx, tenantOf(want), of); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(want), c); err != nil {
 		return err
 	}
 	bindings := e.Client.RbacV1().RoleBindings(want.Namespace)
-	if is != nil {
-		want.ResourceVersion = is.ResourceVersion
+	if stored != nil {
+		want.ResourceVersion = stored.ResourceVersion
 		_, err := bindings.Update(ctx, want, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 		return err
 	}
@@ -141,17 +141,17 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	there, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{})
-	if getErr != nil || there.Labels[tenant.ManagedLabel] != "" {
+	existing, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{})
+	if getErr != nil || existing.Labels[tenant.ManagedLabel] != "" {
 		return err // the list did not have our binding yet, or it was deleted
 	}
-	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
+	return fmt.Errorf("RoleBinding %s: %w", want.Name, errNameTaken)
 }
 
-// mark records on a Namespace that it is prepared and no longer holds Pods. The UID ensures that
+// markPrepared records on a Namespace that it is prepared and no longer holds Pods. The UID ensures that
 // the Namespace is the one that was prepared.
-func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, gives *given) error {
-	hash := gives.hash(ns)
+func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired *desiredState) error {
+	hash := desired.hash(ns)
 	_, held := ns.Annotations[tenant.HeldAnnotation]
 	metadata := map[string]any{"uid": ns.UID}
 	annotations := map[string]any{}
@@ -164,7 +164,7 @@ func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, gives *given) e
 	if held {
 		annotations[tenant.HeldAnnotation] = nil
 	}
-	if gives.isUnrecorded(ns) && len(gives.labels) == 0 {
+	if desired.isUnrecorded(ns) && len(desired.labels) == 0 {
 		// Another engine may have recorded labels that this cache lacks.
 		metadata["resourceVersion"] = ns.ResourceVersion
 		annotations[tenant.GivenLabelsAnnotation] = namespace.Given{}.String()

@@ -45,11 +45,11 @@ func (s lagRB) List(ctx context.Context, o metav1.ListOptions) (*rbacv1.RoleBind
 	return s.RoleBindingInterface.List(ctx, o)
 }
 
-// TestATenantCannotDelayItsLabels checks that a tenant cannot delay a restrictive level by
+// TestTenantCannotDelayLabels checks that a tenant cannot delay a restrictive level by
 // continuous writes of its Namespace.
-func TestATenantCannotDelayItsLabels(t *testing.T) {
+func TestTenantCannotDelayLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.stop()
 		w.client = lagging{w.kube}
 		prepend(&w.kube.Fake, "patch", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -92,7 +92,7 @@ func TestATenantCannotDelayItsLabels(t *testing.T) {
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.PodSecurity = "restricted" })
 		time.Sleep(5 * time.Second)
 		if got := w.labels()[namespace.EnforceLabel]; got != "restricted" {
-			t.Errorf("the level is %s: %s", got, w.says())
+			t.Errorf("the level is %s: %s", got, w.status())
 		}
 	})
 }

@@ -22,27 +22,27 @@ import (
 // driftPage is the number of objects in a page of the drift pass.
 const driftPage = 500
 
-// lookForDrift queues the namespaces and the tenants whose managed objects have changed or are
+// checkDrift queues the namespaces and the tenants whose managed objects have changed or are
 // missing. It reads all managed objects page by page.
-func (e *Engine) lookForDrift(ctx context.Context) {
-	gives := map[tenant.ID]*given{}
-	of := func(id tenant.ID) *given {
-		if _, known := gives[id]; !known {
-			gives[id], _ = e.givenBy(ctx, id) // nil: not known yet, checked later
+func (e *Engine) checkDrift(ctx context.Context) {
+	desired := map[tenant.ID]*desiredState{}
+	desiredFor := func(id tenant.ID) *desiredState {
+		if _, known := desired[id]; !known {
+			desired[id], _ = e.desiredFor(ctx, id) // nil: not known yet, checked later
 		}
-		return gives[id]
+		return desired[id]
 	}
 	for _, id := range e.Tenants.IDs() {
-		of(id)
+		desiredFor(id)
 	}
-	e.lookForBindings(ctx, of)
-	e.lookForRoles(ctx, of)
-	e.lookForQuotas(ctx, of, gives)
+	e.checkBindings(ctx, desiredFor)
+	e.checkRoles(ctx, desiredFor)
+	e.checkQuotas(ctx, desiredFor, desired)
 }
 
-func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *given) {
-	right := map[string]int{} // the number of correct bindings by namespace
-	var wrong []string
+func (e *Engine) checkBindings(ctx context.Context, ofTenant func(tenant.ID) *desiredState) {
+	correct := map[string]int{} // the number of correct bindings by namespace
+	var drifted []string
 	next := metav1.ListOptions{LabelSelector: tenantSelector, Limit: driftPage}
 	for {
 		if err := e.pages.Wait(ctx); err != nil {
@@ -50,19 +50,19 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 		}
 		list, err := e.Client.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, next)
 		if err != nil {
-			e.notLooked(ctx, err)
+			e.logDriftError(ctx, err)
 			return
 		}
 		for i := range list.Items {
-			is := &list.Items[i]
-			switch g := e.givenIn(is.Namespace, ofTenant); {
-			case g != nil && e.has(g, is):
-				right[is.Namespace]++
+			stored := &list.Items[i]
+			switch g := e.desiredIn(stored.Namespace, ofTenant); {
+			case g != nil && e.isDesired(g, stored):
+				correct[stored.Namespace]++
 			case g != nil:
-				wrong = append(wrong, is.Namespace)
-			case e.hasNoTenant(is.Namespace):
-				if err := e.remove(ctx, is); err != nil {
-					e.notLooked(ctx, err)
+				drifted = append(drifted, stored.Namespace)
+			case e.hasNoTenant(stored.Namespace):
+				if err := e.removeBinding(ctx, stored); err != nil {
+					e.logDriftError(ctx, err)
 				}
 			}
 		}
@@ -75,13 +75,13 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 		return
 	}
 	for _, ns := range all {
-		if g := e.givenIn(ns.Name, ofTenant); g != nil && right[ns.Name] != len(g.bindingsIn(ns)) {
-			wrong = append(wrong, ns.Name)
+		if g := e.desiredIn(ns.Name, ofTenant); g != nil && correct[ns.Name] != len(g.bindingsIn(ns)) {
+			drifted = append(drifted, ns.Name)
 		}
 	}
-	for _, name := range wrong {
-		e.looksDrifted(name)
-		e.later.Add(name)
+	for _, name := range drifted {
+		e.markDrifted(name)
+		e.updates.Add(name)
 	}
 }
 
@@ -97,50 +97,50 @@ func (e *Engine) hasNoTenant(namespace string) bool {
 	return id.IsZero() || id.IsSystem()
 }
 
-func (e *Engine) notLooked(ctx context.Context, err error) {
+func (e *Engine) logDriftError(ctx context.Context, err error) {
 	if ctx.Err() == nil && !apierrors.IsNotFound(err) { // if the kind is not defined, no objects exist
 		klog.FromContext(ctx).Info("Failed to check whether the objects of Tenants are in place", "err", err)
 	}
 }
 
-// lookForQuotas queues the tenants whose managed quota has changed or does not exist.
-func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, given map[tenant.ID]*given) {
-	right := map[string]corev1.ResourceList{} // by tenant
+// checkQuotas queues the tenants whose managed quota has changed or does not exist.
+func (e *Engine) checkQuotas(ctx context.Context, desiredFor func(tenant.ID) *desiredState, desired map[tenant.ID]*desiredState) {
+	stored := map[string]corev1.ResourceList{} // by tenant
 	err := e.quotas.Each(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage},
-		func(q *v1alpha1.TenantQuota) { right[q.Spec.Tenant] = q.Spec.Hard },
+		func(q *v1alpha1.TenantQuota) { stored[q.Spec.Tenant] = q.Spec.Hard },
 		func(*typed.Invalid) {})
 	if err != nil {
-		e.notLooked(ctx, err)
+		e.logDriftError(ctx, err)
 		return
 	}
-	for name := range right {
+	for name := range stored {
 		if id, err := tenant.Parse(name); err == nil {
-			of(id)
+			desiredFor(id)
 		}
 	}
-	for id, g := range given {
-		hard, has := right[id.String()]
-		if has {
-			e.noteManaged(id)
+	for id, g := range desired {
+		hard, ok := stored[id.String()]
+		if ok {
+			e.setManaged(id)
 		} else {
 			e.forgetManaged(id)
 		}
-		if g != nil && (has || len(g.quota) > 0) && !upstreamquota.Equals(hard, g.quota) {
-			e.tellOf(id)
+		if g != nil && (ok || len(g.quota) > 0) && !upstreamquota.Equals(hard, g.quota) {
+			e.queueStatus(id)
 		}
 	}
 }
 
-// has reports whether a binding is unchanged and one that its namespace should have.
-func (e *Engine) has(g *given, is *rbacv1.RoleBinding) bool {
-	ns, err := e.lister.Get(is.Namespace)
+// isDesired reports whether a binding is unchanged and one that its namespace should have.
+func (e *Engine) isDesired(g *desiredState, stored *rbacv1.RoleBinding) bool {
+	ns, err := e.lister.Get(stored.Namespace)
 	if err != nil {
 		return false
 	}
 	bindings := g.bindingsIn(ns)
 	for i := range bindings {
-		if bindings[i].Name == is.Name {
-			return isSame(is, &bindings[i])
+		if bindings[i].Name == stored.Name {
+			return isSame(stored, &bindings[i])
 		}
 	}
 	return false

@@ -18,29 +18,29 @@ import (
 // ring holds items of tenants. It serves the tenants in turn, and the items of a tenant in their
 // order. A new ring needs an items map. It is not safe for concurrent use.
 type ring[T comparable] struct {
-	turns []tenant.ID // the tenants that have items, the next one first
+	order []tenant.ID // the tenants that have items, the next one first
 	items map[tenant.ID][]T
 }
 
 func (r *ring[T]) push(id tenant.ID, item T) {
 	if len(r.items[id]) == 0 {
-		r.turns = append(r.turns, id)
+		r.order = append(r.order, id)
 	}
 	r.items[id] = append(r.items[id], item)
 }
 
 // pop removes the next item. It skips tenants that may not be served, and they keep their turn.
 func (r *ring[T]) pop(may func(tenant.ID) bool) (id tenant.ID, item T, ok bool) {
-	at := slices.IndexFunc(r.turns, may)
+	at := slices.IndexFunc(r.order, may)
 	if at < 0 {
 		return id, item, false
 	}
-	id = r.turns[at]
-	r.turns = slices.Delete(r.turns, at, at+1)
+	id = r.order[at]
+	r.order = slices.Delete(r.order, at, at+1)
 	item = r.items[id][0]
 	if rest := r.items[id][1:]; len(rest) > 0 {
 		r.items[id] = rest
-		r.turns = append(r.turns, id)
+		r.order = append(r.order, id)
 	} else {
 		delete(r.items, id)
 	}
@@ -55,7 +55,7 @@ func (r *ring[T]) remove(id tenant.ID, item T) {
 	}
 	if r.items[id] = slices.Delete(r.items[id], at, at+1); len(r.items[id]) == 0 {
 		delete(r.items, id)
-		r.turns = slices.DeleteFunc(r.turns, func(other tenant.ID) bool { return other == id })
+		r.order = slices.DeleteFunc(r.order, func(other tenant.ID) bool { return other == id })
 	}
 }
 
@@ -65,29 +65,29 @@ func anyTenant(tenant.ID) bool { return true }
 // processed by one worker at a time. If it is added meanwhile, it is processed again. Unlike
 // package workqueue, queue serves tenants in turn, and one tenant never occupies all workers.
 type queue struct {
-	owner func(name string) tenant.ID
-	most  int // the maximum number of workers that one tenant occupies
-	tries workqueue.TypedRateLimiter[string]
+	owner      func(name string) tenant.ID
+	maxWorkers int // the maximum number of workers that one tenant occupies
+	tries      workqueue.TypedRateLimiter[string]
 
-	mu      sync.Mutex
-	changed sync.Cond
-	waiting ring[string]
-	added   map[string]bool      // names that wait, or that were added while they are processed
-	taken   map[string]tenant.ID // names that are processed, with the tenant that occupies the worker
-	workers map[tenant.ID]int    // the occupied workers
-	down    bool
+	mu         sync.Mutex
+	changed    sync.Cond
+	waiting    ring[string]
+	added      map[string]bool      // names that wait, or that were added while they are processed
+	processing map[string]tenant.ID // names that are processed, with the tenant that occupies the worker
+	workers    map[tenant.ID]int    // the occupied workers
+	stopped    bool
 }
 
 // newQueue returns a queue for a number of workers.
 func newQueue(workers int, owner func(name string) tenant.ID) *queue {
 	q := &queue{
-		owner:   owner,
-		most:    workers - sparedWorkers,
-		tries:   workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast),
-		waiting: ring[string]{items: map[tenant.ID][]string{}},
-		added:   map[string]bool{},
-		taken:   map[string]tenant.ID{},
-		workers: map[tenant.ID]int{},
+		owner:      owner,
+		maxWorkers: workers - sparedWorkers,
+		tries:      workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast),
+		waiting:    ring[string]{items: map[tenant.ID][]string{}},
+		added:      map[string]bool{},
+		processing: map[string]tenant.ID{},
+		workers:    map[tenant.ID]int{},
 	}
 	q.changed.L = &q.mu
 	return q
@@ -98,11 +98,11 @@ func (q *queue) Add(name string) {
 	id := q.owner(name)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.down || q.added[name] {
+	if q.stopped || q.added[name] {
 		return
 	}
 	q.added[name] = true
-	if _, is := q.taken[name]; !is {
+	if _, ok := q.processing[name]; !ok {
 		q.waiting.push(id, name)
 		q.changed.Signal()
 	}
@@ -127,13 +127,13 @@ func (q *queue) Get() (name string, shutdown bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		if q.down {
+		if q.stopped {
 			return "", true
 		}
-		id, name, ok := q.waiting.pop(func(id tenant.ID) bool { return q.workers[id] < q.most })
+		id, name, ok := q.waiting.pop(func(id tenant.ID) bool { return q.workers[id] < q.maxWorkers })
 		if ok {
 			delete(q.added, name)
-			q.taken[name] = id
+			q.processing[name] = id
 			q.workers[id]++
 			return name, false
 		}
@@ -146,8 +146,8 @@ func (q *queue) Done(name string) {
 	id := q.owner(name)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	by := q.taken[name]
-	delete(q.taken, name)
+	by := q.processing[name]
+	delete(q.processing, name)
 	if q.workers[by]--; q.workers[by] == 0 {
 		delete(q.workers, by)
 	}
@@ -161,7 +161,7 @@ func (q *queue) Done(name string) {
 func (q *queue) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.down = true
+	q.stopped = true
 	q.changed.Broadcast()
 }
 
@@ -180,18 +180,18 @@ const (
 // classes wait. A flood of removals therefore does not stop all other writes.
 const addsEvery = 4
 
-// turns limits the rate of writes. It serves tenants in turn.
-type turns struct {
+// writeQueue limits the rate of writes. It serves tenants in turn.
+type writeQueue struct {
 	rate flowcontrol.RateLimiter
-	some chan struct{} // has an element if a write waits
+	wake chan struct{} // has an element if a write waits
 
-	mu      sync.Mutex
-	waiting [classes]ring[chan struct{}]
-	served  int // the writes since the last write of the class adds
+	mu       sync.Mutex
+	waiting  [classes]ring[chan struct{}]
+	sinceAdd int // the writes since the last write of the class adds
 }
 
-func newTurns(rate flowcontrol.RateLimiter) *turns {
-	t := &turns{rate: rate, some: make(chan struct{}, 1)}
+func newWriteQueue(rate flowcontrol.RateLimiter) *writeQueue {
+	t := &writeQueue{rate: rate, wake: make(chan struct{}, 1)}
 	for of := range t.waiting {
 		t.waiting[of].items = map[tenant.ID][]chan struct{}{}
 	}
@@ -199,13 +199,13 @@ func newTurns(rate flowcontrol.RateLimiter) *turns {
 }
 
 // wait waits for the turn of a write.
-func (t *turns) wait(ctx context.Context, id tenant.ID, of class) error {
+func (t *writeQueue) wait(ctx context.Context, id tenant.ID, of class) error {
 	turn := make(chan struct{})
 	t.mu.Lock()
 	t.waiting[of].push(id, turn)
 	t.mu.Unlock()
 	select {
-	case t.some <- struct{}{}:
+	case t.wake <- struct{}{}:
 	default:
 	}
 	select {
@@ -220,12 +220,12 @@ func (t *turns) wait(ctx context.Context, id tenant.ID, of class) error {
 }
 
 // run serves writes until ctx ends. It chooses a write only when the rate allows one.
-func (t *turns) run(ctx context.Context) {
+func (t *writeQueue) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.some:
+		case <-t.wake:
 		}
 		for more := true; more; {
 			if t.rate.Wait(ctx) != nil {
@@ -237,21 +237,21 @@ func (t *turns) run(ctx context.Context) {
 }
 
 // serve lets the next write proceed, and reports whether other writes wait.
-func (t *turns) serve() bool {
+func (t *writeQueue) serve() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	order := []class{revokes, adds}
-	if t.served++; t.served >= addsEvery {
+	if t.sinceAdd++; t.sinceAdd >= addsEvery {
 		order = []class{adds, revokes}
 	}
 	for _, of := range order {
 		if _, turn, ok := t.waiting[of].pop(anyTenant); ok {
 			close(turn)
 			if of == adds {
-				t.served = 0
+				t.sinceAdd = 0
 			}
 			break
 		}
 	}
-	return len(t.waiting[revokes].turns)+len(t.waiting[adds].turns) > 0
+	return len(t.waiting[revokes].order)+len(t.waiting[adds].order) > 0
 }

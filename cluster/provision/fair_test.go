@@ -98,7 +98,7 @@ func TestQueueModel(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test that repeats
 		q := newQueue(sparedWorkers+2, owner)
 		m := &model{
-			most:     q.most,
+			most:     q.maxWorkers,
 			again:    map[string]bool{},
 			taken:    map[string]bool{},
 			since:    map[tenant.ID]int{},
@@ -131,8 +131,8 @@ func TestQueueModel(t *testing.T) {
 				taken = slices.Delete(taken, at, at+1)
 			}
 		}
-		if len(q.waiting.turns) != len(q.waiting.items) || len(q.taken) != len(taken) {
-			t.Fatalf("seed %d: the queue holds %v, %v", seed, q.waiting, q.taken)
+		if len(q.waiting.order) != len(q.waiting.items) || len(q.processing) != len(taken) {
+			t.Fatalf("seed %d: the queue holds %v, %v", seed, q.waiting, q.processing)
 		}
 	}
 }
@@ -228,12 +228,12 @@ func TestQueueRetries(t *testing.T) {
 	})
 }
 
-// TestTurns checks that writes that remove rights have priority, and that every fourth write is of
+// TestWriteQueue checks that writes that remove rights have priority, and that every fourth write is of
 // the other class. In each class, tenants are served in turn.
-func TestTurns(t *testing.T) {
+func TestWriteQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		turns := newTurns(flowcontrol.NewTokenBucketRateLimiter(1, 1))
+		turns := newWriteQueue(flowcontrol.NewTokenBucketRateLimiter(1, 1))
 		owner := owners(t, "a", "b", "c")
 		var mu sync.Mutex
 		var got []string
@@ -270,7 +270,7 @@ func TestTurns(t *testing.T) {
 		cancel()
 		waiting.Wait()
 		running.Wait()
-		if len(turns.waiting[adds].turns)+len(turns.waiting[adds].items) > 0 {
+		if len(turns.waiting[adds].order)+len(turns.waiting[adds].items) > 0 {
 			t.Errorf("writes that were canceled still wait: %v", turns.waiting)
 		}
 	})

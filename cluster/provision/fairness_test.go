@@ -24,7 +24,7 @@ import (
 
 // specs writes the Tenants of several tenants.
 type specs struct {
-	*world
+	*fixture
 	generation int64
 }
 
@@ -72,7 +72,7 @@ func bindTo(user string, roles int) (all []v1alpha1.TenantBinding) {
 func TestOneTenantDoesNotDelayAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces, roles = 48, 20 // 960 writes, and the server may send 200 per second
-		w := &specs{world: newWorld(t)}
+		w := &specs{fixture: newFixture(t)}
 		for i := range namespaces {
 			w.namespace(fmt.Sprintf("acme--%02d", i), "acme", nil)
 		}
@@ -145,7 +145,7 @@ func TestOneTenantDoesNotDelayAnother(t *testing.T) {
 func TestRevocationsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces, roles = 40, 5
-		w := &specs{world: newWorld(t)}
+		w := &specs{fixture: newFixture(t)}
 		for i := range namespaces {
 			w.namespace(fmt.Sprintf("acme--%02d", i), "acme", nil)
 		}

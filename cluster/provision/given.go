@@ -28,13 +28,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// given has the content that a Tenant specifies for each namespace. The zero value specifies none.
-type given struct {
+// desiredState has the content that a Tenant specifies for each namespace. The zero value specifies none.
+type desiredState struct {
 	bindings  []rbacv1.RoleBinding // without their namespace, sorted by name
 	roles     []rbacv1.Role        // without their namespace, sorted by name
 	labels    map[string]string    // the labels of the Namespace itself
 	quota     corev1.ResourceList  // the limit over all namespaces together
-	templates []named
+	templates []namedTemplate
 	// domain is the ID of the tenant's Keystone domain. It is empty if the tenant has none.
 	domain string
 	// published are the Publications that select the tenant, the oldest first.
@@ -43,8 +43,8 @@ type given struct {
 	unread bool
 	// publication returns a Publication by its name, or nil if it is not known.
 	publication func(name string) *published
-	// spaceLabels are the labels that the Tenant specifies in spec.namespaces.labels.
-	spaceLabels map[string]string
+	// namespaceLabels are the labels that the Tenant specifies in spec.namespaces.labels.
+	namespaceLabels map[string]string
 	// uid and generation are those of the Tenant. They are empty if the tenant has no Tenant. The
 	// objects of its former templates then remain, so that its namespaces remain protected.
 	uid        types.UID
@@ -52,14 +52,14 @@ type given struct {
 	refused    error // the reason why some subjects are not bound
 }
 
-// given returns the content that a Tenant and its TenantMembers specify. members may be nil. It
+// desiredOf returns the content that a Tenant and its TenantMembers specify. members may be nil. It
 // omits subjects with reserved names, and subjects of other tenants and their namespaces. Only
 // admission checks the names that the configuration reserves.
-func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *given {
-	out := &given{quota: hardOf(&t.Spec), uid: t.UID, generation: t.Generation}
+func (e *Engine) desiredOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *desiredState {
+	out := &desiredState{quota: hardOf(&t.Spec), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
 	if members != nil {
-		out.giveRoles(id, &members.Spec)
+		out.addRoles(id, &members.Spec)
 		for _, role := range MembersSpreadOf(id, &members.Spec).Roles {
 			if !slices.Contains(t.Spec.MemberRoles, role.ClusterRole) {
 				out.refused = errors.Join(out.refused, fmt.Errorf("TenantMembers: %s: "+
@@ -100,9 +100,9 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 		}
 		out.bindings = append(out.bindings, b)
 	}
-	out.refused = errors.Join(out.refused, out.giveDomain(id, t))
-	out.spaceLabels = tenants.Labels(t.Spec.Namespaces.Labels)
-	out.labels = maps.Clone(out.spaceLabels)
+	out.refused = errors.Join(out.refused, out.addDomain(id, t))
+	out.namespaceLabels = tenants.Labels(t.Spec.Namespaces.Labels)
+	out.labels = maps.Clone(out.namespaceLabels)
 	if level := t.Spec.Namespaces.PodSecurity; level != "" {
 		if out.labels == nil {
 			out.labels = map[string]string{}
@@ -157,25 +157,25 @@ func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.SpreadRole)
 	return roles
 }
 
-// namesAccounts reports whether a Tenant names service accounts. Their tenant is the owner of their
+// hasServiceAccounts reports whether a Tenant names service accounts. Their tenant is the owner of their
 // namespace, so it can change.
-func namesAccounts(spec *v1alpha1.TenantSpec) bool {
-	return slices.ContainsFunc(spec.Admins, isAccount) || anyAccount(spec.Bindings)
+func hasServiceAccounts(spec *v1alpha1.TenantSpec) bool {
+	return slices.ContainsFunc(spec.Admins, isServiceAccount) || anyServiceAccount(spec.Bindings)
 }
 
-func anyAccount(bindings []v1alpha1.TenantBinding) bool {
+func anyServiceAccount(bindings []v1alpha1.TenantBinding) bool {
 	return slices.ContainsFunc(bindings, func(b v1alpha1.TenantBinding) bool {
-		return slices.ContainsFunc(b.Subjects, isAccount)
+		return slices.ContainsFunc(b.Subjects, isServiceAccount)
 	})
 }
 
-func isAccount(s v1alpha1.Subject) bool {
+func isServiceAccount(s v1alpha1.Subject) bool {
 	return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
 }
 
 // hash returns the annotation value of a namespace that has all of the content. It returns "" if
 // there is no content.
-func (g *given) hash(ns *corev1.Namespace) string {
+func (g *desiredState) hash(ns *corev1.Namespace) string {
 	published, bindings := g.publishedIn(ns), g.bindingsIn(ns)
 	if len(bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
 		return ""
@@ -191,7 +191,7 @@ func (g *given) hash(ns *corev1.Namespace) string {
 		all = append(all, "roles", g.roles)
 	}
 	for _, p := range published {
-		all = append(all, "Publication", p.of.Name, p.lastHash())
+		all = append(all, "Publication", p.publication.Name, p.lastHash())
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -202,9 +202,9 @@ func (g *given) hash(ns *corev1.Namespace) string {
 }
 
 // publishedIn returns the Publications that have copies in a namespace, oldest first.
-func (g *given) publishedIn(ns *corev1.Namespace) (all []*published) {
+func (g *desiredState) publishedIn(ns *corev1.Namespace) (all []*published) {
 	for _, p := range g.published {
-		if !p.gone && !p.resource.Empty() && p.of.SelectsNamespace(ns.Name, g.spaceLabels) {
+		if !p.gone && !p.resource.Empty() && p.publication.SelectsNamespace(ns.Name, g.namespaceLabels) {
 			all = append(all, p)
 		}
 	}
@@ -212,46 +212,46 @@ func (g *given) publishedIn(ns *corev1.Namespace) (all []*published) {
 }
 
 // isPrepared reports whether a Namespace has the mark of all its content, and has its labels.
-func (g *given) isPrepared(ns *corev1.Namespace) bool {
+func (g *desiredState) isPrepared(ns *corev1.Namespace) bool {
 	_, held := ns.Annotations[tenant.HeldAnnotation]
-	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held && g.isLabelled(ns)
+	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held && g.isLabeled(ns)
 }
 
 // isSame reports whether a binding is as specified.
-func isSame(is, want *rbacv1.RoleBinding) bool {
-	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && is.RoleRef == want.RoleRef &&
-		slices.Equal(is.Subjects, want.Subjects)
+func isSame(stored, want *rbacv1.RoleBinding) bool {
+	return hasMetadata(&stored.ObjectMeta, &want.ObjectMeta) && stored.RoleRef == want.RoleRef &&
+		slices.Equal(stored.Subjects, want.Subjects)
 }
 
 // hasMetadata reports whether metadata is as specified. It ignores labels and annotations of other
 // domains, because webhooks may add them to any object. It also ignores the annotations that the
 // server itself records.
-func hasMetadata(is, want *metav1.ObjectMeta) bool {
-	for key, value := range is.Annotations {
-		if isOurs(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation &&
+func hasMetadata(stored, want *metav1.ObjectMeta) bool {
+	for key, value := range stored.Annotations {
+		if isOwnKey(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation &&
 			want.Annotations[key] != value {
 			return false
 		}
 	}
 	for key, value := range want.Annotations {
-		if is.Annotations[key] != value {
+		if stored.Annotations[key] != value {
 			return false
 		}
 	}
-	for key := range is.Labels {
-		if _, wanted := want.Labels[key]; isOurs(key) && !wanted {
+	for key := range stored.Labels {
+		if _, wanted := want.Labels[key]; isOwnKey(key) && !wanted {
 			return false
 		}
 	}
 	for key, value := range want.Labels {
-		if is.Labels[key] != value {
+		if stored.Labels[key] != value {
 			return false
 		}
 	}
-	return len(is.OwnerReferences) == 0 && len(is.Finalizers) == 0
+	return len(stored.OwnerReferences) == 0 && len(stored.Finalizers) == 0
 }
 
-func isOurs(key string) bool { return strings.HasPrefix(key, tenant.Domain+"/") }
+func isOwnKey(key string) bool { return strings.HasPrefix(key, tenant.Domain+"/") }
 
 // inNamespace returns a binding for a namespace.
 func inNamespace(b *rbacv1.RoleBinding, namespace string) *rbacv1.RoleBinding {

@@ -21,8 +21,8 @@ const (
 	domainPrefix  = managed.NamePrefix + "keystone:domain:"
 )
 
-// giveDomain adds the bindings of the Keystone domain of a Tenant. An invalid annotation adds none.
-func (g *given) giveDomain(id tenant.ID, t metav1.Object) error {
+// addDomain adds the bindings of the Keystone domain of a Tenant. An invalid annotation adds none.
+func (g *desiredState) addDomain(id tenant.ID, t metav1.Object) error {
 	domain, err := tenants.KeystoneOf(t)
 	if err != nil || domain == nil {
 		return err
@@ -34,7 +34,7 @@ func (g *given) giveDomain(id tenant.ID, t metav1.Object) error {
 
 // bindingsIn returns the bindings that all namespaces of the tenant have and the bindings of the
 // namespace's Keystone project. A project of another domain has no bindings.
-func (g *given) bindingsIn(ns *corev1.Namespace) []rbacv1.RoleBinding {
+func (g *desiredState) bindingsIn(ns *corev1.Namespace) []rbacv1.RoleBinding {
 	project, err := tenants.KeystoneOf(ns)
 	if err != nil || project == nil || project.Project == "" || project.Domain != g.domain {
 		return g.bindings
@@ -60,8 +60,8 @@ func keystoneBindings(id tenant.ID, prefix string, roles []tenants.KeystoneRole)
 	return all
 }
 
-// losesRoles reports whether a Namespace had a role of Keystone that it no longer has.
-func losesRoles(before, now *corev1.Namespace) bool {
+// losesKeystoneRoles reports whether a Namespace had a role of Keystone that it no longer has.
+func losesKeystoneRoles(before, now *corev1.Namespace) bool {
 	had, err := tenants.KeystoneOf(before)
 	if err != nil || had == nil {
 		return false

@@ -48,13 +48,13 @@ func annotation(text string) map[string]string {
 }
 
 // annotate sets the annotation of a namespace, or of the Tenant if its name is acme, and waits.
-func (w *world) annotate(name, text string) {
+func (w *fixture) annotate(name, text string) {
 	w.t.Helper()
 	w.patch(name, text)
 	w.settle()
 }
 
-func (w *world) patch(name, text string) {
+func (w *fixture) patch(name, text string) {
 	w.t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotation(text)}})
 	w.must(err)
@@ -68,9 +68,9 @@ func (w *world) patch(name, text string) {
 
 // newProject starts an engine with the project p1 of the domain d1 in the namespace acme--web. The
 // namespace acme--own has no project.
-func newProject(t *testing.T) *world {
+func newProject(t *testing.T) *fixture {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.namespace("acme--web", "acme", annotation(keystone("d1", "p1", "edit", "view")))
 	w.namespace("acme--own", "acme", nil)
 	w.tenant(func(*v1alpha1.TenantSpec) {})
@@ -133,7 +133,7 @@ func TestInvalidProjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.namespace("acme--web", "acme", annotation(c.namespace))
 				w.namespace("acme--db", "acme", annotation(keystone("d1", "p2", "view")))
 				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
@@ -147,8 +147,8 @@ func TestInvalidProjects(t *testing.T) {
 					want = append(want, ofProject("p2", "view"))
 				}
 				w.expect(name, "acme--db", want...)
-				if refused := strings.HasPrefix(w.says(), "SubjectRefused "); refused != (c.tenant != valid && c.tenant != "") {
-					t.Errorf("the status is %s", w.says())
+				if refused := strings.HasPrefix(w.status(), "SubjectRefused "); refused != (c.tenant != valid && c.tenant != "") {
+					t.Errorf("the status is %s", w.status())
 				}
 			})
 		})
@@ -192,24 +192,24 @@ func TestDomainAccepted(t *testing.T) {
 // deletes added ones.
 func TestKeystoneDrift(t *testing.T) {
 	const name = "kubetenant:keystone:project:edit"
-	for what, change := range map[string]func(w *world) error{
-		"deleted": func(w *world) error {
+	for what, change := range map[string]func(w *fixture) error{
+		"deleted": func(w *fixture) error {
 			return w.kube.RbacV1().RoleBindings("acme--web").Delete(w.t.Context(), name, metav1.DeleteOptions{})
 		},
-		"another subject": func(w *world) error {
+		"another subject": func(w *fixture) error {
 			b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(w.t.Context(), name, metav1.GetOptions{})
 			w.must(err)
 			b.Subjects[0].Name = "role-id:p2:edit"
 			_, err = w.kube.RbacV1().RoleBindings("acme--web").Update(w.t.Context(), b, metav1.UpdateOptions{})
 			return err
 		},
-		"another role": func(w *world) error {
+		"another role": func(w *fixture) error {
 			b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(w.t.Context(), name, metav1.GetOptions{})
 			w.must(err)
 			b.RoleRef.Name = "cluster-admin"
 			return w.kube.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), b, "acme--web")
 		},
-		"added to another namespace": func(w *world) error {
+		"added to another namespace": func(w *fixture) error {
 			b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(w.t.Context(), name, metav1.GetOptions{})
 			w.must(err)
 			b = &rbacv1.RoleBinding{
@@ -237,11 +237,11 @@ func TestKeystoneDrift(t *testing.T) {
 // TestLostRolesFirst checks that a lost role is revoked before the other namespaces of a tenant are
 // prepared.
 func TestLostRolesFirst(t *testing.T) {
-	for what, lose := range map[string]func(w *world){
-		"role of a project": func(w *world) { w.patch("acme--web", keystone("d1", "p1", "view")) },
-		"all roles":         func(w *world) { w.patch("acme--web", "") },
-		"invalid":           func(w *world) { w.patch("acme--web", "{") },
-		"another domain":    func(w *world) { w.patch("acme--web", keystone("d2", "p1", "edit", "view")) },
+	for what, lose := range map[string]func(w *fixture){
+		"role of a project": func(w *fixture) { w.patch("acme--web", keystone("d1", "p1", "view")) },
+		"all roles":         func(w *fixture) { w.patch("acme--web", "") },
+		"invalid":           func(w *fixture) { w.patch("acme--web", "{") },
+		"another domain":    func(w *fixture) { w.patch("acme--web", keystone("d2", "p1", "edit", "view")) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

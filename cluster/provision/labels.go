@@ -26,11 +26,11 @@ const levelWithoutRecord = "baseline"
 //
 // It reads the live Namespace for each attempt: a tenant that writes its Namespace all the time
 // must not delay a label that restricts it.
-func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
-	if labelsPatch(ns, gives) == nil {
+func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, desired *desiredState) error {
+	if labelsPatch(ns, desired) == nil {
 		return nil
 	}
-	return retry.RetryOnConflict(atOnce, func() error {
+	return retry.RetryOnConflict(conflictBackoff, func() error {
 		if err := e.writes.wait(ctx, tenantOf(ns), revokes); err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 		if err != nil || live.UID != ns.UID || tenantOf(live) != tenantOf(ns) {
 			return err // an event of the other Namespace, or of its owner, follows
 		}
-		patch := labelsPatch(live, gives)
+		patch := labelsPatch(live, desired)
 		if patch == nil {
 			return nil
 		}
@@ -46,21 +46,21 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 	})
 }
 
-// atOnce retries a write that conflicts. The object is read again right before each attempt.
-var atOnce = wait.Backoff{Steps: 20, Duration: time.Millisecond, Jitter: 1}
+// conflictBackoff retries a write that conflicts. The object is read again right before each attempt.
+var conflictBackoff = wait.Backoff{Steps: 20, Duration: time.Millisecond, Jitter: 1}
 
 // labelsPatch returns the metadata that gives a Namespace its labels and their record, or nil if
 // the Namespace has both. The patch conflicts with any other change of the Namespace.
-func labelsPatch(ns *corev1.Namespace, gives *given) map[string]any {
-	if gives.isLabelled(ns) {
+func labelsPatch(ns *corev1.Namespace, desired *desiredState) map[string]any {
+	if desired.isLabeled(ns) {
 		return nil
 	}
-	was, _ := namespace.GivenOf(ns)
+	recorded, _ := namespace.GivenOf(ns)
 	next := namespace.Given{}
 	labels := map[string]any{}
-	for key, value := range gives.labels {
-		before, given := was[key]
-		if !given {
+	for key, value := range desired.labels {
+		before, ok := recorded[key]
+		if !ok {
 			before = valueBefore(ns, key, value)
 		}
 		next[key] = before
@@ -68,22 +68,22 @@ func labelsPatch(ns *corev1.Namespace, gives *given) map[string]any {
 		if isLevel {
 			next.SetLevel(value)
 		}
-		if ns.Labels[key] != value && (!isLevel || !was.IsTightened(ns, value)) {
+		if ns.Labels[key] != value && (!isLevel || !recorded.IsTightened(ns, value)) {
 			labels[key] = value
 		}
 	}
-	for key, before := range was.Labels() {
-		_, given := gives.labels[key]
-		isKept := key == namespace.EnforceLabel && before != nil && was.IsTightened(ns, *before)
-		if !given && !isKept {
+	for key, before := range recorded.Labels() {
+		_, ok := desired.labels[key]
+		isKept := key == namespace.EnforceLabel && before != nil && recorded.IsTightened(ns, *before)
+		if !ok && !isKept {
 			labels[key] = before
 		}
 	}
-	if len(was)+len(next) == 0 {
+	if len(recorded)+len(next) == 0 {
 		return nil // only the record is missing, and mark writes it
 	}
 	annotations := map[string]any{tenant.GivenLabelsAnnotation: next.String()}
-	if gives.hash(ns) == "" {
+	if desired.hash(ns) == "" {
 		annotations[tenant.GivenLabelsAnnotation] = nil
 	}
 	return map[string]any{
@@ -97,10 +97,10 @@ func labelsPatch(ns *corev1.Namespace, gives *given) map[string]any {
 // valueBefore returns the value to which a label returns when the Tenant no longer specifies it, or
 // nil if the label is then removed. If the origin of the present value is unknown, the Tenant set
 // it.
-func valueBefore(ns *corev1.Namespace, key, given string) *string {
+func valueBefore(ns *corev1.Namespace, key, desired string) *string {
 	value, exists := ns.Labels[key]
 	_, recorded := namespace.GivenOf(ns)
-	isOwn := recorded || value != given && ns.Annotations[tenant.PreparedAnnotation] == ""
+	isOwn := recorded || value != desired && ns.Annotations[tenant.PreparedAnnotation] == ""
 	switch {
 	case !exists:
 		return nil
@@ -114,25 +114,25 @@ func valueBefore(ns *corev1.Namespace, key, given string) *string {
 
 // isUnrecorded reports whether a Namespace with content of a Tenant has no record of its labels,
 // for example because an earlier release prepared it.
-func (g *given) isUnrecorded(ns *corev1.Namespace) bool {
+func (g *desiredState) isUnrecorded(ns *corev1.Namespace) bool {
 	_, recorded := namespace.GivenOf(ns)
 	return !recorded && g.hash(ns) != ""
 }
 
-// isLabelled reports whether a Namespace has exactly the labels of its Tenant, and records them.
+// isLabeled reports whether a Namespace has exactly the labels of its Tenant, and records them.
 // The level may be a stricter one that the tenant chose.
-func (g *given) isLabelled(ns *corev1.Namespace) bool {
+func (g *desiredState) isLabeled(ns *corev1.Namespace) bool {
 	if g.uid == "" { // the labels of a former Tenant remain
 		return true
 	}
-	was, _ := namespace.GivenOf(ns)
-	if g.isUnrecorded(ns) || len(was.Labels()) != len(g.labels) {
+	recorded, _ := namespace.GivenOf(ns)
+	if g.isUnrecorded(ns) || len(recorded.Labels()) != len(g.labels) {
 		return false
 	}
 	for key, value := range g.labels {
-		_, given := was[key]
-		isKept := key == namespace.EnforceLabel && was.IsTightened(ns, value) && was.Level() == value
-		if !given || ns.Labels[key] != value && !isKept {
+		_, ok := recorded[key]
+		isKept := key == namespace.EnforceLabel && recorded.IsTightened(ns, value) && recorded.Level() == value
+		if !ok || ns.Labels[key] != value && !isKept {
 			return false
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // callers write. Labels that the Tenant does not specify remain.
 func TestLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		expect := func(what string, want map[string]string) {
 			t.Helper()
@@ -81,7 +81,7 @@ func TestLabels(t *testing.T) {
 // it. A level that the Tenant set follows the Tenant.
 func TestStricterLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		set := func(level string) {
 			t.Helper()
@@ -142,7 +142,7 @@ func TestStricterLevels(t *testing.T) {
 // them.
 func TestPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Prefix = v1alpha1.NamespacePrefixRequired })
 		if got := w.condition(v1alpha1.ConditionReady); got != "True Ready" {
@@ -161,7 +161,7 @@ func TestPrefix(t *testing.T) {
 }
 
 // labels returns the labels of acme--web without the tenant label.
-func (w *world) labels() map[string]string {
+func (w *fixture) labels() map[string]string {
 	w.t.Helper()
 	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "acme--web", metav1.GetOptions{})
 	w.must(err)
@@ -171,7 +171,7 @@ func (w *world) labels() map[string]string {
 }
 
 // change changes acme--web as another client.
-func (w *world) change(change func(*corev1.Namespace)) {
+func (w *fixture) change(change func(*corev1.Namespace)) {
 	w.t.Helper()
 	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "acme--web", metav1.GetOptions{})
 	w.must(err)
@@ -181,17 +181,17 @@ func (w *world) change(change func(*corev1.Namespace)) {
 	w.settle()
 }
 
-// specify replaces the labels and the level of acme's Tenant.
-func (w *world) specify(level string, labels map[string]v1alpha1.LabelValue) {
+// setLabels replaces the labels and the level of acme's Tenant.
+func (w *fixture) setLabels(level string, labels map[string]v1alpha1.LabelValue) {
 	w.t.Helper()
 	w.tenant(func(s *v1alpha1.TenantSpec) {
 		s.Namespaces = v1alpha1.TenantNamespacesSpec{Labels: labels, PodSecurity: level}
 	})
 }
 
-// TestGivenLabelsReturn checks that a label that a Tenant no longer specifies returns to its
+// TestRemovedLabelsReturnToEarlierValues checks that a label that a Tenant no longer specifies returns to its
 // earlier value. Neither managedFields nor a change of the engine affects this.
-func TestGivenLabelsReturn(t *testing.T) {
+func TestRemovedLabelsReturnToEarlierValues(t *testing.T) {
 	const adminAccess = "resource.kubernetes.io/admin-access"
 	own := map[string]string{"team": "own", namespace.EnforceLabel: "baseline"}
 	claims := map[string]func(*corev1.Namespace){
@@ -213,17 +213,17 @@ func TestGivenLabelsReturn(t *testing.T) {
 	for name, claim := range claims {
 		for _, step := range []string{"", "new leader"} {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.namespace("acme--web", "acme", nil)
 				w.change(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, own) })
 				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
-				w.specify("privileged", map[string]v1alpha1.LabelValue{adminAccess: "true", "team": "given"})
+				w.setLabels("privileged", map[string]v1alpha1.LabelValue{adminAccess: "true", "team": "given"})
 				want := map[string]string{adminAccess: "true", "team": "given", namespace.EnforceLabel: "privileged"}
 				if !maps.Equal(w.labels(), want) {
 					t.Errorf("%s: given %v, want %v", name, w.labels(), want)
 				}
 				w.change(claim)
-				w.specify("restricted", nil)
+				w.setLabels("restricted", nil)
 				if want = map[string]string{"team": "own", namespace.EnforceLabel: "restricted"}; !maps.Equal(w.labels(), want) {
 					t.Errorf("%s: after another level %v, want %v", name, w.labels(), want)
 				}
@@ -231,7 +231,7 @@ func TestGivenLabelsReturn(t *testing.T) {
 				if step != "" {
 					w.stop()
 				}
-				w.specify("", nil)
+				w.setLabels("", nil)
 				if step != "" {
 					w.start()
 				}
@@ -246,21 +246,21 @@ func TestGivenLabelsReturn(t *testing.T) {
 	}
 }
 
-// TestGivenLabelsOfEarlierRelease checks that the server records labels of an earlier release,
+// TestLabelsOfEarlierRelease checks that the server records labels of an earlier release,
 // which did not record them. The server later removes each label, and returns the level to the
 // default.
-func TestGivenLabelsOfEarlierRelease(t *testing.T) {
+func TestLabelsOfEarlierRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
-		w.specify("restricted", map[string]v1alpha1.LabelValue{"a": "1"})
+		w.setLabels("restricted", map[string]v1alpha1.LabelValue{"a": "1"})
 		w.change(func(ns *corev1.Namespace) { ns.Labels["own"] = "x" })
 		w.stop()
 		w.change(func(ns *corev1.Namespace) { delete(ns.Annotations, tenant.GivenLabelsAnnotation) })
 		w.start()
-		w.specify("", map[string]v1alpha1.LabelValue{"own": "y"})
-		w.specify("", nil)
+		w.setLabels("", map[string]v1alpha1.LabelValue{"own": "y"})
+		w.setLabels("", nil)
 		want := map[string]string{"own": "x", namespace.EnforceLabel: "baseline"}
 		if !maps.Equal(w.labels(), want) {
 			t.Errorf("the labels are %v, want %v", w.labels(), want)
@@ -281,9 +281,9 @@ func TestGivenLabelsOfEarlierRelease(t *testing.T) {
 // TestLabelsWithoutTenant: if the Tenant does not exist, the labels that it gave remain.
 func TestLabelsWithoutTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
-		w.specify("restricted", map[string]v1alpha1.LabelValue{"a": "1"})
+		w.setLabels("restricted", map[string]v1alpha1.LabelValue{"a": "1"})
 		w.tenant(pods(5))
 		want := w.labels()
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
@@ -297,7 +297,7 @@ func TestLabelsWithoutTenant(t *testing.T) {
 		if _, err := w.dynamic.Resource(quotas).Get(t.Context(), "acme", metav1.GetOptions{}); err != nil {
 			t.Errorf("without a Tenant, the quota is not there: %v", err)
 		}
-		w.specify("", map[string]v1alpha1.LabelValue{"b": "2"})
+		w.setLabels("", map[string]v1alpha1.LabelValue{"b": "2"})
 		if got := w.labels(); !maps.Equal(got, map[string]string{"b": "2"}) {
 			t.Errorf("with the next Tenant %v", got)
 		}

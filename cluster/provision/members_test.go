@@ -15,7 +15,7 @@ import (
 )
 
 // members writes acme's TenantMembers. An empty spec deletes them.
-func (w *world) members(spec string) {
+func (w *fixture) members(spec string) {
 	w.t.Helper()
 	defer w.settle()
 	all := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers))
@@ -41,7 +41,7 @@ func (w *world) members(spec string) {
 // If the Tenant no longer allows a role, all members lose it.
 func TestMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.members(`{ id: acme, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: mary }, ` +
@@ -53,7 +53,7 @@ func TestMembers(t *testing.T) {
 		})
 		w.expect("at first", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:view view: mary")
 		w.expect("another tenant's", "globex--web")
-		w.reads("at first", "SubjectRefused 1/1/0 of generation 1")
+		w.expectStatus("at first", "SubjectRefused 1/1/0 of generation 1")
 		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary }, ` +
 			`{ kind: ServiceAccount, namespace: acme--db, name: robot } ] } ] }`)
 		w.expect("another role", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:edit edit: mary")
@@ -61,7 +61,7 @@ func TestMembers(t *testing.T) {
 		w.settle()
 		w.expect("with its namespace", "acme--web", "kubetenant:binding:view view: peter",
 			"kubetenant:members:edit edit: mary robot")
-		w.reads("with its namespace", "Prepared 2/2/0 of generation 1")
+		w.expectStatus("with its namespace", "Prepared 2/2/0 of generation 1")
 		w.members(`{ id: globex, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.expect("another's", "acme--web", "kubetenant:binding:view view: peter")
 		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)

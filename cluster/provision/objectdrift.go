@@ -19,25 +19,25 @@ import (
 
 // objectDrift is the result of a pass over the objects of templates and Publications.
 type objectDrift struct {
-	right map[string]int  // the number of correct objects by namespace
-	wrong map[string]bool // namespaces
+	correct map[string]int  // the number of correct objects by namespace
+	drifted map[string]bool // namespaces
 }
 
-// lookForObjectDrift queues the namespaces in which an object of a template or a Publication has
+// checkObjectDrift queues the namespaces in which an object of a template or a Publication has
 // changed, does not exist, or should not exist.
-func (e *Engine) lookForObjectDrift(ctx context.Context) {
-	gives := map[tenant.ID]*given{}
-	ofTenant := func(id tenant.ID) *given {
-		if _, known := gives[id]; !known {
-			gives[id], _ = e.givenBy(ctx, id) // nil: not known yet, checked later
+func (e *Engine) checkObjectDrift(ctx context.Context) {
+	desired := map[tenant.ID]*desiredState{}
+	ofTenant := func(id tenant.ID) *desiredState {
+		if _, known := desired[id]; !known {
+			desired[id], _ = e.desiredFor(ctx, id) // nil: not known yet, checked later
 		}
-		return gives[id]
+		return desired[id]
 	}
 	found := objectDrift{map[string]int{}, map[string]bool{}}
 	complete := true
 	for _, of := range e.kinds() {
-		if err := e.lookForKind(ctx, of, ofTenant, &found); err != nil {
-			e.notLooked(ctx, err)
+		if err := e.checkKind(ctx, of, ofTenant, &found); err != nil {
+			e.logDriftError(ctx, err)
 			complete = false
 		}
 	}
@@ -46,25 +46,25 @@ func (e *Engine) lookForObjectDrift(ctx context.Context) {
 		all = nil // an object of a kind that was not read is not missing
 	}
 	for _, ns := range all {
-		gives := e.objectsIn(ns.Name, schema.GroupVersionResource{}, ofTenant)
-		if gives != nil && found.right[ns.Name] != len(gives.wanted) {
-			found.wrong[ns.Name] = true
+		desired := e.objectsIn(ns.Name, schema.GroupVersionResource{}, ofTenant)
+		if desired != nil && found.correct[ns.Name] != len(desired.wanted) {
+			found.drifted[ns.Name] = true
 		}
 	}
-	for name := range found.wrong {
-		e.looksDrifted(name)
-		e.later.Add(name)
+	for name := range found.drifted {
+		e.markDrifted(name)
+		e.updates.Add(name)
 	}
 }
 
-// lookForKind adds the objects of a kind to the result of a pass. It deletes copies of Publications
+// checkKind adds the objects of a kind to the result of a pass. It deletes copies of Publications
 // in namespaces without a tenant.
-func (e *Engine) lookForKind(
-	ctx context.Context, of schema.GroupVersionResource, ofTenant func(tenant.ID) *given, found *objectDrift,
+func (e *Engine) checkKind(
+	ctx context.Context, of schema.GroupVersionResource, ofTenant func(tenant.ID) *desiredState, found *objectDrift,
 ) error {
-	next := metav1.ListOptions{LabelSelector: givenSelector, Limit: pageOf(of)}
+	next := metav1.ListOptions{LabelSelector: provisionedSelector, Limit: pageOf(of)}
 	var last string
-	var gives *objects
+	var desired *objects
 	for {
 		if err := e.pages.Wait(ctx); err != nil {
 			return err
@@ -81,23 +81,23 @@ func (e *Engine) lookForKind(
 			return err
 		}
 		for i := range list.Items {
-			is := &list.Items[i]
-			if gives == nil || is.GetNamespace() != last { // the list is ordered by namespace
-				last, gives = is.GetNamespace(), e.objectsIn(is.GetNamespace(), of, ofTenant)
+			stored := &list.Items[i]
+			if desired == nil || stored.GetNamespace() != last { // the list is ordered by namespace
+				last, desired = stored.GetNamespace(), e.objectsIn(stored.GetNamespace(), of, ofTenant)
 			}
-			key := object{of, is.GetName()}
-			if gives == nil {
-				if isCopy(is) && e.hasNoTenant(last) {
-					if err := e.removeObject(ctx, key, is); err != nil {
-						e.notLooked(ctx, err)
+			key := object{of, stored.GetName()}
+			if desired == nil {
+				if isCopy(stored) && e.hasNoTenant(last) {
+					if err := e.removeObject(ctx, key, stored); err != nil {
+						e.logDriftError(ctx, err)
 					}
 				}
 				continue
 			}
-			if want, has := gives.wanted[key]; has && isGiven(is, want.Unstructured) {
-				found.right[last]++
-			} else if has || gives.removes(key, is) {
-				found.wrong[last] = true
+			if want, ok := desired.wanted[key]; ok && isSameObject(stored, want.Unstructured) {
+				found.correct[last]++
+			} else if ok || desired.removes(key, stored) {
+				found.drifted[last] = true
 			}
 		}
 		if next.Continue = list.GetContinue(); next.Continue == "" {
@@ -135,7 +135,7 @@ func pageOf(of schema.GroupVersionResource) int64 {
 // the zero value. It returns nil if they are not known, or if the namespace has no tenant or is
 // being deleted.
 func (e *Engine) objectsIn(
-	namespace string, of schema.GroupVersionResource, ofTenant func(tenant.ID) *given,
+	namespace string, of schema.GroupVersionResource, ofTenant func(tenant.ID) *desiredState,
 ) *objects {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {

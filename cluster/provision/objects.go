@@ -37,32 +37,32 @@ var errTemplate = errors.New("spec.namespaces.templates")
 // errUnread reports that the engine may not read Publications, or has not read them yet.
 var errUnread = errors.New("the Publications have not been read")
 
-// named is a NamespaceTemplate that a Tenant names.
-type named struct {
-	name   string
-	is     *template.Template // nil: it does not exist
-	digest string
+// namedTemplate is a NamespaceTemplate that a Tenant names.
+type namedTemplate struct {
+	name     string
+	template *template.Template // nil: it does not exist
+	digest   string
 }
 
 // templatesOf returns the templates with these names, oldest first. The second result is false if
 // they are not known.
-func (e *Engine) templatesOf(names []string) (out []named, known bool) {
+func (e *Engine) templatesOf(names []string) (out []namedTemplate, known bool) {
 	for _, name := range names {
-		is, known := e.Tenants.Template(name)
+		parsed, known := e.Tenants.Template(name)
 		if !known {
 			return nil, false
 		}
-		t := named{name: name, is: is}
-		if is != nil {
-			t.digest = is.Digest
+		t := namedTemplate{name: name, template: parsed}
+		if parsed != nil {
+			t.digest = parsed.Digest
 		}
 		out = append(out, t)
 	}
-	slices.SortStableFunc(out, func(a, b named) int {
-		if a.is == nil || b.is == nil || a.is.Created.Equal(b.is.Created) {
+	slices.SortStableFunc(out, func(a, b namedTemplate) int {
+		if a.template == nil || b.template == nil || a.template.Created.Equal(b.template.Created) {
 			return strings.Compare(a.name, b.name)
 		}
-		return a.is.Created.Compare(b.is.Created)
+		return a.template.Created.Compare(b.template.Created)
 	})
 	return out, true
 }
@@ -76,108 +76,108 @@ type object struct {
 // wanted is an object that a namespace should have, in the form in which the engine writes it.
 type wanted struct {
 	*unstructured.Unstructured
-	by *published // nil if a template defines the object
+	publication *published // nil if a template defines the object
 }
 
 // objects are the objects that templates and Publications define for a namespace. The zero value
 // has no objects.
 type objects struct {
 	wanted map[object]wanted
-	// kept has the templates that do not exist or cannot be rendered. Their objects remain.
-	kept []string
-	all  bool // all templates are kept
-	// found returns the state of a Publication, or nil if it is not known. If nil, its copies remain.
-	found func(publication string) *published
+	// keptTemplates has the templates that do not exist or cannot be rendered. Their objects remain.
+	keptTemplates []string
+	keepAll       bool // all templates are kept
+	// publication returns the state of a Publication, or nil if it is not known. If nil, its copies remain.
+	publication func(publication string) *published
 	// selecting has the names of the Publications that select the namespace.
 	selecting map[string]bool
-	// mayBe reports that the namespace may have other managed objects. drifted reports that they may
+	// mayExist reports that the namespace may have other managed objects. drifted reports that they may
 	// be of any kind.
-	mayBe, drifted bool
+	mayExist, drifted bool
 	// applied reports that the last attempt wrote all objects that are not refused.
 	applied bool
-	// wrong reports why a namespace lacks an object, if that also concerns its Tenant.
-	wrong error
+	// err reports why a namespace lacks an object, if that also concerns its Tenant.
+	err error
 	// refused reports why a Publication has no copy in the namespace, by its name.
 	refused map[string]error
 }
 
-// giver is a template or a Publication with its objects for a namespace.
-type giver struct {
-	kind, name string
-	created    time.Time
-	objects    []template.Object
-	by         *published
+// objectSource is a template or a Publication with its objects for a namespace.
+type objectSource struct {
+	kind, name  string
+	created     time.Time
+	objects     []template.Object
+	publication *published
 }
 
 // objects returns the objects that a namespace of a tenant should have. If two sources define one
 // object, the older source gives it.
-func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
+func (g *desiredState) objects(id tenant.ID, ns *corev1.Namespace) objects {
 	return g.objectsOf(id, ns, schema.GroupVersionResource{})
 }
 
-// objectsOf is [given.objects] with the objects of one resource, or with all if it is the zero
+// objectsOf is [desiredState.objects] with the objects of one resource, or with all if it is the zero
 // value.
-func (g *given) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.GroupVersionResource) objects {
+func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.GroupVersionResource) objects {
 	out := objects{
-		wanted:    map[object]wanted{},
-		all:       g.uid == "",
-		found:     g.publication,
-		selecting: map[string]bool{},
-		refused:   map[string]error{},
+		wanted:      map[object]wanted{},
+		keepAll:     g.uid == "",
+		publication: g.publication,
+		selecting:   map[string]bool{},
+		refused:     map[string]error{},
 	}
 	if g.unread {
-		out.wrong = errUnread
+		out.err = errUnread
 	}
-	var givers []giver
+	var objectSources []objectSource
 	for _, t := range g.templates {
-		if t.is == nil {
-			out.kept = append(out.kept, t.name)
-			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s does not exist", errTemplate, t.name))
+		if t.template == nil {
+			out.keptTemplates = append(out.keptTemplates, t.name)
+			out.err = errors.Join(out.err, fmt.Errorf("%w: NamespaceTemplate %s does not exist", errTemplate, t.name))
 			continue
 		}
-		all, err := t.is.Render(id, ns.Name)
+		all, err := t.template.Render(id, ns.Name)
 		if err != nil {
-			out.kept = append(out.kept, t.name)
-			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s: %w", errTemplate, t.name, err))
+			out.keptTemplates = append(out.keptTemplates, t.name)
+			out.err = errors.Join(out.err, fmt.Errorf("%w: NamespaceTemplate %s: %w", errTemplate, t.name, err))
 			continue
 		}
 		all = slices.DeleteFunc(all, func(o template.Object) bool { return !of.Empty() && o.Resource != of })
-		givers = append(givers, giver{v1alpha1.KindNamespaceTemplate, t.name, t.is.Created, all, nil})
+		objectSources = append(objectSources, objectSource{v1alpha1.KindNamespaceTemplate, t.name, t.template.Created, all, nil})
 	}
 	for _, p := range g.published {
-		if p.gone || !p.of.SelectsNamespace(ns.Name, g.spaceLabels) {
+		if p.gone || !p.publication.SelectsNamespace(ns.Name, g.namespaceLabels) {
 			continue
 		}
-		out.selecting[p.of.Name] = true
+		out.selecting[p.publication.Name] = true
 		switch {
 		case p.content != nil && !of.Empty() && p.content.Resource != of:
 		case p.content != nil:
 			all := []template.Object{{Resource: p.content.Resource, Object: p.content.Render(id, ns.Name)}}
-			givers = append(givers, giver{v1alpha1.KindPublication, p.of.Name, p.of.Created, all, p})
-		case p.of.Hold && !p.of.Deleting && isHeld(ns):
-			out.wrong = errors.Join(out.wrong, fmt.Errorf("%s %s: %s", v1alpha1.KindPublication, p.of.Name, p.message))
+			objectSources = append(objectSources, objectSource{v1alpha1.KindPublication, p.publication.Name, p.publication.Created, all, p})
+		case p.publication.Hold && !p.publication.Deleting && isHeld(ns):
+			out.err = errors.Join(out.err, fmt.Errorf("%s %s: %s", v1alpha1.KindPublication, p.publication.Name, p.message))
 		}
 	}
-	slices.SortStableFunc(givers, func(a, b giver) int { return a.created.Compare(b.created) })
-	for _, from := range givers {
+	slices.SortStableFunc(objectSources, func(a, b objectSource) int { return a.created.Compare(b.created) })
+	for _, from := range objectSources {
 		out.add(from, id, ns)
 	}
 	return out
 }
 
 // add adds the objects of a source that no older source gives.
-func (o *objects) add(from giver, id tenant.ID, ns *corev1.Namespace) {
-	for _, given := range from.objects {
-		key := object{given.Resource, given.Object.GetName()}
-		older, has := o.wanted[key]
-		if !has {
-			o.wanted[key] = wanted{asWritten(given.Object, id, ns.Name, from), from.by}
+func (o *objects) add(from objectSource, id tenant.ID, ns *corev1.Namespace) {
+	for _, item := range from.objects {
+		key := object{item.Resource, item.Object.GetName()}
+		older, ok := o.wanted[key]
+		if !ok {
+			o.wanted[key] = wanted{withMetadata(item.Object, id, ns.Name, from), from.publication}
 			continue
 		}
 		err := fmt.Errorf("%s %s has the same %s %s as the older %s",
-			from.kind, from.name, given.Object.GetKind(), key.name, sourceOf(older.Unstructured))
-		if from.by == nil {
-			o.wrong = errors.Join(o.wrong, fmt.Errorf("%w: %w", errTemplate, err))
+			from.kind, from.name, item.Object.GetKind(), key.name, sourceOf(older.Unstructured))
+		if from.publication == nil {
+			o.err = errors.Join(o.err, fmt.Errorf("%w: %w", errTemplate, err))
 		} else {
 			o.refused[from.name] = fmt.Errorf("%w: %w", errConflict, err)
 		}
@@ -201,19 +201,19 @@ func templateOf(u *unstructured.Unstructured) string {
 // removes reports whether an object of a template or a Publication is to be deleted. It is not if
 // its source is not known.
 func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
-	if _, is := o.wanted[key]; is {
+	if _, ok := o.wanted[key]; ok {
 		return false
 	}
 	if u.GetLabels()[tenant.ManagedLabel] == managed.SourcePublication {
 		name := u.GetLabels()[tenant.PublicationLabel]
-		p := o.found(name)
+		p := o.publication(name)
 		return p != nil && p.prunes(o.selecting[name])
 	}
-	return !o.all && !slices.Contains(o.kept, templateOf(u))
+	return !o.keepAll && !slices.Contains(o.keptTemplates, templateOf(u))
 }
 
-// asWritten returns an object of a source in the form in which the engine writes it.
-func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace string, from giver) *unstructured.Unstructured {
+// withMetadata returns an object of a source in the form in which the engine writes it.
+func withMetadata(u *unstructured.Unstructured, id tenant.ID, namespace string, from objectSource) *unstructured.Unstructured {
 	text, err := json.Marshal(u.Object)
 	if err != nil {
 		panic(err) // u was decoded from JSON
@@ -221,22 +221,22 @@ func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace string, fro
 	sum := sha256.Sum256(text)
 	hash := hex.EncodeToString(sum[:16])
 	u.SetNamespace(namespace)
-	all := map[string]string{tenant.ManagedLabel: managed.SourceTemplate, tenant.Label: id.String()}
-	said := map[string]string{tenant.TemplateAnnotation: from.name + "/" + hash}
-	if from.by != nil {
-		all[tenant.ManagedLabel], all[tenant.PublicationLabel] = managed.SourcePublication, from.name
-		said = map[string]string{tenant.PublishedAnnotation: hash}
+	labels := map[string]string{tenant.ManagedLabel: managed.SourceTemplate, tenant.Label: id.String()}
+	annotations := map[string]string{tenant.TemplateAnnotation: from.name + "/" + hash}
+	if from.publication != nil {
+		labels[tenant.ManagedLabel], labels[tenant.PublicationLabel] = managed.SourcePublication, from.name
+		annotations = map[string]string{tenant.PublishedAnnotation: hash}
 	}
-	maps.Copy(all, u.GetLabels())
-	u.SetLabels(all)
-	maps.Copy(said, u.GetAnnotations())
-	u.SetAnnotations(said)
+	maps.Copy(labels, u.GetLabels())
+	u.SetLabels(labels)
+	maps.Copy(annotations, u.GetAnnotations())
+	u.SetAnnotations(annotations)
 	return u
 }
 
-// isGiven reports whether an object has the content that it should have and no other caller has
+// isSameObject reports whether an object has the content that it should have and no other caller has
 // written it. It does not compare the server's defaults, because these depend on the release.
-func isGiven(is, want *unstructured.Unstructured) bool {
+func isSameObject(stored, want *unstructured.Unstructured) bool {
 	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{
 			Labels:          u.GetLabels(),
@@ -245,47 +245,47 @@ func isGiven(is, want *unstructured.Unstructured) bool {
 			Finalizers:      u.GetFinalizers(),
 		}
 	}
-	return hasMetadata(metadata(is), metadata(want)) && holds(is.Object, content(want)) &&
-		!slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+	return hasMetadata(metadata(stored), metadata(want)) && contains(stored.Object, withoutMetadata(want)) &&
+		!slices.ContainsFunc(stored.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
 			return m.Subresource == "" && m.Manager != v1alpha1.FieldManager
 		})
 }
 
-// content returns an object without its metadata.
-func content(u *unstructured.Unstructured) map[string]any {
+// withoutMetadata returns an object without its metadata.
+func withoutMetadata(u *unstructured.Unstructured) map[string]any {
 	out := maps.Clone(u.Object)
 	delete(out, "metadata")
 	return out
 }
 
-// holds reports whether a value contains all of the wanted value. The server may add defaults, and
+// contains reports whether a value contains all of the wanted value. The server may add defaults, and
 // may write quantities in another form.
-func holds(is, want any) bool {
+func contains(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
-		have, same := is.(map[string]any)
-		if !same && len(want) > 0 {
+		have, ok := got.(map[string]any)
+		if !ok && len(want) > 0 {
 			return false
 		}
 		for key, value := range want {
-			if !holds(have[key], value) {
+			if !contains(have[key], value) {
 				return false
 			}
 		}
 		return true
 	case []any:
-		have, same := is.([]any)
-		return (same || is == nil) && slices.EqualFunc(have, want, holds)
+		have, ok := got.([]any)
+		return (ok || got == nil) && slices.EqualFunc(have, want, contains)
 	}
-	if equality.Semantic.DeepEqual(is, want) || want == nil {
+	if equality.Semantic.DeepEqual(got, want) || want == nil {
 		return true
 	}
-	return isQuantity(is, want)
+	return isQuantity(got, want)
 }
 
 // isQuantity reports whether two values are the same quantity.
-func isQuantity(is, want any) bool {
-	have, err := resource.ParseQuantity(fmt.Sprint(is))
+func isQuantity(got, want any) bool {
+	have, err := resource.ParseQuantity(fmt.Sprint(got))
 	wanted, wantedErr := resource.ParseQuantity(fmt.Sprint(want))
 	return err == nil && wantedErr == nil && have.Cmp(wanted) == 0
 }
@@ -297,7 +297,7 @@ const withObjects = "+"
 
 // kindsOf returns withObjects and the kinds for a namespace with copies of Publications, or "" if
 // the namespace has no objects.
-func (g *given) kindsOf(published []*published) string {
+func (g *desiredState) kindsOf(published []*published) string {
 	var kinds []string
 	if len(g.templates) > 0 {
 		kinds = append(kinds, "")
@@ -322,12 +322,12 @@ func hasObjects(ns *corev1.Namespace) bool {
 
 // kindsIn returns the kinds of the objects that a namespace may have: those that it had when it was
 // prepared, and those that it should have. If it has drifted, it may have all kinds.
-func (e *Engine) kindsIn(ns *corev1.Namespace, gives *objects) []schema.GroupVersionResource {
-	if gives.drifted {
+func (e *Engine) kindsIn(ns *corev1.Namespace, desired *objects) []schema.GroupVersionResource {
+	if desired.drifted {
 		return e.kinds()
 	}
 	kinds := map[schema.GroupVersionResource]bool{}
-	if _, had, has := strings.Cut(ns.Annotations[tenant.PreparedAnnotation], withObjects); has {
+	if _, had, ok := strings.Cut(ns.Annotations[tenant.PreparedAnnotation], withObjects); ok {
 		for _, text := range strings.Split(had, ",") {
 			if part := strings.Split(text, "/"); len(part) == 3 {
 				kinds[schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]}] = true
@@ -338,18 +338,18 @@ func (e *Engine) kindsIn(ns *corev1.Namespace, gives *objects) []schema.GroupVer
 			}
 		}
 	}
-	for key := range gives.wanted {
+	for key := range desired.wanted {
 		kinds[key.resource] = true
 	}
 	return slices.Collect(maps.Keys(kinds))
 }
 
-// givenSelector selects the objects of templates and Publications.
-const givenSelector = tenant.ManagedLabel + " in (" + managed.SourceTemplate + "," + managed.SourcePublication + ")"
+// provisionedSelector selects the objects of templates and Publications.
+const provisionedSelector = tenant.ManagedLabel + " in (" + managed.SourceTemplate + "," + managed.SourcePublication + ")"
 
-// objectsThere returns the objects of templates and Publications that a namespace has. It lists all
+// listObjects returns the objects of templates and Publications that a namespace has. It lists all
 // kinds at the same time, because each list waits for the watch cache of its kind (KEP-2340).
-func (e *Engine) objectsThere(
+func (e *Engine) listObjects(
 	ctx context.Context, ns *corev1.Namespace, kinds []schema.GroupVersionResource,
 ) (map[object]*unstructured.Unstructured, error) {
 	lists := make([]*unstructured.UnstructuredList, len(kinds))
@@ -357,7 +357,7 @@ func (e *Engine) objectsThere(
 	for i, of := range kinds {
 		all.Go(func() (err error) {
 			lists[i], err = e.Dynamic.Resource(of).Namespace(ns.Name).List(ctx,
-				metav1.ListOptions{LabelSelector: givenSelector})
+				metav1.ListOptions{LabelSelector: provisionedSelector})
 			if apierrors.IsNotFound(err) { // the kind is no longer defined
 				lists[i] = &unstructured.UnstructuredList{}
 				return nil
@@ -368,11 +368,11 @@ func (e *Engine) objectsThere(
 	if err := all.Wait(); err != nil {
 		return nil, err
 	}
-	is := map[object]*unstructured.Unstructured{}
+	stored := map[object]*unstructured.Unstructured{}
 	for i, list := range lists {
 		for j := range list.Items {
-			is[object{kinds[i], list.Items[j].GetName()}] = &list.Items[j]
+			stored[object{kinds[i], list.Items[j].GetName()}] = &list.Items[j]
 		}
 	}
-	return is, nil
+	return stored, nil
 }

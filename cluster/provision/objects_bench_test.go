@@ -30,7 +30,7 @@ func BenchmarkObjectsIn(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	gives := &given{uid: "x"}
+	gives := &desiredState{uid: "x"}
 	all := (&publication.Rules{}).All()
 	for i := range publications {
 		kind := all[i%len(all)]
@@ -58,7 +58,7 @@ func BenchmarkObjectsIn(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		gives.published = append(gives.published, &published{of: of, resource: content.Resource, content: content})
+		gives.published = append(gives.published, &published{publication: of, resource: content.Resource, content: content})
 	}
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -70,7 +70,7 @@ func BenchmarkObjectsIn(b *testing.B) {
 	}
 	e := &Engine{lister: corelisters.NewNamespaceLister(namespaces)}
 	e.OwnerOf = func(*corev1.Namespace) tenant.ID { return id }
-	ofTenant := func(tenant.ID) *given { return gives }
+	ofTenant := func(tenant.ID) *desiredState { return gives }
 	kinds := publication.BuiltIn()
 	for b.Loop() {
 		for _, of := range kinds {

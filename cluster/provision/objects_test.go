@@ -41,7 +41,7 @@ const (
 )
 
 // template writes a NamespaceTemplate with these objects. Without objects, it deletes the template.
-func (w *world) template(name string, objects ...string) {
+func (w *fixture) template(name string, objects ...string) {
 	w.t.Helper()
 	defer w.settle()
 	all := w.dynamic.Resource(templateResource)
@@ -63,14 +63,14 @@ func (w *world) template(name string, objects ...string) {
 	w.must(err)
 }
 
-// names sets the templates of acme's Tenant.
-func (w *world) names(templates ...string) {
+// setTemplates sets the templates of acme's Tenant.
+func (w *fixture) setTemplates(templates ...string) {
 	w.t.Helper()
 	w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Templates = templates })
 }
 
 // objects returns the objects of a namespace that templates can define, each with its template.
-func (w *world) objects(namespace string) (all []string) {
+func (w *fixture) objects(namespace string) (all []string) {
 	w.t.Helper()
 	for _, r := range []schema.GroupVersionResource{configMaps, policies} {
 		list, err := w.dynamic.Resource(r).Namespace(namespace).List(w.t.Context(), metav1.ListOptions{})
@@ -85,16 +85,16 @@ func (w *world) objects(namespace string) (all []string) {
 	return all
 }
 
-func (w *world) finds(what, namespace string, want ...string) {
+func (w *fixture) expectObjects(what, namespace string, want ...string) {
 	w.t.Helper()
 	if got := w.objects(namespace); !slices.Equal(got, want) {
 		w.t.Errorf("%s: %s has %q, want %q", what, namespace, got, want)
 	}
 }
 
-func (w *world) reads(what, want string) {
+func (w *fixture) expectStatus(what, want string) {
 	w.t.Helper()
-	if got := w.says(); got != want {
+	if got := w.status(); got != want {
 		w.t.Errorf("%s: the status %s, want %s", what, got, want)
 	}
 }
@@ -105,17 +105,17 @@ func (w *world) reads(what, want string) {
 // namespaces.
 func TestTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.template("std", denyAll, settings)
-		w.names("std")
-		w.finds("at first", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
-		w.finds("another tenant's", "globex--web")
-		w.reads("at first", "Prepared 1/1/0 of generation 1")
+		w.setTemplates("std")
+		w.expectObjects("at first", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
+		w.expectObjects("another tenant's", "globex--web")
+		w.expectStatus("at first", "Prepared 1/1/0 of generation 1")
 		w.namespace("acme--db", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.settle()
-		w.finds("a later one", "acme--db", "configmaps/of-acme std acme in acme--db", "networkpolicies/deny std")
+		w.expectObjects("a later one", "acme--db", "configmaps/of-acme std acme in acme--db", "networkpolicies/deny std")
 		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--db", metav1.GetOptions{})
 		w.must(err)
 		if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
@@ -128,37 +128,37 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("a new leader writes %d times", n)
 		}
 		w.template("std", settings)
-		w.finds("with less", "acme--web", "configmaps/of-acme std acme in acme--web")
-		w.finds("with less", "acme--db", "configmaps/of-acme std acme in acme--db")
+		w.expectObjects("with less", "acme--web", "configmaps/of-acme std acme in acme--web")
+		w.expectObjects("with less", "acme--db", "configmaps/of-acme std acme in acme--db")
 		w.template("std", strings.Replace(settings, " in ", " at ", 1))
-		w.finds("with another", "acme--web", "configmaps/of-acme std acme at acme--web")
-		w.names()
-		w.finds("not named any more", "acme--web")
+		w.expectObjects("with another", "acme--web", "configmaps/of-acme std acme at acme--web")
+		w.setTemplates()
+		w.expectObjects("not named any more", "acme--web")
 		if got := w.prepared("acme--web"); got != "" {
 			t.Errorf("prepared with nothing: %s", got)
 		}
-		w.names("std")
+		w.setTemplates("std")
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
 		w.settle()
-		w.finds("without a Tenant", "acme--web", "configmaps/of-acme std acme at acme--web")
+		w.expectObjects("without a Tenant", "acme--web", "configmaps/of-acme std acme at acme--web")
 	})
 }
 
-// TestTemplatesThatAreMissing checks a Tenant that names a missing template. No namespace is marked
+// TestMissingTemplates checks a Tenant that names a missing template. No namespace is marked
 // as prepared, Pods wait, and all other objects are created. Existing objects of the template
 // remain.
-func TestTemplatesThatAreMissing(t *testing.T) {
+func TestMissingTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.template("std", denyAll)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.Admins = append(s.Admins, peter)
 			s.Namespaces.Templates = []string{"std", "later"}
 		})
-		w.finds("one is missing", "acme--web", "networkpolicies/deny std")
+		w.expectObjects("one is missing", "acme--web", "networkpolicies/deny std")
 		w.expect("one is missing", "acme--web", "kubetenant:admins admin: peter")
-		w.reads("one is missing", "TemplateRefused 1/0/1 of generation 1")
+		w.expectStatus("one is missing", "TemplateRefused 1/0/1 of generation 1")
 		if got := w.prepared("acme--web"); got != "" {
 			t.Errorf("it is said to be prepared: %s", got)
 		}
@@ -168,38 +168,38 @@ func TestTemplatesThatAreMissing(t *testing.T) {
 			t.Errorf("what no other try mends is tried: %d writes", n)
 		}
 		w.template("later", settings)
-		w.finds("both", "acme--web", "configmaps/of-acme later acme in acme--web", "networkpolicies/deny std")
-		w.reads("both", "Prepared 1/1/0 of generation 1")
+		w.expectObjects("both", "acme--web", "configmaps/of-acme later acme in acme--web", "networkpolicies/deny std")
+		w.expectStatus("both", "Prepared 1/1/0 of generation 1")
 		w.template("std")
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = nil })
-		w.finds("one was deleted", "acme--web", "configmaps/of-acme later acme in acme--web", "networkpolicies/deny std")
+		w.expectObjects("one was deleted", "acme--web", "configmaps/of-acme later acme in acme--web", "networkpolicies/deny std")
 		w.expect("one was deleted", "acme--web")
-		w.reads("one was deleted", "TemplateRefused 1/0/1 of generation 2")
-		w.names("later")
-		w.finds("nobody names it", "acme--web", "configmaps/of-acme later acme in acme--web")
-		w.reads("nobody names it", "Prepared 1/1/0 of generation 3")
+		w.expectStatus("one was deleted", "TemplateRefused 1/0/1 of generation 2")
+		w.setTemplates("later")
+		w.expectObjects("nobody names it", "acme--web", "configmaps/of-acme later acme in acme--web")
+		w.expectStatus("nobody names it", "Prepared 1/1/0 of generation 3")
 	})
 }
 
-// TestTemplatesThatAreWrong checks that the older of two templates defines an object, that an
+// TestInvalidTemplates checks that the older of two templates defines an object, that an
 // existing object of another caller remains, and that the Tenant reports invalid objects.
-func TestTemplatesThatAreWrong(t *testing.T) {
+func TestInvalidTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.template("old", denyAll)
 		time.Sleep(time.Minute)
 		w.template("a-young-one", denyAll, settings)
-		w.names("a-young-one", "old")
-		w.finds("of two", "acme--web", "configmaps/of-acme a-young-one acme in acme--web", "networkpolicies/deny old")
-		w.reads("of two", "TemplateRefused 1/0/1 of generation 1")
+		w.setTemplates("a-young-one", "old")
+		w.expectObjects("of two", "acme--web", "configmaps/of-acme a-young-one acme in acme--web", "networkpolicies/deny old")
+		w.expectStatus("of two", "TemplateRefused 1/0/1 of generation 1")
 		w.template("a-young-one", `{ apiVersion: v1, kind: ConfigMap, metadata: { name: "${tenant}_x" } }`)
-		w.reads("a name", "TemplateRefused 1/0/1 of generation 1")
-		w.finds("what cannot be made leaves what was", "acme--web", "configmaps/of-acme a-young-one acme in acme--web",
+		w.expectStatus("a name", "TemplateRefused 1/0/1 of generation 1")
+		w.expectObjects("what cannot be made leaves what was", "acme--web", "configmaps/of-acme a-young-one acme in acme--web",
 			"networkpolicies/deny old")
-		w.names("old")
-		w.finds("one", "acme--web", "networkpolicies/deny old")
-		w.names()
+		w.setTemplates("old")
+		w.expectObjects("one", "acme--web", "networkpolicies/deny old")
+		w.setTemplates()
 		_, err := w.dynamic.Resource(policies).Namespace("acme--web").Create(t.Context(),
 			&unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": "networking.k8s.io/v1",
@@ -207,27 +207,27 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 				"metadata":   map[string]any{"name": "deny"},
 			}}, metav1.CreateOptions{})
 		w.must(err)
-		w.names("old")
-		w.finds("somebody else's", "acme--web", "networkpolicies/deny")
-		w.reads("somebody else's", "Failed 1/0/1 of generation 4")
+		w.setTemplates("old")
+		w.expectObjects("somebody else's", "acme--web", "networkpolicies/deny")
+		w.expectStatus("somebody else's", "Failed 1/0/1 of generation 4")
 	})
 }
 
 // TestTemplateDrift checks that objects that were changed or deleted without admission are
 // restored, and that added objects are deleted.
 func TestTemplateDrift(t *testing.T) {
-	for name, change := range map[string]func(w *world, u *unstructured.Unstructured) *unstructured.Unstructured{
-		"deleted": func(*world, *unstructured.Unstructured) *unstructured.Unstructured { return nil },
-		"written by another": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+	for name, change := range map[string]func(w *fixture, u *unstructured.Unstructured) *unstructured.Unstructured{
+		"deleted": func(*fixture, *unstructured.Unstructured) *unstructured.Unstructured { return nil },
+		"written by another": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			w := []metav1.ManagedFieldsEntry{{Manager: "kubetenant"}, {Manager: "kubectl"}}
 			u.SetManagedFields(w) // owns a field that is not compared
 			return u
 		},
-		"written by another in our name": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"written by another in our name": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			_ = unstructured.SetNestedField(u.Object, "x", "data", "who")
 			return u
 		},
-		"an owner": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"an owner": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			u.SetOwnerReferences([]metav1.OwnerReference{{
 				APIVersion: "v1",
 				Kind:       "ConfigMap",
@@ -236,15 +236,15 @@ func TestTemplateDrift(t *testing.T) {
 			}})
 			return u
 		},
-		"a finalizer": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"a finalizer": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			u.SetFinalizers([]string{"x/y"})
 			return u
 		},
-		"of an older template": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"of an older template": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			u.SetAnnotations(map[string]string{tenant.TemplateAnnotation: "std/0123"})
 			return u
 		},
-		"one more": func(w *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"one more": func(w *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			more := u.DeepCopy()
 			more.SetName("more")
 			w.must(w.dynamic.Tracker().Create(configMaps, more, "acme--web"))
@@ -253,10 +253,10 @@ func TestTemplateDrift(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.namespace("acme--web", "acme", nil)
 				w.template("std", settings)
-				w.names("std")
+				w.setTemplates("std")
 				all := w.dynamic.Resource(configMaps).Namespace("acme--web")
 				u, err := all.Get(t.Context(), "of-acme", metav1.GetOptions{})
 				w.must(err)
@@ -267,7 +267,7 @@ func TestTemplateDrift(t *testing.T) {
 				}
 				time.Sleep(11 * time.Minute)
 				w.settle()
-				w.finds("healed", "acme--web", "configmaps/of-acme std acme in acme--web")
+				w.expectObjects("healed", "acme--web", "configmaps/of-acme std acme in acme--web")
 				is, err := all.Get(t.Context(), "of-acme", metav1.GetOptions{})
 				w.must(err)
 				if slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
@@ -279,7 +279,7 @@ func TestTemplateDrift(t *testing.T) {
 					strings.HasSuffix(is.GetAnnotations()[tenant.TemplateAnnotation], "/0123") {
 					t.Errorf("not whole: %v", is.Object["metadata"])
 				}
-				w.reads("healed", "Prepared 1/1/0 of generation 1")
+				w.expectStatus("healed", "Prepared 1/1/0 of generation 1")
 			})
 		})
 	}
@@ -291,7 +291,7 @@ func TestTemplateImmutable(t *testing.T) {
 	for name, taken := range map[string]bool{"immutable": true, "no object": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "of-acme", nil)
 				prepend(&w.dynamic.Fake, "update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, invalid
@@ -305,14 +305,14 @@ func TestTemplateImmutable(t *testing.T) {
 				})
 				w.namespace("acme--web", "acme", nil)
 				w.template("std", settings)
-				w.names("std")
+				w.setTemplates("std")
 				w.template("std", strings.Replace(settings, " in ", " at ", 1))
 				want, says := "configmaps/of-acme std acme at acme--web", "Prepared 1/1/0 of generation 1"
 				if !taken {
 					want, says = "configmaps/of-acme std acme in acme--web", "Failed 1/0/1 of generation 1"
 				}
-				w.finds("changed", "acme--web", want)
-				w.reads("changed", says)
+				w.expectObjects("changed", "acme--web", want)
+				w.expectStatus("changed", says)
 			})
 		})
 	}
@@ -322,14 +322,14 @@ func TestTemplateImmutable(t *testing.T) {
 // drift pass, because all tenants share the write rate.
 func TestTemplateForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		var allowed atomic.Bool
 		prepend(&w.dynamic.Fake, "create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return !allowed.Load(), nil, apierrors.NewForbidden(configMaps.GroupResource(), "of-acme", errors.New("no"))
 		})
 		w.namespace("acme--web", "acme", nil)
 		w.template("std", settings)
-		w.names("std")
+		w.setTemplates("std")
 		time.Sleep(time.Minute)
 		if n := w.writes(); n < 5 {
 			t.Errorf("what is refused is tried %d times in a minute", n)
@@ -341,8 +341,8 @@ func TestTemplateForbidden(t *testing.T) {
 		allowed.Store(true)
 		time.Sleep(11 * time.Minute)
 		w.settle()
-		w.finds("allowed", "acme--web", "configmaps/of-acme std acme in acme--web")
-		w.reads("allowed", "Prepared 1/1/0 of generation 1")
+		w.expectObjects("allowed", "acme--web", "configmaps/of-acme std acme in acme--web")
+		w.expectStatus("allowed", "Prepared 1/1/0 of generation 1")
 	})
 }
 
@@ -350,31 +350,31 @@ func TestTemplateForbidden(t *testing.T) {
 // prepared until all objects exist.
 func TestTemplateFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		var back atomic.Bool
 		prepend(&w.dynamic.Fake, "create", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return !back.Load(), nil, errors.New("away")
 		})
 		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.template("std", settings, denyAll)
-		w.names("std")
-		w.reads("away", "Failed 1/0/1 of generation 1")
+		w.setTemplates("std")
+		w.expectStatus("away", "Failed 1/0/1 of generation 1")
 		if got := w.prepared("acme--web"); got != "" {
 			t.Errorf("it is said to be prepared: %s", got)
 		}
 		back.Store(true)
 		time.Sleep(2 * time.Minute)
 		w.settle()
-		w.finds("there", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
-		w.reads("there", "Prepared 1/1/0 of generation 1")
+		w.expectObjects("there", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
+		w.expectStatus("there", "Prepared 1/1/0 of generation 1")
 	})
 }
 
-// TestTemplatesThatAreTaken checks that an object whose name is taken is retried only by the drift
+// TestTemplateNameTaken checks that an object whose name is taken is retried only by the drift
 // pass, until the name is free. All other objects are created.
-func TestTemplatesThatAreTaken(t *testing.T) {
+func TestTemplateNameTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		others := w.dynamic.Resource(policies).Namespace("acme--web")
 		_, err := others.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "networking.k8s.io/v1",
@@ -393,7 +393,7 @@ func TestTemplatesThatAreTaken(t *testing.T) {
 		if ns.Labels["cost"] != "42" || ns.Annotations[tenant.HeldAnnotation] == "" {
 			t.Errorf("labels %v, annotations %v", ns.Labels, ns.Annotations)
 		}
-		w.reads("taken", "Failed 1/0/1 of generation 1")
+		w.expectStatus("taken", "Failed 1/0/1 of generation 1")
 		w.writes()
 		time.Sleep(time.Hour)
 		if n := w.writes(); n > 6*2 { // each drift pass creates the object and writes the labels
@@ -402,13 +402,13 @@ func TestTemplatesThatAreTaken(t *testing.T) {
 		w.must(others.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
 		time.Sleep(11 * time.Minute)
 		w.settle()
-		w.finds("free", "acme--web", "networkpolicies/deny std")
-		w.reads("free", "Prepared 1/1/0 of generation 1")
+		w.expectObjects("free", "acme--web", "networkpolicies/deny std")
+		w.expectStatus("free", "Prepared 1/1/0 of generation 1")
 	})
 }
 
-// TestHeldBehind checks that an engine with an old Tenant does not release Pods.
-func TestHeldBehind(t *testing.T) {
+// TestStaleTenantReleasesNoPods checks that an engine with an old Tenant does not release Pods.
+func TestStaleTenantReleasesNoPods(t *testing.T) {
 	for name, answer := range map[string]func(u *unstructured.Unstructured) (runtime.Object, error){
 		"another one":    func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetUID("t2"); return u, nil },
 		"a later one":    func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetGeneration(9); return u, nil },
@@ -419,9 +419,9 @@ func TestHeldBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.template("std", settings)
-				w.names("std")
+				w.setTemplates("std")
 				var heard atomic.Bool
 				prepend(&w.dynamic.Fake, "get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
 					if heard.Load() {

@@ -24,34 +24,34 @@ import (
 // applyObjects creates, updates and deletes the objects of templates and Publications in a
 // namespace.
 func (e *Engine) applyObjects(
-	ctx context.Context, ns *corev1.Namespace, is map[object]*unstructured.Unstructured, gives *objects,
+	ctx context.Context, ns *corev1.Namespace, stored map[object]*unstructured.Unstructured, desired *objects,
 ) error {
 	var failed error
-	for key, u := range is {
-		if gives.removes(key, u) {
+	for key, u := range stored {
+		if desired.removes(key, u) {
 			failed = errors.Join(failed, e.removeObject(ctx, key, u))
 		}
 	}
 	byName := func(a, b object) int {
 		return strings.Compare(a.resource.Resource+a.name, b.resource.Resource+b.name)
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(gives.wanted), byName) {
-		want := gives.wanted[key]
-		err := e.putObject(ctx, key, is[key], want)
+	for _, key := range slices.SortedFunc(maps.Keys(desired.wanted), byName) {
+		want := desired.wanted[key]
+		err := e.applyObject(ctx, key, stored[key], want)
 		if err == nil {
 			continue
 		}
 		err = fmt.Errorf("%s %s: %w", want.GetKind(), key.name, err)
 		// Another attempt has the same result until the cause is removed.
-		stays := errors.Is(err, errTaken) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && e.hasTried(ns.Name)
-		if want.by != nil {
-			gives.refused[want.by.of.Name] = err
+		permanent := errors.Is(err, errNameTaken) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && e.hasTried(ns.Name)
+		if want.publication != nil {
+			desired.refused[want.publication.publication.Name] = err
 		}
 		switch {
-		case !stays:
+		case !permanent:
 			failed = errors.Join(failed, err)
-		case want.by == nil, want.by.of.Hold && isHeld(ns):
-			gives.wrong = errors.Join(gives.wrong, err)
+		case want.publication == nil, want.publication.publication.Hold && isHeld(ns):
+			desired.err = errors.Join(desired.err, err)
 		}
 	}
 	return failed
@@ -63,13 +63,13 @@ func isHeld(ns *corev1.Namespace) bool {
 	return held
 }
 
-// triesOfForbidden is the number of attempts to write an object that the server forbids. After
+// maxForbiddenTries is the number of attempts to write an object that the server forbids. After
 // that, only the drift pass tries again.
-const triesOfForbidden = 8
+const maxForbiddenTries = 8
 
 // hasTried reports whether a namespace was retried triesOfForbidden times.
 func (e *Engine) hasTried(namespace string) bool {
-	return e.first.NumRequeues(namespace)+e.later.NumRequeues(namespace) >= triesOfForbidden
+	return e.unprepared.NumRequeues(namespace)+e.updates.NumRequeues(namespace) >= maxForbiddenTries
 }
 
 // removeObject deletes an object. Its UID precondition protects a later object of the same name.
@@ -85,10 +85,10 @@ func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.U
 	return err
 }
 
-// putObject creates or updates an object. is is nil if no managed object of this name was found.
-func (e *Engine) putObject(ctx context.Context, key object, is *unstructured.Unstructured, want wanted) error {
-	if is != nil {
-		return e.updateObject(ctx, key, is, want.Unstructured)
+// applyObject creates or updates an object. is is nil if no managed object of this name was found.
+func (e *Engine) applyObject(ctx context.Context, key object, stored *unstructured.Unstructured, want wanted) error {
+	if stored != nil {
+		return e.updateObject(ctx, key, stored, want.Unstructured)
 	}
 	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
@@ -98,25 +98,25 @@ func (e *Engine) putObject(ctx context.Context, key object, is *unstructured.Uns
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	there, getErr := all.Get(ctx, key.name, metav1.GetOptions{})
+	existing, getErr := all.Get(ctx, key.name, metav1.GetOptions{})
 	switch {
 	case getErr != nil:
 		return err // it was deleted meanwhile
-	case isGivenKind(there):
-	case there.GetLabels()[tenant.ManagedLabel] != "":
-		return errTaken // an object of a Tenant or its TenantMembers
-	case want.by != nil && want.by.of.Replace:
-		if there, err = e.adopt(ctx, there, want); err != nil {
+	case isProvisioned(existing):
+	case existing.GetLabels()[tenant.ManagedLabel] != "":
+		return errNameTaken // an object of a Tenant or its TenantMembers
+	case want.publication != nil && want.publication.publication.Replace:
+		if existing, err = e.adopt(ctx, existing, want); err != nil {
 			return err
 		}
 	default:
-		return errTaken
+		return errNameTaken
 	}
-	return e.updateObject(ctx, key, there, want.Unstructured)
+	return e.updateObject(ctx, key, existing, want.Unstructured)
 }
 
-// isGivenKind reports whether an object is of a template or a Publication.
-func isGivenKind(u *unstructured.Unstructured) bool {
+// isProvisioned reports whether an object is of a template or a Publication.
+func isProvisioned(u *unstructured.Unstructured) bool {
 	source := u.GetLabels()[tenant.ManagedLabel]
 	return source == managed.SourceTemplate || source == managed.SourcePublication
 }
@@ -124,35 +124,35 @@ func isGivenKind(u *unstructured.Unstructured) bool {
 // adopt makes an existing object a copy, so that the engine may then replace it. The policy of the
 // webhook service does not let the engine delete an object without these labels.
 func (e *Engine) adopt(
-	ctx context.Context, is *unstructured.Unstructured, want wanted,
+	ctx context.Context, stored *unstructured.Unstructured, want wanted,
 ) (*unstructured.Unstructured, error) {
 	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return nil, err
 	}
-	next := is.DeepCopy()
+	next := stored.DeepCopy()
 	all := map[string]string{}
-	maps.Copy(all, is.GetLabels())
+	maps.Copy(all, stored.GetLabels())
 	for _, key := range []string{tenant.Label, tenant.ManagedLabel, tenant.PublicationLabel} {
 		all[key] = want.GetLabels()[key]
 	}
 	next.SetLabels(all)
-	said := map[string]string{}
-	maps.Copy(said, is.GetAnnotations())
-	said[tenant.PublishedAnnotation] = "replacing" // no hash, because its content is not that of the copy
-	next.SetAnnotations(said)
-	return e.Dynamic.Resource(want.by.content.Resource).Namespace(want.GetNamespace()).Update(ctx, next,
+	annotations := map[string]string{}
+	maps.Copy(annotations, stored.GetAnnotations())
+	annotations[tenant.PublishedAnnotation] = "replacing" // no hash, because its content is not that of the copy
+	next.SetAnnotations(annotations)
+	return e.Dynamic.Resource(want.publication.content.Resource).Namespace(want.GetNamespace()).Update(ctx, next,
 		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 }
 
 // updateObject updates a managed object if it differs. An object with an immutable difference is
 // deleted and created, if the server would accept the new object.
-func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstructured.Unstructured) error {
-	if isGiven(is, want) {
+func (e *Engine) updateObject(ctx context.Context, key object, stored, want *unstructured.Unstructured) error {
+	if isSameObject(stored, want) {
 		return nil
 	}
 	all := e.Dynamic.Resource(key.resource).Namespace(want.GetNamespace())
 	next := want.DeepCopy()
-	next.SetResourceVersion(is.GetResourceVersion())
+	next.SetResourceVersion(stored.GetResourceVersion())
 	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // resets the managers
 	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	if !apierrors.IsAlreadyExists(dry) {
 		return err // the object itself is invalid
 	}
-	if err := e.removeObject(ctx, key, is); err != nil {
+	if err := e.removeObject(ctx, key, stored); err != nil {
 		return err
 	}
 	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
@@ -176,7 +176,7 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	}
 	_, err = all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if apierrors.IsAlreadyExists(err) {
-		return errTaken
+		return errNameTaken
 	}
 	return err
 }

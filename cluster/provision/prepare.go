@@ -23,66 +23,66 @@ import (
 // errUnknown reports that the content of a tenant's namespaces is not known.
 var errUnknown = errors.New("the Tenant is being deleted or is invalid")
 
-// busyFor is the time until the next attempt if another worker prepares the namespace.
-const busyFor = 50 * time.Millisecond
+// busyDelay is the time until the next attempt if another worker prepares the namespace.
+const busyDelay = 50 * time.Millisecond
 
 // prepare provisions the objects of a namespace, and records this in an annotation.
 func (e *Engine) prepare(ctx context.Context, name string) error {
 	if !e.begin(name) {
-		e.later.AddAfter(name, busyFor)
+		e.updates.AddAfter(name, busyDelay)
 		return nil
 	}
 	defer e.end(name)
 	ns, err := e.lister.Get(name)
 	if apierrors.IsNotFound(err) {
-		e.note(name, nil)
+		e.setResult(name, nil)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	id := e.OwnerOf(ns)
-	defer e.tellOf(id)
+	defer e.queueStatus(id)
 	if ns.DeletionTimestamp != nil || id.IsZero() || id.IsSystem() {
-		e.note(name, nil)
+		e.setResult(name, nil)
 		return nil
 	}
-	gives, known := e.givenBy(ctx, id)
+	desired, known := e.desiredFor(ctx, id)
 	if !known {
 		return errUnknown
 	}
-	drifted := e.hasDrifted(name)
-	if gives.isPrepared(ns) && !drifted {
-		e.note(name, nil)
+	drifted := e.popDrifted(name)
+	if desired.isPrepared(ns) && !drifted {
+		e.setResult(name, nil)
 		return nil
 	}
-	objects := gives.objects(id, ns)
-	objects.mayBe, objects.drifted = drifted || hasObjects(ns), drifted
-	err = e.applyAll(ctx, ns, gives, &objects)
-	e.tellPublished(ns.Name, gives, &objects)
-	if err == nil && objects.wrong == nil {
-		err = e.release(ctx, id, ns, gives)
+	objects := desired.objects(id, ns)
+	objects.mayExist, objects.drifted = drifted || hasObjects(ns), drifted
+	err = e.applyAll(ctx, ns, desired, &objects)
+	e.recordPublished(ns.Name, desired, &objects)
+	if err == nil && objects.err == nil {
+		err = e.release(ctx, id, ns, desired)
 	}
-	failed := errors.Join(err, objects.wrong)
+	failed := errors.Join(err, objects.err)
 	if !apierrors.IsConflict(err) { // otherwise, the namespace has changed since it was read
-		e.note(name, failed)
+		e.setResult(name, failed)
 	}
 	if failed != nil {
-		e.looksDrifted(name) // other writes may not match the annotation
+		e.markDrifted(name) // other writes may not match the annotation
 	}
 	// Another attempt cannot fix an invalid object of a template. The drift pass checks it again.
 	return err
 }
 
-// take removes the rights that a namespace of a tenant should not have. It runs for all namespaces
+// revokeFirst removes the rights that a namespace of a tenant should not have. It runs for all namespaces
 // of the tenant before any of them gets more rights. It queues the namespace for [Engine.prepare],
 // which does the rest and retries what failed here.
-func (e *Engine) take(ctx context.Context, name string) error {
+func (e *Engine) revokeFirst(ctx context.Context, name string) error {
 	if !e.begin(name) {
-		e.urgent.AddAfter(name, busyFor)
+		e.revocations.AddAfter(name, busyDelay)
 		return nil
 	}
-	defer e.later.Add(name)
+	defer e.updates.Add(name)
 	defer e.end(name)
 	ns, err := e.lister.Get(name)
 	if err != nil {
@@ -92,48 +92,48 @@ func (e *Engine) take(ctx context.Context, name string) error {
 	if ns.DeletionTimestamp != nil || id.IsZero() || id.IsSystem() {
 		return nil
 	}
-	gives, known := e.givenBy(ctx, id)
-	if !known || gives.isPrepared(ns) {
+	desired, known := e.desiredFor(ctx, id)
+	if !known || desired.isPrepared(ns) {
 		return nil
 	}
-	bindings, err := e.bindingsThere(ctx, ns.Name)
+	bindings, err := e.listBindings(ctx, ns.Name)
 	if err == nil {
-		_, err = e.revoke(ctx, ns, bindings, gives)
+		_, err = e.revoke(ctx, ns, bindings, desired)
 	}
-	var noRoles error
-	if gives.mayHaveRoles(ns) {
+	var rolesErr error
+	if desired.mayHaveRoles(ns) {
 		var roles map[string]*rbacv1.Role
-		if roles, noRoles = e.rolesThere(ctx, ns); noRoles == nil {
-			_, noRoles = e.revokeRoles(ctx, ns, roles, gives)
+		if roles, rolesErr = e.listRoles(ctx, ns); rolesErr == nil {
+			_, rolesErr = e.revokeRoles(ctx, ns, roles, desired)
 		}
 	}
-	if errors.Join(err, noRoles, e.label(ctx, ns, gives)) != nil {
-		e.looksDrifted(name)
+	if errors.Join(err, rolesErr, e.label(ctx, ns, desired)) != nil {
+		e.markDrifted(name)
 	}
 	return nil
 }
 
-// takesFrom reports whether the content of a tenant's namespaces lacks rights that it had when this
+// losesRights reports whether the content of a tenant's namespaces lacks rights that it had when this
 // function was called before. It returns true if that is unknown.
-func (e *Engine) takesFrom(id tenant.ID) bool {
+func (e *Engine) losesRights(id tenant.ID) bool {
 	e.comparing.Lock()
 	defer e.comparing.Unlock()
-	now, known := e.givenBy(context.Background(), id)
+	now, known := e.desiredFor(context.Background(), id)
 	if !known {
 		return true
 	}
-	was, compared := e.granted[id]
-	is := now.rights(e.seed)
-	if e.granted[id] = is; now.uid == "" {
+	before, compared := e.granted[id]
+	rights := now.rights(e.seed)
+	if e.granted[id] = rights; now.uid == "" {
 		delete(e.granted, id)
 	}
-	return !compared || slices.ContainsFunc(was, func(right uint64) bool { return !slices.Contains(is, right) })
+	return !compared || slices.ContainsFunc(before, func(right uint64) bool { return !slices.Contains(rights, right) })
 }
 
 // rights returns hashes of the rights that the content gives: each role with each subject, the
 // Keystone domain, and each label. If the hashes of two rights collide, a removal only has a lower
 // priority.
-func (g *given) rights(seed maphash.Seed) (all []uint64) {
+func (g *desiredState) rights(seed maphash.Seed) (all []uint64) {
 	type right struct {
 		binding, role string
 		subject       rbacv1.Subject
@@ -156,74 +156,74 @@ func (g *given) rights(seed maphash.Seed) (all []uint64) {
 
 // applyAll writes all objects of a namespace. It reads the existing objects at the same time. An
 // error about some of them does not delay the others.
-func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects) error {
+func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, desired *desiredState, objects *objects) error {
 	var reading sync.WaitGroup
-	var made map[object]*unstructured.Unstructured
-	var noObjects error
-	if objects.mayBe {
-		reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns, e.kindsIn(ns, objects)) })
+	var stored map[object]*unstructured.Unstructured
+	var objectsErr error
+	if objects.mayExist {
+		reading.Go(func() { stored, objectsErr = e.listObjects(ctx, ns, e.kindsIn(ns, objects)) })
 	}
 	var roles map[string]*rbacv1.Role
-	var noRoles error
-	if objects.mayBe || gives.mayHaveRoles(ns) {
-		reading.Go(func() { roles, noRoles = e.rolesThere(ctx, ns) })
+	var rolesErr error
+	if objects.mayExist || desired.mayHaveRoles(ns) {
+		reading.Go(func() { roles, rolesErr = e.listRoles(ctx, ns) })
 	}
-	bindings, err := e.bindingsThere(ctx, ns.Name)
+	bindings, err := e.listBindings(ctx, ns.Name)
 	reading.Wait()
 	var revoked map[string]bool
-	readRoles := noRoles == nil
+	readRoles := rolesErr == nil
 	if readRoles {
-		revoked, noRoles = e.revokeRoles(ctx, ns, roles, gives)
+		revoked, rolesErr = e.revokeRoles(ctx, ns, roles, desired)
 	}
 	if err == nil {
 		var taken error
-		taken, err = e.apply(ctx, ns, bindings, gives)
-		objects.wrong = errors.Join(objects.wrong, taken) // until the tenant deletes its own RoleBinding
+		taken, err = e.apply(ctx, ns, bindings, desired)
+		objects.err = errors.Join(objects.err, taken) // until the tenant deletes its own RoleBinding
 	}
 	if readRoles {
-		taken, failed := e.addRoles(ctx, ns, roles, gives, revoked)
-		objects.wrong = errors.Join(objects.wrong, taken) // until the tenant deletes its own Role
-		noRoles = errors.Join(noRoles, failed)
+		taken, failed := e.addRoles(ctx, ns, roles, desired, revoked)
+		objects.err = errors.Join(objects.err, taken) // until the tenant deletes its own Role
+		rolesErr = errors.Join(rolesErr, failed)
 	}
-	if noObjects == nil {
-		noObjects = e.applyObjects(ctx, ns, made, objects)
-		objects.applied = noObjects == nil
+	if objectsErr == nil {
+		objectsErr = e.applyObjects(ctx, ns, stored, objects)
+		objects.applied = objectsErr == nil
 	}
-	return errors.Join(err, noRoles, noObjects, e.label(ctx, ns, gives))
+	return errors.Join(err, rolesErr, objectsErr, e.label(ctx, ns, desired))
 }
 
-// errBehind reports that a Tenant has changed since it was read.
-var errBehind = errors.New("the Tenant has changed since it was read")
+// errStale reports that a Tenant has changed since it was read.
+var errStale = errors.New("the Tenant has changed since it was read")
 
 // release records on a namespace that it is prepared. If Pods wait for that, it first compares the
 // Tenant with the one on the server. Otherwise, an engine with an old Tenant would release Pods
 // before the objects of the templates exist.
-func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
+func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, desired *desiredState) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
 		t, err := e.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})
 		switch {
-		case apierrors.IsNotFound(err) && gives.uid == "":
+		case apierrors.IsNotFound(err) && desired.uid == "":
 		case err != nil:
 			return err
-		case t.UID != gives.uid || t.Generation != gives.generation:
-			return errBehind
+		case t.UID != desired.uid || t.Generation != desired.generation:
+			return errStale
 		}
 		if err := e.published.isCurrent(ctx); err != nil {
 			return err
 		}
 	}
-	return e.mark(ctx, ns, gives)
+	return e.markPrepared(ctx, ns, desired)
 }
 
-// givenBy returns the content that the Tenant of a tenant specifies. The second result is false if
+// desiredFor returns the content that the Tenant of a tenant specifies. The second result is false if
 // the content is not known. The caller then MUST NOT change anything.
-func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
+func (e *Engine) desiredFor(ctx context.Context, id tenant.ID) (*desiredState, bool) {
 	t, known := e.Tenants.Tenant(id)
 	switch {
 	case !known:
 		return nil, false
 	case t == nil:
-		out := &given{}
+		out := &desiredState{}
 		e.addPublished(id, out)
 		return out, true
 	}
@@ -235,7 +235,7 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	if !known {
 		return nil, false
 	}
-	out := e.given(ctx, id, t, members)
+	out := e.desiredOf(ctx, id, t, members)
 	out.templates = templates
 	e.addPublished(id, out)
 	return out, true

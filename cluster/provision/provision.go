@@ -55,8 +55,8 @@ const (
 	retryAtLast  = time.Minute
 	// driftEvery is the interval at which the engine checks whether managed objects have changed.
 	driftEvery = 10 * time.Minute
-	// givenWithin limits the wait for templates and members at the start.
-	givenWithin = 10 * time.Second
+	// inputTimeout limits the wait for templates and members at the start.
+	inputTimeout = 10 * time.Second
 	// statusAfter is the delay before a status is written, so that one write covers several changes.
 	statusAfter = time.Second
 )
@@ -108,15 +108,15 @@ type Engine struct {
 	subjects  rolebinding.Subjects
 	tenants   typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	quotas    typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
-	writes    *turns
+	writes    *writeQueue
 	pages     flowcontrol.RateLimiter // limits the drift pass
 	published *publisher
 	events    *tenants.Recorder
 
-	urgent   *queue                                          // namespaces that may have rights to revoke
-	first    *queue                                          // namespaces that were never prepared
-	later    *queue                                          // all other namespaces
-	statuses workqueue.TypedRateLimitingInterface[tenant.ID] // Tenants whose status may have changed
+	revocations *queue                                          // namespaces that may have rights to revoke
+	unprepared  *queue                                          // namespaces that were never prepared
+	updates     *queue                                          // all other namespaces
+	statuses    workqueue.TypedRateLimitingInterface[tenant.ID] // Tenants whose status may have changed
 
 	comparing sync.Mutex
 	granted   map[tenant.ID][]uint64 // hashes of the rights that each tenant gave at its last change
@@ -140,16 +140,16 @@ func New(o Options) *Engine {
 		failed:   map[string]error{},
 		drifted:  map[string]bool{},
 		managed:  map[tenant.ID]bool{},
-		writes:   newTurns(flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)),
+		writes:   newWriteQueue(flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)),
 		granted:  map[tenant.ID][]uint64{},
 		seed:     maphash.MakeSeed(),
 		statuses: newStatusQueue(),
 		pages:    flowcontrol.NewTokenBucketRateLimiter(pagesPerSecond, 1),
 	}
 	e.published = newPublisher(e)
-	e.urgent = newQueue(workers, e.ownerOf)
-	e.first = newQueue(workers, e.ownerOf)
-	e.later = newQueue(workers, e.ownerOf)
+	e.revocations = newQueue(workers, e.ownerOf)
+	e.unprepared = newQueue(workers, e.ownerOf)
+	e.updates = newQueue(workers, e.ownerOf)
 	e.subjects.Named = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {
 		return e.ownerOf(name), nil
 	}
@@ -179,9 +179,9 @@ var errSync = errors.New("the caches of namespaces, Tenants and their objects di
 // Run prepares namespaces until ctx ends. It must be called only once. It fails if it cannot start.
 func (e *Engine) Run(ctx context.Context) error {
 	shutDown := func() {
-		e.urgent.ShutDown()
-		e.first.ShutDown()
-		e.later.ShutDown()
+		e.revocations.ShutDown()
+		e.unprepared.ShutDown()
+		e.updates.ShutDown()
 		e.statuses.ShutDown()
 	}
 	defer shutDown()
@@ -191,11 +191,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	events, stopEvents := tenants.NewRecorder(ctx, e.Client)
 	defer stopEvents()
 	e.events = events
-	e.awaitGiven(ctx)
+	e.awaitInputs(ctx)
 	namespaces, err := e.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    e.namespaceCame,
+		AddFunc:    e.namespaceAdded,
 		UpdateFunc: e.namespaceUpdated,
-		DeleteFunc: e.namespaceGone,
+		DeleteFunc: e.namespaceDeleted,
 	})
 	if err != nil {
 		return err
@@ -206,26 +206,26 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	e.Tenants.OnGiven(e.tenantChanged)
-	defer e.Tenants.OnGiven(nil)
+	e.Tenants.OnInputChange(e.tenantChanged)
+	defer e.Tenants.OnInputChange(nil)
 	defer e.Definitions.OnChange(func() {
 		for _, id := range e.Tenants.IDs() {
-			e.tellOf(id)
+			e.queueStatus(id)
 		}
 	})()
 	var running sync.WaitGroup
 	running.Go(func() { e.writes.run(ctx) })
 	for range workers {
-		running.Go(func() { work(ctx, e.urgent, quietly, e.take) })
-		running.Go(func() { work(ctx, e.first, quietly, e.prepare) })
-		running.Go(func() { work(ctx, e.later, quietly, e.prepare) })
+		running.Go(func() { work(ctx, e.revocations, retryVerbosity, e.revokeFirst) })
+		running.Go(func() { work(ctx, e.unprepared, retryVerbosity, e.prepare) })
+		running.Go(func() { work(ctx, e.updates, retryVerbosity, e.prepare) })
 	}
 	for range statusWorkers {
 		running.Go(func() { work(ctx, e.statuses, 0, e.writeStatus) })
 	}
 	running.Go(func() { e.published.run(ctx) })
-	running.Go(func() { wait.UntilWithContext(ctx, e.lookForDrift, driftEvery) })
-	running.Go(func() { wait.UntilWithContext(ctx, e.lookForObjectDrift, driftEvery) })
+	running.Go(func() { wait.UntilWithContext(ctx, e.checkDrift, driftEvery) })
+	running.Go(func() { wait.UntilWithContext(ctx, e.checkObjectDrift, driftEvery) })
 	running.Go(func() { e.followRights(ctx) })
 	<-ctx.Done()
 	shutDown()
@@ -233,22 +233,22 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitGiven waits at most givenWithin for the templates, the members, and the Publications with
+// awaitInputs waits at most givenWithin for the templates, the members, and the Publications with
 // their sources. If the engine cannot read the members of a tenant, it changes nothing in the
 // tenant's namespaces.
-func (e *Engine) awaitGiven(ctx context.Context) {
-	soon, cancel := context.WithTimeout(ctx, givenWithin)
+func (e *Engine) awaitInputs(ctx context.Context) {
+	soon, cancel := context.WithTimeout(ctx, inputTimeout)
 	defer cancel()
-	if !cache.WaitForCacheSync(soon.Done(), e.Tenants.GivenSynced) && ctx.Err() == nil {
+	if !cache.WaitForCacheSync(soon.Done(), e.Tenants.InputsSynced) && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Cannot read NamespaceTemplates, TenantMembers and Publications, the objects in " +
 			"namespaces of tenants that need them stay as they are until they can be read")
 	}
 	e.published.resolveAll(soon)
 }
 
-// quietly is the verbosity of errors that the status of a Tenant also reports. An error of writing
+// retryVerbosity is the verbosity of errors that the status of a Tenant also reports. An error of writing
 // the status is reported only in the log.
-const quietly = 2
+const retryVerbosity = 2
 
 // workQueue is the part of a queue that its workers use.
 type workQueue[T any] interface {
@@ -278,8 +278,8 @@ func work[T any](ctx context.Context, queue workQueue[T], verbosity int, do func
 	}
 }
 
-func (e *Engine) namespaceCame(obj any) {
-	if ns, is := obj.(*corev1.Namespace); is {
+func (e *Engine) namespaceAdded(obj any) {
+	if ns, ok := obj.(*corev1.Namespace); ok {
 		e.prepareSoon(ns)
 		e.ownerChanged(e.OwnerOf(ns))
 	}
@@ -291,9 +291,9 @@ func (e *Engine) prepareSoon(ns *corev1.Namespace) {
 		return
 	}
 	if ns.Annotations[tenant.PreparedAnnotation] == "" {
-		e.first.Add(ns.Name)
+		e.unprepared.Add(ns.Name)
 	} else {
-		e.later.Add(ns.Name)
+		e.updates.Add(ns.Name)
 	}
 }
 
@@ -305,9 +305,9 @@ func (e *Engine) namespaceUpdated(was, is any) {
 	}
 	if before.UID != now.UID || before.Labels[tenant.Label] != now.Labels[tenant.Label] {
 		e.ownerChanged(e.OwnerOf(before))
-		e.namespaceCame(now)
-	} else if losesRoles(before, now) {
-		e.urgent.Add(now.Name)
+		e.namespaceAdded(now)
+	} else if losesKeystoneRoles(before, now) {
+		e.revocations.Add(now.Name)
 	} else if !maps.Equal(before.Labels, now.Labels) ||
 		before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] ||
 		before.Annotations[tenant.GivenLabelsAnnotation] != now.Annotations[tenant.GivenLabelsAnnotation] ||
@@ -326,18 +326,18 @@ func (e *Engine) ownerChanged(id tenant.ID) {
 	}
 	t, _ := e.Tenants.Tenant(id)
 	members, _ := e.Tenants.Members(id)
-	if t != nil && namesAccounts(&t.Spec) || members != nil && anyAccount(members.Spec.Bindings) {
+	if t != nil && hasServiceAccounts(&t.Spec) || members != nil && anyServiceAccount(members.Spec.Bindings) {
 		e.tenantChanged(id)
 	}
-	e.tellOf(id)
+	e.queueStatus(id)
 }
 
-func (e *Engine) namespaceGone(obj any) {
-	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
-		obj = gone.Obj
+func (e *Engine) namespaceDeleted(obj any) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
 	}
-	if ns, is := obj.(*corev1.Namespace); is {
-		e.note(ns.Name, nil)
+	if ns, ok := obj.(*corev1.Namespace); ok {
+		e.setResult(ns.Name, nil)
 		e.ownerChanged(e.OwnerOf(ns))
 	}
 }
@@ -347,25 +347,25 @@ func (e *Engine) tenantChanged(id tenant.ID) {
 	if err != nil {
 		klog.Background().Error(err, "Failed to list the namespaces of a tenant", "tenant", id)
 	}
-	next := e.later
-	if len(names) > 0 && e.takesFrom(id) {
-		next = e.urgent
+	next := e.updates
+	if len(names) > 0 && e.losesRights(id) {
+		next = e.revocations
 	}
 	for _, name := range names {
 		next.Add(name)
 	}
-	e.tellOf(id)
+	e.queueStatus(id)
 }
 
-// tellOf queues a status update of the Tenant of a tenant.
-func (e *Engine) tellOf(id tenant.ID) {
+// queueStatus queues a status update of the Tenant of a tenant.
+func (e *Engine) queueStatus(id tenant.ID) {
 	if !id.IsZero() && !id.IsSystem() {
 		e.statuses.AddAfter(id, statusAfter)
 	}
 }
 
-// note records the error of the last attempt to prepare a namespace, or that there was none.
-func (e *Engine) note(namespace string, err error) {
+// setResult records the error of the last attempt to prepare a namespace, or that there was none.
+func (e *Engine) setResult(namespace string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil {
@@ -394,16 +394,16 @@ func (e *Engine) end(name string) {
 	delete(e.busy, name)
 }
 
-// hasDrifted reports whether a namespace must be checked, and resets this mark.
-func (e *Engine) hasDrifted(name string) bool {
+// popDrifted reports whether a namespace must be checked, and resets this mark.
+func (e *Engine) popDrifted(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	is := e.drifted[name]
+	drifted := e.drifted[name]
 	delete(e.drifted, name)
-	return is
+	return drifted
 }
 
-func (e *Engine) looksDrifted(name string) {
+func (e *Engine) markDrifted(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.drifted[name] = true

@@ -56,8 +56,8 @@ var (
 	mary  = v1alpha1.Subject{Kind: "User", Name: "mary"}
 )
 
-// world is a cluster in virtual time, and an engine that can be started and stopped.
-type world struct {
+// fixture is a cluster in virtual time, and an engine that can be started and stopped.
+type fixture struct {
 	t            *testing.T
 	kube         *fake.Clientset
 	client       kubernetes.Interface // the engine's
@@ -66,7 +66,7 @@ type world struct {
 	metadata     *metadatafake.FakeMetadataClient
 	reading      metadata.Interface // of the engine
 	uids         int
-	ended        error
+	err          error
 	stop         func()
 	owners       authz.Owners // only its reserved names are used
 	undefined    atomic.Bool  // whether the kind Tenant is not
@@ -83,13 +83,13 @@ func prepend(client *clienttesting.Fake, verb, resource string, react clienttest
 	client.PrependReactor(verb, resource, react)
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	definition := &unstructured.Unstructured{
 		Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"},
 	}
 	definition.SetName("tenants.kubetenant.dev")
-	w := &world{
+	w := &fixture{
 		t:    t,
 		kube: fake.NewClientset(),
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
@@ -127,7 +127,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // start starts an engine, as a new leader does.
-func (w *world) start() {
+func (w *fixture) start() {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	store, err := tenants.New(w.dynamic, func(schema.GroupResource) (bool, bool) { return !w.undefined.Load(), true })
@@ -151,7 +151,7 @@ func (w *world) start() {
 			Unseen:        w.unseen,
 			Tenants:       store,
 			Namespaces:    spaces,
-			Owned:         owned.Of,
+			Owned:         owned.OwnedBy,
 			OwnerOf:       w.owners.OwnerOf,
 			DerivesRights: w.derives.Load,
 			Definitions:   &w.missing,
@@ -159,7 +159,7 @@ func (w *world) start() {
 		if w.webhook {
 			o.DerivesRights = nil
 		}
-		w.ended = provision.New(o).Run(ctx)
+		w.err = provision.New(o).Run(ctx)
 	})
 	w.stop = sync.OnceFunc(func() {
 		cancel()
@@ -170,12 +170,12 @@ func (w *world) start() {
 	w.settle()
 }
 
-func (w *world) settle() {
+func (w *fixture) settle() {
 	time.Sleep(3 * time.Second) // of the bubble
 	synctest.Wait()
 }
 
-func (w *world) must(err error) {
+func (w *fixture) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
@@ -183,7 +183,7 @@ func (w *world) must(err error) {
 }
 
 // namespace makes a namespace of a tenant.
-func (w *world) namespace(name, of string, annotations map[string]string) {
+func (w *fixture) namespace(name, of string, annotations map[string]string) {
 	w.t.Helper()
 	w.uids++
 	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -196,7 +196,7 @@ func (w *world) namespace(name, of string, annotations map[string]string) {
 }
 
 // tenant writes the Tenant of acme as change leaves it.
-func (w *world) tenant(change func(*v1alpha1.TenantSpec)) {
+func (w *fixture) tenant(change func(*v1alpha1.TenantSpec)) {
 	w.t.Helper()
 	objects := w.dynamic.Resource(resource)
 	u, err := objects.Get(w.t.Context(), "acme", metav1.GetOptions{})
@@ -224,7 +224,7 @@ func (w *world) tenant(change func(*v1alpha1.TenantSpec)) {
 }
 
 // bindings returns what is bound in a namespace: role: subjects.
-func (w *world) bindings(namespace string) (all []string) {
+func (w *fixture) bindings(namespace string) (all []string) {
 	w.t.Helper()
 	list, err := w.kube.RbacV1().RoleBindings(namespace).List(w.t.Context(), metav1.ListOptions{})
 	w.must(err)
@@ -239,23 +239,23 @@ func (w *world) bindings(namespace string) (all []string) {
 	return all
 }
 
-func (w *world) expect(what, namespace string, want ...string) {
+func (w *fixture) expect(what, namespace string, want ...string) {
 	w.t.Helper()
 	if got := w.bindings(namespace); !slices.Equal(got, want) {
 		w.t.Errorf("%s: %s has %q, want %q", what, namespace, got, want)
 	}
 }
 
-func (w *world) prepared(namespace string) string {
+func (w *fixture) prepared(namespace string) string {
 	w.t.Helper()
 	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), namespace, metav1.GetOptions{})
 	w.must(err)
 	return ns.Annotations[tenant.PreparedAnnotation]
 }
 
-// says returns the reason of the condition, and how many namespaces there are,
+// status returns the reason of the condition, and how many namespaces there are,
 // are prepared and failed.
-func (w *world) says() string {
+func (w *fixture) status() string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
@@ -271,7 +271,7 @@ func (w *world) says() string {
 }
 
 // writes returns how much was written since the last time.
-func (w *world) writes() (n int) {
+func (w *fixture) writes() (n int) {
 	for _, actions := range [][]clienttesting.Action{w.kube.Actions(), w.dynamic.Actions()} {
 		for _, a := range actions {
 			if !slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
@@ -284,11 +284,11 @@ func (w *world) writes() (n int) {
 	return n
 }
 
-// TestLife: what a Tenant gives is in each namespace, those that come later too; what it takes back
+// TestBindingsFollowTenant: what a Tenant gives is in each namespace, those that come later too; what it takes back
 // goes; and with it all when the Tenant goes.
-func TestLife(t *testing.T) {
+func TestBindingsFollowTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.namespace("kube-system", "", nil)
@@ -313,7 +313,7 @@ func TestLife(t *testing.T) {
 		if a, b := w.prepared("acme--web"), w.prepared("acme--db"); a == "" || b == "" || a == b {
 			t.Errorf("prepared: %q and %q", a, b)
 		}
-		if got, want := w.says(), "Prepared 2/2/0 of generation 1"; got != want {
+		if got, want := w.status(), "Prepared 2/2/0 of generation 1"; got != want {
 			t.Errorf("the status: %s, want %s", got, want)
 		}
 		w.writes()
@@ -336,7 +336,7 @@ func TestLife(t *testing.T) {
 // all what changed meanwhile.
 func TestLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		for i := range 20 {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
@@ -357,11 +357,11 @@ func TestLeaders(t *testing.T) {
 
 // TestDrift: what is changed or deleted past admission comes back, and what was put there goes.
 func TestDrift(t *testing.T) {
-	changes := map[string]func(w *world) error{
-		"deleted": func(w *world) error {
+	changes := map[string]func(w *fixture) error{
+		"deleted": func(w *fixture) error {
 			return w.kube.RbacV1().RoleBindings("acme--web").Delete(w.t.Context(), "kubetenant:admins", metav1.DeleteOptions{})
 		},
-		"one more that is managed": func(w *world) error {
+		"one more that is managed": func(w *fixture) error {
 			_, err := w.kube.RbacV1().RoleBindings("acme--web").Create(w.t.Context(),
 				&rbacv1.RoleBinding{
 					ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{tenant.ManagedLabel: "tenant"}},
@@ -383,7 +383,7 @@ func TestDrift(t *testing.T) {
 		"an owner":    func(b *rbacv1.RoleBinding) { b.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} },
 		"a finalizer": func(b *rbacv1.RoleBinding) { b.Finalizers = []string{"x/y"} },
 	} {
-		changes[name] = func(w *world) error {
+		changes[name] = func(w *fixture) error {
 			bindings := w.kube.RbacV1().RoleBindings("acme--web")
 			b, err := bindings.Get(w.t.Context(), "kubetenant:admins", metav1.GetOptions{})
 			w.must(err)
@@ -394,7 +394,7 @@ func TestDrift(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.namespace("acme--web", "acme", nil)
 				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 				w.must(change(w))
@@ -406,7 +406,7 @@ func TestDrift(t *testing.T) {
 				if len(b.Annotations)+len(b.OwnerReferences)+len(b.Finalizers) > 0 || len(b.Labels) != 2 {
 					t.Errorf("not whole: %+v", b.ObjectMeta)
 				}
-				if got, want := w.says(), "Prepared 1/1/0 of generation 1"; got != want {
+				if got, want := w.status(), "Prepared 1/1/0 of generation 1"; got != want {
 					t.Errorf("the status: %s, want %s", got, want)
 				}
 			})
@@ -454,11 +454,11 @@ func (s slowPatches) Patch(
 	return s.NamespaceInterface.Patch(ctx, name, kind, data, o, sub...)
 }
 
-// TestAChangeMeanwhile: what a Tenant takes back while a namespace is being prepared is not
+// TestConcurrentChange: what a Tenant takes back while a namespace is being prepared is not
 // left there by who was at it.
-func TestAChangeMeanwhile(t *testing.T) {
+func TestConcurrentChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.stop()
 		w.client = slow{w.kube}
 		w.start()
@@ -478,7 +478,7 @@ func TestAChangeMeanwhile(t *testing.T) {
 // TestForgedAnnotation: one that was carried over from elsewhere, or made up, prepares nothing.
 func TestForgedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		w.namespace("acme--restored", "acme", map[string]string{tenant.PreparedAnnotation: w.prepared("acme--web")})
@@ -491,7 +491,7 @@ func TestForgedAnnotation(t *testing.T) {
 // the others what is theirs.
 func TestRefusedSubjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
@@ -506,7 +506,7 @@ func TestRefusedSubjects(t *testing.T) {
 			}
 		})
 		w.expect("some", "acme--web", "kubetenant:admins admin: peter tenant:acme")
-		if got, want := w.says(), "SubjectRefused 1/1/0 of generation 1"; got != want {
+		if got, want := w.status(), "SubjectRefused 1/1/0 of generation 1"; got != want {
 			t.Errorf("the status: %s, want %s", got, want)
 		}
 	})
@@ -517,7 +517,7 @@ func TestRefusedSubjects(t *testing.T) {
 func TestManyRefusedSubjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 32768 // of metav1.Condition
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			refused := slices.Repeat([]v1alpha1.Subject{{Kind: "Group", Name: "tenant:globex"}}, 100)
@@ -543,7 +543,7 @@ func TestManyRefusedSubjects(t *testing.T) {
 // which, and it is tried again.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("acme--db", "acme", nil)
 		var broken atomic.Bool
@@ -552,13 +552,13 @@ func TestFailures(t *testing.T) {
 			return broken.Load() && a.GetNamespace() == "acme--db", nil, errors.New("no room")
 		})
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
-		if got, want := w.says(), "Failed 2/1/1 of generation 1"; got != want || w.prepared("acme--db") != "" {
+		if got, want := w.status(), "Failed 2/1/1 of generation 1"; got != want || w.prepared("acme--db") != "" {
 			t.Errorf("the status: %s, want %s; prepared %q", got, want, w.prepared("acme--db"))
 		}
 		broken.Store(false)
 		time.Sleep(2 * time.Minute)
 		w.settle()
-		if got, want := w.says(), "Prepared 2/2/0 of generation 1"; got != want {
+		if got, want := w.status(), "Prepared 2/2/0 of generation 1"; got != want {
 			t.Errorf("the status: %s, want %s", got, want)
 		}
 		list, err := w.kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
@@ -578,16 +578,16 @@ func TestFailures(t *testing.T) {
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []v1alpha1.Subject{mary}}}
 		})
-		if got := w.says(); !strings.HasPrefix(got, "Failed 2/1/1") {
+		if got := w.status(); !strings.HasPrefix(got, "Failed 2/1/1") {
 			t.Errorf("the status: %s", got)
 		}
 	})
 }
 
-// TestDefinitionsThatGo: deleting the definition deletes no other object.
-func TestDefinitionsThatGo(t *testing.T) {
+// TestDeletedDefinition: deleting the definition deletes no other object.
+func TestDeletedDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		w.must(w.dynamic.Resource(definitions).Delete(t.Context(), "tenants.kubetenant.dev", metav1.DeleteOptions{}))
@@ -605,10 +605,10 @@ func TestDefinitionsThatGo(t *testing.T) {
 	})
 }
 
-// TestFailuresCostLittle: the time between attempts increases, even if the error differs each time.
-func TestFailuresCostLittle(t *testing.T) {
+// TestFailureBackoff: the time between attempts increases, even if the error differs each time.
+func TestFailureBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		var tries atomic.Int64
 		prepend(&w.kube.Fake, "create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, fmt.Errorf("reset at %d", tries.Add(1))
@@ -625,11 +625,11 @@ func TestFailuresCostLittle(t *testing.T) {
 	})
 }
 
-// TestOthersMarks: labels and annotations that others' webhooks put on whatever is
+// TestForeignLabelsAreNotDrift: labels and annotations that others' webhooks put on whatever is
 // written are nobody's drift.
-func TestOthersMarks(t *testing.T) {
+func TestForeignLabelsAreNotDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(t.Context(), "kubetenant:admins", metav1.GetOptions{})
@@ -646,11 +646,11 @@ func TestOthersMarks(t *testing.T) {
 	})
 }
 
-// TestNamespacesThatGo: one that terminates is not counted, and its service
+// TestTerminatingNamespaces: one that terminates is not counted, and its service
 // accounts lose what they had.
-func TestNamespacesThatGo(t *testing.T) {
+func TestTerminatingNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("acme--ci", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
@@ -663,7 +663,7 @@ func TestNamespacesThatGo(t *testing.T) {
 		_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
 		w.must(err)
 		w.settle()
-		if got, want := w.says(), "Prepared 1/1/0 of generation 1"; got != want {
+		if got, want := w.status(), "Prepared 1/1/0 of generation 1"; got != want {
 			t.Errorf("the status: %s, want %s", got, want)
 		}
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = append(s.Admins, mary) })
@@ -682,7 +682,7 @@ func TestNamespacesThatGo(t *testing.T) {
 // the label of its tenant.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.owners.Reserve([]string{"kube-system"})
 		w.namespace("kube-system", "acme", nil)
 		w.namespace("acme--web", "acme", nil)

@@ -27,52 +27,52 @@ import (
 )
 
 const (
-	// endWorkers is the number of deleted Publications that the engine ends at the same time.
-	endWorkers = 4
-	// endWithin limits the time of one attempt to end a Publication.
-	endWithin = 30 * time.Second
-	// endAgainFirst is the time until the second attempt after an error. The time doubles with each
+	// deletionWorkers is the number of deleted Publications that the engine ends at the same time.
+	deletionWorkers = 4
+	// deletionTimeout limits the time of one attempt to end a Publication.
+	deletionTimeout = 30 * time.Second
+	// firstDeletionRetry is the time until the second attempt after an error. The time doubles with each
 	// error.
-	endAgainFirst = time.Second
-	// endAgain is the time until the next attempt while copies are being deleted.
-	endAgain = 2 * time.Second
+	firstDeletionRetry = time.Second
+	// recheckCopiesAfter is the time until the next attempt while copies are being deleted.
+	recheckCopiesAfter = 2 * time.Second
 )
 
 // errCopies reports that a deleted Publication still has copies.
 var errCopies = errors.New("copies remain")
 
-// end deletes the copies of a deleted Publication. It removes the finalizer when no copies remain.
+// handleDeletion deletes the copies of a deleted Publication. It removes the finalizer when no copies remain.
 // It has its own workers, so that a Publication whose end fails or takes long does not delay
 // others. If the definition of Publications is being deleted, the copies remain.
-func (p *publisher) end(ctx context.Context, name string) error {
+func (p *publisher) handleDeletion(ctx context.Context, name string) error {
 	was := p.get(name)
-	if was == nil || !was.of.Deleting {
+	if was == nil || !was.publication.Deleting {
 		return nil
 	}
-	attempt, cancel := context.WithTimeout(ctx, endWithin)
+	attempt, cancel := context.WithTimeout(ctx, deletionTimeout)
 	defer cancel()
-	err := p.tryEnd(attempt, was)
+	err := p.tryDelete(attempt, was)
 	if errors.Is(err, errCopies) {
-		p.ends.AddAfter(name, endAgain)
+		p.deletions.AddAfter(name, recheckCopiesAfter)
 		return nil
 	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Failed to end a deleted Publication, will retry", "publication", name, "err", err)
-		p.e.events.Say(v1alpha1.KindPublication, &metav1.ObjectMeta{Name: name, UID: was.of.UID}, corev1.EventTypeWarning,
+		p.engine.events.Event(v1alpha1.KindPublication, &metav1.ObjectMeta{Name: name, UID: was.publication.UID}, corev1.EventTypeWarning,
 			&metav1.Condition{Reason: v1alpha1.ReasonFailed, Message: tenants.ConditionMessage(err.Error())})
 	}
 	return err
 }
 
-func (p *publisher) tryEnd(ctx context.Context, was *published) error {
+func (p *publisher) tryDelete(ctx context.Context, was *published) error {
 	ending, err := p.isDefinitionEnding(ctx)
 	if err != nil {
 		return err
 	}
-	now := &published{of: was.of, invalid: was.invalid, gone: !ending}
-	kind := was.of.From.Kind
+	now := &published{publication: was.publication, invalid: was.invalid, gone: !ending}
+	kind := was.publication.From.Kind
 	if was.invalid {
-		if kind, err = p.storedKind(ctx, was.of); err != nil {
+		if kind, err = p.storedKind(ctx, was.publication); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (p *publisher) tryEnd(ctx context.Context, was *published) error {
 		noKind = nil
 	}
 	if !p.put(was, now) {
-		p.names.Add(was.of.Name)
+		p.names.Add(was.publication.Name)
 		return nil
 	}
 	if was.differs(now) {
@@ -89,7 +89,7 @@ func (p *publisher) tryEnd(ctx context.Context, was *published) error {
 	}
 	switch {
 	case ending:
-		return p.release(ctx, now.of)
+		return p.removeFinalizer(ctx, now.publication)
 	case noKind != nil:
 		return fmt.Errorf("the copies cannot be deleted until their kind can be published again: %w", noKind)
 	}
@@ -108,7 +108,7 @@ func mayHaveCopies(kind schema.GroupVersionKind) bool {
 func (p *publisher) storedKind(
 	ctx context.Context, of *publication.Publication,
 ) (kind schema.GroupVersionKind, err error) {
-	u, err := p.stored(ctx, of)
+	u, err := p.getStored(ctx, of)
 	if u == nil || err != nil {
 		return kind, err
 	}
@@ -125,7 +125,7 @@ func (p *publisher) storedKind(
 // exist.
 func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
 	name := v1alpha1.Resource(v1alpha1.ResourcePublications).String()
-	definition, err := p.e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
+	definition, err := p.engine.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -135,12 +135,12 @@ func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
 // finish removes the finalizer of a deleted Publication that has no copies. It returns [errCopies]
 // if copies remain.
 func (p *publisher) finish(ctx context.Context, is *published) error {
-	for _, resource := range p.e.kinds() {
+	for _, resource := range p.engine.kinds() {
 		more, err := false, error(nil)
 		if is.invalid {
-			more, err = p.queueCopies(ctx, is.of.Name, resource)
+			more, err = p.queueCopies(ctx, is.publication.Name, resource)
 		} else {
-			more, err = p.hasMoreCopies(ctx, is.of.Name, resource, 0)
+			more, err = p.hasMoreCopies(ctx, is.publication.Name, resource, 0)
 		}
 		if err != nil {
 			return err
@@ -149,14 +149,14 @@ func (p *publisher) finish(ctx context.Context, is *published) error {
 			return errCopies
 		}
 	}
-	return p.release(ctx, is.of)
+	return p.removeFinalizer(ctx, is.publication)
 }
 
 // hasMoreCopies reports whether a Publication has more copies of a kind than a number.
 func (p *publisher) hasMoreCopies(
 	ctx context.Context, name string, resource schema.GroupVersionResource, than int64,
 ) (bool, error) {
-	list, err := p.e.Metadata.Resource(resource).List(ctx,
+	list, err := p.engine.Metadata.Resource(resource).List(ctx,
 		metav1.ListOptions{LabelSelector: tenant.PublicationLabel + "=" + name, Limit: than + 1})
 	if apierrors.IsNotFound(err) { // the kind is no longer defined
 		return false, nil
@@ -174,7 +174,7 @@ func (p *publisher) queueCopies(
 ) (found bool, err error) {
 	next := metav1.ListOptions{LabelSelector: tenant.PublicationLabel + "=" + name, Limit: driftPage}
 	for {
-		list, err := p.e.Metadata.Resource(resource).List(ctx, next)
+		list, err := p.engine.Metadata.Resource(resource).List(ctx, next)
 		if apierrors.IsNotFound(err) { // the kind is no longer defined
 			return found, nil
 		}
@@ -183,8 +183,8 @@ func (p *publisher) queueCopies(
 		}
 		for i := range list.Items {
 			found = true
-			p.e.looksDrifted(list.Items[i].Namespace)
-			p.e.later.Add(list.Items[i].Namespace)
+			p.engine.markDrifted(list.Items[i].Namespace)
+			p.engine.updates.Add(list.Items[i].Namespace)
 		}
 		if next.Continue = list.Continue; next.Continue == "" {
 			return found, nil
@@ -192,21 +192,21 @@ func (p *publisher) queueCopies(
 	}
 }
 
-// retain adds the finalizer to a Publication.
-func (p *publisher) retain(ctx context.Context, of *publication.Publication) error {
+// addFinalizer adds the finalizer to a Publication.
+func (p *publisher) addFinalizer(ctx context.Context, of *publication.Publication) error {
 	return p.patchFinalizers(ctx, of, func(others []string) []string {
 		return append(others, tenant.PublicationFinalizer)
 	})
 }
 
-func (p *publisher) release(ctx context.Context, of *publication.Publication) error {
+func (p *publisher) removeFinalizer(ctx context.Context, of *publication.Publication) error {
 	return p.patchFinalizers(ctx, of, func(others []string) []string { return others })
 }
 
-// stored returns the stored Publication, which may not decode. It returns nil if the Publication
+// getStored returns the stored Publication, which may not decode. It returns nil if the Publication
 // does not exist or has another UID.
-func (p *publisher) stored(ctx context.Context, of *publication.Publication) (*unstructured.Unstructured, error) {
-	u, err := p.e.Dynamic.Resource(resourceOf(v1alpha1.ResourcePublications)).Get(ctx, of.Name, metav1.GetOptions{})
+func (p *publisher) getStored(ctx context.Context, of *publication.Publication) (*unstructured.Unstructured, error) {
+	u, err := p.engine.Dynamic.Resource(resourceOf(v1alpha1.ResourcePublications)).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -223,7 +223,7 @@ func (p *publisher) stored(ctx context.Context, of *publication.Publication) (*u
 func (p *publisher) patchFinalizers(
 	ctx context.Context, of *publication.Publication, change func(others []string) []string,
 ) error {
-	stored, err := p.stored(ctx, of)
+	stored, err := p.getStored(ctx, of)
 	if stored == nil || err != nil {
 		return err
 	}
@@ -250,10 +250,10 @@ func (p *publisher) patchStored(
 	if err != nil {
 		return err
 	}
-	if err := p.e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
+	if err := p.engine.writes.wait(ctx, tenant.ID{}, adds); err != nil {
 		return err
 	}
-	_, err = p.e.Dynamic.Resource(resourceOf(v1alpha1.ResourcePublications)).Patch(ctx, stored.GetName(),
+	_, err = p.engine.Dynamic.Resource(resourceOf(v1alpha1.ResourcePublications)).Patch(ctx, stored.GetName(),
 		types.MergePatchType, text, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, subresources...)
 	if apierrors.IsNotFound(err) {
 		return nil

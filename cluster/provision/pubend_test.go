@@ -30,7 +30,7 @@ import (
 func deleted(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) }
 
 // finalizers returns the finalizers of a Publication.
-func (w *world) finalizers(name string) []string {
+func (w *fixture) finalizers(name string) []string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(publicationResource).Get(w.t.Context(), name, metav1.GetOptions{})
 	w.must(err)
@@ -65,9 +65,9 @@ func (l listingOf) List(ctx context.Context, o metav1.ListOptions) (*metav1.Part
 	return nil, l.answer()
 }
 
-// TestPublicationEndsAlone checks that Publications whose end takes long or fails do not delay
+// TestPublicationDeletionsAreIndependent checks that Publications whose end takes long or fails do not delay
 // other Publications. The engine retries with a growing delay.
-func TestPublicationEndsAlone(t *testing.T) {
+func TestPublicationDeletionsAreIndependent(t *testing.T) {
 	for name, answer := range map[string]func() error{
 		"takes long": func() error {
 			time.Sleep(25 * time.Second)
@@ -77,16 +77,16 @@ func TestPublicationEndsAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.stop()
 				lists := &listing{Interface: w.metadata, answer: answer}
 				w.reading = lists
 				w.start()
 				w.define()
-				w.shared()
+				w.addSharedNamespace()
 				w.namespace("acme--web", "acme", nil)
 				w.source(authority)
-				w.publish(asItIs)
+				w.publish(unchanged)
 				for i := range 2 {
 					// A Publication whose source is missing has no copies, but its end lists them.
 					w.publishAs(fmt.Sprint("slow-", i), func(p *v1alpha1.Publication) {
@@ -95,10 +95,10 @@ func TestPublicationEndsAlone(t *testing.T) {
 					w.publishAs(fmt.Sprint("slow-", i), deleted)
 				}
 				w.source(changed)
-				w.finds("a change meanwhile", "acme--web", "configmaps/ca  second")
+				w.expectObjects("a change meanwhile", "acme--web", "configmaps/ca  second")
 				w.publish(deleted)
 				w.settle()
-				w.finds("a deletion meanwhile", "acme--web")
+				w.expectObjects("a deletion meanwhile", "acme--web")
 				if left := w.finalizers("ca"); len(left) > 0 {
 					t.Errorf("the other Publication has the finalizers %s", left)
 				}
@@ -121,9 +121,9 @@ func TestNeverPublishedKind(t *testing.T) {
 	for kind, ends := range map[string]bool{"Pod": true, "Widget": false} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.define()
-				w.shared()
+				w.addSharedNamespace()
 				w.publish(func(p *v1alpha1.Publication) { p.Spec.From.Kind = kind })
 				w.publish(deleted)
 				if got := len(w.finalizers("ca")) == 0; got != ends {
@@ -162,7 +162,7 @@ func wrongSelector() map[string]any {
 }
 
 // changeRaw changes the stored Publication ca without decoding it.
-func (w *world) changeRaw(change func(u *unstructured.Unstructured)) {
+func (w *fixture) changeRaw(change func(u *unstructured.Unstructured)) {
 	w.t.Helper()
 	defer w.settle()
 	all := w.dynamic.Resource(publicationResource)
@@ -188,13 +188,13 @@ func TestInvalidPublication(t *testing.T) {
 }
 
 func invalidPublication(t *testing.T, spec any, restart bool) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.define()
-	w.shared()
+	w.addSharedNamespace()
 	w.namespace("acme--web", "acme", nil)
 	w.source(authority)
 	w.source(strings.Replace(authority, "name: ca", "name: other", 1))
-	w.publish(asItIs)
+	w.publish(unchanged)
 	w.changeRaw(func(u *unstructured.Unstructured) { u.Object["spec"] = spec })
 	if restart {
 		w.stop()
@@ -205,8 +205,8 @@ func invalidPublication(t *testing.T, spec any, restart bool) {
 	w.source(changed)
 	time.Sleep(11 * time.Minute) // with one drift pass
 	synctest.Wait()
-	w.finds("invalid", "acme--web", "configmaps/ca  first", "configmaps/other  first")
-	w.finds("a new namespace", "acme--new", "configmaps/other  first")
+	w.expectObjects("invalid", "acme--web", "configmaps/ca  first", "configmaps/other  first")
+	w.expectObjects("a new namespace", "acme--new", "configmaps/other  first")
 	if w.held() {
 		t.Error("Pods wait for the invalid Publication")
 	}
@@ -224,7 +224,7 @@ func invalidPublication(t *testing.T, spec any, restart bool) {
 	}
 	w.changeRaw(func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(new(metav1.Now())) })
 	w.settle()
-	w.finds("deleted", "acme--web", "configmaps/other  first")
+	w.expectObjects("deleted", "acme--web", "configmaps/other  first")
 	if left := w.finalizers("ca"); len(left) > 0 {
 		t.Errorf("the deleted Publication has the finalizers %s", left)
 	}
@@ -233,18 +233,18 @@ func invalidPublication(t *testing.T, spec any, restart bool) {
 // TestInvalidPublicationIsFixed checks that a fixed Publication updates its copies.
 func TestInvalidPublicationIsFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
-		w.publish(asItIs)
+		w.publish(unchanged)
 		var spec any
 		w.changeRaw(func(u *unstructured.Unstructured) { spec, u.Object["spec"] = u.Object["spec"], "x" })
 		w.source(changed)
-		w.finds("invalid", "acme--web", "configmaps/ca  first")
+		w.expectObjects("invalid", "acme--web", "configmaps/ca  first")
 		w.changeRaw(func(u *unstructured.Unstructured) { u.Object["spec"] = spec })
-		w.finds("fixed", "acme--web", "configmaps/ca  second")
+		w.expectObjects("fixed", "acme--web", "configmaps/ca  second")
 		w.publishedIs("fixed", "Published 1/1/0/0")
 	})
 }
@@ -253,34 +253,34 @@ func TestInvalidPublicationIsFixed(t *testing.T) {
 // Publications is deleted. Its copies remain, and its finalizer is removed.
 func TestInvalidPublicationWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.shared()
+		w := newFixture(t)
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
-		w.publish(asItIs)
+		w.publish(unchanged)
 		w.changeRaw(func(u *unstructured.Unstructured) {
 			u.Object["spec"] = "x"
 			u.SetDeletionTimestamp(new(metav1.Now()))
 		})
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		w.finds("without the definition", "acme--web", "configmaps/ca  first")
+		w.expectObjects("without the definition", "acme--web", "configmaps/ca  first")
 		if left := w.finalizers("ca"); len(left) > 0 {
 			t.Errorf("the Publication has the finalizers %s", left)
 		}
 	})
 }
 
-// TestPreparedBeforeTheEnd checks a namespace that is prepared after its Publication was deleted
+// TestPreparedBeforePublicationEnds checks a namespace that is prepared after its Publication was deleted
 // and before the engine ends the Publication. The namespace keeps its copy only until the end.
-func TestPreparedBeforeTheEnd(t *testing.T) {
+func TestPreparedBeforePublicationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
-		w.publish(asItIs)
+		w.publish(unchanged)
 		var fails atomic.Bool
 		fails.Store(true)
 		prepend(&w.dynamic.Fake, "get", "customresourcedefinitions",
@@ -295,10 +295,10 @@ func TestPreparedBeforeTheEnd(t *testing.T) {
 		_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
 		w.must(err)
 		w.settle()
-		w.finds("before the end", "acme--web", "configmaps/ca  first")
+		w.expectObjects("before the end", "acme--web", "configmaps/ca  first")
 		fails.Store(false)
 		time.Sleep(2 * time.Minute)
-		w.finds("after the end", "acme--web")
+		w.expectObjects("after the end", "acme--web")
 		if left := w.finalizers("ca"); len(left) > 0 {
 			t.Errorf("the Publication has the finalizers %s", left)
 		}

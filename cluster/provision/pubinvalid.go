@@ -22,12 +22,12 @@ import (
 // readInvalid returns the state of a Publication that does not decode or is invalid. It returns nil
 // if there is no such Publication. Its copies remain as they are, and it selects no namespace.
 func (p *publisher) readInvalid(name string) *published {
-	of, why := p.e.Tenants.InvalidPublication(name)
+	of, why := p.engine.Tenants.InvalidPublication(name)
 	if of == nil {
 		return nil
 	}
 	return &published{
-		of: &publication.Publication{
+		publication: &publication.Publication{
 			Name:       of.GetName(),
 			UID:        of.GetUID(),
 			Generation: of.GetGeneration(),
@@ -44,9 +44,9 @@ func (p *publisher) readInvalid(name string) *published {
 // writeInvalid writes the condition of an invalid Publication, and an event if it is new. It does
 // not decode the Publication.
 func (p *publisher) writeInvalid(ctx context.Context, is *published) error {
-	p.e.Published.forget(is.of.Name) // its numbers are not known
-	stored, err := p.stored(ctx, is.of)
-	if stored == nil || err != nil || stored.GetGeneration() != is.of.Generation {
+	p.engine.Published.forget(is.publication.Name) // its numbers are not known
+	stored, err := p.getStored(ctx, is.publication)
+	if stored == nil || err != nil || stored.GetGeneration() != is.publication.Generation {
 		return err // the event of the new version follows
 	}
 	c := metav1.Condition{
@@ -54,17 +54,17 @@ func (p *publisher) writeInvalid(ctx context.Context, is *published) error {
 		Status:             metav1.ConditionFalse,
 		Reason:             is.reason,
 		Message:            tenants.ConditionMessage(is.message),
-		ObservedGeneration: is.of.Generation,
+		ObservedGeneration: is.publication.Generation,
 		LastTransitionTime: metav1.Now(),
 	}
 	if hasCondition(stored, &c) {
 		return nil
 	}
 	klog.FromContext(ctx).Info("A Publication is invalid: its copies remain as they are until it is fixed or deleted",
-		"publication", is.of.Name, "err", is.message)
-	p.e.events.Say(v1alpha1.KindPublication, stored, corev1.EventTypeWarning, &c)
+		"publication", is.publication.Name, "err", is.message)
+	p.engine.events.Event(v1alpha1.KindPublication, stored, corev1.EventTypeWarning, &c)
 	err = p.patchStored(ctx, stored, map[string]any{"status": map[string]any{
-		"observedGeneration": is.of.Generation,
+		"observedGeneration": is.publication.Generation,
 		"conditions":         []metav1.Condition{c},
 	}}, "status")
 	if apierrors.IsInvalid(err) {

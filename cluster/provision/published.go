@@ -36,14 +36,14 @@ const (
 	// prunedAlone is the maximum number of copies that are deleted without confirmation when their
 	// source is not found. More copies remain until [tenant.PruneAnnotation] confirms the deletion.
 	prunedAlone = 20
-	// publishedAfter is the interval at which the status of Publications is written.
-	publishedAfter = 5 * time.Second
-	// refusedAgain is the time until the engine retries namespaces that lack a copy. maxRetried is the
+	// statusEvery is the interval at which the status of Publications is written.
+	statusEvery = 5 * time.Second
+	// retryRefusedEvery is the time until the engine retries namespaces that lack a copy. maxRetried is the
 	// number of namespaces that it retries.
-	refusedAgain = time.Minute
-	maxRetried   = 100
-	// readAgain is the time until the engine reads a source again, in case it missed a change.
-	readAgain = 10 * time.Minute
+	retryRefusedEvery = time.Minute
+	maxRetried        = 100
+	// rereadEvery is the time until the engine reads a source again, in case it missed a change.
+	rereadEvery = 10 * time.Minute
 )
 
 // errConflict reports that an older source gives the object.
@@ -51,13 +51,13 @@ var errConflict = errors.New("conflict")
 
 // published is the state of a Publication and its source. It is never changed.
 type published struct {
-	of *publication.Publication
+	publication *publication.Publication
 	// resource is the resource of the source, or the zero value if its kind cannot be published.
 	resource schema.GroupVersionResource
 	// content is the content of the copies. If nil, the copies remain as they are, unless gone is set.
 	content *publication.Content
-	// last is the last known content.
-	last *publication.Content
+	// lastContent is the last known content.
+	lastContent *publication.Content
 	// gone reports that all copies must be deleted.
 	gone bool
 	// invalid reports that the Publication does not decode or is invalid. Its selection is not known,
@@ -71,15 +71,15 @@ type published struct {
 
 // lastHash returns the hash of the last known content, or "" if no content was known.
 func (p *published) lastHash() string {
-	if p.last == nil {
+	if p.lastContent == nil {
 		return ""
 	}
-	return p.last.Hash
+	return p.lastContent.Hash
 }
 
-// isOf reports whether the state is that of the current version of a Publication. p may be nil.
-func (p *published) isOf(of *publication.Publication) bool {
-	return p != nil && p.of.UID == of.UID && p.of.Generation == of.Generation
+// isVersionOf reports whether the state is that of the current version of a Publication. p may be nil.
+func (p *published) isVersionOf(of *publication.Publication) bool {
+	return p != nil && p.publication.UID == of.UID && p.publication.Generation == of.Generation
 }
 
 // prunes reports whether the copy in a namespace must be deleted, unless the namespace should have
@@ -91,10 +91,10 @@ func (p *published) prunes(isSelected bool) bool {
 // publisher reads Publications and their sources, and writes the status of Publications. The engine
 // writes the copies.
 type publisher struct {
-	e            *Engine
+	engine       *Engine
 	publications typed.Client[v1alpha1.Publication, *v1alpha1.Publication]
 	names        workqueue.TypedRateLimitingInterface[string] // Publications to read with their sources
-	ends         workqueue.TypedRateLimitingInterface[string] // deleted Publications
+	deletions    workqueue.TypedRateLimitingInterface[string] // deleted Publications
 
 	mu    sync.RWMutex
 	known map[string]*published
@@ -102,31 +102,31 @@ type publisher struct {
 	refused map[string]map[string]error
 	// applied has the hashes of the contents that this process wrote, by Publication and namespace.
 	applied map[string]map[string]string
-	// touched has the Publications whose status may not be current.
-	touched map[string]bool
+	// dirty has the Publications whose status may not be current.
+	dirty map[string]bool
 }
 
 func newPublisher(e *Engine) *publisher {
 	return &publisher{
-		e:            e,
+		engine:       e,
 		publications: typed.NewClient[v1alpha1.Publication](e.Dynamic, resourceOf(v1alpha1.ResourcePublications)),
 		names: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
-		ends: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](endAgainFirst, retryAtLast)),
+		deletions: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstDeletionRetry, retryAtLast)),
 		known:   map[string]*published{},
 		refused: map[string]map[string]error{},
 		applied: map[string]map[string]string{},
-		touched: map[string]bool{},
+		dirty:   map[string]bool{},
 	}
 }
 
 // rules returns the rules of Publications.
 func (p *publisher) rules() *publication.Rules {
-	if p.e.Rules == nil {
+	if p.engine.Rules == nil {
 		return &publication.Rules{}
 	}
-	return p.e.Rules()
+	return p.engine.Rules()
 }
 
 // resolveAll reads all Publications and their sources once.
@@ -140,8 +140,8 @@ func (p *publisher) resolveAll(ctx context.Context) {
 
 // all returns the names of all Publications, including the invalid ones.
 func (p *publisher) all() []string {
-	names := p.e.Tenants.InvalidPublications()
-	all, _ := p.e.Tenants.Publications()
+	names := p.engine.Tenants.InvalidPublications()
+	all, _ := p.engine.Tenants.Publications()
 	for _, of := range all {
 		names = append(names, of.Name)
 	}
@@ -150,21 +150,21 @@ func (p *publisher) all() []string {
 
 // run keeps the Publications up to date until ctx ends.
 func (p *publisher) run(ctx context.Context) {
-	p.e.Tenants.OnPublication(func(name string) { p.names.Add(name) })
-	defer p.e.Tenants.OnPublication(nil)
+	p.engine.Tenants.OnPublication(func(name string) { p.names.Add(name) })
+	defer p.engine.Tenants.OnPublication(nil)
 	for _, name := range p.all() {
 		p.names.Add(name) // it may have changed since resolveAll
 	}
 	var running sync.WaitGroup
 	running.Go(func() { work(ctx, p.names, 0, p.resolve) })
-	for range endWorkers {
-		running.Go(func() { work(ctx, p.ends, quietly, p.end) })
+	for range deletionWorkers {
+		running.Go(func() { work(ctx, p.deletions, retryVerbosity, p.handleDeletion) })
 	}
-	running.Go(func() { wait.UntilWithContext(ctx, p.writeStatuses, publishedAfter) })
+	running.Go(func() { wait.UntilWithContext(ctx, p.writeStatuses, statusEvery) })
 	running.Go(func() { newSources(p).run(ctx) })
 	<-ctx.Done()
 	p.names.ShutDown()
-	p.ends.ShutDown()
+	p.deletions.ShutDown()
 	running.Wait()
 }
 
@@ -176,12 +176,12 @@ func (p *publisher) get(name string) *published {
 }
 
 // resolve reads a Publication and its source. If the content of the copies or their selection has
-// changed, it queues the namespaces. It only queues a deleted Publication for [publisher.end].
+// changed, it queues the namespaces. It only queues a deleted Publication for [publisher.handleDeletion].
 func (p *publisher) resolve(ctx context.Context, name string) error {
 	was := p.get(name)
-	of, now := p.e.Tenants.Publication(name), p.readInvalid(name)
+	of, now := p.engine.Tenants.Publication(name), p.readInvalid(name)
 	if of == nil && now != nil {
-		of = now.of
+		of = now.publication
 	}
 	var err error
 	switch {
@@ -189,22 +189,22 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 		p.forget(name)
 		return nil
 	case of.Deleting:
-		isKnown := was.isOf(of) && was.of.Deleting
-		// Until [publisher.end] runs, the namespaces record that they have copies of this kind.
-		ending := &published{of: of, invalid: now != nil}
+		isKnown := was.isVersionOf(of) && was.publication.Deleting
+		// Until [publisher.handleDeletion] runs, the namespaces record that they have copies of this kind.
+		ending := &published{publication: of, invalid: now != nil}
 		ending.resource, _ = p.rules().Resource(of.From.Kind)
 		if isKnown || p.put(was, ending) {
-			p.ends.Add(name)
+			p.deletions.Add(name)
 		} else {
 			p.names.Add(name)
 		}
 		return nil
 	case now == nil:
 		if now, err = p.read(ctx, of); err != nil {
-			if was.isOf(of) {
+			if was.isVersionOf(of) {
 				return err // the last state remains
 			}
-			now = &published{of: of, reason: v1alpha1.ReasonFailed, message: err.Error()}
+			now = &published{publication: of, reason: v1alpha1.ReasonFailed, message: err.Error()}
 		}
 		now.resource, _ = p.rules().Resource(of.From.Kind)
 	}
@@ -212,14 +212,14 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 		p.names.Add(name)
 		return nil
 	}
-	again := readAgain
+	again := rereadEvery
 	if p.retryRefused(name) {
-		again = refusedAgain
+		again = retryRefusedEvery
 	}
 	if was == nil || was.differs(now) {
 		p.queueNamespaces(was, now)
 	}
-	p.touch(name)
+	p.markDirty(name)
 	p.names.AddAfter(name, again)
 	return err
 }
@@ -228,9 +228,9 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 // has replaced the state was.
 func (p *publisher) put(was, now *published) bool {
 	now.since = time.Now()
-	if was != nil && was.of.UID == now.of.UID {
-		if now.last == nil {
-			now.last = was.last
+	if was != nil && was.publication.UID == now.publication.UID {
+		if now.lastContent == nil {
+			now.lastContent = was.lastContent
 		}
 		if now.resource.Empty() && now.invalid {
 			now.resource = was.resource
@@ -241,10 +241,10 @@ func (p *publisher) put(was, now *published) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known[now.of.Name] != was {
+	if p.known[now.publication.Name] != was {
 		return false
 	}
-	p.known[now.of.Name] = now
+	p.known[now.publication.Name] = now
 	return true
 }
 
@@ -255,7 +255,7 @@ func (p *publisher) retryRefused(name string) bool {
 	defer p.mu.Unlock()
 	retried := 0
 	for namespace, err := range p.refused[name] { // in random order
-		if ns, getErr := p.e.lister.Get(namespace); getErr != nil || ns.DeletionTimestamp != nil {
+		if ns, getErr := p.engine.lister.Get(namespace); getErr != nil || ns.DeletionTimestamp != nil {
 			delete(p.refused[name], namespace)
 			continue
 		}
@@ -265,8 +265,8 @@ func (p *publisher) retryRefused(name string) bool {
 		if retried++; retried > maxRetried {
 			break
 		}
-		p.e.looksDrifted(namespace)
-		p.e.later.Add(namespace)
+		p.engine.markDrifted(namespace)
+		p.engine.updates.Add(namespace)
 	}
 	return retried > 0
 }
@@ -276,34 +276,34 @@ func (p *publisher) retryRefused(name string) bool {
 func (p *publisher) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ends.Forget(name)
+	p.deletions.Forget(name)
 	was := p.known[name]
 	if was == nil || !was.gone {
 		delete(p.known, name)
 	} else {
-		p.known[name] = &published{of: was.of, resource: was.resource, gone: true}
+		p.known[name] = &published{publication: was.publication, resource: was.resource, gone: true}
 	}
 	delete(p.refused, name)
 	delete(p.applied, name)
-	p.e.Published.forget(name)
+	p.engine.Published.forget(name)
 }
 
 // differs reports whether two states of a Publication give different objects.
 func (p *published) differs(from *published) bool {
-	return !p.isOf(from.of) || p.gone != from.gone || p.invalid != from.invalid ||
+	return !p.isVersionOf(from.publication) || p.gone != from.gone || p.invalid != from.invalid ||
 		(p.content == nil) != (from.content == nil) || p.content != nil && p.content.Hash != from.content.Hash
 }
 
 // queueNamespaces queues the namespaces that one of two states of a Publication selects.
 func (p *publisher) queueNamespaces(states ...*published) {
-	all, err := p.e.lister.List(labels.Everything())
+	all, err := p.engine.lister.List(labels.Everything())
 	if err != nil {
 		return
 	}
 	for _, ns := range all {
-		id := p.e.OwnerOf(ns)
-		if slices.ContainsFunc(states, func(s *published) bool { return s != nil && p.e.Tenants.Selects(s.of, id) }) {
-			p.e.later.Add(ns.Name)
+		id := p.engine.OwnerOf(ns)
+		if slices.ContainsFunc(states, func(s *published) bool { return s != nil && p.engine.Tenants.Selects(s.publication, id) }) {
+			p.engine.updates.Add(ns.Name)
 		}
 	}
 }
@@ -311,34 +311,34 @@ func (p *publisher) queueNamespaces(states ...*published) {
 // read returns the state of a Publication. It fails if the source cannot be read now.
 func (p *publisher) read(ctx context.Context, of *publication.Publication) (*published, error) {
 	if !of.Retained {
-		if err := p.retain(ctx, of); err != nil {
+		if err := p.addFinalizer(ctx, of); err != nil {
 			return nil, err
 		}
 	}
 	refuse := func(reason, format string, args ...any) (*published, error) {
-		return &published{of: of, reason: reason, message: fmt.Sprintf(format, args...)}, nil
+		return &published{publication: of, reason: reason, message: fmt.Sprintf(format, args...)}, nil
 	}
 	resource, err := p.rules().Resource(of.From.Kind)
 	if err != nil {
 		return refuse(v1alpha1.ReasonSourceRefused, "%v", err)
 	}
-	ns, err := p.e.lister.Get(of.From.Namespace)
+	ns, err := p.engine.lister.Get(of.From.Namespace)
 	switch {
-	case of.From.Namespace == p.e.Unseen:
+	case of.From.Namespace == p.engine.Unseen:
 		return refuse(v1alpha1.ReasonSourceRefused, "spec.from.namespace: the webhook service does not see all writes in "+
 			"its namespace %s, so its objects cannot be published", of.From.Namespace)
-	case err == nil && !p.e.OwnerOf(ns).IsSystem():
+	case err == nil && !p.engine.OwnerOf(ns).IsSystem():
 		return refuse(v1alpha1.ReasonSourceRefused,
 			"spec.from.namespace: the namespace %s does not belong to the system tenant", of.From.Namespace)
 	}
-	u, err := p.e.Dynamic.Resource(resource).Namespace(of.From.Namespace).Get(ctx, of.From.Name, metav1.GetOptions{})
+	u, err := p.engine.Dynamic.Resource(resource).Namespace(of.From.Namespace).Get(ctx, of.From.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return p.readMissing(ctx, of, resource)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", of.From, err)
 	}
-	role, err := publication.RoleOf(ctx, p.e.Client.RbacV1(), u)
+	role, err := publication.RoleOf(ctx, p.engine.Client.RbacV1(), u)
 	if err != nil {
 		return nil, err
 	}
@@ -361,14 +361,14 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 		return refuse(v1alpha1.ReasonTooLarge, "%d copies of %d bytes are more than %d MiB: select fewer namespaces or "+
 			"publish a smaller object", n, content.Size, maxPublished>>20)
 	}
-	return &published{of: of, content: content, last: content}, nil
+	return &published{publication: of, content: content, lastContent: content}, nil
 }
 
 // readMissing returns the state of a Publication whose source does not exist.
 func (p *publisher) readMissing(
 	ctx context.Context, of *publication.Publication, resource schema.GroupVersionResource,
 ) (*published, error) {
-	out := &published{of: of, reason: v1alpha1.ReasonSourceMissing, message: of.From.String() + " does not exist"}
+	out := &published{publication: of, reason: v1alpha1.ReasonSourceMissing, message: of.From.String() + " does not exist"}
 	if of.Prune {
 		out.gone = true
 		return out, nil
@@ -388,14 +388,14 @@ func (p *publisher) readMissing(
 
 // copies returns the number of copies of a Publication that add to maxPublished.
 func (p *publisher) copies(of *publication.Publication) (n int) {
-	all, err := p.e.lister.List(labels.Everything())
+	all, err := p.engine.lister.List(labels.Everything())
 	if err != nil {
 		return 0
 	}
 	byTenant := map[tenant.ID]int{}
 	for _, ns := range all {
-		id := p.e.OwnerOf(ns)
-		if ns.DeletionTimestamp == nil && byTenant[id] < fullCount && p.e.Tenants.Selects(of, id) {
+		id := p.engine.OwnerOf(ns)
+		if ns.DeletionTimestamp == nil && byTenant[id] < fullCount && p.engine.Tenants.Selects(of, id) {
 			byTenant[id]++
 			n++
 		}
@@ -404,14 +404,14 @@ func (p *publisher) copies(of *publication.Publication) (n int) {
 }
 
 // addPublished adds the Publications that select a tenant to the content of its namespaces.
-func (e *Engine) addPublished(id tenant.ID, to *given) {
+func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	p := e.published
 	all, known := e.Tenants.PublicationsOf(id)
 	to.unread = !known
 	to.publication = p.get
 	for _, of := range all {
 		state := p.get(of.Name)
-		if state == nil || state.of.UID != of.UID || state.of.Generation != of.Generation {
+		if state == nil || state.publication.UID != of.UID || state.publication.Generation != of.Generation {
 			to.unread = true // its namespaces are queued when it has been read
 		}
 		if state != nil {
@@ -422,7 +422,7 @@ func (e *Engine) addPublished(id tenant.ID, to *given) {
 
 // isCurrent fails unless the state of every Publication is that of its current version.
 func (p *publisher) isCurrent(ctx context.Context) error {
-	list, err := p.e.Metadata.Resource(resourceOf(v1alpha1.ResourcePublications)).List(ctx, metav1.ListOptions{})
+	list, err := p.engine.Metadata.Resource(resourceOf(v1alpha1.ResourcePublications)).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) { // the kind is not defined
 		return nil
 	}
@@ -434,20 +434,20 @@ func (p *publisher) isCurrent(ctx context.Context) error {
 			continue // it has no content
 		}
 		is := p.get(list.Items[i].Name)
-		if is == nil || is.of.UID != list.Items[i].UID || is.of.Generation != list.Items[i].Generation {
-			return errBehind
+		if is == nil || is.publication.UID != list.Items[i].UID || is.publication.Generation != list.Items[i].Generation {
+			return errStale
 		}
 	}
 	return nil
 }
 
-// tellPublished records the result of an attempt for the Publications of a namespace.
-func (e *Engine) tellPublished(namespace string, gives *given, result *objects) {
+// recordPublished records the result of an attempt for the Publications of a namespace.
+func (e *Engine) recordPublished(namespace string, desired *desiredState, result *objects) {
 	p := e.published
 	p.mu.Lock()
-	for _, is := range gives.published {
-		name := is.of.Name
-		p.touched[name] = true
+	for _, is := range desired.published {
+		name := is.publication.Name
+		p.dirty[name] = true
 		if err := result.refused[name]; err != nil {
 			if p.refused[name] == nil {
 				p.refused[name] = map[string]error{}

@@ -34,7 +34,7 @@ var (
 )
 
 // followSources creates a metadata client that serves the sources of [world.source] and the copies.
-func (w *world) followSources() {
+func (w *fixture) followSources() {
 	scheme := metadatafake.NewTestScheme()
 	w.must(metav1.AddMetaToScheme(scheme))
 	w.generations()
@@ -63,7 +63,7 @@ func (w *world) followSources() {
 
 // generations increments the generation of a Publication if a patch changes its spec, as the server
 // does.
-func (w *world) generations() {
+func (w *fixture) generations() {
 	prepend(&w.dynamic.Fake, "patch", "publications", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		patch := a.(clienttesting.PatchAction)
 		stored, err := w.dynamic.Tracker().Get(publicationResource, "", patch.GetName())
@@ -85,7 +85,7 @@ func (w *world) generations() {
 }
 
 // storedPublications returns the Publications on the server.
-func (w *world) storedPublications() *unstructured.UnstructuredList {
+func (w *fixture) storedPublications() *unstructured.UnstructuredList {
 	w.t.Helper()
 	stored, err := w.dynamic.Tracker().List(publicationResource, v1alpha1.SchemeGroupVersion.WithKind("Publication"), "")
 	w.must(err)
@@ -109,8 +109,8 @@ func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
 	}
 }
 
-// shared creates the namespace shared of the system tenant.
-func (w *world) shared() {
+// addSharedNamespace creates the namespace shared of the system tenant.
+func (w *fixture) addSharedNamespace() {
 	w.t.Helper()
 	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shared"}}, metav1.CreateOptions{})
@@ -119,12 +119,12 @@ func (w *world) shared() {
 
 // source writes an object of the system tenant as a checked author. An empty text deletes the
 // ConfigMap shared/ca.
-func (w *world) source(text string) {
+func (w *fixture) source(text string) {
 	w.t.Helper()
 	w.sourceBy(text, true)
 }
 
-func (w *world) sourceBy(text string, checked bool) {
+func (w *fixture) sourceBy(text string, checked bool) {
 	w.t.Helper()
 	defer w.settle()
 	objects, all := w.dynamic.Resource(configMaps).Namespace("shared"), w.metadata.Resource(configMaps).Namespace("shared")
@@ -159,7 +159,7 @@ func (w *world) sourceBy(text string, checked bool) {
 }
 
 // parse returns an object in the namespace shared.
-func (w *world) parse(text string) *unstructured.Unstructured {
+func (w *fixture) parse(text string) *unstructured.Unstructured {
 	w.t.Helper()
 	u := &unstructured.Unstructured{}
 	w.must(yaml.Unmarshal([]byte(text), &u.Object))
@@ -168,20 +168,20 @@ func (w *world) parse(text string) *unstructured.Unstructured {
 }
 
 // publish writes the Publication ca of the ConfigMap shared/ca.
-func (w *world) publish(change func(*v1alpha1.Publication)) {
+func (w *fixture) publish(change func(*v1alpha1.Publication)) {
 	w.t.Helper()
 	w.publishAs("ca", change)
 }
 
 // publishAs writes a Publication of the ConfigMap of its name, and waits for the engine.
-func (w *world) publishAs(name string, change func(*v1alpha1.Publication)) {
+func (w *fixture) publishAs(name string, change func(*v1alpha1.Publication)) {
 	w.t.Helper()
 	w.writePublication(name, change)
 	w.settle()
 }
 
 // writePublication writes a Publication of the ConfigMap of its name.
-func (w *world) writePublication(name string, change func(*v1alpha1.Publication)) {
+func (w *fixture) writePublication(name string, change func(*v1alpha1.Publication)) {
 	w.t.Helper()
 	all := w.dynamic.Resource(publicationResource)
 	u, err := all.Get(w.t.Context(), name, metav1.GetOptions{})
@@ -221,7 +221,7 @@ func (w *world) writePublication(name string, change func(*v1alpha1.Publication)
 
 // published returns the status of the Publication ca: its reason, its numbers and its first
 // example.
-func (w *world) published() string {
+func (w *fixture) published() string {
 	w.t.Helper()
 	time.Sleep(6 * time.Second) // in the time of the synctest bubble
 	synctest.Wait()
@@ -241,7 +241,7 @@ func (w *world) published() string {
 	return said
 }
 
-func (w *world) publishedIs(what, want string) {
+func (w *fixture) publishedIs(what, want string) {
 	w.t.Helper()
 	if got := w.published(); got != want {
 		w.t.Errorf("%s: the status is %q, want %q", what, got, want)
@@ -253,25 +253,25 @@ const (
 	changed   = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: ca }, data: { who: second } }`
 )
 
-// asItIs does not change a Publication.
-func asItIs(*v1alpha1.Publication) {}
+// unchanged does not change a Publication.
+func unchanged(*v1alpha1.Publication) {}
 
 // TestPublication checks that every namespace of every tenant has a copy, including later ones. A
 // change of the object updates the copies. They are deleted with the object and with the
 // Publication.
 func TestPublication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.tenant(func(*v1alpha1.TenantSpec) {})
 		w.source(authority)
-		w.publish(asItIs)
-		w.finds("at first", "acme--web", "configmaps/ca  first")
-		w.finds("without a Tenant", "globex--web", "configmaps/ca  first")
-		w.finds("the source", "shared", "configmaps/ca  first")
+		w.publish(unchanged)
+		w.expectObjects("at first", "acme--web", "configmaps/ca  first")
+		w.expectObjects("without a Tenant", "globex--web", "configmaps/ca  first")
+		w.expectObjects("the source", "shared", "configmaps/ca  first")
 		w.publishedIs("at first", "Published 2/2/0/0")
 		copied, err := w.dynamic.Resource(configMaps).Namespace("acme--web").Get(t.Context(), "ca", metav1.GetOptions{})
 		w.must(err)
@@ -287,18 +287,18 @@ func TestPublication(t *testing.T) {
 		}
 		w.namespace("acme--db", "acme", nil)
 		w.settle()
-		w.finds("a later namespace", "acme--db", "configmaps/ca  first")
+		w.expectObjects("a later namespace", "acme--db", "configmaps/ca  first")
 		w.source(changed)
-		w.finds("after a change", "acme--db", "configmaps/ca  second")
+		w.expectObjects("after a change", "acme--db", "configmaps/ca  second")
 		w.publishedIs("after a change", "Published 3/3/0/0")
 		w.source("")
-		w.finds("without the source", "acme--db")
+		w.expectObjects("without the source", "acme--db")
 		w.publishedIs("without the source", "SourceMissing 3/0/0/0")
 		w.source(authority)
-		w.finds("with a new source", "acme--db", "configmaps/ca  first")
+		w.expectObjects("with a new source", "acme--db", "configmaps/ca  first")
 		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
 		w.settle()
-		w.finds("after the deletion", "acme--db")
+		w.expectObjects("after the deletion", "acme--db")
 		u, err := w.dynamic.Resource(publicationResource).Get(t.Context(), "ca", metav1.GetOptions{})
 		w.must(err)
 		if len(u.GetFinalizers()) > 0 {
@@ -312,8 +312,8 @@ func TestPublication(t *testing.T) {
 // selected loses its copy.
 func TestPublicationSelects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.shared()
+		w := newFixture(t)
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("acme--db", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
@@ -352,33 +352,33 @@ func TestPublicationSelects(t *testing.T) {
 			}, there, there, there},
 		} {
 			w.publish(func(p *v1alpha1.Publication) { c.change(&p.Spec) })
-			w.finds(c.name, "acme--web", c.web...)
-			w.finds(c.name, "acme--db", c.db...)
-			w.finds(c.name, "globex--web", c.elsewhere...)
+			w.expectObjects(c.name, "acme--web", c.web...)
+			w.expectObjects(c.name, "acme--db", c.db...)
+			w.expectObjects(c.name, "globex--web", c.elsewhere...)
 		}
 	})
 }
 
-// TestPublicationKeeps checks that the copies remain as they are while their content is not known.
-func TestPublicationKeeps(t *testing.T) {
+// TestPublicationKeepsCopies checks that the copies remain as they are while their content is not known.
+func TestPublicationKeepsCopies(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
-		do           func(*world)
+		do           func(*fixture)
 	}{
-		{"the author of a change was not checked", "AuthorNotChecked", func(w *world) { w.sourceBy(changed, false) }},
-		{"the namespace of the source has a tenant", "SourceRefused", func(w *world) {
+		{"the author of a change was not checked", "AuthorNotChecked", func(w *fixture) { w.sourceBy(changed, false) }},
+		{"the namespace of the source has a tenant", "SourceRefused", func(w *fixture) {
 			ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "shared", metav1.GetOptions{})
 			w.must(err)
 			ns.Labels = map[string]string{tenant.Label: "globex"}
 			_, err = w.kube.CoreV1().Namespaces().Update(w.t.Context(), ns, metav1.UpdateOptions{})
 			w.must(err)
 			w.settle()
-			w.publish(asItIs)
+			w.publish(unchanged)
 		}},
-		{"the kind cannot be published", "SourceRefused", func(w *world) {
+		{"the kind cannot be published", "SourceRefused", func(w *fixture) {
 			w.publish(func(p *v1alpha1.Publication) { p.Spec.From.Kind = "Pod" })
 		}},
-		{"the copies are too large", "TooLarge", func(w *world) {
+		{"the copies are too large", "TooLarge", func(w *fixture) {
 			for i := range 300 {
 				of := []string{"acme", "globex", "stark"}[i%3]
 				w.namespace(fmt.Sprint(of, "--", i), of, nil)
@@ -386,7 +386,7 @@ func TestPublicationKeeps(t *testing.T) {
 			large := strings.Replace(changed, "second", strings.Repeat("x", 1<<20), 1)
 			w.source(large)
 		}},
-		{"the definition is deleted", "DefinitionMissing", func(w *world) {
+		{"the definition is deleted", "DefinitionMissing", func(w *fixture) {
 			w.publish(func(p *v1alpha1.Publication) {
 				p.DeletionTimestamp = new(metav1.Now())
 				p.UID = "without"
@@ -395,17 +395,17 @@ func TestPublicationKeeps(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				if c.reason != "DefinitionMissing" {
 					w.define()
 				}
-				w.shared()
+				w.addSharedNamespace()
 				w.namespace("acme--web", "acme", nil)
 				w.source(authority)
-				w.publish(asItIs)
-				w.finds("at first", "acme--web", "configmaps/ca  first")
+				w.publish(unchanged)
+				w.expectObjects("at first", "acme--web", "configmaps/ca  first")
 				c.do(w)
-				w.finds("now", "acme--web", "configmaps/ca  first")
+				w.expectObjects("now", "acme--web", "configmaps/ca  first")
 				if got, _, _ := strings.Cut(w.published(), " "); got != c.reason && c.reason != "DefinitionMissing" {
 					t.Errorf("the reason is %s, want %s", got, c.reason)
 				}
@@ -418,9 +418,9 @@ func TestPublicationKeeps(t *testing.T) {
 // reported, or is replaced. This also applies to an object of another source of the engine.
 func TestPublicationConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("acme--db", "acme", nil)
 		older := &unstructured.Unstructured{}
@@ -430,19 +430,19 @@ func TestPublicationConflicts(t *testing.T) {
 		_, err := w.dynamic.Resource(configMaps).Namespace("acme--web").Create(t.Context(), older, metav1.CreateOptions{})
 		w.must(err)
 		w.source(authority)
-		w.publish(asItIs)
-		w.finds("reported", "acme--web", "configmaps/ca  the tenant's")
-		w.finds("reported", "acme--db", "configmaps/ca  first")
+		w.publish(unchanged)
+		w.expectObjects("reported", "acme--web", "configmaps/ca  the tenant's")
+		w.expectObjects("reported", "acme--db", "configmaps/ca  first")
 		w.publishedIs("reported", "Conflict 2/1/0/1 acme--web")
 		w.publish(func(p *v1alpha1.Publication) { p.Spec.OnConflict = v1alpha1.PublicationReplace })
-		w.finds("replaced", "acme--web", "configmaps/ca  first")
+		w.expectObjects("replaced", "acme--web", "configmaps/ca  first")
 		w.publishedIs("replaced", "Published 2/2/0/0")
 
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Templates = []string{"std"} })
 		w.template("std", strings.Replace(authority, "first", "of the template", 1))
-		w.finds("a younger template", "acme--web", "configmaps/ca  first")
+		w.expectObjects("a younger template", "acme--web", "configmaps/ca  first")
 		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
-		w.finds("the younger one takes over", "acme--web", "configmaps/ca std of the template")
+		w.expectObjects("the younger one takes over", "acme--web", "configmaps/ca std of the template")
 	})
 }
 
@@ -450,16 +450,16 @@ func TestPublicationConflicts(t *testing.T) {
 // wait while a Publication that holds them has no content.
 func TestPublicationHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		for i := range 21 {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
 		w.source(authority)
 		w.publish(func(p *v1alpha1.Publication) { p.Spec.Hold = true })
 		w.source("")
-		w.finds("many copies", "acme--7", "configmaps/ca  first")
+		w.expectObjects("many copies", "acme--7", "configmaps/ca  first")
 		w.publishedIs("many copies", "SourceMissing 21/0/0/0")
 		w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.settle()
@@ -467,17 +467,17 @@ func TestPublicationHolds(t *testing.T) {
 			t.Error("Pods do not wait for a copy without content")
 		}
 		w.publish(func(p *v1alpha1.Publication) { p.Annotations = map[string]string{tenant.PruneAnnotation: "true"} })
-		w.finds("confirmed", "acme--7")
+		w.expectObjects("confirmed", "acme--7")
 		w.source(authority)
 		if w.held() {
 			t.Error("Pods still wait after the copy was made")
 		}
-		w.finds("again", "acme--new", "configmaps/ca  first")
+		w.expectObjects("again", "acme--new", "configmaps/ca  first")
 	})
 }
 
 // held reports whether Pods wait in the namespace acme--new.
-func (w *world) held() bool {
+func (w *fixture) held() bool {
 	w.t.Helper()
 	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "acme--new", metav1.GetOptions{})
 	w.must(err)
@@ -489,12 +489,12 @@ func (w *world) held() bool {
 // is deleted only if its Publication is known.
 func TestPublicationDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
-		w.publish(asItIs)
+		w.publish(unchanged)
 		copies := w.dynamic.Resource(configMaps).Namespace("acme--web")
 		for name, forge := range map[string]func(u *unstructured.Unstructured){
 			"data":  func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "forged", "data", "who") },
@@ -537,7 +537,7 @@ func TestPublicationDrift(t *testing.T) {
 		}
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		w.finds("strays", "acme--web", "configmaps/ca  first", "configmaps/unknown  first")
+		w.expectObjects("strays", "acme--web", "configmaps/ca  first", "configmaps/unknown  first")
 	})
 }
 
@@ -545,9 +545,9 @@ func TestPublicationDrift(t *testing.T) {
 // Publication.
 func TestAnnotatedObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		annotated := func(value string) string {
@@ -586,7 +586,7 @@ func TestAnnotatedObject(t *testing.T) {
 }
 
 // define creates the definition of Publications.
-func (w *world) define() {
+func (w *fixture) define() {
 	w.t.Helper()
 	u := &unstructured.Unstructured{
 		Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"},

@@ -24,7 +24,7 @@ import (
 )
 
 // hashOf returns the hash of the ConfigMap shared/ca with a text.
-func (w *world) hashOf(text string) string {
+func (w *fixture) hashOf(text string) string {
 	w.t.Helper()
 	u := w.parse(text)
 	content, err := (&publication.Rules{}).Content(u, nil)
@@ -36,21 +36,21 @@ func (w *world) hashOf(text string) string {
 // earlier content was confirmed on the Publication, and later content on the source.
 func TestEarlierContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.sourceBy(authority, false)
 		w.publish(func(p *v1alpha1.Publication) {
 			p.Annotations = map[string]string{tenant.PublishedAnnotation: w.hashOf(authority)}
 		})
-		w.finds("confirmed on the Publication", "acme--web", "configmaps/ca  first")
+		w.expectObjects("confirmed on the Publication", "acme--web", "configmaps/ca  first")
 		w.source(changed)
-		w.finds("confirmed on the source", "acme--web", "configmaps/ca  second")
+		w.expectObjects("confirmed on the source", "acme--web", "configmaps/ca  second")
 		back := strings.Replace(authority, "labels:",
 			`annotations: { "kubetenant.dev/published": "`+w.hashOf(changed)+`" }, labels:`, 1)
 		w.sourceBy(back, false)
-		w.finds("the earlier content", "acme--web", "configmaps/ca  second")
+		w.expectObjects("the earlier content", "acme--web", "configmaps/ca  second")
 		w.publishedIs("the earlier content", "AuthorNotChecked 1/0/0/0")
 	})
 }
@@ -59,16 +59,16 @@ func TestEarlierContent(t *testing.T) {
 // published.
 func TestUnseenNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.stop()
 		w.unseen = "shared"
 		w.start()
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.source(strings.Replace(authority, "labels:", `annotations: { "kubetenant.dev/publish": "*" }, labels:`, 1))
-		w.publish(asItIs)
-		w.finds("an unseen source", "acme--web")
+		w.publish(unchanged)
+		w.expectObjects("an unseen source", "acme--web")
 		w.publishedIs("an unseen source", "SourceRefused 1/0/0/0")
 		list, err := w.dynamic.Resource(publicationResource).List(t.Context(), metav1.ListOptions{})
 		w.must(err)
@@ -82,9 +82,9 @@ func TestUnseenNamespace(t *testing.T) {
 // tenant creates no Publication. It therefore reserves no name.
 func TestUnconfirmedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.sourceBy(strings.Replace(authority, "labels:", `annotations: { "kubetenant.dev/publish": "*" }, labels:`, 1), false)
 		w.settle()
 		list, err := w.dynamic.Resource(publicationResource).List(t.Context(), metav1.ListOptions{})
@@ -99,22 +99,22 @@ func TestUnconfirmedAnnotation(t *testing.T) {
 // does not know the Publication's content.
 func TestPrunedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		for i := range 21 {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
 		w.source(authority)
-		w.publish(asItIs)
+		w.publish(unchanged)
 		w.source("")
 		w.stop()
 		w.start()
-		w.finds("after a restart", "acme--7", "configmaps/ca  first")
+		w.expectObjects("after a restart", "acme--7", "configmaps/ca  first")
 		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		w.finds("after the deletion", "acme--7")
+		w.expectObjects("after the deletion", "acme--7")
 		u, err := w.dynamic.Resource(publicationResource).Get(t.Context(), "ca", metav1.GetOptions{})
 		w.must(err)
 		if len(u.GetFinalizers()) > 0 {
@@ -126,12 +126,12 @@ func TestPrunedAfterRestart(t *testing.T) {
 // TestExpiredPages checks that the drift pass continues a list whose continue token has expired.
 func TestExpiredPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
-		w.publish(asItIs)
+		w.publish(unchanged)
 		var lists atomic.Int32
 		prepend(&w.dynamic.Fake, "list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if a.GetNamespace() != "" || lists.Add(1)%2 == 0 { // the second list is the continued one
@@ -150,7 +150,7 @@ func TestExpiredPages(t *testing.T) {
 		w.must(err)
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		w.finds("after an expired page", "acme--web", "configmaps/ca  first")
+		w.expectObjects("after an expired page", "acme--web", "configmaps/ca  first")
 		if lists.Load() < 2 {
 			t.Error("no page has expired")
 		}
@@ -161,15 +161,15 @@ func TestExpiredPages(t *testing.T) {
 // object for other tenants.
 func TestManyNamespacesOfOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("globex--web", "globex", nil)
 		for i := range 300 {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
 		w.source(strings.Replace(authority, "first", strings.Repeat("x", 1<<20), 1))
-		w.writePublication("ca", asItIs)
+		w.writePublication("ca", unchanged)
 		// The test ends before all copies are written, which needs much time with the race detector.
 		until(func() bool { return len(w.objects("globex--web")) > 0 })
 		if got := w.objects("globex--web"); len(got) != 1 {

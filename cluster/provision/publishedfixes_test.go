@@ -28,7 +28,7 @@ import (
 )
 
 // configMap creates a ConfigMap with labels.
-func (w *world) configMap(namespace, name string, labels map[string]string) {
+func (w *fixture) configMap(namespace, name string, labels map[string]string) {
 	w.t.Helper()
 	u := w.parse(authority)
 	u.SetNamespace(namespace)
@@ -40,7 +40,7 @@ func (w *world) configMap(namespace, name string, labels map[string]string) {
 }
 
 // update changes a namespace.
-func (w *world) update(namespace string, change func(*corev1.Namespace)) {
+func (w *fixture) update(namespace string, change func(*corev1.Namespace)) {
 	w.t.Helper()
 	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), namespace, metav1.GetOptions{})
 	w.must(err)
@@ -76,25 +76,25 @@ func TestReleasedNamespaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.define()
-				w.shared()
+				w.addSharedNamespace()
 				w.namespace("acme--web", "acme", nil)
 				w.namespace("acme--db", "acme", nil)
 				w.template("std", strings.Replace(authority, "name: ca", "name: kept", 1))
-				w.names("std")
+				w.setTemplates("std")
 				w.source(authority)
 				w.publish(func(p *v1alpha1.Publication) {
 					p.Spec.Tenants = v1alpha1.PublicationTenants{IDs: []string{"acme"}}
 				})
 				w.configMap("acme--web", "own", map[string]string{"app": "x"})
 				before := []string{"configmaps/ca  first", kept, own}
-				w.finds("before", "acme--web", before...)
+				w.expectObjects("before", "acme--web", before...)
 				w.update("acme--web", c.change)
 				time.Sleep(11 * time.Minute)
-				w.finds("afterwards", "acme--web", c.want...)
-				w.finds("the other namespace", "acme--db", before[:2]...)
-				w.finds("the source", "shared", "configmaps/ca  first")
+				w.expectObjects("afterwards", "acme--web", c.want...)
+				w.expectObjects("the other namespace", "acme--db", before[:2]...)
+				w.expectObjects("the source", "shared", "configmaps/ca  first")
 			})
 		})
 	}
@@ -104,14 +104,14 @@ func TestReleasedNamespaces(t *testing.T) {
 // listed.
 func TestUnreadKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		for i := range 20 {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
 		w.source(authority)
-		w.publish(asItIs)
+		w.publish(unchanged)
 		w.settle()
 		var fails atomic.Bool
 		fails.Store(true)
@@ -136,15 +136,15 @@ func TestUnreadKinds(t *testing.T) {
 // object.
 func TestCurrentWithoutPrepared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
-		w.names("missing")
+		w.setTemplates("missing")
 		w.source(authority)
-		w.publish(asItIs)
-		w.finds("without the template", "acme--web", "configmaps/ca  first")
-		w.reads("without the template", "TemplateRefused 1/0/1 of generation 1")
+		w.publish(unchanged)
+		w.expectObjects("without the template", "acme--web", "configmaps/ca  first")
+		w.expectStatus("without the template", "TemplateRefused 1/0/1 of generation 1")
 		w.publishedIs("without the template", "Published 1/1/0/0")
 	})
 }
@@ -153,9 +153,9 @@ func TestCurrentWithoutPrepared(t *testing.T) {
 // that has the name of the Publication to create.
 func TestNameOfAnotherObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		source := publication.Source{
 			Kind:      corev1.SchemeGroupVersion.WithKind("ConfigMap"),
@@ -177,7 +177,7 @@ func TestNameOfAnotherObject(t *testing.T) {
 		if p.Spec.From.Name != "other" {
 			t.Errorf("the Publication is now of %s", p.Spec.From.Name)
 		}
-		w.finds("with another object", "acme--web")
+		w.expectObjects("with another object", "acme--web")
 	})
 }
 
@@ -185,20 +185,20 @@ func TestNameOfAnotherObject(t *testing.T) {
 // the object, even if the last content was not checked.
 func TestUnpublishedWithoutContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		annotate := func(text string) string {
 			return strings.Replace(text, "name: ca", `name: ca, annotations: { "kubetenant.dev/publish": "*" }`, 1)
 		}
 		w.source(annotate(authority))
-		w.finds("at first", "acme--web", "configmaps/ca  first")
+		w.expectObjects("at first", "acme--web", "configmaps/ca  first")
 		w.sourceBy(annotate(changed), false)
-		w.finds("without a check", "acme--web", "configmaps/ca  first")
+		w.expectObjects("without a check", "acme--web", "configmaps/ca  first")
 		w.source("")
 		time.Sleep(time.Minute)
-		w.finds("without the object", "acme--web")
+		w.expectObjects("without the object", "acme--web")
 		if list := w.storedPublications(); slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool {
 			return u.GetDeletionTimestamp() == nil
 		}) {
@@ -207,11 +207,11 @@ func TestUnpublishedWithoutContent(t *testing.T) {
 	})
 }
 
-// TestDeletedOfAnUnknownKind checks that the finalizer of a deleted Publication remains while its
+// TestDeletedPublicationOfUnknownKind checks that the finalizer of a deleted Publication remains while its
 // kind cannot be published. The engine may not see all copies of such a kind.
-func TestDeletedOfAnUnknownKind(t *testing.T) {
+func TestDeletedPublicationOfUnknownKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
 		w.publish(func(p *v1alpha1.Publication) {
 			p.Spec.From.APIVersion, p.Spec.From.Kind = "example.com/v1", "Widget"
@@ -233,12 +233,12 @@ func TestDeletedOfAnUnknownKind(t *testing.T) {
 // deleted.
 func TestLateCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.define()
-		w.shared()
+		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
-		w.publish(asItIs)
+		w.publish(unchanged)
 		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
 		time.Sleep(time.Minute)
 		w.must(w.dynamic.Resource(publicationResource).Delete(t.Context(), "ca", metav1.DeleteOptions{}))
@@ -254,6 +254,6 @@ func TestLateCopy(t *testing.T) {
 			tenant.Label:            "acme",
 		})
 		time.Sleep(11 * time.Minute)
-		w.finds("a late copy", "acme--web", "configmaps/other  first")
+		w.expectObjects("a late copy", "acme--web", "configmaps/other  first")
 	})
 }

@@ -70,9 +70,9 @@ func TestHeldUntilRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.define()
-				w.shared()
+				w.addSharedNamespace()
 				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 				w.source(authority)
 				w.stop()
@@ -90,7 +90,7 @@ func TestHeldUntilRead(t *testing.T) {
 				w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 				w.namespace("acme--web", "acme", nil)
 				w.settle()
-				w.finds("before the source was read", "acme--new")
+				w.expectObjects("before the source was read", "acme--new")
 				if !w.held() {
 					t.Error("Pods do not wait for a Publication that was not read")
 				}
@@ -99,8 +99,8 @@ func TestHeldUntilRead(t *testing.T) {
 				}
 				close(open)
 				time.Sleep(time.Minute)
-				w.finds("after the source was read", "acme--new", "configmaps/ca  first")
-				w.finds("after the source was read", "acme--web", "configmaps/ca  first")
+				w.expectObjects("after the source was read", "acme--new", "configmaps/ca  first")
+				w.expectObjects("after the source was read", "acme--web", "configmaps/ca  first")
 				if w.held() {
 					t.Error("Pods still wait")
 				}
@@ -109,9 +109,9 @@ func TestHeldUntilRead(t *testing.T) {
 	}
 }
 
-// TestHeldByALaggingCache checks that Pods wait until the engine knows the server's version of each
+// TestHeldByLaggingCache checks that Pods wait until the engine knows the server's version of each
 // Publication.
-func TestHeldByALaggingCache(t *testing.T) {
+func TestHeldByLaggingCache(t *testing.T) {
 	for name, cached := range map[string]func(*unstructured.UnstructuredList) error{
 		"a Publication is missing": func(l *unstructured.UnstructuredList) error {
 			l.Items = nil
@@ -128,9 +128,9 @@ func TestHeldByALaggingCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.define()
-				w.shared()
+				w.addSharedNamespace()
 				w.source(authority)
 				w.publish(func(p *v1alpha1.Publication) {
 					p.Spec.Hold = true
@@ -151,14 +151,14 @@ func TestHeldByALaggingCache(t *testing.T) {
 				w.start()
 				w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 				time.Sleep(5 * time.Minute)
-				w.finds("with the old cache", "acme--new")
+				w.expectObjects("with the old cache", "acme--new")
 				if !w.held() {
 					t.Error("Pods do not wait for a Publication that the cache lacks")
 				}
 				lags.Store(false)
-				w.publish(asItIs) // the watch sends it
+				w.publish(unchanged) // the watch sends it
 				time.Sleep(2 * time.Minute)
-				w.finds("with the cache", "acme--new", "configmaps/ca  first")
+				w.expectObjects("with the cache", "acme--new", "configmaps/ca  first")
 				if w.held() {
 					t.Error("Pods still wait")
 				}
@@ -167,10 +167,10 @@ func TestHeldByALaggingCache(t *testing.T) {
 	}
 }
 
-// TestHeldWithoutALiveList checks that Pods wait while the server cannot list Publications.
-func TestHeldWithoutALiveList(t *testing.T) {
+// TestHeldWithoutLiveList checks that Pods wait while the server cannot list Publications.
+func TestHeldWithoutLiveList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		var fails atomic.Bool
 		fails.Store(true)
 		prepend(&w.metadata.Fake, "list", v1alpha1.ResourcePublications,

@@ -81,11 +81,11 @@ func (m *PublicationMetrics) forget(name string) {
 	}
 }
 
-// touch marks the status of a Publication as possibly not current.
-func (p *publisher) touch(name string) {
+// markDirty marks the status of a Publication as possibly not current.
+func (p *publisher) markDirty(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.touched[name] = true
+	p.dirty[name] = true
 }
 
 // writeStatuses writes the statuses that may not be current. It iterates over the namespaces once
@@ -93,59 +93,59 @@ func (p *publisher) touch(name string) {
 func (p *publisher) writeStatuses(ctx context.Context) {
 	p.mu.Lock()
 	var all, invalid []*published
-	for name := range p.touched {
+	for name := range p.dirty {
 		switch is := p.known[name]; {
-		case is == nil || is.of.Deleting:
+		case is == nil || is.publication.Deleting:
 		case is.invalid:
 			invalid = append(invalid, is)
 		default:
 			all = append(all, is)
 		}
 	}
-	p.touched = map[string]bool{}
+	p.dirty = map[string]bool{}
 	p.mu.Unlock()
 	for _, is := range invalid {
-		p.notWritten(ctx, is, p.writeInvalid(ctx, is))
+		p.handleWriteError(ctx, is, p.writeInvalid(ctx, is))
 	}
 	if len(all) == 0 {
 		return
 	}
 	counts := p.count(all)
 	for i, is := range all {
-		p.notWritten(ctx, is, p.writeStatus(ctx, is, &counts[i]))
+		p.handleWriteError(ctx, is, p.writeStatus(ctx, is, &counts[i]))
 	}
 }
 
-// notWritten logs an error of writing a status, and marks the status for a retry. err may be nil.
-func (p *publisher) notWritten(ctx context.Context, is *published, err error) {
+// handleWriteError logs an error of writing a status, and marks the status for a retry. err may be nil.
+func (p *publisher) handleWriteError(ctx context.Context, is *published, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
 	klog.FromContext(ctx).Info("Failed to write the status of a Publication, will retry",
-		"publication", is.of.Name, "err", err)
-	p.touch(is.of.Name)
+		"publication", is.publication.Name, "err", err)
+	p.markDirty(is.publication.Name)
 }
 
 // count returns the numbers and the examples of the statuses of Publications.
 func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	type ofTenant struct {
-		gives     *given // nil if it is not known
-		selecting []int  // indexes of the Publications that select the tenant
+		gives     *desiredState // nil if it is not known
+		selecting []int         // indexes of the Publications that select the tenant
 	}
 	out := make([]v1alpha1.PublicationStatus, len(all))
 	refused, applied := make([]map[string]error, len(all)), make([]map[string]string, len(all))
 	p.mu.RLock()
 	for i, is := range all {
-		refused[i], applied[i] = maps.Clone(p.refused[is.of.Name]), maps.Clone(p.applied[is.of.Name])
+		refused[i], applied[i] = maps.Clone(p.refused[is.publication.Name]), maps.Clone(p.applied[is.publication.Name])
 	}
 	p.mu.RUnlock()
-	namespaces, err := p.e.lister.List(labels.Everything())
+	namespaces, err := p.engine.lister.List(labels.Everything())
 	if err != nil {
 		return out
 	}
 	byTenant := map[tenant.ID]*ofTenant{}
 	for _, ns := range namespaces {
-		id := p.e.OwnerOf(ns)
+		id := p.engine.OwnerOf(ns)
 		if ns.DeletionTimestamp != nil || id.IsZero() || id.IsSystem() {
 			continue
 		}
@@ -153,22 +153,22 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 		if of == nil {
 			of = &ofTenant{}
 			for i, is := range all {
-				if p.e.Tenants.Selects(is.of, id) {
+				if p.engine.Tenants.Selects(is.publication, id) {
 					of.selecting = append(of.selecting, i)
 				}
 			}
 			if len(of.selecting) > 0 {
-				of.gives, _ = p.e.givenBy(context.Background(), id)
+				of.gives, _ = p.engine.desiredFor(context.Background(), id)
 			}
 			byTenant[id] = of
 		}
 		isPrepared := sync.OnceValue(func() bool { return of.gives != nil && of.gives.isPrepared(ns) })
 		for _, i := range of.selecting {
-			if of.gives == nil || all[i].of.SelectsNamespace(ns.Name, of.gives.spaceLabels) {
+			if of.gives == nil || all[i].publication.SelectsNamespace(ns.Name, of.gives.namespaceLabels) {
 				isCurrent := func() bool {
 					return all[i].content != nil && applied[i][ns.Name] == all[i].content.Hash || isPrepared()
 				}
-				countIn(&out[i], all[i], ns.Name, refused[i][ns.Name], isCurrent)
+				countNamespace(&out[i], all[i], ns.Name, refused[i][ns.Name], isCurrent)
 			}
 		}
 	}
@@ -180,9 +180,9 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	return out
 }
 
-// countIn adds a selected namespace to the numbers of a Publication. refused is the error of the
+// countNamespace adds a selected namespace to the numbers of a Publication. refused is the error of the
 // last attempt.
-func countIn(
+func countNamespace(
 	to *v1alpha1.PublicationStatus, is *published, namespace string, refused error, isCurrent func() bool,
 ) {
 	to.Desired++
@@ -194,7 +194,7 @@ func countIn(
 			to.Current++
 		}
 		return
-	case errors.Is(refused, errConflict), errors.Is(refused, errTaken):
+	case errors.Is(refused, errConflict), errors.Is(refused, errNameTaken):
 		to.Conflicts++
 	default:
 		to.Failed++
@@ -207,9 +207,9 @@ func countIn(
 
 // writeStatus writes the status of a Publication if it has changed.
 func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1alpha1.PublicationStatus) error {
-	name := is.of.Name
+	name := is.publication.Name
 	stored, err := p.publications.Get(ctx, cache.ObjectName{Name: name})
-	if apierrors.IsNotFound(err) || err == nil && (stored.UID != is.of.UID || stored.Generation != is.of.Generation) {
+	if apierrors.IsNotFound(err) || err == nil && (stored.UID != is.publication.UID || stored.Generation != is.publication.Generation) {
 		return nil // the event of the new version follows
 	}
 	if err != nil {
@@ -222,7 +222,7 @@ func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1al
 	if status.Current < status.Desired {
 		pending = float64(is.since.UnixNano()) / 1e9
 	}
-	p.e.Published.set(name, status, pending)
+	p.engine.Published.set(name, status, pending)
 	if equality.Semantic.DeepEqual(status, &stored.Status) {
 		return nil
 	}
@@ -233,7 +233,7 @@ func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1al
 	if len(status.Examples) == 0 {
 		content["examples"] = nil // otherwise the merge patch keeps the old ones
 	}
-	if err := p.e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
+	if err := p.engine.writes.wait(ctx, tenant.ID{}, adds); err != nil {
 		return err
 	}
 	if _, err := p.publications.PatchRead(ctx, stored, map[string]any{"status": content}, "status"); err != nil {
@@ -242,7 +242,7 @@ func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1al
 		}
 		return err
 	}
-	p.record(stored, status)
+	p.recordEvent(stored, status)
 	return nil
 }
 
@@ -273,8 +273,8 @@ func conditionOf(is *published, status *v1alpha1.PublicationStatus) metav1.Condi
 	return c
 }
 
-// record records an event if the condition Ready has another reason than before.
-func (p *publisher) record(stored *v1alpha1.Publication, status *v1alpha1.PublicationStatus) {
+// recordEvent records an event if the condition Ready has another reason than before.
+func (p *publisher) recordEvent(stored *v1alpha1.Publication, status *v1alpha1.PublicationStatus) {
 	was := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if was != nil && was.Reason == is.Reason || is.Reason == v1alpha1.ReasonPublishing {
@@ -284,5 +284,5 @@ func (p *publisher) record(stored *v1alpha1.Publication, status *v1alpha1.Public
 	if is.Status == metav1.ConditionTrue {
 		kind = corev1.EventTypeNormal
 	}
-	p.e.events.Say(v1alpha1.KindPublication, stored, kind, is)
+	p.engine.events.Event(v1alpha1.KindPublication, stored, kind, is)
 }

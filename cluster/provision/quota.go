@@ -48,22 +48,22 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {
 		return "", nil
 	}
-	is, others, err := e.quotaOf(ctx, id)
+	stored, others, err := e.quotaOf(ctx, id)
 	switch {
 	case err != nil:
 		return t.Status.Quota, fmt.Errorf("spec.quota: %w", err)
 	case len(hard) == 0:
-		if err := e.removeQuota(ctx, is); err != nil {
+		if err := e.removeQuota(ctx, stored); err != nil {
 			return t.Status.Quota, err
 		}
 		e.forgetManaged(id)
 		return "", nil
 	case others != "":
 		return "", fmt.Errorf("%w (%s)", errQuotaTaken, others)
-	case is == nil:
+	case stored == nil:
 		return e.createQuota(ctx, id, hard)
 	}
-	return is.Name, e.updateQuota(ctx, is, hard)
+	return stored.Name, e.updateQuota(ctx, stored, hard)
 }
 
 // isManaged reports whether the engine has observed a quota that belongs to the Tenant. The status
@@ -74,7 +74,7 @@ func (e *Engine) isManaged(id tenant.ID) bool {
 	return e.managed[id]
 }
 
-func (e *Engine) noteManaged(id tenant.ID) {
+func (e *Engine) setManaged(id tenant.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.managed[id] = true
@@ -88,19 +88,19 @@ func (e *Engine) forgetManaged(id tenant.ID) {
 
 // quotaOf returns the quota of a tenant that belongs to the Tenant or can become the Tenant's, or
 // nil. It also returns the name of a quota that cannot. It fails if a quota does not decode.
-func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *v1alpha1.TenantQuota, others string, err error) {
+func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (own *v1alpha1.TenantQuota, others string, err error) {
 	var unknown error
-	options := metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotasOf(id)}
+	options := metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotaSelector(id)}
 	err = e.quotas.Each(ctx, options, func(q *v1alpha1.TenantQuota) {
 		switch {
 		case q.Spec.Tenant != id.String():
 		case q.Labels[tenant.ManagedLabel] != "", q.Labels[v1alpha1.DefaultQuotaLabel] != "":
-			is = q
+			own = q
 		default:
 			others = q.Name
 		}
 	}, func(i *typed.Invalid) { unknown = i })
-	return is, others, errors.Join(err, unknown)
+	return own, others, errors.Join(err, unknown)
 }
 
 func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.ResourceList) (string, error) {
@@ -117,7 +117,7 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 			Spec: v1alpha1.TenantQuotaSpec{Tenant: id.String(), Hard: hard},
 		})
 		if err == nil {
-			e.noteManaged(id)
+			e.setManaged(id)
 			return name, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
@@ -129,43 +129,43 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 
 // updateQuota writes the limits of a quota. The status of the quota changes with each object of the
 // tenant. After a conflict, each attempt therefore reads the quota again.
-func (e *Engine) updateQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
-	return retry.RetryOnConflict(atOnce, func() error {
-		err := e.patchQuota(ctx, is, hard)
+func (e *Engine) updateQuota(ctx context.Context, stored *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
+	return retry.RetryOnConflict(conflictBackoff, func() error {
+		err := e.patchQuota(ctx, stored, hard)
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		live, readErr := e.quotas.Get(ctx, cache.ObjectName{Name: is.Name})
-		if readErr != nil || live.UID != is.UID {
+		live, readErr := e.quotas.Get(ctx, cache.ObjectName{Name: stored.Name})
+		if readErr != nil || live.UID != stored.UID {
 			return readErr
 		}
-		is = live
+		stored = live
 		return err
 	})
 }
 
-func (e *Engine) patchQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
-	_, byDefault := is.Labels[v1alpha1.DefaultQuotaLabel]
-	if !byDefault && is.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(is.Spec.Hard, hard) {
+func (e *Engine) patchQuota(ctx context.Context, stored *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
+	_, byDefault := stored.Labels[v1alpha1.DefaultQuotaLabel]
+	if !byDefault && stored.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(stored.Spec.Hard, hard) {
 		return nil
 	}
 	limits := map[string]any{}
-	for name := range is.Spec.Hard {
+	for name := range stored.Spec.Hard {
 		limits[string(name)] = nil
 	}
 	for name, limit := range hard {
 		limits[string(name)] = limit
 	}
 	labels := map[string]any{}
-	for key := range is.Labels {
+	for key := range stored.Labels {
 		labels[key] = nil
 	}
 	labels[tenant.ManagedLabel] = managed.SourceTenant
-	id, _ := tenant.Parse(is.Spec.Tenant)
+	id, _ := tenant.Parse(stored.Spec.Tenant)
 	if err := e.writes.wait(ctx, id, revokes); err != nil {
 		return err
 	}
-	_, err := e.quotas.PatchRead(ctx, is, map[string]any{
+	_, err := e.quotas.PatchRead(ctx, stored, map[string]any{
 		"metadata": map[string]any{"labels": labels},
 		"spec":     map[string]any{"hard": limits},
 	})
@@ -173,15 +173,15 @@ func (e *Engine) patchQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard 
 }
 
 // removeQuota deletes a quota that belongs to the Tenant. It does nothing if the quota is nil.
-func (e *Engine) removeQuota(ctx context.Context, is *v1alpha1.TenantQuota) error {
-	if is == nil || is.Labels[tenant.ManagedLabel] == "" {
+func (e *Engine) removeQuota(ctx context.Context, stored *v1alpha1.TenantQuota) error {
+	if stored == nil || stored.Labels[tenant.ManagedLabel] == "" {
 		return nil
 	}
-	id, _ := tenant.Parse(is.Spec.Tenant)
+	id, _ := tenant.Parse(stored.Spec.Tenant)
 	if err := e.writes.wait(ctx, id, adds); err != nil {
 		return err
 	}
-	err := e.quotas.Delete(ctx, is)
+	err := e.quotas.Delete(ctx, stored)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

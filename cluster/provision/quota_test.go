@@ -28,7 +28,7 @@ import (
 )
 
 // quota creates a TenantQuota that does not belong to the Tenant.
-func (w *world) quota(name, of, label string) {
+func (w *fixture) quota(name, of, label string) {
 	w.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
@@ -47,7 +47,7 @@ func (w *world) quota(name, of, label string) {
 
 // quotas returns name, tenant, limits and labels of all quotas, and the quota that the status of
 // the Tenant names.
-func (w *world) quotas() string {
+func (w *fixture) quotas() string {
 	w.t.Helper()
 	list, err := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
 		List(w.t.Context(),
@@ -81,34 +81,34 @@ func TestQuota(t *testing.T) {
 	own, byDefault := "map["+tenant.ManagedLabel+":tenant]", v1alpha1.DefaultQuotaLabel
 	distinct := tenanttest.ID(t, "acme").DistinctObjectName()
 	for name, c := range map[string]struct {
-		before         func(*world)
+		before         func(*fixture)
 		first, changed string
 		after          string
 		says           string
 	}{
 		"none is there": {
-			func(*world) {},
+			func(*fixture) {},
 			"acme of acme map[pods:5] " + own + " | acme",
 			"acme of acme map[pods:7] " + own + " | acme",
 			" | ",
 			"Prepared",
 		},
 		"the default one": {
-			func(w *world) { w.quota("some", "acme", byDefault) },
+			func(w *fixture) { w.quota("some", "acme", byDefault) },
 			"some of acme map[pods:5] " + own + " | some",
 			"some of acme map[pods:7] " + own + " | some",
 			" | ",
 			"Prepared",
 		},
 		"somebody's": {
-			func(w *world) { w.quota("some", "acme", "") },
+			func(w *fixture) { w.quota("some", "acme", "") },
 			"some of acme map[pods:1] map[] | ",
 			"some of acme map[pods:1] map[] | ",
 			"some of acme map[pods:1] map[] | ",
 			"QuotaTaken",
 		},
 		"another tenant's of its name": {
-			func(w *world) { w.quota("acme", "globex", "") },
+			func(w *fixture) { w.quota("acme", "globex", "") },
 			distinct + " of acme map[pods:5] " + own + "; acme of globex map[pods:1] map[] | " + distinct,
 			distinct + " of acme map[pods:7] " + own + "; acme of globex map[pods:1] map[] | " +
 				distinct,
@@ -117,7 +117,7 @@ func TestQuota(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			c.before(w)
 			for i, step := range []struct {
 				change func(*v1alpha1.TenantSpec)
@@ -130,7 +130,7 @@ func TestQuota(t *testing.T) {
 				if want := strings.Join(parts, "; ") + " | " + sorted[1]; w.quotas() != want {
 					t.Errorf("%s, step %d: %s; want %s", name, i, w.quotas(), want)
 				}
-				if says := w.says(); i < 2 && !strings.HasPrefix(says, c.says+" ") {
+				if says := w.status(); i < 2 && !strings.HasPrefix(says, c.says+" ") {
 					t.Errorf("%s, step %d: it says %s", name, i, says)
 				}
 			}
@@ -139,7 +139,7 @@ func TestQuota(t *testing.T) {
 }
 
 // condition returns the status and reason of a condition of acme's Tenant.
-func (w *world) condition(kind string) string {
+func (w *fixture) condition(kind string) string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
@@ -156,7 +156,7 @@ func (w *world) condition(kind string) string {
 // reports a tenant that exceeds it.
 func TestMax(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("acme--db", "acme", nil)
 		most := func(n int32) func(*v1alpha1.TenantSpec) {
@@ -190,7 +190,7 @@ func TestMax(t *testing.T) {
 // TestSuspended checks that the reason is the stricter of both fields.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		for _, c := range []struct {
 			access, suspension v1alpha1.TenantAccess
 			want               string
@@ -210,11 +210,11 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestQuotaAtRest checks that a Tenant with a current quota causes no writes, and that a Tenant
+// TestQuotaWithoutChanges checks that a Tenant with a current quota causes no writes, and that a Tenant
 // without a quota causes no reads.
-func TestQuotaAtRest(t *testing.T) {
+func TestQuotaWithoutChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.tenant(pods(5))
 		w.writes()
 		w.stop()
@@ -229,7 +229,7 @@ func TestQuotaAtRest(t *testing.T) {
 func TestQuotaFails(t *testing.T) {
 	for verb, to := range map[string]func(*v1alpha1.TenantSpec){"create": pods(5), "patch": pods(7), "delete": none} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			if verb != "create" {
 				w.tenant(pods(5))
 			}
@@ -239,7 +239,7 @@ func TestQuotaFails(t *testing.T) {
 				return failing.Load(), nil, errors.New("away")
 			})
 			w.tenant(to)
-			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
+			if says := w.status(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
 				t.Errorf("%s: it says %s", verb, says)
 			}
 			if has := w.quotas(); verb != "create" && !strings.HasSuffix(has, "| acme") {
@@ -248,7 +248,7 @@ func TestQuotaFails(t *testing.T) {
 			failing.Store(false)
 			time.Sleep(2 * time.Minute)
 			w.settle()
-			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
+			if says := w.status(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
 				t.Errorf("%s: afterwards it says %s", verb, says)
 			}
 			if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") ||
@@ -262,9 +262,9 @@ func TestQuotaFails(t *testing.T) {
 // TestQuotaDrift checks that a quota that was changed or deleted without admission is restored.
 func TestQuotaDrift(t *testing.T) {
 	quotas := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
-	for name, change := range map[string]func(*world) error{
-		"deleted": func(w *world) error { return w.dynamic.Tracker().Delete(quotas, "", "acme") },
-		"changed": func(w *world) error {
+	for name, change := range map[string]func(*fixture) error{
+		"deleted": func(w *fixture) error { return w.dynamic.Tracker().Delete(quotas, "", "acme") },
+		"changed": func(w *fixture) error {
 			u, err := w.dynamic.Resource(quotas).Get(w.t.Context(), "acme", metav1.GetOptions{})
 			if err == nil {
 				u.Object["spec"].(map[string]any)["hard"] = map[string]any{"pods": "100"}
@@ -274,7 +274,7 @@ func TestQuotaDrift(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.namespace("acme--web", "acme", nil)
 			w.tenant(pods(5))
 			w.must(change(w))
@@ -287,11 +287,11 @@ func TestQuotaDrift(t *testing.T) {
 	}
 }
 
-// TestQuotaUnsaid checks that a quota that the status does not name is deleted too. Its writer died
+// TestQuotaMissingInStatus checks that a quota that the status does not name is deleted too. Its writer died
 // before it wrote the status.
-func TestQuotaUnsaid(t *testing.T) {
+func TestQuotaMissingInStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		var dead atomic.Bool
 		dead.Store(true)
 		prepend(&w.dynamic.Fake, "patch", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -310,11 +310,11 @@ func TestQuotaUnsaid(t *testing.T) {
 	})
 }
 
-// TestInvalidTenantKeepsWhatItGave checks that the content of a Tenant that does not decode
+// TestInvalidTenantKeepsObjects checks that the content of a Tenant that does not decode
 // remains. A namespace that is created meanwhile gets no content.
-func TestInvalidTenantKeepsWhatItGave(t *testing.T) {
+func TestInvalidTenantKeepsObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.Admins = []v1alpha1.Subject{{Kind: "User", Name: "alice"}}

@@ -33,7 +33,7 @@ func admins(all ...v1alpha1.Subject) func(*v1alpha1.TenantSpec) {
 	return func(s *v1alpha1.TenantSpec) { s.Admins = all }
 }
 
-func (w *world) clusterRoles() string {
+func (w *fixture) clusterRoles() string {
 	w.t.Helper()
 	list, err := w.kube.RbacV1().ClusterRoles().List(w.t.Context(), metav1.ListOptions{})
 	w.must(err)
@@ -45,7 +45,7 @@ func (w *world) clusterRoles() string {
 	return strings.Join(names, " ")
 }
 
-func (w *world) clusterRoleBindings() string {
+func (w *fixture) clusterRoleBindings() string {
 	w.t.Helper()
 	list, err := w.kube.RbacV1().ClusterRoleBindings().List(w.t.Context(), metav1.ListOptions{})
 	w.must(err)
@@ -62,7 +62,7 @@ func (w *world) clusterRoleBindings() string {
 func TestDerivedRights(t *testing.T) {
 	const both = v1alpha1.NamespacesRole + " " + v1alpha1.MemberRole
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.tenant(admins(peter, mary))
 		w.namespace("acme--web", "acme", nil)
 		time.Sleep(time.Minute)
@@ -89,7 +89,7 @@ func TestDerivedRights(t *testing.T) {
 // refused creation is retried.
 func TestDerivedRolesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		_, err := w.kube.RbacV1().ClusterRoles().Create(t.Context(),
 			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespacesRole}}, metav1.CreateOptions{})
 		w.must(err)
@@ -204,12 +204,12 @@ func TestMemberRole(t *testing.T) {
 	}
 }
 
-// TestBindingsOfAnEarlierRelease checks that such bindings are deleted on every server, even after
+// TestBindingsOfEarlierRelease checks that such bindings are deleted on every server, even after
 // a failed attempt. Other bindings remain.
-func TestBindingsOfAnEarlierRelease(t *testing.T) {
+func TestBindingsOfEarlierRelease(t *testing.T) {
 	for _, webhook := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.stop()
 			create := func(name, of string, isManaged bool) {
 				b := &rbacv1.ClusterRoleBinding{
@@ -249,11 +249,11 @@ func TestBindingsOfAnEarlierRelease(t *testing.T) {
 	}
 }
 
-// TestBindingsOfAFormerTenant checks that a managed binding in a namespace without a tenant is
+// TestBindingsWithoutTenant checks that a managed binding in a namespace without a tenant is
 // deleted. Other bindings remain, including those of a tenant whose Tenant is unknown.
-func TestBindingsOfAFormerTenant(t *testing.T) {
+func TestBindingsWithoutTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("released", "", nil)
 		w.namespace("other--web", "other", nil)
 		create := func(namespace, name string, labels map[string]string) {

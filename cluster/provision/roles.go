@@ -34,7 +34,7 @@ const rolesSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 const withRoles = "r"
 
 // rolesMark returns withRoles for namespaces of a tenant with Roles.
-func (g *given) rolesMark() string {
+func (g *desiredState) rolesMark() string {
 	if len(g.roles) == 0 {
 		return ""
 	}
@@ -56,8 +56,8 @@ func definedBy(spec *v1alpha1.TenantMembersSpec) (all []rolebinding.DefinedRole)
 	return all
 }
 
-// giveRoles adds the Roles of TenantMembers. It omits Roles whose form admission would refuse.
-func (g *given) giveRoles(id tenant.ID, spec *v1alpha1.TenantMembersSpec) {
+// addRoles adds the Roles of TenantMembers. It omits Roles whose form admission would refuse.
+func (g *desiredState) addRoles(id tenant.ID, spec *v1alpha1.TenantMembersSpec) {
 	for _, role := range definedBy(spec) {
 		if err := rolebinding.CheckRole(&role); err != nil {
 			g.refused = errors.Join(g.refused, fmt.Errorf("%s%w", membersPath, err))
@@ -74,8 +74,8 @@ func (g *given) giveRoles(id tenant.ID, spec *v1alpha1.TenantMembersSpec) {
 	slices.SortFunc(g.roles, func(a, b rbacv1.Role) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// roleRights returns hashes of the rules of the Roles, like [given.rights].
-func (g *given) roleRights(seed maphash.Seed) (all []uint64) {
+// roleRights returns hashes of the rules of the Roles, like [desiredState.rights].
+func (g *desiredState) roleRights(seed maphash.Seed) (all []uint64) {
 	for i := range g.roles {
 		for j := range g.roles[i].Rules {
 			text, err := json.Marshal(&g.roles[i].Rules[j])
@@ -89,37 +89,39 @@ func (g *given) roleRights(seed maphash.Seed) (all []uint64) {
 }
 
 // mayHaveRoles reports whether a namespace that has not drifted may have Roles of TenantMembers.
-func (g *given) mayHaveRoles(ns *corev1.Namespace) bool { return hasRoles(ns) || len(g.roles) > 0 }
+func (g *desiredState) mayHaveRoles(ns *corev1.Namespace) bool {
+	return hasRoles(ns) || len(g.roles) > 0
+}
 
-// rolesThere returns the Roles of TenantMembers in a namespace by name.
-func (e *Engine) rolesThere(ctx context.Context, ns *corev1.Namespace) (map[string]*rbacv1.Role, error) {
-	is := map[string]*rbacv1.Role{}
+// listRoles returns the Roles of TenantMembers in a namespace by name.
+func (e *Engine) listRoles(ctx context.Context, ns *corev1.Namespace) (map[string]*rbacv1.Role, error) {
+	stored := map[string]*rbacv1.Role{}
 	list, err := e.Client.RbacV1().Roles(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: rolesSelector})
 	if err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
-		is[list.Items[i].Name] = &list.Items[i]
+		stored[list.Items[i].Name] = &list.Items[i]
 	}
-	return is, nil
+	return stored, nil
 }
 
 // revokeRoles removes the rights that the Roles of a namespace should not have. It returns the
 // names of the Roles that it wrote.
 func (e *Engine) revokeRoles(
-	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.Role, gives *given,
+	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.Role, desired *desiredState,
 ) (done map[string]bool, err error) {
 	done = map[string]bool{}
 	wanted := map[string]bool{}
-	for i := range gives.roles {
-		want := roleIn(&gives.roles[i], ns.Name)
+	for i := range desired.roles {
+		want := roleIn(&desired.roles[i], ns.Name)
 		wanted[want.Name] = true
-		if r := is[want.Name]; r != nil && losesRules(r, want) {
+		if r := stored[want.Name]; r != nil && losesRules(r, want) {
 			done[want.Name] = true
-			err = errors.Join(err, e.putRole(ctx, r, want))
+			err = errors.Join(err, e.applyRole(ctx, r, want))
 		}
 	}
-	for name, r := range is {
+	for name, r := range stored {
 		if !wanted[name] {
 			err = errors.Join(err, e.removeRole(ctx, r))
 		}
@@ -130,12 +132,12 @@ func (e *Engine) revokeRoles(
 // addRoles creates and updates the Roles of a namespace, except those that [Engine.revokeRoles]
 // wrote.
 func (e *Engine) addRoles(
-	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.Role, gives *given, done map[string]bool,
+	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.Role, desired *desiredState, done map[string]bool,
 ) (taken, err error) {
-	for i := range gives.roles {
-		if r := &gives.roles[i]; !done[r.Name] {
-			failed := e.putRole(ctx, is[r.Name], roleIn(r, ns.Name))
-			if errors.Is(failed, errTaken) {
+	for i := range desired.roles {
+		if r := &desired.roles[i]; !done[r.Name] {
+			failed := e.applyRole(ctx, stored[r.Name], roleIn(r, ns.Name))
+			if errors.Is(failed, errNameTaken) {
 				taken = errors.Join(taken, failed)
 			} else {
 				err = errors.Join(err, failed)
@@ -153,8 +155,8 @@ func roleIn(r *rbacv1.Role, namespace string) *rbacv1.Role {
 }
 
 // losesRules reports whether a Role has a rule that it should not have.
-func losesRules(is, want *rbacv1.Role) bool {
-	return slices.ContainsFunc(is.Rules, func(r rbacv1.PolicyRule) bool {
+func losesRules(stored, want *rbacv1.Role) bool {
+	return slices.ContainsFunc(stored.Rules, func(r rbacv1.PolicyRule) bool {
 		return !slices.ContainsFunc(want.Rules, func(w rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, w) })
 	})
 }
@@ -177,22 +179,22 @@ func (e *Engine) removeRole(ctx context.Context, r *rbacv1.Role) error {
 	return err
 }
 
-// putRole creates or updates a Role. is is nil if no Role of TenantMembers with this name was
+// applyRole creates or updates a Role. is is nil if no Role of TenantMembers with this name was
 // found.
-func (e *Engine) putRole(ctx context.Context, is, want *rbacv1.Role) error {
-	if is != nil && isSameRole(is, want) {
+func (e *Engine) applyRole(ctx context.Context, stored, want *rbacv1.Role) error {
+	if stored != nil && isSameRole(stored, want) {
 		return nil
 	}
-	of := adds
-	if is != nil && losesRules(is, want) {
-		of = revokes
+	c := adds
+	if stored != nil && losesRules(stored, want) {
+		c = revokes
 	}
-	if err := e.writes.wait(ctx, tenantOf(want), of); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(want), c); err != nil {
 		return err
 	}
 	roles := e.Client.RbacV1().Roles(want.Namespace)
-	if is != nil {
-		want.ResourceVersion = is.ResourceVersion
+	if stored != nil {
+		want.ResourceVersion = stored.ResourceVersion
 		_, err := roles.Update(ctx, want, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 		return err
 	}
@@ -200,18 +202,18 @@ func (e *Engine) putRole(ctx context.Context, is, want *rbacv1.Role) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	there, getErr := roles.Get(ctx, want.Name, metav1.GetOptions{})
-	if getErr != nil || there.Labels[tenant.ManagedLabel] == managed.SourceTenant {
+	existing, getErr := roles.Get(ctx, want.Name, metav1.GetOptions{})
+	if getErr != nil || existing.Labels[tenant.ManagedLabel] == managed.SourceTenant {
 		return err // the list did not have it yet, or it was deleted
 	}
-	return fmt.Errorf("%s %s: %w", "Role", want.Name, errTaken)
+	return fmt.Errorf("%s %s: %w", "Role", want.Name, errNameTaken)
 }
 
-// lookForRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist,
+// checkRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist,
 // or should not exist. It deletes those in namespaces without a tenant.
-func (e *Engine) lookForRoles(ctx context.Context, ofTenant func(tenant.ID) *given) {
-	right := map[string]int{} // the number of correct Roles by namespace
-	wrong := map[string]bool{}
+func (e *Engine) checkRoles(ctx context.Context, ofTenant func(tenant.ID) *desiredState) {
+	correct := map[string]int{} // the number of correct Roles by namespace
+	drifted := map[string]bool{}
 	next := metav1.ListOptions{LabelSelector: rolesSelector, Limit: driftPage}
 	for {
 		if err := e.pages.Wait(ctx); err != nil {
@@ -219,19 +221,19 @@ func (e *Engine) lookForRoles(ctx context.Context, ofTenant func(tenant.ID) *giv
 		}
 		list, err := e.Client.RbacV1().Roles(metav1.NamespaceAll).List(ctx, next)
 		if err != nil {
-			e.notLooked(ctx, err)
+			e.logDriftError(ctx, err)
 			return
 		}
 		for i := range list.Items {
-			is := &list.Items[i]
-			switch g := e.givenIn(is.Namespace, ofTenant); {
-			case g != nil && g.hasRole(is):
-				right[is.Namespace]++
+			stored := &list.Items[i]
+			switch g := e.desiredIn(stored.Namespace, ofTenant); {
+			case g != nil && g.hasRole(stored):
+				correct[stored.Namespace]++
 			case g != nil:
-				wrong[is.Namespace] = true
-			case e.hasNoTenant(is.Namespace):
-				if err := e.removeRole(ctx, is); err != nil {
-					e.notLooked(ctx, err)
+				drifted[stored.Namespace] = true
+			case e.hasNoTenant(stored.Namespace):
+				if err := e.removeRole(ctx, stored); err != nil {
+					e.logDriftError(ctx, err)
 				}
 			}
 		}
@@ -244,19 +246,19 @@ func (e *Engine) lookForRoles(ctx context.Context, ofTenant func(tenant.ID) *giv
 		return
 	}
 	for _, ns := range all {
-		if g := e.givenIn(ns.Name, ofTenant); g != nil && right[ns.Name] != len(g.roles) {
-			wrong[ns.Name] = true
+		if g := e.desiredIn(ns.Name, ofTenant); g != nil && correct[ns.Name] != len(g.roles) {
+			drifted[ns.Name] = true
 		}
 	}
-	for name := range wrong {
-		e.looksDrifted(name)
-		e.later.Add(name)
+	for name := range drifted {
+		e.markDrifted(name)
+		e.updates.Add(name)
 	}
 }
 
-// givenIn returns the content of a namespace. It returns nil if it is not known, or if the
+// desiredIn returns the content of a namespace. It returns nil if it is not known, or if the
 // namespace has no tenant or is being deleted.
-func (e *Engine) givenIn(namespace string, ofTenant func(tenant.ID) *given) *given {
+func (e *Engine) desiredIn(namespace string, ofTenant func(tenant.ID) *desiredState) *desiredState {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {
 		return nil
@@ -269,10 +271,10 @@ func (e *Engine) givenIn(namespace string, ofTenant func(tenant.ID) *given) *giv
 }
 
 // hasRole reports whether a Role is one of the specified Roles and has not changed.
-func (g *given) hasRole(is *rbacv1.Role) bool {
+func (g *desiredState) hasRole(stored *rbacv1.Role) bool {
 	for i := range g.roles {
-		if g.roles[i].Name == is.Name {
-			return isSameRole(is, &g.roles[i])
+		if g.roles[i].Name == stored.Name {
+			return isSameRole(stored, &g.roles[i])
 		}
 	}
 	return false

@@ -40,7 +40,7 @@ func roleSpec(roles ...string) string {
 }
 
 // roles returns the Roles of a namespace in the form "name: resources".
-func (w *world) roles(namespace string) (all []string) {
+func (w *fixture) roles(namespace string) (all []string) {
 	w.t.Helper()
 	list, err := w.kube.RbacV1().Roles(namespace).List(w.t.Context(), metav1.ListOptions{})
 	w.must(err)
@@ -55,7 +55,7 @@ func (w *world) roles(namespace string) (all []string) {
 	return all
 }
 
-func (w *world) expectRoles(what, namespace string, want ...string) {
+func (w *fixture) expectRoles(what, namespace string, want ...string) {
 	w.t.Helper()
 	if got := w.roles(namespace); !slices.Equal(got, want) {
 		w.t.Errorf("%s: %s has the Roles %q, want %q", what, namespace, got, want)
@@ -65,7 +65,7 @@ func (w *world) expectRoles(what, namespace string, want ...string) {
 func nothing(*v1alpha1.TenantSpec) {}
 
 // message returns the message of the condition Prepared of acme's Tenant.
-func (w *world) message() string {
+func (w *fixture) message() string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
@@ -78,7 +78,7 @@ func (w *world) message() string {
 // spec.memberRoles. The Roles change and are deleted with the TenantMembers.
 func TestRoles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.members(roleSpec("a: pods", "b: secrets"))
@@ -86,7 +86,7 @@ func TestRoles(t *testing.T) {
 		w.tenant(nothing)
 		w.expectRoles("at first", "acme--web", "a: pods", "b: secrets")
 		w.expectRoles("another tenant's", "globex--web")
-		w.reads("at first", "Prepared 1/1/0 of generation 1")
+		w.expectStatus("at first", "Prepared 1/1/0 of generation 1")
 		w.namespace("acme--db", "acme", nil)
 		w.settle()
 		w.expectRoles("a later namespace", "acme--db", "a: pods", "b: secrets")
@@ -123,11 +123,11 @@ func TestRoles(t *testing.T) {
 	})
 }
 
-// TestRolesOfAnEarlierTenant checks that TenantMembers for an earlier Tenant of the same name have
+// TestRolesOfEarlierTenant checks that TenantMembers for an earlier Tenant of the same name have
 // no effect. TenantMembers that are being deleted have no effect either.
-func TestRolesOfAnEarlierTenant(t *testing.T) {
+func TestRolesOfEarlierTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		retired := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1alpha1.GroupVersion,
@@ -169,7 +169,7 @@ func TestRolesOfAnEarlierTenant(t *testing.T) {
 // Roles remain.
 func TestRolesDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("released", "", nil)
 		w.tenant(nothing)
@@ -221,15 +221,15 @@ func TestRolesDrift(t *testing.T) {
 	})
 }
 
-// TestRoleIsTaken checks that an existing Role with the name of a managed Role remains, and that
+// TestRoleNameTaken checks that an existing Role with the name of a managed Role remains, and that
 // the Tenant reports it.
-func TestRoleIsTaken(t *testing.T) {
+func TestRoleNameTaken(t *testing.T) {
 	for name, labels := range map[string]map[string]string{
 		"the tenant's": nil, "published": {tenant.ManagedLabel: "publication"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.namespace("acme--web", "acme", nil)
 				w.namespace("acme--db", "acme", nil)
 				_, err := w.kube.RbacV1().Roles("acme--web").Create(t.Context(), &rbacv1.Role{
@@ -242,14 +242,14 @@ func TestRoleIsTaken(t *testing.T) {
 				time.Sleep(time.Minute)
 				w.expectRoles("an existing one", "acme--web", "a: services", "b: pods")
 				w.expectRoles("elsewhere", "acme--db", "a: pods", "b: pods")
-				w.reads("with a conflict", "Failed 2/1/1 of generation 1")
+				w.expectStatus("with a conflict", "Failed 2/1/1 of generation 1")
 				if got := w.message(); !strings.Contains(got, "acme--web: Role a: an object with this name exists") {
 					t.Errorf("the condition: %s", got)
 				}
 				w.must(w.kube.RbacV1().Roles("acme--web").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 				time.Sleep(11 * time.Minute) // until the next drift pass
 				w.expectRoles("without the conflict", "acme--web", "a: pods", "b: pods")
-				w.reads("without the conflict", "Prepared 2/2/0 of generation 1")
+				w.expectStatus("without the conflict", "Prepared 2/2/0 of generation 1")
 			})
 		})
 	}
@@ -259,7 +259,7 @@ func TestRoleIsTaken(t *testing.T) {
 // definition accepted it.
 func TestRoleForms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(nothing)
 		const rule = `verbs: [ get ], apiGroups: [ "" ], resources: [ pods ]`
@@ -267,16 +267,16 @@ func TestRoleForms(t *testing.T) {
 			`{ name: urls, rules: [ { ` + rule + `, nonResourceURLs: [ "/metrics" ] } ] }, ` +
 			`{ name: none, rules: [ { verbs: [ get ] } ] }, { name: good, rules: [ { ` + rule + ` } ] }, { name: empty } ] }`)
 		w.expectRoles("the forms", "acme--web", "empty:", "good: pods")
-		w.reads("the forms", "SubjectRefused 1/1/0 of generation 1")
+		w.expectStatus("the forms", "SubjectRefused 1/1/0 of generation 1")
 	})
 }
 
-// TestRolesAreTakenFirst checks that rules are removed in all namespaces before most new rules are
+// TestRoleRevocationsGoFirst checks that rules are removed in all namespaces before most new rules are
 // added, and that a failed removal is retried.
-func TestRolesAreTakenFirst(t *testing.T) {
+func TestRoleRevocationsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces, roles, failures = 40, 5, 7
-		w := newWorld(t)
+		w := newFixture(t)
 		for i := range namespaces {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
@@ -322,7 +322,7 @@ func TestRolesAreTakenFirst(t *testing.T) {
 // TestRolesBetweenSteps checks that no Role remains if a leader ends between two writes.
 func TestRolesBetweenSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(nothing)
 		prepend(&w.kube.Fake, "patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -345,7 +345,7 @@ func TestRolesBetweenSteps(t *testing.T) {
 // Tenant without spec.memberRoles then reports the cause.
 func TestRolesWhileMembersAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(nothing)
 		w.members(roleSpec("a: pods"))

@@ -40,15 +40,15 @@ const (
 // sources follows the metadata of the objects that may be published, in the namespaces of the
 // system tenant. It creates a Publication for each object with [tenant.PublishAnnotation].
 type sources struct {
-	p         *publisher
+	publisher *publisher
 	annotated workqueue.TypedRateLimitingInterface[publication.Source]
 
-	following map[place]context.CancelFunc
+	following map[sourceWatch]context.CancelFunc
 	ignored   int // the last logged number of namespaces that exceed the limit
 }
 
-// place is a kind in a namespace.
-type place struct {
+// sourceWatch is a kind in a namespace.
+type sourceWatch struct {
 	resource  schema.GroupVersionResource
 	kind      schema.GroupVersionKind
 	namespace string
@@ -56,10 +56,10 @@ type place struct {
 
 func newSources(p *publisher) *sources {
 	return &sources{
-		p: p,
+		publisher: p,
 		annotated: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[publication.Source](retryAtFirst, retryAtLast)),
-		following: map[place]context.CancelFunc{},
+		following: map[sourceWatch]context.CancelFunc{},
 	}
 }
 
@@ -67,7 +67,7 @@ func newSources(p *publisher) *sources {
 func (s *sources) run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { work(ctx, s.annotated, 0, s.publish) })
-	all, _ := s.p.e.Tenants.Publications()
+	all, _ := s.publisher.engine.Tenants.Publications()
 	for _, of := range all {
 		if of.Automatic { // the annotation may have been removed meanwhile
 			s.annotated.Add(of.From)
@@ -80,7 +80,7 @@ func (s *sources) run(ctx context.Context) {
 
 // follow starts to follow new places. It stops following places that can no longer have a source.
 func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
-	wanted := s.places(ctx)
+	wanted := s.watches(ctx)
 	for at, stop := range s.following {
 		if !slices.Contains(wanted, at) {
 			stop()
@@ -91,9 +91,9 @@ func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
 		if s.following[at] != nil {
 			continue
 		}
-		placed, stop := context.WithCancel(ctx)
+		watchCtx, stop := context.WithCancel(ctx)
 		informer := metadatainformer.NewFilteredMetadataInformer(
-			s.p.e.Metadata, at.resource, at.namespace, 0, cache.Indexers{}, nil).Informer()
+			s.publisher.engine.Metadata, at.resource, at.namespace, 0, cache.Indexers{}, nil).Informer()
 		// The system tenant may have many objects, so only these fields are cached.
 		if err := informer.SetTransform(onlyPublished); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to follow the sources of Publications", "resource", at.resource)
@@ -106,17 +106,17 @@ func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
 			klog.FromContext(ctx).Error(err, "Failed to follow the sources of Publications", "resource", at.resource)
 		}
 		s.following[at] = stop
-		running.Go(func() { informer.RunWithContext(placed) })
+		running.Go(func() { informer.RunWithContext(watchCtx) })
 	}
 }
 
 // onlyPublished removes the metadata that this file does not read.
 func onlyPublished(obj any) (any, error) {
-	if m, is := obj.(*metav1.PartialObjectMetadata); is {
-		kept := map[string]string{}
+	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		annotations := map[string]string{}
 		for _, key := range []string{tenant.PublishAnnotation, tenant.PublishedAnnotation} {
-			if value, has := m.Annotations[key]; has {
-				kept[key] = value
+			if value, found := m.Annotations[key]; found {
+				annotations[key] = value
 			}
 		}
 		m.ObjectMeta = metav1.ObjectMeta{
@@ -124,33 +124,33 @@ func onlyPublished(obj any) (any, error) {
 			Name:            m.Name,
 			UID:             m.UID,
 			ResourceVersion: m.ResourceVersion,
-			Annotations:     kept,
+			Annotations:     annotations,
 		}
 	}
 	return obj, nil
 }
 
-// places returns the places in which sources may be. Namespaces that Publications name are first.
-func (s *sources) places(ctx context.Context) (all []place) {
-	rules := s.p.rules()
+// watches returns the places in which sources may be. Namespaces that Publications name are first.
+func (s *sources) watches(ctx context.Context) (all []sourceWatch) {
+	rules := s.publisher.rules()
 	named := map[string]bool{}
 	kinds := map[schema.GroupVersionKind]bool{}
 	for of := range publication.BuiltIn() {
 		kinds[of] = true
 	}
-	publications, _ := s.p.e.Tenants.Publications()
+	publications, _ := s.publisher.engine.Tenants.Publications()
 	for _, of := range publications {
 		named[of.From.Namespace] = true
 		if _, err := rules.Resource(of.From.Kind); err == nil {
 			kinds[of.From.Kind] = true
 		}
 	}
-	namespaces, err := s.p.e.lister.List(labels.Everything())
+	namespaces, err := s.publisher.engine.lister.List(labels.Everything())
 	if err != nil {
 		return nil
 	}
 	namespaces = slices.DeleteFunc(slices.Clone(namespaces), func(ns *corev1.Namespace) bool {
-		return !s.p.e.OwnerOf(ns).IsSystem() || ns.Name == s.p.e.Unseen
+		return !s.publisher.engine.OwnerOf(ns).IsSystem() || ns.Name == s.publisher.engine.Unseen
 	})
 	slices.SortFunc(namespaces, func(a, b *corev1.Namespace) int {
 		if named[a.Name] != named[b.Name] {
@@ -171,7 +171,7 @@ func (s *sources) places(ctx context.Context) (all []place) {
 	for _, ns := range namespaces[:min(len(namespaces), maxSourceNamespaces)] {
 		for kind := range kinds {
 			if resource, err := rules.Resource(kind); err == nil {
-				all = append(all, place{resource, kind, ns.Name})
+				all = append(all, sourceWatch{resource, kind, ns.Name})
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func (s *sources) places(ctx context.Context) (all []place) {
 }
 
 // changed queues the Publications that name an object, and the object itself if it is annotated.
-func (s *sources) changed(at place, was, is any) {
+func (s *sources) changed(at sourceWatch, was, is any) {
 	before, now := metadataOf(was), metadataOf(is)
 	object := now
 	if object == nil {
@@ -189,11 +189,11 @@ func (s *sources) changed(at place, was, is any) {
 		return
 	}
 	source := publication.Source{Kind: at.kind, Namespace: object.Namespace, Name: object.Name}
-	all, _ := s.p.e.Tenants.Publications()
+	all, _ := s.publisher.engine.Tenants.Publications()
 	for _, of := range all {
 		if of.From.Kind.GroupKind() == source.Kind.GroupKind() && of.From.Namespace == source.Namespace &&
 			of.From.Name == source.Name {
-			s.p.names.Add(of.Name)
+			s.publisher.names.Add(of.Name)
 		}
 	}
 	if before != nil && before.Annotations[tenant.PublishAnnotation] != "" ||
@@ -203,8 +203,8 @@ func (s *sources) changed(at place, was, is any) {
 }
 
 func metadataOf(obj any) *metav1.PartialObjectMetadata {
-	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
-		obj = gone.Obj
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
 	}
 	m, _ := obj.(*metav1.PartialObjectMetadata)
 	return m
@@ -212,16 +212,16 @@ func metadataOf(obj any) *metav1.PartialObjectMetadata {
 
 // publish creates, updates or deletes the Publication of an object with [tenant.PublishAnnotation].
 func (s *sources) publish(ctx context.Context, source publication.Source) error {
-	resource, err := s.p.rules().Resource(source.Kind)
+	resource, err := s.publisher.rules().Resource(source.Kind)
 	if err != nil {
 		return nil //nolint:nilerr // such an annotation has no effect
 	}
-	object, err := s.p.e.Metadata.Resource(resource).Namespace(source.Namespace).Get(ctx, source.Name, metav1.GetOptions{})
+	object, err := s.publisher.engine.Metadata.Resource(resource).Namespace(source.Namespace).Get(ctx, source.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	name := publication.NameFor(source)
-	stored, getErr := s.p.publications.Get(ctx, cache.ObjectName{Name: name})
+	stored, getErr := s.publisher.publications.Get(ctx, cache.ObjectName{Name: name})
 	if getErr != nil && !apierrors.IsNotFound(getErr) {
 		return getErr
 	}
@@ -264,9 +264,9 @@ func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.P
 	if stored == nil {
 		return nil
 	}
-	switch state := s.p.get(name); {
+	switch state := s.publisher.get(name); {
 	case state == nil, !state.gone && state.reason != v1alpha1.ReasonSourceMissing:
-		s.p.names.Add(name)
+		s.publisher.names.Add(name)
 		return errUnresolved
 	case state.gone:
 		return s.delete(ctx, stored)
@@ -278,10 +278,10 @@ func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.P
 var errUnresolved = errors.New("the state of the Publication is not known yet")
 
 func (s *sources) delete(ctx context.Context, stored *v1alpha1.Publication) error {
-	if err := s.p.e.writes.wait(ctx, tenant.ID{}, revokes); err != nil {
+	if err := s.publisher.engine.writes.wait(ctx, tenant.ID{}, revokes); err != nil {
 		return err
 	}
-	err := s.p.publications.Delete(ctx, stored)
+	err := s.publisher.publications.Delete(ctx, stored)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -307,11 +307,11 @@ func (s *sources) write(
 	if stored != nil && equality.Semantic.DeepEqual(stored.Spec, want) {
 		return nil
 	}
-	if err := s.p.e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
+	if err := s.publisher.engine.writes.wait(ctx, tenant.ID{}, adds); err != nil {
 		return err
 	}
 	if stored != nil {
-		_, err := s.p.publications.PatchRead(ctx, stored, map[string]any{"spec": map[string]any{
+		_, err := s.publisher.publications.PatchRead(ctx, stored, map[string]any{"spec": map[string]any{
 			"from":              want.From,
 			"tenants":           map[string]any{"all": to.All, "ids": to.IDs, "selector": nil},
 			"namespaceSelector": nil,
@@ -320,7 +320,7 @@ func (s *sources) write(
 		}})
 		return err
 	}
-	_, err := s.p.publications.Create(ctx, &v1alpha1.Publication{
+	_, err := s.publisher.publications.Create(ctx, &v1alpha1.Publication{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindPublication},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:       name,

@@ -35,7 +35,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	case t == nil, t.DeletionTimestamp != nil: // the deletion of a Tenant writes its status
 		return nil
 	}
-	gives, known := e.givenBy(ctx, id)
+	desired, known := e.desiredFor(ctx, id)
 	if !known {
 		return e.writeUndefined(ctx, t)
 	}
@@ -43,7 +43,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	if apierrors.IsConflict(failed) || ctx.Err() != nil { // another writer changed it, which is not reported
 		return failed
 	}
-	status, err := e.statusOf(id, t, gives, failed)
+	status, err := e.statusOf(id, t, desired, failed)
 	if err != nil {
 		return err
 	}
@@ -80,14 +80,14 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	case err != nil:
 		return err
 	}
-	e.tell(t, status)
+	e.recordEvent(t, status)
 	return nil
 }
 
 // statusOf returns the status that a Tenant should have. tenantwide is the error of the content
 // that exists once per tenant.
 func (e *Engine) statusOf(
-	id tenant.ID, t *v1alpha1.Tenant, gives *given, tenantwide error,
+	id tenant.ID, t *v1alpha1.Tenant, desired *desiredState, tenantwide error,
 ) (*v1alpha1.TenantStatus, error) {
 	names, err := e.Owned(id.String())
 	if err != nil {
@@ -100,20 +100,20 @@ func (e *Engine) statusOf(
 			continue
 		}
 		status.Namespaces.Total++
-		if gives.isPrepared(ns) {
+		if desired.isPrepared(ns) {
 			status.Namespaces.Prepared++
 		}
 	}
 	failed := e.failures(names)
 	example := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}
-	wrong := gives.objects(id, example).wrong
+	wrong := desired.objects(id, example).err
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- at most the number of namespaces
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionPrepared,
 		Status:             metav1.ConditionFalse,
 		ObservedGeneration: t.Generation,
 	}
-	missing := e.undefinedFor(t)
+	missing := e.missingDefinitionsFor(t)
 	switch n := status.Namespaces; {
 	case missing != "":
 		c.Reason, c.Message = v1alpha1.ReasonDefinition, missing
@@ -121,8 +121,8 @@ func (e *Engine) statusOf(
 		c.Reason, c.Message = v1alpha1.ReasonQuota, tenantwide.Error()
 	case tenantwide != nil:
 		c.Reason, c.Message = v1alpha1.ReasonFailed, tenantwide.Error()
-	case gives.refused != nil:
-		c.Reason, c.Message = v1alpha1.ReasonSubject, gives.refused.Error()
+	case desired.refused != nil:
+		c.Reason, c.Message = v1alpha1.ReasonSubject, desired.refused.Error()
 	case wrong != nil:
 		c.Reason, c.Message = v1alpha1.ReasonTemplate, wrong.Error()
 	case len(failed) > 0:
@@ -137,7 +137,7 @@ func (e *Engine) statusOf(
 	c.Message = tenants.ConditionMessage(c.Message)
 	meta.SetStatusCondition(&status.Conditions, c)
 	ready := readyOf(id, t, names, status.Namespaces.Total, c)
-	if missing := e.undefinedForAll(); missing != "" {
+	if missing := e.missingOwnDefinitions(); missing != "" {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonDefinition, missing
 	}
 	meta.SetStatusCondition(&status.Conditions, ready)
@@ -190,8 +190,8 @@ func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 	return c
 }
 
-// tell records an event if the reason of the condition Prepared has changed.
-func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
+// recordEvent records an event if the reason of the condition Prepared has changed.
+func (e *Engine) recordEvent(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
 	was := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared)
 	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
 	if is.Reason == v1alpha1.ReasonDefinition || was != nil && was.Reason == v1alpha1.ReasonDefinition {
@@ -205,5 +205,5 @@ func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
 	if is.Status == metav1.ConditionTrue {
 		kind = corev1.EventTypeNormal
 	}
-	e.events.Say(v1alpha1.KindTenant, t, kind, is)
+	e.events.Event(v1alpha1.KindTenant, t, kind, is)
 }

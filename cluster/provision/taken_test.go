@@ -21,7 +21,7 @@ import (
 
 // attempts returns the number of attempts to create an object since the last call of
 // [world.writes].
-func (w *world) attempts(resource, namespace string) (n int) {
+func (w *fixture) attempts(resource, namespace string) (n int) {
 	for _, actions := range [][]clienttesting.Action{w.kube.Actions(), w.dynamic.Actions()} {
 		for _, a := range actions {
 			if a.Matches("create", resource) && a.GetNamespace() == namespace {
@@ -38,46 +38,46 @@ func TestTakenNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		resource string
 		// take creates the object, and free deletes it.
-		take, free func(w *world) error
+		take, free func(w *fixture) error
 		// give defines the managed object.
-		give func(w *world)
+		give func(w *fixture)
 		// reports and settled are the statuses with and without the object.
-		status           func(w *world) string
+		status           func(w *fixture) string
 		reports, settled string
 		// most is the maximum number of attempts in one hour.
 		most int
 	}{
 		"a Role": {
 			resource: "roles",
-			take: func(w *world) error {
+			take: func(w *fixture) error {
 				_, err := w.kube.RbacV1().Roles("acme--web").Create(w.t.Context(),
 					&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 				return err
 			},
-			free: func(w *world) error {
+			free: func(w *fixture) error {
 				return w.kube.RbacV1().Roles("acme--web").Delete(w.t.Context(), "a", metav1.DeleteOptions{})
 			},
-			give:    func(w *world) { w.members(roleSpec("a: pods")) },
-			status:  (*world).says,
+			give:    func(w *fixture) { w.members(roleSpec("a: pods")) },
+			status:  (*fixture).status,
 			reports: "Failed 2/1/1 of generation 1",
 			settled: "Prepared 2/2/0 of generation 1",
 			most:    7,
 		},
 		"a RoleBinding": {
 			resource: "rolebindings",
-			take: func(w *world) error {
+			take: func(w *fixture) error {
 				_, err := w.kube.RbacV1().RoleBindings("acme--web").Create(w.t.Context(),
 					&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:admins"}}, metav1.CreateOptions{})
 				return err
 			},
-			free: func(w *world) error {
+			free: func(w *fixture) error {
 				return w.kube.RbacV1().RoleBindings("acme--web").Delete(w.t.Context(), "kubetenant:admins",
 					metav1.DeleteOptions{})
 			},
-			give: func(w *world) {
+			give: func(w *fixture) {
 				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 			},
-			status:  (*world).says,
+			status:  (*fixture).status,
 			reports: "Failed 2/1/1 of generation 2",
 			settled: "Prepared 2/2/0 of generation 2",
 			most:    7,
@@ -86,11 +86,11 @@ func TestTakenNames(t *testing.T) {
 			resource: "configmaps",
 			take:     takeConfigMap,
 			free:     freeConfigMap,
-			give: func(w *world) {
+			give: func(w *fixture) {
 				w.template("std", authority)
-				w.names("std")
+				w.setTemplates("std")
 			},
-			status:  (*world).says,
+			status:  (*fixture).status,
 			reports: "Failed 2/1/1 of generation 2",
 			settled: "Prepared 2/2/0 of generation 2",
 			most:    7,
@@ -99,11 +99,11 @@ func TestTakenNames(t *testing.T) {
 			resource: "configmaps",
 			take:     takeConfigMap,
 			free:     freeConfigMap,
-			give: func(w *world) {
+			give: func(w *fixture) {
 				w.source(authority)
-				w.publish(asItIs)
+				w.publish(unchanged)
 			},
-			status:  (*world).published,
+			status:  (*fixture).published,
 			reports: "Conflict 2/1/0/1 acme--web",
 			settled: "Published 2/2/0/0",
 			most:    70, // once a minute
@@ -111,9 +111,9 @@ func TestTakenNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.define()
-				w.shared()
+				w.addSharedNamespace()
 				w.namespace("acme--web", "acme", nil)
 				w.namespace("acme--db", "acme", nil)
 				w.tenant(nothing)
@@ -139,7 +139,7 @@ func TestTakenNames(t *testing.T) {
 }
 
 // takeConfigMap creates the tenant's own ConfigMap ca.
-func takeConfigMap(w *world) error {
+func takeConfigMap(w *fixture) error {
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(strings.Replace(authority, "first", "the tenant's", 1)), &u.Object); err != nil {
 		return err
@@ -149,7 +149,7 @@ func takeConfigMap(w *world) error {
 	return err
 }
 
-func freeConfigMap(w *world) error {
+func freeConfigMap(w *fixture) error {
 	all := w.dynamic.Resource(configMaps).Namespace("acme--web")
 	u, err := all.Get(w.t.Context(), "ca", metav1.GetOptions{})
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// undefinedFor returns the problems of the definitions of the kinds that a Tenant uses. It returns
+// missingDefinitionsFor returns the problems of the definitions of the kinds that a Tenant uses. It returns
 // "" if there are no problems.
-func (e *Engine) undefinedFor(t *v1alpha1.Tenant) string {
+func (e *Engine) missingDefinitionsFor(t *v1alpha1.Tenant) string {
 	var needed []string
 	if len(t.Spec.Namespaces.Templates) > 0 {
 		needed = append(needed, v1alpha1.ResourceNamespaceTemplates)
@@ -27,32 +27,32 @@ func (e *Engine) undefinedFor(t *v1alpha1.Tenant) string {
 	if len(hardOf(&t.Spec)) > 0 {
 		needed = append(needed, v1alpha1.ResourceTenantQuotas)
 	}
-	return e.undefined(needed...)
+	return e.missingDefinitions(needed...)
 }
 
-// undefinedForAll returns the problems of the definitions on which the requests of every tenant
+// missingOwnDefinitions returns the problems of the definitions on which the requests of every tenant
 // depend. It returns "" if there are no problems.
-func (e *Engine) undefinedForAll() string {
-	return e.undefined(v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceAccessGrants,
+func (e *Engine) missingOwnDefinitions() string {
+	return e.missingDefinitions(v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceAccessGrants,
 		v1alpha1.ResourceTenantQuotas)
 }
 
-func (e *Engine) undefined(resources ...string) string {
-	var said []string
+func (e *Engine) missingDefinitions(resources ...string) string {
+	var messages []string
 	for _, resource := range resources {
 		if problem := e.Definitions.Undefined(resource); problem != "" {
-			said = append(said, problem)
+			messages = append(messages, problem)
 		}
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(messages, "; ")
 }
 
 // writeUndefined writes the conditions of a Tenant whose content is unknown. It returns errUnknown
 // if no definition is the cause, so that the caller retries.
 func (e *Engine) writeUndefined(ctx context.Context, t *v1alpha1.Tenant) error {
-	missing := e.undefinedFor(t)
+	missing := e.missingDefinitionsFor(t)
 	if missing == "" {
-		missing = e.undefined(v1alpha1.ResourceTenantMembers) // every tenant may define Roles
+		missing = e.missingDefinitions(v1alpha1.ResourceTenantMembers) // every tenant may define Roles
 	}
 	if missing == "" {
 		return errUnknown

@@ -56,7 +56,7 @@ func (d *missingDefinitions) set(resources ...string) {
 }
 
 // reasons returns the status and reason of Ready and Prepared of acme's Tenant.
-func (w *world) reasons() string {
+func (w *fixture) reasons() string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
@@ -99,7 +99,7 @@ func TestDefinitionMissing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				w.namespace("web", "acme", nil)
 				std := &unstructured.Unstructured{Object: map[string]any{
 					"apiVersion": v1alpha1.GroupVersion,
@@ -152,11 +152,11 @@ func TestDefinitionMissing(t *testing.T) {
 	}
 }
 
-// TestDefinitionMissingBeforeTheFirstRead checks that a Tenant reports the missing definition even
+// TestDefinitionMissingBeforeFirstRead checks that a Tenant reports the missing definition even
 // if its objects were never read.
-func TestDefinitionMissingBeforeTheFirstRead(t *testing.T) {
+func TestDefinitionMissingBeforeFirstRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.stop()
 		var refused atomic.Bool
 		refused.Store(true)

@@ -137,14 +137,14 @@ func (r *Rules) Content(u *unstructured.Unstructured, role *Role) (*Content, err
 		"labels":      {u.GetLabels(), r.Labels},
 		"annotations": {u.GetAnnotations(), r.Annotations},
 	} {
-		kept := map[string]any{}
+		selected := map[string]any{}
 		for key, value := range keys.has {
 			if slices.Contains(keys.allowed, key) && !strings.HasPrefix(key, tenant.Domain+"/") {
-				kept[key] = value
+				selected[key] = value
 			}
 		}
-		if len(kept) > 0 {
-			metadata[field] = kept
+		if len(selected) > 0 {
+			metadata[field] = selected
 		}
 	}
 	object["metadata"] = metadata
@@ -181,9 +181,9 @@ func checkObject(u *unstructured.Unstructured) error {
 			return errors.New("spec.from.name: kube-controller-manager creates the ConfigMap of this name")
 		}
 	case "Secret":
-		of, _, _ := unstructured.NestedString(u.Object, "type")
-		if of == string(corev1.SecretTypeServiceAccountToken) || of == string(corev1.SecretTypeBootstrapToken) {
-			return fmt.Errorf("spec.from: Secrets of the type %s cannot be published", of)
+		secretType, _, _ := unstructured.NestedString(u.Object, "type")
+		if secretType == string(corev1.SecretTypeServiceAccountToken) || secretType == string(corev1.SecretTypeBootstrapToken) {
+			return fmt.Errorf("spec.from: Secrets of the type %s cannot be published", secretType)
 		}
 	case "RoleBinding":
 		if strings.HasPrefix(u.GetName(), managed.NamePrefix) {

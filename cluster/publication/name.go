@@ -27,8 +27,8 @@ func NameFor(source Source) string {
 		}
 		return -1
 	}, strings.ToLower(source.Kind.Kind+"-"+source.Namespace))
-	if most := validation.LabelValueMaxLength - len(hash) - 1; len(prefix) > most {
-		prefix = prefix[:most]
+	if limit := validation.LabelValueMaxLength - len(hash) - 1; len(prefix) > limit {
+		prefix = prefix[:limit]
 	}
 	if prefix = strings.Trim(prefix, "-"); prefix == "" {
 		return hash

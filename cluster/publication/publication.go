@@ -159,17 +159,17 @@ func (p *Publication) Selects(id tenant.ID, tenantLabels map[string]string, exis
 
 // SelectsNamespace reports whether the Publication selects a namespace of a selected tenant. given
 // are the labels that the Tenant specifies for its namespaces.
-func (p *Publication) SelectsNamespace(name string, given map[string]string) bool {
+func (p *Publication) SelectsNamespace(name string, namespaceLabels map[string]string) bool {
 	if p.namespaces == nil {
 		return false
 	}
-	sees := labels.Set{corev1.LabelMetadataName: name}
-	for key, value := range given {
+	all := labels.Set{corev1.LabelMetadataName: name}
+	for key, value := range namespaceLabels {
 		if key != corev1.LabelMetadataName {
-			sees[key] = value
+			all[key] = value
 		}
 	}
-	return p.namespaces.Matches(sees)
+	return p.namespaces.Matches(all)
 }
 
 // String returns the kind, the namespace and the name of the source.

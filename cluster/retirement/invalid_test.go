@@ -23,11 +23,11 @@ func TestInvalidTenantIsHeld(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			u := object("acme", v1alpha1.TenantDeletionDelete, true)
 			u.Object["spec"].(map[string]any)["admins"] = "x"
-			w := newWorld(t, u)
+			w := newFixture(t, u)
 			w.namespace("acme--web", "acme")
 			w.start()
 			time.Sleep(10 * time.Minute)
-			if got := w.has(); got != "namespace acme--web; tenant acme" || w.writes.Load() > 0 {
+			if got := w.objects(); got != "namespace acme--web; tenant acme" || w.writes.Load() > 0 {
 				t.Fatalf("after %d writes: %s", w.writes.Load(), got)
 			}
 			want := "retired acme acme-uid-acme ended=true [acme--web] []"
@@ -43,7 +43,7 @@ func TestInvalidTenantIsHeld(t *testing.T) {
 				}
 			}
 			time.Sleep(10 * time.Minute)
-			if got := w.has(); got != want {
+			if got := w.objects(); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
 		})
@@ -69,10 +69,10 @@ func TestInvalidQuotaIsDeleted(t *testing.T) {
 					"metadata":   map[string]any{"name": "limits", "uid": "uid-limits"},
 					"spec":       map[string]any{"tenant": c.of, "hard": map[string]any{"pods": "1e1.5"}},
 				}}
-				w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true), q)
+				w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true), q)
 				w.start()
 				time.Sleep(10 * time.Minute)
-				if got := w.has(); got != c.want {
+				if got := w.objects(); got != c.want {
 					t.Errorf("%s, want %s", got, c.want)
 				}
 			})
@@ -94,7 +94,7 @@ func TestFinalizerKeepsFields(t *testing.T) {
 				u.SetFinalizers([]string{"example.com/other"})
 				want := u.DeepCopy()
 				want.SetFinalizers([]string{"example.com/other", tenant.Finalizer})
-				w := newWorld(t, u)
+				w := newFixture(t, u)
 				w.start()
 				time.Sleep(time.Minute)
 				got, err := w.dynamic.Resource(tenantObjects).Get(t.Context(), "acme", metav1.GetOptions{})

@@ -22,12 +22,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// deleteOthers deletes the cluster-scoped objects of the tenant. It returns zero if none of them
+// deleteObjects deletes the cluster-scoped objects of the tenant. It returns zero if none of them
 // remains, and otherwise the time until the next check. finalizers are the finalizers of other
 // programs on the Tenant.
-func (e *end) deleteOthers(ctx context.Context, finalizers []string) (time.Duration, error) {
+func (e *deletion) deleteObjects(ctx context.Context, finalizers []string) (time.Duration, error) {
 	if !meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting) {
-		if err := e.say(ctx, retiring(nil, finalizers)); err != nil {
+		if err := e.writeConditions(ctx, retiringCondition(nil, finalizers)); err != nil {
 			return 0, err
 		}
 	}
@@ -39,41 +39,41 @@ func (e *end) deleteOthers(ctx context.Context, finalizers []string) (time.Durat
 		return 0, err
 	}
 	left := slices.Concat(bindings, quotas, members)
-	now := retiring(left, finalizers)
+	now := retiringCondition(left, finalizers)
 	was := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionDeleting)
 	isSame := was != nil && was.Reason == now.Reason && was.Message == tenants.ConditionMessage(now.Message)
-	if err := e.say(ctx, now); err != nil {
+	if err := e.writeConditions(ctx, now); err != nil {
 		return 0, err
 	}
 	switch {
 	case len(left) == 0:
 		return 0, nil
 	case isSame: // no other program makes progress
-		return lookAtStuck, nil
+		return pollStuckEvery, nil
 	}
-	return lookEvery, nil
+	return pollEvery, nil
 }
 
-// retiring returns the condition of a tenant while its cluster-scoped objects are deleted. left are
+// retiringCondition returns the condition of a tenant while its cluster-scoped objects are deleted. left are
 // the objects that remain. finalizers are the finalizers of other programs on the Tenant.
-func retiring(left, finalizers []string) metav1.Condition {
+func retiringCondition(left, finalizers []string) metav1.Condition {
 	var waits []string
 	if len(left) > 0 {
 		waits = append(waits, fmt.Sprintf("objects that are not deleted yet: %d (%s)", len(left),
-			strings.Join(left[:min(named, len(left))], "; ")))
+			strings.Join(left[:min(maxNamed, len(left))], "; ")))
 	}
 	if len(finalizers) > 0 {
 		waits = append(waits, "waiting for other finalizers of the Tenant: "+strings.Join(finalizers, ", "))
 	}
 	if len(waits) == 0 {
-		return doing(v1alpha1.ReasonRetiring,
+		return deletingCondition(v1alpha1.ReasonRetiring,
 			"deleting bindings and quotas: the name is retired when every server has observed the deletion")
 	}
-	return doing(v1alpha1.ReasonStuck, strings.Join(waits, "; "))
+	return deletingCondition(v1alpha1.ReasonStuck, strings.Join(waits, "; "))
 }
 
-// leftOf describes an object whose deletion is not complete.
-func leftOf(kind string, object metav1.Object) string {
+// describe describes an object whose deletion is not complete.
+func describe(kind string, object metav1.Object) string {
 	text := kind + " " + object.GetName()
 	if finalizers := object.GetFinalizers(); len(finalizers) > 0 {
 		text += ", finalizers: " + strings.Join(finalizers, ", ")
@@ -81,8 +81,8 @@ func leftOf(kind string, object metav1.Object) string {
 	return text
 }
 
-// remove deletes the objects that are not already being deleted.
-func (e *end) remove(ctx context.Context, all []metav1.Object, remove func(metav1.Object) error) error {
+// deleteEach deletes the objects that are not already being deleted.
+func (e *deletion) deleteEach(ctx context.Context, all []metav1.Object, remove func(metav1.Object) error) error {
 	for _, object := range all {
 		if object.GetDeletionTimestamp() != nil {
 			continue
@@ -90,20 +90,20 @@ func (e *end) remove(ctx context.Context, all []metav1.Object, remove func(metav
 		if err := e.writes.Wait(ctx); err != nil {
 			return err
 		}
-		if err := gone(remove(object)); err != nil {
+		if err := ignoreNotFound(remove(object)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// remain describes the deleted objects that still exist. It ignores later objects, which have
+// remaining describes the deleted objects that still exist. It ignores later objects, which have
 // another UID.
-func remain(kind string, deleted, now []metav1.Object) (left []string) {
+func remaining(kind string, deleted, now []metav1.Object) (left []string) {
 	for _, object := range now {
 		if slices.ContainsFunc(deleted, func(d metav1.Object) bool { return d.GetUID() == object.GetUID() }) ||
 			object.GetDeletionTimestamp() != nil {
-			left = append(left, leftOf(kind, object))
+			left = append(left, describe(kind, object))
 		}
 	}
 	return left
@@ -111,7 +111,7 @@ func remain(kind string, deleted, now []metav1.Object) (left []string) {
 
 // deleteBindings deletes the ClusterRoleBindings that were created for the tenant. It returns the
 // bindings that still exist.
-func (e *end) deleteBindings(ctx context.Context) ([]string, error) {
+func (e *deletion) deleteBindings(ctx context.Context) ([]string, error) {
 	list := func() (all []metav1.Object, err error) {
 		bindings, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx,
 			metav1.ListOptions{LabelSelector: tenant.OfTenantLabel + "=" + e.id.String()})
@@ -130,30 +130,30 @@ func (e *end) deleteBindings(ctx context.Context) ([]string, error) {
 }
 
 // deleteAll deletes the objects that list returns. It returns the objects that still exist.
-func (e *end) deleteAll(
+func (e *deletion) deleteAll(
 	ctx context.Context, kind string, list func() ([]metav1.Object, error), remove func(metav1.Object) error,
 ) ([]string, error) {
 	all, err := list()
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	if err := e.remove(ctx, all, remove); err != nil {
+	if err := e.deleteEach(ctx, all, remove); err != nil {
 		return nil, err
 	}
 	now, err := list()
-	return remain(kind, all, now), err
+	return remaining(kind, all, now), err
 }
 
 // deleteMembers deletes the TenantMembers, so that a later tenant with the same ID has none. It
 // returns them if they still exist.
-func (e *end) deleteMembers(ctx context.Context) ([]string, error) {
+func (e *deletion) deleteMembers(ctx context.Context) ([]string, error) {
 	list := func() ([]metav1.Object, error) {
 		m, err := e.members.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
 		if invalid := (*typed.Invalid)(nil); errors.As(err, &invalid) {
 			return []metav1.Object{invalid}, nil
 		}
 		if err != nil {
-			return nil, gone(err)
+			return nil, ignoreNotFound(err)
 		}
 		return []metav1.Object{m}, nil
 	}
@@ -165,7 +165,7 @@ func (e *end) deleteMembers(ctx context.Context) ([]string, error) {
 // deleteUsage deletes the TenantUsage, so that a later tenant with the same ID does not read it. A
 // failure does not stop the deletion of the tenant, because a TenantUsage gives no rights and the
 // servers replace it.
-func (e *end) deleteUsage(ctx context.Context) {
+func (e *deletion) deleteUsage(ctx context.Context) {
 	var found metav1.Object
 	u, err := e.usages.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
 	found = u
@@ -175,18 +175,18 @@ func (e *end) deleteUsage(ctx context.Context) {
 	if err == nil {
 		err = e.usages.Delete(ctx, found)
 	}
-	if err := gone(err); err != nil {
+	if err := ignoreNotFound(err); err != nil {
 		klog.FromContext(ctx).Info("Failed to delete the TenantUsage of a deleted tenant", "tenant", e.id, "err", err)
 	}
 }
 
 // deleteQuotas deletes the TenantQuotas of the tenant, including those that do not decode. It
 // returns the quotas that still exist. It fails if the tenant of a quota is unknown.
-func (e *end) deleteQuotas(ctx context.Context) ([]string, error) {
+func (e *deletion) deleteQuotas(ctx context.Context) ([]string, error) {
 	var unknown error
 	list := func() (all []metav1.Object, err error) {
 		unknown = nil
-		err = e.quotas.Each(ctx, metav1.ListOptions{FieldSelector: tenants.QuotasOf(e.id)}, func(q *v1alpha1.TenantQuota) {
+		err = e.quotas.Each(ctx, metav1.ListOptions{FieldSelector: tenants.QuotaSelector(e.id)}, func(q *v1alpha1.TenantQuota) {
 			if q.Spec.Tenant == e.id.String() {
 				all = append(all, q)
 			}
@@ -198,7 +198,7 @@ func (e *end) deleteQuotas(ctx context.Context) ([]string, error) {
 				unknown = i
 			}
 		})
-		return all, gone(err) // the server may not define the kind
+		return all, ignoreNotFound(err) // the server may not define the kind
 	}
 	left, err := e.deleteAll(ctx, v1alpha1.KindTenantQuota, list, func(q metav1.Object) error {
 		return e.quotas.Delete(ctx, q)

@@ -26,8 +26,8 @@ import (
 // heldFinalizer is a finalizer of another program.
 const heldFinalizer = "example.com/mine"
 
-// holdable makes the deletion of an object wait for its finalizers, as the server does.
-func holdable(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
+// keepFinalizers makes the deletion of an object wait for its finalizers, as the server does.
+func keepFinalizers(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
 	return func(a clienttesting.Action) (bool, runtime.Object, error) {
 		resource, name := a.GetResource(), a.(clienttesting.DeleteAction).GetName()
 		obj, err := tracker.Get(resource, "", name)
@@ -49,7 +49,7 @@ func holdable(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
 
 // hold sets the finalizers of a cluster-scoped object of acme. An object that is being deleted is
 // removed if it has no finalizers.
-func (w *world) hold(resource schema.GroupVersionResource, name string, finalizers ...string) {
+func (w *fixture) hold(resource schema.GroupVersionResource, name string, finalizers ...string) {
 	w.t.Helper()
 	tracker := w.dynamic.Tracker()
 	if resource == bindings {
@@ -89,12 +89,12 @@ func TestHeldObjects(t *testing.T) {
 	for _, policy := range []v1alpha1.TenantDeletionPolicy{v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan} {
 		for name, c := range held {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, object("acme", policy, true))
-				w.filled()
+				w := newFixture(t, object("acme", policy, true))
+				w.addObjects()
 				w.hold(c.resource, c.name, heldFinalizer, "example.com/too")
-				w.dynamic.PrependReactor("delete", "tenantmembers", holdable(w.dynamic.Tracker()))
-				w.dynamic.PrependReactor("delete", "tenantquotas", holdable(w.dynamic.Tracker()))
-				w.kube.PrependReactor("delete", "clusterrolebindings", holdable(w.kube.Tracker()))
+				w.dynamic.PrependReactor("delete", "tenantmembers", keepFinalizers(w.dynamic.Tracker()))
+				w.dynamic.PrependReactor("delete", "tenantquotas", keepFinalizers(w.dynamic.Tracker()))
+				w.kube.PrependReactor("delete", "clusterrolebindings", keepFinalizers(w.kube.Tracker()))
 				w.start()
 				time.Sleep(10 * time.Minute)
 				want := "Stuck: objects that are not deleted yet: 1 (" + name + ", finalizers: " + heldFinalizer +
@@ -102,7 +102,7 @@ func TestHeldObjects(t *testing.T) {
 				if got := w.condition("acme", v1alpha1.ConditionDeleting); got != want {
 					t.Errorf("%s, %s: %q, want %q", name, policy, got, want)
 				}
-				if got := w.has(); !strings.Contains(got, "retired acme acme-uid-acme ended=false") {
+				if got := w.objects(); !strings.Contains(got, "retired acme acme-uid-acme ended=false") {
 					t.Errorf("%s, %s: %s", name, policy, got)
 				}
 				writes := w.writes.Load()
@@ -112,7 +112,7 @@ func TestHeldObjects(t *testing.T) {
 				}
 				w.hold(c.resource, c.name)
 				time.Sleep(2 * time.Minute)
-				got := strings.Split(w.has(), "; ")
+				got := strings.Split(w.objects(), "; ")
 				if !slices.ContainsFunc(got, func(s string) bool {
 					return strings.HasPrefix(s, "retired acme acme-uid-acme ended=true")
 				}) || slices.Contains(got, "tenant acme") {
@@ -129,7 +129,7 @@ func TestUsageIsDeleted(t *testing.T) {
 	usages := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
 	for name, err := range map[string]error{"deleted": nil, "not allowed": errors.New("forbidden")} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
+			w := newFixture(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
 			for _, of := range []string{"acme", "other"} {
 				u := &unstructured.Unstructured{Object: map[string]any{"tenant": of, "uid": "x"}}
 				u.SetAPIVersion(v1alpha1.GroupVersion)
@@ -153,7 +153,7 @@ func TestUsageIsDeleted(t *testing.T) {
 			if _, err := w.dynamic.Tracker().Get(usages, "", "other"); err != nil {
 				t.Errorf("%s: the TenantUsage of another tenant: %v", name, err)
 			}
-			if got := w.has(); strings.Contains(got, "ended=false") {
+			if got := w.objects(); strings.Contains(got, "ended=false") {
 				t.Errorf("%s: the tenant was not deleted: %s", name, got)
 			}
 		})

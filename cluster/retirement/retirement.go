@@ -116,7 +116,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		if shutdown {
 			return nil
 		}
-		again, err := e.look(ctx, name)
+		again, err := e.reconcile(ctx, name)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			klog.FromContext(ctx).Info("Failed to continue the deletion of a Tenant, will retry", "tenant", name, "err", err)
@@ -138,59 +138,59 @@ func resource(name string) schema.GroupVersionResource {
 // hasFinalizer reports whether a Tenant has the finalizer of the engine.
 func hasFinalizer(t metav1.Object) bool { return slices.Contains(t.GetFinalizers(), tenant.Finalizer) }
 
-// look does the next steps for the Tenant with a name. It returns the time until the next check, or
+// reconcile does the next steps for the Tenant with a name. It returns the time until the next check, or
 // zero if there is none.
-func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
+func (e *Engine) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	t, err := e.tenants.Get(ctx, cache.ObjectName{Name: name})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
 	var invalid *typed.Invalid
 	if errors.As(err, &invalid) {
-		return 0, e.lookAtInvalid(ctx, invalid)
+		return 0, e.reconcileInvalid(ctx, invalid)
 	}
 	if err != nil {
 		return 0, err
 	}
 	if t.DeletionTimestamp == nil {
-		return 0, e.hold(ctx, t)
+		return 0, e.addFinalizer(ctx, t)
 	}
 	if !hasFinalizer(t) {
 		return 0, nil // only finalizers of other programs remain
 	}
-	definitionEnds, err := e.definitionEnds(ctx, t)
+	definitionEnds, err := e.isDefinitionDeleted(ctx, t)
 	if err != nil {
 		return 0, err
 	}
 	id, _ := tenants.AccessOf(t)
 	if definitionEnds || id.IsZero() { // the tenant does not end
-		return 0, e.release(ctx, t)
+		return 0, e.removeFinalizer(ctx, t)
 	}
-	return (&end{Engine: e, id: id, t: t}).proceed(ctx)
+	return (&deletion{Engine: e, id: id, t: t}).proceed(ctx)
 }
 
-// lookAtInvalid retains a Tenant that does not decode, even if it is being deleted, because its
+// reconcileInvalid retains a Tenant that does not decode, even if it is being deleted, because its
 // tenant and its deletion policy are unknown. It releases the Tenant if the definition is deleted.
-func (e *Engine) lookAtInvalid(ctx context.Context, t *typed.Invalid) error {
+func (e *Engine) reconcileInvalid(ctx context.Context, t *typed.Invalid) error {
 	if t.DeletionTimestamp == nil {
-		return e.hold(ctx, t)
+		return e.addFinalizer(ctx, t)
 	}
 	if !hasFinalizer(t) {
 		return nil
 	}
-	definitionEnds, err := e.definitionEnds(ctx, t)
+	definitionEnds, err := e.isDefinitionDeleted(ctx, t)
 	if err != nil {
 		return err
 	}
 	if definitionEnds {
-		return e.release(ctx, t)
+		return e.removeFinalizer(ctx, t)
 	}
 	return t
 }
 
-// definitionEnds reports whether a Tenant is deleted because its definition is deleted, or was
+// isDefinitionDeleted reports whether a Tenant is deleted because its definition is deleted, or was
 // deleted with an earlier definition.
-func (e *Engine) definitionEnds(ctx context.Context, t metav1.Object) (bool, error) {
+func (e *Engine) isDefinitionDeleted(ctx context.Context, t metav1.Object) (bool, error) {
 	name := resource(v1alpha1.ResourceTenants).GroupResource().String()
 	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -199,23 +199,23 @@ func (e *Engine) definitionEnds(ctx context.Context, t metav1.Object) (bool, err
 	if err != nil {
 		return false, err
 	}
-	made, created := t.GetCreationTimestamp(), definition.GetCreationTimestamp()
-	return definition.GetDeletionTimestamp() != nil || made.Before(&created), nil
+	tenantCreated, created := t.GetCreationTimestamp(), definition.GetCreationTimestamp()
+	return definition.GetDeletionTimestamp() != nil || tenantCreated.Before(&created), nil
 }
 
-// hold adds the finalizer to a Tenant that was created without the admission plugin.
-func (e *Engine) hold(ctx context.Context, t metav1.Object) error {
+// addFinalizer adds the finalizer to a Tenant that was created without the admission plugin.
+func (e *Engine) addFinalizer(ctx context.Context, t metav1.Object) error {
 	if hasFinalizer(t) {
 		return nil
 	}
 	return e.setFinalizers(ctx, t, append(slices.Clip(t.GetFinalizers()), tenant.Finalizer))
 }
 
-// release removes the finalizer. The server then deletes the Tenant, unless it has other
+// removeFinalizer removes the finalizer. The server then deletes the Tenant, unless it has other
 // finalizers.
-func (e *Engine) release(ctx context.Context, t metav1.Object) error {
+func (e *Engine) removeFinalizer(ctx context.Context, t metav1.Object) error {
 	others := slices.DeleteFunc(slices.Clone(t.GetFinalizers()), func(f string) bool { return f == tenant.Finalizer })
-	return gone(e.setFinalizers(ctx, t, others))
+	return ignoreNotFound(e.setFinalizers(ctx, t, others))
 }
 
 // setFinalizers writes the finalizers of a Tenant. It fails with a conflict if the Tenant has
@@ -228,8 +228,8 @@ func (e *Engine) setFinalizers(ctx context.Context, t metav1.Object, finalizers 
 	return err
 }
 
-// tell records an event if the current step, or the reason for waiting, has changed.
-func (e *end) tell(now metav1.Condition) {
+// recordEvent records an event if the current step, or the reason for waiting, has changed.
+func (e *deletion) recordEvent(now metav1.Condition) {
 	was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type)
 	if was != nil && was.Reason == now.Reason && was.Status == now.Status {
 		return
@@ -239,5 +239,5 @@ func (e *end) tell(now metav1.Condition) {
 		now.Reason == v1alpha1.ReasonDefinition {
 		kind = corev1.EventTypeWarning
 	}
-	e.events.Say(v1alpha1.KindTenant, e.t, kind, &now)
+	e.events.Event(v1alpha1.KindTenant, e.t, kind, &now)
 }

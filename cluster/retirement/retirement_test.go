@@ -47,9 +47,9 @@ var (
 	errKilled     = errors.New("killed")
 )
 
-// world is a cluster in virtual time and an engine that can be killed. A deleted namespace exists
+// fixture is a cluster in virtual time and an engine that can be killed. A deleted namespace exists
 // for ten more seconds.
-type world struct {
+type fixture struct {
 	t       *testing.T
 	kube    *fake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
@@ -63,13 +63,13 @@ type world struct {
 	stop    func()
 }
 
-func newWorld(t *testing.T, objects ...runtime.Object) *world {
+func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 	t.Helper()
 	definition := &unstructured.Unstructured{
 		Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"},
 	}
 	definition.SetName("tenants.kubetenant.dev")
-	w := &world{
+	w := &fixture{
 		t:    t,
 		kube: fake.NewClientset(),
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
@@ -85,9 +85,9 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 			append(objects, definition)...),
 	}
 	w.kube.PrependReactor("delete", "namespaces", w.deleteNamespace)
-	w.dynamic.PrependReactor("patch", "tenants", w.patched)
-	w.kube.PrependReactor("*", "*", w.dies)
-	w.dynamic.PrependReactor("*", "*", w.dies)
+	w.dynamic.PrependReactor("patch", "tenants", w.reactToPatch)
+	w.kube.PrependReactor("*", "*", w.killAtWrite)
+	w.dynamic.PrependReactor("*", "*", w.killAtWrite)
 	w.dynamic.PrependReactor("create", "retiredtenants", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		// The server sets the creation time.
 		a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured).SetCreationTimestamp(metav1.Now())
@@ -96,8 +96,8 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
-// dies kills the engine at a write. After that, all its requests fail.
-func (w *world) dies(a clienttesting.Action) (bool, runtime.Object, error) {
+// killAtWrite kills the engine at a write. After that, all its requests fail.
+func (w *fixture) killAtWrite(a clienttesting.Action) (bool, runtime.Object, error) {
 	if w.dead.Load() {
 		return true, nil, errKilled
 	}
@@ -112,7 +112,7 @@ func (w *world) dies(a clienttesting.Action) (bool, runtime.Object, error) {
 }
 
 // deleteNamespace marks a namespace as deleted, and removes it later.
-func (w *world) deleteNamespace(a clienttesting.Action) (bool, runtime.Object, error) {
+func (w *fixture) deleteNamespace(a clienttesting.Action) (bool, runtime.Object, error) {
 	name := a.(clienttesting.DeleteAction).GetName()
 	obj, err := w.kube.Tracker().Get(namespaces, "", name)
 	if err != nil {
@@ -138,9 +138,9 @@ func (w *world) deleteNamespace(a clienttesting.Action) (bool, runtime.Object, e
 	return true, nil, nil
 }
 
-// patched applies a patch to a Tenant. If no finalizer is left, it deletes the Tenant, as the
+// reactToPatch applies a patch to a Tenant. If no finalizer is left, it deletes the Tenant, as the
 // server does.
-func (w *world) patched(a clienttesting.Action) (bool, runtime.Object, error) {
+func (w *fixture) reactToPatch(a clienttesting.Action) (bool, runtime.Object, error) {
 	_, obj, err := clienttesting.ObjectReaction(w.dynamic.Tracker())(a)
 	u, ok := obj.(*unstructured.Unstructured)
 	if err == nil && ok && u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 {
@@ -150,7 +150,7 @@ func (w *world) patched(a clienttesting.Action) (bool, runtime.Object, error) {
 }
 
 // start starts an engine, as a new leader does.
-func (w *world) start() {
+func (w *fixture) start() {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var err error
@@ -185,7 +185,7 @@ func (w *world) start() {
 	w.t.Cleanup(func() { w.stop() })
 }
 
-func (w *world) namespace(name, of string) {
+func (w *fixture) namespace(name, of string) {
 	w.t.Helper()
 	ns := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{tenant.Label: of}},
@@ -195,8 +195,8 @@ func (w *world) namespace(name, of string) {
 	}
 }
 
-// has describes the objects in the cluster.
-func (w *world) has() string {
+// objects describes the objects in the cluster.
+func (w *fixture) objects() string {
 	w.t.Helper()
 	var all []string
 	spaces, err := w.kube.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{})
@@ -237,13 +237,13 @@ func (w *world) has() string {
 			continue
 		}
 		all = append(all, fmt.Sprintf("retired %s %s ended=%t %v %v",
-			id, list.Items[i].GetName(), !was.At.IsZero(), was.Namespaces, r.Spec.References))
+			id, list.Items[i].GetName(), !was.DeletionEnded.IsZero(), was.Namespaces, r.Spec.References))
 	}
 	return strings.Join(all, "; ")
 }
 
 // condition returns the reason and message of a condition of a Tenant.
-func (w *world) condition(name, of string) string {
+func (w *fixture) condition(name, of string) string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(tenantObjects).Get(w.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -277,7 +277,7 @@ func object(id string, policy v1alpha1.TenantDeletionPolicy, deleted bool) *unst
 	return u
 }
 
-func (w *world) filled() {
+func (w *fixture) addObjects() {
 	w.namespace("acme--web", "acme")
 	w.namespace("acme--db", "acme")
 	w.namespace("globex--shop", "globex")
@@ -316,10 +316,10 @@ const afterDelete = "namespace globex--shop; binding member:globex; tenantquota 
 func TestDelete(t *testing.T) {
 	for kill, done := int64(0), false; !done; kill++ {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true),
+			w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true),
 				object("globex", v1alpha1.TenantDeletionDelete, false))
 			w.kill.Store(kill)
-			w.filled()
+			w.addObjects()
 			w.start()
 			begun := time.Now()
 			for range 40 {
@@ -337,7 +337,7 @@ func TestDelete(t *testing.T) {
 			if took := time.Since(begun); took < 100*time.Second {
 				t.Errorf("killed at write %d: it took %s: it was not looked again for namespaces", kill, took)
 			}
-			if got := w.has(); got != afterDelete {
+			if got := w.objects(); got != afterDelete {
 				t.Errorf("killed at write %d: %s", kill, got)
 			}
 			done = kill > w.writes.Load()
@@ -351,7 +351,7 @@ func TestDelete(t *testing.T) {
 // TestRaces checks that a namespace that is created during the deletion is deleted and recorded.
 func TestRaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))
 		w.namespace("acme--web", "acme")
 		w.start()
 		time.Sleep(60 * time.Second)
@@ -360,11 +360,11 @@ func TestRaces(t *testing.T) {
 		}
 		w.namespace("raced", "acme")
 		time.Sleep(90 * time.Second)
-		if got := w.has(); got != "tenant acme; retired acme acme-uid-acme ended=false [acme--web raced] []" {
+		if got := w.objects(); got != "tenant acme; retired acme acme-uid-acme ended=false [acme--web raced] []" {
 			t.Errorf("after the race: %s", got)
 		}
 		time.Sleep(120 * time.Second)
-		if got := w.has(); got != "retired acme acme-uid-acme ended=true [acme--web raced] []" {
+		if got := w.objects(); got != "retired acme acme-uid-acme ended=true [acme--web raced] []" {
 			t.Errorf("at the end: %s", got)
 		}
 	})
@@ -374,8 +374,8 @@ func TestRaces(t *testing.T) {
 // recorded.
 func TestOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
-		w.filled()
+		w := newFixture(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
+		w.addObjects()
 		for i := range 30 {
 			w.left = append(w.left, fmt.Sprintf("ClusterRoleBinding %d", i))
 		}
@@ -385,7 +385,7 @@ func TestOrphan(t *testing.T) {
 			t.Errorf("after a minute, when not every server need know of it: %s", got)
 		}
 		time.Sleep(time.Minute)
-		got := w.has()
+		got := w.objects()
 		if !strings.HasPrefix(got, "namespace acme--db; namespace acme--web; namespace globex--shop; "+
 			"binding member:globex; tenantquota globex; tenantmember globex; retired acme") ||
 			!strings.Contains(got, "ClusterRoleBinding 19 and 10 more]") {
@@ -394,14 +394,14 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// TestHeld checks that a Tenant with the policy Protect is not deleted, and that a Tenant with the
+// TestProtectedTenant checks that a Tenant with the policy Protect is not deleted, and that a Tenant with the
 // name of another tenant's Tenant deletes nothing. A Tenant without the finalizer gets it.
-func TestHeld(t *testing.T) {
+func TestProtectedTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong := object("acme", v1alpha1.TenantDeletionDelete, true)
 		wrong.SetName("other")
-		w := newWorld(t, object("acme", "", true), wrong, object("plain", "", false))
-		w.filled()
+		w := newFixture(t, object("acme", "", true), wrong, object("plain", "", false))
+		w.addObjects()
 		plain, err := w.dynamic.Resource(tenantObjects).Get(t.Context(), "plain", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -415,7 +415,7 @@ func TestHeld(t *testing.T) {
 		if got := w.condition("acme", v1alpha1.ConditionDeletionHeld); !strings.HasPrefix(got, "Protected: ") {
 			t.Errorf("held: %q", got)
 		}
-		if got := w.has(); !strings.HasSuffix(got, "tenant acme; tenant plain") ||
+		if got := w.objects(); !strings.HasSuffix(got, "tenant acme; tenant plain") ||
 			!strings.HasPrefix(got, "namespace acme--db; namespace acme--web") {
 			t.Errorf("there is %s", got)
 		}
@@ -426,12 +426,12 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-// TestDefinitionEnds checks that nothing is deleted with Tenants that are deleted with their
+// TestDefinitionDeleted checks that nothing is deleted with Tenants that are deleted with their
 // definition. The access of their callers remains.
-func TestDefinitionEnds(t *testing.T) {
-	for name, end := range map[string]func(*world) error{
-		"gone": func(w *world) error { return w.dynamic.Tracker().Delete(definitions, "", "tenants.kubetenant.dev") },
-		"terminating": func(w *world) error {
+func TestDefinitionDeleted(t *testing.T) {
+	for name, end := range map[string]func(*fixture) error{
+		"gone": func(w *fixture) error { return w.dynamic.Tracker().Delete(definitions, "", "tenants.kubetenant.dev") },
+		"terminating": func(w *fixture) error {
 			u, err := w.dynamic.Resource(definitions).Get(w.t.Context(), "tenants.kubetenant.dev", metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -442,8 +442,8 @@ func TestDefinitionEnds(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, false))
-			w.filled()
+			w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, false))
+			w.addObjects()
 			w.start()
 			time.Sleep(time.Second)
 			if err := end(w); err != nil {
@@ -454,11 +454,11 @@ func TestDefinitionEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Minute)
-			if got := w.has(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; "+
+			if got := w.objects(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; "+
 				"binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex" {
 				t.Errorf("%s: there is %s", name, got)
 			}
-			if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
+			if got := w.store.Access(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
 				t.Errorf("%s: its callers may go %d", name, got)
 			}
 		})
@@ -469,8 +469,8 @@ func TestDefinitionEnds(t *testing.T) {
 // only read.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
-		w.filled()
+		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w.addObjects()
 		w.stuck.Store(true)
 		w.start()
 		time.Sleep(9 * time.Minute)
@@ -488,20 +488,20 @@ func TestStuck(t *testing.T) {
 		if more := len(w.kube.Actions()) - writes; more > 100 { // checks every two seconds would cause several hundred
 			t.Errorf("in ten minutes more of what is stuck the server was asked %d times", more)
 		}
-		if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessReadOnly {
+		if got := w.store.Access(tenanttest.ID(t, "acme")); got != authz.AccessReadOnly {
 			t.Errorf("its callers may go %d", got)
 		}
 	})
 }
 
-// TestStuckBlocksNobody checks that stuck deletions delay other deletions for at most an hour.
-func TestStuckBlocksNobody(t *testing.T) {
+// TestStuckDeletionsDoNotBlockOthers checks that stuck deletions delay other deletions for at most an hour.
+func TestStuckDeletionsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []runtime.Object
 		for i := range 10 {
 			all = append(all, object(fmt.Sprintf("t%02d", i), v1alpha1.TenantDeletionDelete, true))
 		}
-		w := newWorld(t, all...)
+		w := newFixture(t, all...)
 		w.stuck.Store(true)
 		for i := range 10 {
 			w.namespace(fmt.Sprintf("t%02d--web", i), fmt.Sprintf("t%02d", i))
@@ -523,8 +523,8 @@ func TestStuckBlocksNobody(t *testing.T) {
 // that a Tenant with a finalizer of another program is not retired.
 func TestLeftovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
-		w.filled()
+		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w.addObjects()
 		u, err := w.dynamic.Resource(definitions).Get(t.Context(), "tenants.kubetenant.dev", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -535,7 +535,7 @@ func TestLeftovers(t *testing.T) {
 		}
 		w.start()
 		time.Sleep(5 * time.Minute)
-		if got := w.has(); !strings.HasPrefix(got, "namespace acme--db; namespace acme--web;") ||
+		if got := w.objects(); !strings.HasPrefix(got, "namespace acme--db; namespace acme--web;") ||
 			strings.Contains(got, "tenant acme") {
 			t.Errorf("there is %s", got)
 		}
@@ -543,10 +543,10 @@ func TestLeftovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := object("acme", v1alpha1.TenantDeletionDelete, true)
 		held.SetFinalizers([]string{tenant.Finalizer, "example.com/theirs"})
-		w := newWorld(t, held)
+		w := newFixture(t, held)
 		w.start()
 		time.Sleep(time.Hour)
-		if got := w.has(); !strings.Contains(got, "ended=false") {
+		if got := w.objects(); !strings.Contains(got, "ended=false") {
 			t.Errorf("held by somebody else: %s", got)
 		}
 		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.Contains(got, "example.com/theirs") {
@@ -555,14 +555,14 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
-// TestTooMany checks that ten deletions start in an hour, and that the others start later.
-func TestTooMany(t *testing.T) {
+// TestDeletionRateLimit checks that ten deletions start in an hour, and that the others start later.
+func TestDeletionRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []runtime.Object
 		for i := range 25 {
 			all = append(all, object(fmt.Sprintf("t%02d", i), v1alpha1.TenantDeletionOrphan, true))
 		}
-		w := newWorld(t, all...)
+		w := newFixture(t, all...)
 		w.start()
 		left := func() (n, held int) {
 			for i := range 25 {
@@ -596,7 +596,7 @@ func TestDelay(t *testing.T) {
 		u.Object["spec"].(map[string]any)["deletionDelay"] = "1h"
 		return u
 	}
-	takeBack := func(w *world, value string) {
+	takeBack := func(w *fixture, value string) {
 		w.t.Helper()
 		u, err := w.dynamic.Resource(tenantObjects).Get(w.t.Context(), "acme", metav1.GetOptions{})
 		if err == nil {
@@ -616,12 +616,12 @@ func TestDelay(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tenant := delayed()
 			tenant.Object["spec"].(map[string]any)["suspension"] = closed
-			w := newWorld(t, tenant)
-			w.filled()
+			w := newFixture(t, tenant)
+			w.addObjects()
 			w.start()
 			time.Sleep(50 * time.Minute)
 			synctest.Wait()
-			if got := w.has(); got != all+"; tenant acme" {
+			if got := w.objects(); got != all+"; tenant acme" {
 				t.Errorf("before it is over: %s", got)
 			}
 			if got := w.condition("acme", v1alpha1.ConditionReady); got != "" {
@@ -641,26 +641,26 @@ func TestDelay(t *testing.T) {
 				false: all + "; tenant acme",
 				true:  all + "; taken back acme acme-uid-acme Closed",
 			}[takenBack]
-			if got := w.has(); got != want {
+			if got := w.objects(); got != want {
 				t.Errorf("taken back %t: %s", takenBack, got)
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if got := w.has(); strings.Contains(got, "retired acme") == takenBack ||
+			if got := w.objects(); strings.Contains(got, "retired acme") == takenBack ||
 				strings.Contains(got, "acme--web; ") && !takenBack {
 				t.Errorf("afterwards, taken back %t: %s", takenBack, got)
 			}
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, delayed())
-		w.filled()
+		w := newFixture(t, delayed())
+		w.addObjects()
 		w.stuck.Store(true)
 		w.start()
 		time.Sleep(61 * time.Minute)
 		synctest.Wait()
 		takeBack(w, "true")
-		if got := w.has(); !strings.Contains(got, "tenant acme") || !strings.Contains(got, "retired acme") {
+		if got := w.objects(); !strings.Contains(got, "tenant acme") || !strings.Contains(got, "retired acme") {
 			t.Errorf("what has begun is taken back: %s", got)
 		}
 	})
@@ -675,8 +675,8 @@ func TestEvents(t *testing.T) {
 		v1alpha1.TenantDeletionProtect: "Warning Protected",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, object("acme", policy, true))
-			w.filled()
+			w := newFixture(t, object("acme", policy, true))
+			w.addObjects()
 			w.start()
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
@@ -703,8 +703,8 @@ func TestEvents(t *testing.T) {
 // with the tenant, and that the Tenant reports it.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
-		w.filled()
+		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w.addObjects()
 		system := &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "k", Labels: map[string]string{tenant.Label: "acme"}},
 		}

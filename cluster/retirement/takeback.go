@@ -22,18 +22,18 @@ import (
 // requests that the Tenant denied.
 const recordSettles = 2 * time.Second
 
-// takeBack cancels the deletion of a Tenant. It records the access of the Tenant, which applies
+// cancel cancels the deletion of a Tenant. It records the access of the Tenant, which applies
 // until a Tenant is created again. It then removes the finalizer. It returns the time until the
 // next check. It does not cancel the deletion if the delay is over and there is no record.
-func (e *end) takeBack(ctx context.Context, inTime bool) (again time.Duration, takenBack bool, err error) {
+func (e *deletion) cancel(ctx context.Context, inTime bool) (again time.Duration, canceled bool, err error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
-	kept, err := e.retired.Get(ctx, cache.ObjectName{Name: name})
+	record, err := e.retired.Get(ctx, cache.ObjectName{Name: name})
 	switch {
-	case err == nil && kept.Spec.TakenBack != "":
-		if again := recordSettles - time.Since(kept.CreationTimestamp.Time); again > 0 {
+	case err == nil && record.Spec.TakenBack != "":
+		if again := recordSettles - time.Since(record.CreationTimestamp.Time); again > 0 {
 			return again, true, nil
 		}
-		return 0, true, e.releaseTakenBack(ctx)
+		return 0, true, e.finishCancel(ctx)
 	case err == nil, apierrors.IsNotFound(err) && !inTime:
 		return 0, false, nil
 	case !apierrors.IsNotFound(err):
@@ -54,11 +54,11 @@ func (e *end) takeBack(ctx context.Context, inTime bool) (again time.Duration, t
 	return recordSettles, true, err
 }
 
-func (e *end) releaseTakenBack(ctx context.Context) error {
-	if err := e.release(ctx, e.t); err != nil {
+func (e *deletion) finishCancel(ctx context.Context) error {
+	if err := e.removeFinalizer(ctx, e.t); err != nil {
 		return err
 	}
-	e.events.Say(v1alpha1.KindTenant, e.t, corev1.EventTypeNormal, &metav1.Condition{
+	e.events.Event(v1alpha1.KindTenant, e.t, corev1.EventTypeNormal, &metav1.Condition{
 		Reason:  v1alpha1.ReasonTakenBack,
 		Message: "the deletion was canceled: only the Tenant and the bindings that it created are deleted",
 	})

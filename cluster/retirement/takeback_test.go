@@ -16,14 +16,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestWithdrawnTakeBack checks a cancellation whose annotation is removed before the Tenant is
+// TestWithdrawnCancellation checks a cancellation whose annotation is removed before the Tenant is
 // removed. The tenant is deleted and its ID is reserved.
-func TestWithdrawnTakeBack(t *testing.T) {
+func TestWithdrawnCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := object("acme", v1alpha1.TenantDeletionDelete, true)
 		o.Object["spec"].(map[string]any)["deletionDelay"] = "1h"
-		w := newWorld(t, o)
-		w.filled()
+		w := newFixture(t, o)
+		w.addObjects()
 		w.start()
 		time.Sleep(50 * time.Minute)
 		synctest.Wait()
@@ -46,9 +46,9 @@ func TestWithdrawnTakeBack(t *testing.T) {
 		synctest.Wait()
 		acme := tenanttest.ID(t, "acme")
 		if lineage := w.store.Lineage(acme); len(lineage.Retired) != 1 {
-			t.Errorf("the ID is not reserved: %+v, there is %v", lineage, w.has())
+			t.Errorf("the ID is not reserved: %+v, there is %v", lineage, w.objects())
 		}
-		if access := w.store.Of(acme); access != authz.AccessRetired {
+		if access := w.store.Access(acme); access != authz.AccessRetired {
 			t.Errorf("callers of the deleted tenant have access %v", access)
 		}
 	})

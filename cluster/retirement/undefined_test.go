@@ -20,7 +20,7 @@ import (
 // reports this, and deletes nothing. It continues after the definition is installed.
 func TestDeletionWaitsForDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))
 		w.namespace("acme--web", "acme")
 		w.missing.Store(true)
 		notServed := func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -37,7 +37,7 @@ func TestDeletionWaitsForDefinition(t *testing.T) {
 		if !strings.HasPrefix(got, v1alpha1.ReasonDefinition+": ") || !strings.Contains(got, "retiredtenants is missing") {
 			t.Errorf("condition Deleting: %q", got)
 		}
-		if has := w.has(); !strings.Contains(has, "namespace acme--web") {
+		if has := w.objects(); !strings.Contains(has, "namespace acme--web") {
 			t.Errorf("the namespace was deleted before the name was reserved: %s", has)
 		}
 		if n := w.writes.Load(); n > 5 {

@@ -34,7 +34,7 @@ func eachItem(list io.Reader, f func(item []byte) error) (next string, err error
 		}
 		switch key {
 		case "items":
-			err = eachOf(decoder, f)
+			err = eachElement(decoder, f)
 		case "metadata":
 			var metadata struct {
 				Continue string `json:"continue"`
@@ -52,7 +52,7 @@ func eachItem(list io.Reader, f func(item []byte) error) (next string, err error
 	return next, expect(decoder, json.Delim('}'))
 }
 
-func eachOf(decoder *json.Decoder, f func(item []byte) error) error {
+func eachElement(decoder *json.Decoder, f func(item []byte) error) error {
 	begin, err := decoder.Token()
 	switch {
 	case err != nil:
@@ -85,8 +85,8 @@ func expect(decoder *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// requesting reports whether the objects of a resource request other resources.
-func requesting(of schema.GroupResource) bool {
+// hasRequests reports whether the objects of a resource request other resources.
+func hasRequests(of schema.GroupResource) bool {
 	switch of {
 	case corev1.Resource("pods"), corev1.Resource("services"), corev1.Resource("persistentvolumeclaims"),
 		schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}:
@@ -112,10 +112,10 @@ func (m *Measurer) addItem(
 	if owner.IsZero() || owner.IsSystem() {
 		return nil
 	}
-	is := found.of(owner)
-	is.objects++
-	is.bytes += int64(len(item))
-	if !requesting(of) {
+	total := found.get(owner)
+	total.objects++
+	total.bytes += int64(len(item))
+	if !hasRequests(of) {
 		return nil
 	}
 	u := &unstructured.Unstructured{}
@@ -131,7 +131,7 @@ func (m *Measurer) addItem(
 	}
 	for name, quantity := range usage {
 		if isRequested(name) {
-			is.request(name, quantity)
+			total.request(name, quantity)
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func TestMetrics(t *testing.T) {
 	}
 	all := totals{}
 	for i := range 600 {
-		all.of(tenanttest.ID(t, fmt.Sprintf("t%d", i))).objects = int64(i)
+		all.get(tenanttest.ID(t, fmt.Sprintf("t%d", i))).objects = int64(i)
 	}
 	m.set(all)
 	if got := series(); len(got) != maxMeasured || got["t599"] != 599 || got["t100"] != 100 {

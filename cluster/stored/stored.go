@@ -200,13 +200,13 @@ func (t *measured) request(name corev1.ResourceName, quantity resource.Quantity)
 // totals has the measurements by tenant.
 type totals map[tenant.ID]*measured
 
-func (t totals) of(id tenant.ID) *measured {
-	is := t[id]
-	if is == nil {
-		is = &measured{}
-		t[id] = is
+func (t totals) get(id tenant.ID) *measured {
+	m := t[id]
+	if m == nil {
+		m = &measured{}
+		t[id] = m
 	}
-	return is
+	return m
 }
 
 // Pass measures all objects once, and writes the TenantUsages. If a resource cannot be read, its
@@ -216,7 +216,7 @@ func (m *Measurer) Pass(ctx context.Context) error {
 	if _, err := m.read(ctx, func(time.Time) {}); err != nil {
 		return err
 	}
-	began, err := m.look()
+	start, err := m.readState()
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (m *Measurer) Pass(ctx context.Context) error {
 		if isCopy(of.GroupResource()) {
 			continue
 		}
-		found, err := m.measure(ctx, of, began.owners)
+		found, err := m.measure(ctx, of, start.owners)
 		if err != nil {
 			problems = errors.Join(problems, fmt.Errorf("list %s: %w", of.GroupResource(), err))
 			incomplete = append(incomplete, of.GroupResource().String())
@@ -237,22 +237,22 @@ func (m *Measurer) Pass(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		for id, is := range found {
-			all.of(id).add(is)
+		for id, total := range found {
+			all.get(id).add(total)
 		}
 	}
-	for id := range began.namespaces {
-		all.of(id)
+	for id := range start.namespaces {
+		all.get(id)
 	}
-	for id := range began.uids {
-		all.of(id)
+	for id := range start.uids {
+		all.get(id)
 	}
 	slices.Sort(incomplete)
-	began.incomplete = incomplete[:min(len(incomplete), maxIncomplete)]
+	start.incomplete = incomplete[:min(len(incomplete), maxIncomplete)]
 	if len(incomplete) == 0 {
 		m.Metrics.set(all)
 	}
-	return errors.Join(problems, m.write(ctx, all, began))
+	return errors.Join(problems, m.write(ctx, all, start))
 }
 
 // state has the tenants at one time, except the system tenant.
@@ -263,8 +263,8 @@ type state struct {
 	incomplete []string // resources that could not be read
 }
 
-// look returns the current tenants.
-func (m *Measurer) look() (*state, error) {
+// readState returns the current tenants.
+func (m *Measurer) readState() (*state, error) {
 	owners, err := m.Namespaces()
 	if err != nil {
 		return nil, err

@@ -182,9 +182,9 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestInventedNames checks that a tenant that requests many resources does not make its TenantUsage
+// TestResourceNamesAreLimited checks that a tenant that requests many resources does not make its TenantUsage
 // large.
-func TestInventedNames(t *testing.T) {
+func TestResourceNamesAreLimited(t *testing.T) {
 	f := newFixture(t)
 	for i := range 500 {
 		f.objects[pods] = append(f.objects[pods], strings.Replace(pod("acme--web", "1", fmt.Sprintf("example.com/r%d", i)),

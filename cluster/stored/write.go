@@ -31,7 +31,7 @@ const maxSilence = 3 * time.Hour
 type existing struct {
 	metav1.ObjectMeta
 	tenant, uid string
-	old         []string // names of the servers without recent requests
+	oldServers  []string // names of the servers without recent requests
 }
 
 // read returns all TenantUsages by name, and calls latest with the time of each complete
@@ -51,7 +51,7 @@ func (m *Measurer) read(ctx context.Context, latest func(time.Time)) (map[string
 		}
 		for i := range u.Servers {
 			if isOld(&u.Servers[i], now) {
-				is.old = append(is.old, u.Servers[i].Name)
+				is.oldServers = append(is.oldServers, u.Servers[i].Name)
 			}
 			for _, h := range u.Servers[i].Hours {
 				if h.Hour.After(newest) {
@@ -65,7 +65,7 @@ func (m *Measurer) read(ctx context.Context, latest func(time.Time)) (map[string
 	})
 	if now.Sub(newest) > maxSilence {
 		for _, is := range all {
-			is.old = nil
+			is.oldServers = nil
 		}
 	}
 	return all, err
@@ -96,36 +96,36 @@ const maxFailures = 5
 
 // failures has the first errors of a pass.
 type failures struct {
-	all   []error
-	inRow int
+	all         []error
+	consecutive int
 }
 
 // add adds an error, which may be nil. It reports whether the pass must end.
 func (f *failures) add(err error) (end bool) {
 	if err == nil {
-		f.inRow = 0
+		f.consecutive = 0
 		return false
 	}
 	if len(f.all) < 2*maxFailures {
 		f.all = append(f.all, err)
 	}
-	f.inRow++
-	return f.inRow == maxFailures || errors.Is(err, context.Canceled)
+	f.consecutive++
+	return f.consecutive == maxFailures || errors.Is(err, context.Canceled)
 }
 
 // write writes the TenantUsages of existing tenants, and deletes those of other tenants.
-func (m *Measurer) write(ctx context.Context, all totals, began *state) error {
+func (m *Measurer) write(ctx context.Context, all totals, start *state) error {
 	present, err := m.read(ctx, func(time.Time) {})
 	if err != nil {
 		return err
 	}
-	now, err := m.look()
+	now, err := m.readState()
 	if err != nil {
 		return err
 	}
 	var failed failures
-	for id, is := range all {
-		uid := began.uids[id]
+	for id, total := range all {
+		uid := start.uids[id]
 		if !now.exists(id) || now.uids[id] != uid {
 			continue // not the tenant that was measured
 		}
@@ -141,18 +141,18 @@ func (m *Measurer) write(ctx context.Context, all totals, began *state) error {
 		}
 		if failed.add(m.applyStored(ctx, was, id, uid, &v1alpha1.StoredUsage{
 			MeasuredAt: metav1.Now(),
-			Namespaces: began.namespaces[id],
-			Objects:    is.objects,
-			Bytes:      is.bytes,
-			Requested:  is.requested,
-			Incomplete: began.incomplete,
+			Namespaces: start.namespaces[id],
+			Objects:    total.objects,
+			Bytes:      total.bytes,
+			Requested:  total.requested,
+			Incomplete: start.incomplete,
 		})) {
 			break
 		}
 	}
 	names := now.names()
 	for name, was := range present {
-		if failed.inRow == maxFailures || ctx.Err() != nil {
+		if failed.consecutive == maxFailures || ctx.Err() != nil {
 			break
 		}
 		if !names[name] {
@@ -175,7 +175,7 @@ func (m *Measurer) applyStored(
 	if was == nil {
 		return err
 	}
-	for _, server := range was.old {
+	for _, server := range was.oldServers {
 		if err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (m *Measurer) replace(ctx context.Context, was *existing, id tenant.ID, uid
 
 // removeDeleted deletes the TenantUsage of a tenant that does not exist.
 func (m *Measurer) removeDeleted(ctx context.Context, was *existing) error {
-	now, err := m.look()
+	now, err := m.readState()
 	if err != nil {
 		return err
 	}

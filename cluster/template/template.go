@@ -56,8 +56,8 @@ func typed(kind string) any {
 // of the largest object that etcd accepts.
 const maxRendered = 1 << 20
 
-// longest is the longest value of ${tenant} and ${namespace}.
-const longest = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+// longestName is the longest value of ${tenant} and ${namespace}.
+const longestName = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
 // Template is the content of a NamespaceTemplate. Callers MUST NOT change it.
 type Template struct {
@@ -100,9 +100,9 @@ func Parse(stored *v1alpha1.NamespaceTemplate) (*Template, error) {
 	return t, err
 }
 
-// Gives reports whether the template has an object of a resource and a name in a namespace of a
+// Contains reports whether the template has an object of a resource and a name in a namespace of a
 // tenant.
-func (t *Template) Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) bool {
+func (t *Template) Contains(id tenant.ID, namespace string, resource schema.GroupResource, name string) bool {
 	replace := replacer(id, namespace)
 	return slices.ContainsFunc(t.Objects, func(content map[string]any) bool {
 		u := unstructured.Unstructured{Object: content}
@@ -113,7 +113,7 @@ func (t *Template) Gives(id tenant.ID, namespace string, resource schema.GroupRe
 // Replace returns a copy of an object in which "${tenant}" and "${namespace}" are replaced with
 // their values.
 func Replace(content map[string]any, id tenant.ID, namespace string) map[string]any {
-	out, _ := replaced(runtime.DeepCopyJSON(content), replacer(id, namespace)).(map[string]any)
+	out, _ := replaceAll(runtime.DeepCopyJSON(content), replacer(id, namespace)).(map[string]any)
 	return out
 }
 
@@ -124,11 +124,11 @@ func replacer(id tenant.ID, namespace string) *strings.Replacer {
 // Validate returns the first problem of the objects with the path of its field. It does not depend
 // on a tenant.
 func (t *Template) Validate() error {
-	id, err := tenant.Parse(longest)
+	id, err := tenant.Parse(longestName)
 	if err != nil {
 		return err
 	}
-	_, err = t.Render(id, longest)
+	_, err = t.Render(id, longestName)
 	return err
 }
 
@@ -153,9 +153,9 @@ func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
 	seen := map[string]bool{}
 	var out []Object
 	for i, content := range t.Objects {
-		of, err := render(content, replace)
+		object, err := render(content, replace)
 		if err == nil {
-			key := of.Resource.Resource + "/" + of.Object.GetName()
+			key := object.Resource.Resource + "/" + object.Object.GetName()
 			if seen[key] {
 				err = errors.New("has the same kind and name as another object")
 			}
@@ -164,7 +164,7 @@ func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("spec.objects[%d]: %w", i, err)
 		}
-		out = append(out, of)
+		out = append(out, object)
 	}
 	text, err := json.Marshal(out)
 	if err == nil && len(text) > maxRendered {
@@ -182,7 +182,7 @@ func render(content map[string]any, replace *strings.Replacer) (out Object, err 
 		return out, fmt.Errorf("kind %q of apiVersion %q: must be ConfigMap, LimitRange or ResourceQuota of v1, or "+
 			"NetworkPolicy of networking.k8s.io/v1", u.GetKind(), u.GetAPIVersion())
 	}
-	if content, _ = replaced(runtime.DeepCopyJSON(content), replace).(map[string]any); content == nil {
+	if content, _ = replaceAll(runtime.DeepCopyJSON(content), replace).(map[string]any); content == nil {
 		return out, errors.New("is not an object")
 	}
 	u = &unstructured.Unstructured{Object: content}
@@ -192,7 +192,7 @@ func render(content map[string]any, replace *strings.Replacer) (out Object, err 
 	if u.GetKind() == "ConfigMap" && u.GetName() == "kube-root-ca.crt" {
 		return out, errors.New("metadata.name: kube-controller-manager creates the ConfigMap of this name")
 	}
-	if _, has := content["status"]; has {
+	if _, ok := content["status"]; ok {
 		return out, errors.New("status must not be set")
 	}
 	text, err := json.Marshal(content)
@@ -207,8 +207,8 @@ func render(content map[string]any, replace *strings.Replacer) (out Object, err 
 
 // checkMetadata rejects metadata that the author of a template may not set.
 func checkMetadata(content map[string]any) error {
-	metadata, is := content["metadata"].(map[string]any)
-	if !is {
+	metadata, ok := content["metadata"].(map[string]any)
+	if !ok {
 		return errors.New("metadata.name must be set")
 	}
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
@@ -234,18 +234,18 @@ func checkMetadata(content map[string]any) error {
 	return nil
 }
 
-// replaced replaces placeholders in string values, but never in keys.
-func replaced(value any, replace *strings.Replacer) any {
+// replaceAll replaces placeholders in string values, but never in keys.
+func replaceAll(value any, replace *strings.Replacer) any {
 	switch value := value.(type) {
 	case string:
 		return replace.Replace(value)
 	case []any:
 		for i := range value {
-			value[i] = replaced(value[i], replace)
+			value[i] = replaceAll(value[i], replace)
 		}
 	case map[string]any:
 		for key := range value {
-			value[key] = replaced(value[key], replace)
+			value[key] = replaceAll(value[key], replace)
 		}
 	}
 	return value

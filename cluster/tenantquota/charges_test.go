@@ -42,14 +42,14 @@ func TestChargesThatFail(t *testing.T) {
 				newest.SetResourceVersion("9")
 				return true, newest, nil
 			})
-			was := one(t, quotas, a)
+			was := singleState(t, quotas, a)
 			next := *was
 			next.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
 			err := quotas.Charge(t.Context(), was, &next)
 			if err == nil || errors.Is(err, quota.ErrConflict) != c.conflict {
 				t.Errorf("%s: %v", name, err)
 			}
-			if got := one(t, quotas, a).Used.Pods().Value(); got != c.used {
+			if got := singleState(t, quotas, a).Used.Pods().Value(); got != c.used {
 				t.Errorf("%s: %d used", name, got)
 			}
 		})

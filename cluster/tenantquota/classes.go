@@ -25,14 +25,14 @@ import (
 // deviceClasses follows the DeviceClasses. The informer starts when a quota first limits devices,
 // because most quotas do not.
 type deviceClasses struct {
-	informer cache.SharedIndexInformer
-	wanted   chan struct{} // receives when the informer is needed
-	unserved atomic.Bool   // the server does not serve the kind
+	informer  cache.SharedIndexInformer
+	wanted    chan struct{} // receives when the informer is needed
+	notServed atomic.Bool   // the server does not serve the kind
 }
 
 func newDeviceClasses(client dynamic.Interface) *deviceClasses {
 	c := &deviceClasses{wanted: make(chan struct{}, 1)}
-	c.informer = listinformer.New(noting{client, &c.unserved}, resourcev1.SchemeGroupVersion.WithResource("deviceclasses"))
+	c.informer = listinformer.New(recordingClient{client, &c.notServed}, resourcev1.SchemeGroupVersion.WithResource("deviceclasses"))
 	return c
 }
 
@@ -53,7 +53,7 @@ func (s *Store) Classes() (quota.Classes, error) {
 	default:
 	}
 	if !s.classes.informer.HasSynced() {
-		if s.classes.unserved.Load() {
+		if s.classes.notServed.Load() {
 			return nil, nil
 		}
 		return nil, quota.ErrUnknown
@@ -84,34 +84,34 @@ func (s *Store) Classes() (quota.Classes, error) {
 	return classes, nil
 }
 
-// noting is a client that records whether the server serves a listed resource.
-type noting struct {
+// recordingClient is a client that records whether the server serves a listed resource.
+type recordingClient struct {
 	dynamic.Interface
 	unserved *atomic.Bool
 }
 
 // Resource implements [dynamic.Interface].
-func (n noting) Resource(of schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	return notingAll{n.Interface.Resource(of), n.unserved}
+func (n recordingClient) Resource(of schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return recordingResource{n.Interface.Resource(of), n.unserved}
 }
 
-type notingAll struct {
+type recordingResource struct {
 	dynamic.NamespaceableResourceInterface
 	unserved *atomic.Bool
 }
 
 // Namespace implements [dynamic.NamespaceableResourceInterface].
-func (n notingAll) Namespace(name string) dynamic.ResourceInterface {
-	return notingList{n.NamespaceableResourceInterface.Namespace(name), n.unserved}
+func (n recordingResource) Namespace(name string) dynamic.ResourceInterface {
+	return recordingNamespace{n.NamespaceableResourceInterface.Namespace(name), n.unserved}
 }
 
-type notingList struct {
+type recordingNamespace struct {
 	dynamic.ResourceInterface
 	unserved *atomic.Bool
 }
 
 // List implements [dynamic.ResourceInterface].
-func (n notingList) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+func (n recordingNamespace) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	list, err := n.ResourceInterface.List(ctx, o)
 	n.unserved.Store(apierrors.IsNotFound(err))
 	return list, err

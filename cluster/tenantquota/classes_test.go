@@ -122,7 +122,7 @@ func TestDevicesAreCounted(t *testing.T) {
 		counting(t, quotas, &mapper{})
 		time.Sleep(2 * time.Minute) // one cycle
 		synctest.Wait()
-		used := one(t, quotas, tenanttest.ID(t, "a")).Used
+		used := singleState(t, quotas, tenanttest.ID(t, "a")).Used
 		for name, want := range map[corev1.ResourceName]string{
 			"requests.example.com/gpu":                        "5",
 			"gpu.deviceclass.resource.k8s.io/devices":         "5",

@@ -36,9 +36,9 @@ const (
 	countAfter = 250 * time.Millisecond
 	// countCycle is the interval at which every quota is counted, even if nothing has changed.
 	countCycle = time.Minute
-	// rememberGone is the time for which a deleted object releases its reservation. After that, the
+	// rememberDeleted is the time for which a deleted object releases its reservation. After that, the
 	// reservation must expire.
-	rememberGone = 15 * time.Minute
+	rememberDeleted = 15 * time.Minute
 )
 
 // errCounting reports that an informer has not synced.
@@ -54,9 +54,9 @@ type Counter struct {
 	namespaces *Namespaces
 	queue      workqueue.TypedRateLimitingInterface[string]
 
-	mu       sync.Mutex
-	counting map[schema.GroupResource]cache.SharedIndexInformer // nil if the server does not have the kind
-	gone     map[types.UID]time.Time
+	mu        sync.Mutex
+	informers map[schema.GroupResource]cache.SharedIndexInformer // nil if the server does not have the kind
+	deleted   map[types.UID]time.Time
 }
 
 // NewCounter returns a counter for a running store.
@@ -69,8 +69,8 @@ func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Nam
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second),
 		),
-		counting: map[schema.GroupResource]cache.SharedIndexInformer{},
-		gone:     map[types.UID]time.Time{},
+		informers: map[schema.GroupResource]cache.SharedIndexInformer{},
+		deleted:   map[types.UID]time.Time{},
 	}
 }
 
@@ -92,12 +92,12 @@ func (c *Counter) Run(ctx context.Context) {
 		return
 	}
 	defer func() { _ = c.quotas.informer.RemoveEventHandler(handler) }() // the informer may have ended
-	spaces, err := c.namespaces.informer.AddEventHandler(c.followNamespaces())
+	registration, err := c.namespaces.informer.AddEventHandler(c.followNamespaces())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to watch namespaces, usage is not counted")
 		return
 	}
-	defer func() { _ = c.namespaces.informer.RemoveEventHandler(spaces) }()
+	defer func() { _ = c.namespaces.informer.RemoveEventHandler(registration) }()
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		c.forget()
 		for _, name := range c.quotas.informer.GetStore().ListKeys() {
@@ -130,22 +130,22 @@ func (c *Counter) Run(ctx context.Context) {
 func (c *Counter) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for uid, at := range c.gone {
-		if time.Since(at) > rememberGone {
-			delete(c.gone, uid)
+	for uid, at := range c.deleted {
+		if time.Since(at) > rememberDeleted {
+			delete(c.deleted, uid)
 		}
 	}
-	for of, informer := range c.counting {
+	for of, informer := range c.informers {
 		if informer == nil {
-			delete(c.counting, of)
+			delete(c.informers, of)
 		}
 	}
 }
 
-func (c *Counter) isGone(uid types.UID) bool {
+func (c *Counter) isDeleted(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, gone := c.gone[uid]
+	_, gone := c.deleted[uid]
 	return gone
 }
 
@@ -156,12 +156,12 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	if err != nil || !ok {
 		return err
 	}
-	siblings, err := c.quotas.of(tenantOf(obj))
+	siblings, err := c.quotas.quotasOf(tenantOf(obj))
 	if err != nil {
 		return err
 	}
 	if isDefault(known) && slices.ContainsFunc(siblings, isOwn) {
-		return c.quotas.drop(ctx, known)
+		return c.quotas.deleteDefault(ctx, known)
 	}
 	object, err := typed.From[v1alpha1.TenantQuota](c.quotas.newest(known))
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	was := stateOf(object)
 	objects, counted, unknown := c.objects(ctx, object)
 	now := time.Now()
-	state, used := was.Recount(objects, c.isGone, counted, now)
+	state, used := was.Recount(objects, c.isDeleted, counted, now)
 	breakdown := make([]v1alpha1.NamespaceUsage, 0, len(used))
 	for _, namespace := range slices.Sorted(maps.Keys(used)) {
 		delete(used[namespace], quota.NamespaceCount) // it is always 1
@@ -206,7 +206,7 @@ func earliest(all []quota.Reservation) time.Time {
 func (c *Counter) objects(
 	ctx context.Context, q *v1alpha1.TenantQuota,
 ) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
-	own, err := c.namespaces.Of(q.Spec.Tenant)
+	own, err := c.namespaces.OwnedBy(q.Spec.Tenant)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -276,15 +276,15 @@ func (c *Counter) stored(
 type countedObject struct {
 	metav1.ObjectMeta
 	usage corev1.ResourceList
-	// over is the end of the grace period of an object that is being deleted. Otherwise, it is zero.
-	over time.Time
+	// deletionEnd is the end of the grace period of an object that is being deleted. Otherwise, it is zero.
+	deletionEnd time.Time
 	// final is the usage after over.
 	final corev1.ResourceList
 }
 
 // now returns the current usage.
 func (o *countedObject) now() corev1.ResourceList {
-	if !o.over.IsZero() && time.Now().After(o.over) {
+	if !o.deletionEnd.IsZero() && time.Now().After(o.deletionEnd) {
 		return o.final
 	}
 	return o.usage
@@ -294,7 +294,7 @@ func (o *countedObject) now() corev1.ResourceList {
 // nil if the server does not have the resource.
 func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
 	c.mu.Lock()
-	known, ok := c.counting[of]
+	known, ok := c.informers[of]
 	c.mu.Unlock()
 	if ok {
 		return known, nil
@@ -321,7 +321,7 @@ func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.
 	}
 	c.mu.Lock() // no other goroutine adds an informer, because count does not run concurrently
 	defer c.mu.Unlock()
-	c.counting[of] = informer
+	c.informers[of] = informer
 	return informer, nil
 }
 
@@ -341,14 +341,14 @@ func countable(of schema.GroupResource, obj any) (any, error) {
 		return nil, err
 	}
 	if at, grace := u.GetDeletionTimestamp(), u.GetDeletionGracePeriodSeconds(); at != nil && grace != nil {
-		out.over = at.Add(time.Duration(*grace) * time.Second)
-		out.final, err = quota.Usage(of, u, nil, out.over.Add(time.Second))
+		out.deletionEnd = at.Add(time.Duration(*grace) * time.Second)
+		out.final, err = quota.Usage(of, u, nil, out.deletionEnd.Add(time.Second))
 	}
 	return out, err
 }
 
-// again queues the quotas of a tenant.
-func (c *Counter) again(id string) {
+// requeue queues the quotas of a tenant.
+func (c *Counter) requeue(id string) {
 	quotas, err := c.quotas.informer.GetIndexer().IndexKeys(byTenant, id)
 	if err != nil {
 		return
@@ -363,12 +363,12 @@ func (c *Counter) again(id string) {
 func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if id := labelOf(obj); id != "" {
-			c.again(id)
+			c.requeue(id)
 		}
 	}
 	gone := func(obj any) {
 		if ns, ok := obj.(*corev1.Namespace); ok {
-			c.noteGone(ns.UID)
+			c.recordDeleted(ns.UID)
 			changed(ns)
 		}
 	}
@@ -398,7 +398,7 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 func (c *Counter) follow() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-			c.again(c.namespaces.owner(name.Namespace)) // the next cycle includes a namespace that is not known yet
+			c.requeue(c.namespaces.owner(name.Namespace)) // the next cycle includes a namespace that is not known yet
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -407,7 +407,7 @@ func (c *Counter) follow() cache.ResourceEventHandler {
 			was, _ := before.(*countedObject)
 			now, _ := after.(*countedObject)
 			if was != nil && now != nil && was.UID != now.UID {
-				c.noteGone(was.UID)
+				c.recordDeleted(was.UID)
 			}
 			if was == nil || now == nil || was.UID != now.UID || !upstreamquota.Equals(was.usage, now.usage) {
 				changed(after)
@@ -418,15 +418,15 @@ func (c *Counter) follow() cache.ResourceEventHandler {
 				obj = unknown.Obj
 			}
 			if o, ok := obj.(*countedObject); ok {
-				c.noteGone(o.UID)
+				c.recordDeleted(o.UID)
 				changed(o)
 			}
 		},
 	}
 }
 
-func (c *Counter) noteGone(uid types.UID) {
+func (c *Counter) recordDeleted(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gone[uid] = time.Now()
+	c.deleted[uid] = time.Now()
 }

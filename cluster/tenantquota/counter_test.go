@@ -137,9 +137,9 @@ func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaRe
 	return u
 }
 
-// is waits in the time of the synctest bubble, and then checks the usage of a quota and the number
+// expectUsage waits in the time of the synctest bubble, and then checks the usage of a quota and the number
 // of its namespaces.
-func is(
+func expectUsage(
 	t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when string, want map[string]string, in int,
 ) {
 	t.Helper()
@@ -188,23 +188,23 @@ func TestCounter(t *testing.T) {
 				"configmaps": "7",
 			}
 		}
-		is(t, client, 8*time.Second, "at the start", used("1", "2", "0"), 1)
+		expectUsage(t, client, 8*time.Second, "at the start", used("1", "2", "0"), 1)
 		if _, err := pods.Create(t.Context(), pod("a--web", "two", "Pending"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "a pod more", used("2", "3", "0"), 1)
+		expectUsage(t, client, time.Second, "a pod more", used("2", "3", "0"), 1)
 		if _, err := pods.Update(t.Context(), pod("a--web", "one", "Failed"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "one is over", used("1", "3", "0"), 1)
+		expectUsage(t, client, time.Second, "one is over", used("1", "3", "0"), 1)
 		if err := pods.Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "a pod less", used("0", "2", "0"), 1)
+		expectUsage(t, client, time.Second, "a pod less", used("0", "2", "0"), 1)
 		m.mu.Lock()
 		m.secrets = true
 		m.mu.Unlock()
-		is(t, client, 90*time.Second, "a kind more", used("0", "2", "1"), 2)
+		expectUsage(t, client, 90*time.Second, "a kind more", used("0", "2", "1"), 2)
 	})
 }
 
@@ -240,7 +240,7 @@ func TestCountOfNamespaces(t *testing.T) {
 			}}
 		}
 		used := func(n string) map[string]string { return map[string]string{"count/namespaces": n} }
-		is(t, client, time.Second, "one that was let through", used("1"), 0)
+		expectUsage(t, client, time.Second, "one that was let through", used("1"), 0)
 		ending := ns("a--two", "u2", "a")
 		ending.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		for _, one := range []*corev1.Namespace{ns("a--one", "u1", "a"), ending, ns("b--one", "u3", "b")} {
@@ -248,27 +248,27 @@ func TestCountOfNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		is(t, client, time.Second, "two are there", used("2"), 0)
+		expectUsage(t, client, time.Second, "two are there", used("2"), 0)
 		if _, err := kube.CoreV1().Namespaces().Update(t.Context(),
 			ns("b--one", "u3", "a"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "one changed hands", used("3"), 0)
+		expectUsage(t, client, time.Second, "one changed hands", used("3"), 0)
 		if _, err := kube.CoreV1().Namespaces().Update(t.Context(),
 			ns("b--one", "u3", "b"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "and back", used("2"), 0)
+		expectUsage(t, client, time.Second, "and back", used("2"), 0)
 		if err := kube.CoreV1().Namespaces().Delete(t.Context(), "a--two", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "one is gone", used("1"), 0)
+		expectUsage(t, client, time.Second, "one is gone", used("1"), 0)
 	})
 }
 
-// TestWhatIsReserved checks that a reservation applies until its object is counted or deleted, or
+// TestReservations checks that a reservation applies until its object is counted or deleted, or
 // the reservation expires. No other event is needed.
-func TestWhatIsReserved(t *testing.T) {
+func TestReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reserve := func(uid types.UID, after time.Duration) v1alpha1.QuotaReservation {
 			return v1alpha1.QuotaReservation{
@@ -286,51 +286,51 @@ func TestWhatIsReserved(t *testing.T) {
 			pod("a--web", "one", "Running"), pod("a--web", "two", "Running"))
 		counting(t, quotas, &mapper{})
 		pods := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("a--web")
-		is(t, client, 10*time.Second, "at the start", map[string]string{"pods": "7"}, 1)
+		expectUsage(t, client, 10*time.Second, "at the start", map[string]string{"pods": "7"}, 1)
 		if _, err := pods.Create(t.Context(), pod("a--web", "gone", "Running"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "one is seen, and less of it", map[string]string{"pods": "7"}, 1)
+		expectUsage(t, client, time.Second, "one is seen, and less of it", map[string]string{"pods": "7"}, 1)
 		if err := pods.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "and gone", map[string]string{"pods": "5"}, 1)
-		is(t, client, 8*time.Second, "one is lost", map[string]string{"pods": "4"}, 1)
-		is(t, client, 10*time.Second, "another is", map[string]string{"pods": "3"}, 1)
+		expectUsage(t, client, time.Second, "and gone", map[string]string{"pods": "5"}, 1)
+		expectUsage(t, client, 8*time.Second, "one is lost", map[string]string{"pods": "4"}, 1)
+		expectUsage(t, client, 10*time.Second, "another is", map[string]string{"pods": "3"}, 1)
 		anew := pod("a--web", "two", "Running")
 		anew.SetUID("another")
 		if _, err := pods.Update(t.Context(), anew, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, time.Second, "one made anew by its name", map[string]string{"pods": "2"}, 1)
-		was := one(t, quotas, tenanttest.ID(t, "a"))
+		expectUsage(t, client, time.Second, "one made anew by its name", map[string]string{"pods": "2"}, 1)
+		was := singleState(t, quotas, tenanttest.ID(t, "a"))
 		if err := quotas.Charge(t.Context(), was, was); err != nil {
 			t.Fatal(err)
 		}
-		is(t, client, 0, "a charge says nothing of namespaces", map[string]string{"pods": "2"}, 1)
+		expectUsage(t, client, 0, "a charge says nothing of namespaces", map[string]string{"pods": "2"}, 1)
 	})
 }
 
-// TestWhatIsLeaving checks that a Pod is not counted after its grace period, even without an event.
-func TestWhatIsLeaving(t *testing.T) {
+// TestTerminatingPodIsNotCounted checks that a Pod is not counted after its grace period, even without an event.
+func TestTerminatingPodIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaving := pod("a--web", "one", "Running")
 		leaving.SetDeletionTimestamp(new(metav1.Now()))
 		leaving.SetDeletionGracePeriodSeconds(new(int64(30)))
 		quotas, client := store(t, limiting(t, map[string]string{"pods": "9", "count/pods": "9"}), leaving)
 		counting(t, quotas, &mapper{})
-		is(t, client, 10*time.Second, "within its time", map[string]string{"pods": "1", "count/pods": "1"}, 1)
-		is(t, client, 100*time.Second, "past its time", map[string]string{"pods": "0", "count/pods": "1"}, 1)
+		expectUsage(t, client, 10*time.Second, "within its time", map[string]string{"pods": "1", "count/pods": "1"}, 1)
+		expectUsage(t, client, 100*time.Second, "past its time", map[string]string{"pods": "0", "count/pods": "1"}, 1)
 	})
 }
 
-// TestOneOfItsOwn checks that a default quota is deleted only if its tenant has its own quota.
-func TestOneOfItsOwn(t *testing.T) {
+// TestDefaultIsDeletedIfTenantHasQuota checks that a default quota is deleted only if its tenant has its own quota.
+func TestDefaultIsDeletedIfTenantHasQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "q", "a", false, ""), object(t, "a", "a", true, ""),
 			object(t, "b", "b", true, ""))
 		counting(t, quotas, &mapper{})
-		is(t, client, 10*time.Second, "its own", map[string]string{"pods": "0"}, 0)
+		expectUsage(t, client, 10*time.Second, "its own", map[string]string{"pods": "0"}, 0)
 		for name, there := range map[string]bool{"a": false, "b": true} {
 			if _, err := client.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
 				Get(t.Context(),

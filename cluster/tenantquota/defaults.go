@@ -67,7 +67,7 @@ func (p *pass) covers(now *pass) bool {
 // ensureAll updates the quotas of all tenants and reports whether it succeeded.
 func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard corev1.ResourceList) bool {
 	if len(hard) == 0 {
-		err := s.dropDefaults(ctx)
+		err := s.deleteDefaults(ctx)
 		if err != nil && !errors.Is(err, quota.ErrUnknown) && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Failed to delete a default quota, which still limits its tenant")
 		}
@@ -95,7 +95,7 @@ func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 
 // ensure creates the quota of a tenant without one, and updates a default quota.
 func (s *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceList) error {
-	objects, err := s.of(id.String())
+	objects, err := s.quotasOf(id.String())
 	if err != nil {
 		return err
 	}
@@ -118,22 +118,22 @@ func (s *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceLi
 	return s.create(ctx, name, id, hard)
 }
 
-// dropDefaults deletes all default quotas.
-func (s *Store) dropDefaults(ctx context.Context) error {
+// deleteDefaults deletes all default quotas.
+func (s *Store) deleteDefaults(ctx context.Context) error {
 	if !s.HasSynced() {
 		return quota.ErrUnknown
 	}
 	var err error
 	for _, obj := range s.informer.GetStore().List() {
 		if object, ok := obj.(metav1.Object); ok && isDefault(object) {
-			err = errors.Join(err, s.drop(ctx, object))
+			err = errors.Join(err, s.deleteDefault(ctx, object))
 		}
 	}
 	return err
 }
 
-// drop deletes a quota. Its UID precondition protects a later quota of the same name.
-func (s *Store) drop(ctx context.Context, object metav1.Object) error {
+// deleteDefault deletes a quota. Its UID precondition protects a later quota of the same name.
+func (s *Store) deleteDefault(ctx context.Context, object metav1.Object) error {
 	uid := object.GetUID()
 	err := s.client.Resource(tenantQuotas()).Delete(ctx, object.GetName(),
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})

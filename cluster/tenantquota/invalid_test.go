@@ -54,10 +54,10 @@ func TestInvalidQuota(t *testing.T) {
 				if taken, err := quotas.Taken(t.Context(), b); !taken || err != nil {
 					t.Errorf("Taken() = %t, %v", taken, err)
 				}
-				if !quotas.IsOf("invalid", b) || quotas.IsOf("invalid", tenanttest.ID(t, "invalid")) {
+				if !quotas.BelongsTo("invalid", b) || quotas.BelongsTo("invalid", tenanttest.ID(t, "invalid")) {
 					t.Error("the quota belongs to another tenant than the one that it names")
 				}
-				was := one(t, quotas, a)
+				was := singleState(t, quotas, a)
 				if err := quotas.Charge(t.Context(), was, was); err != nil {
 					t.Errorf("the quota of another tenant is not charged: %v", err)
 				}
@@ -84,7 +84,7 @@ func TestQuotaBecomesInvalid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "a", "a", false, "1"))
 		a := tenanttest.ID(t, "a")
-		was := one(t, quotas, a)
+		was := singleState(t, quotas, a)
 		if err := quotas.Charge(t.Context(), was, was); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestQuotaBecomesInvalid(t *testing.T) {
 			t.Errorf("the tenant is limited by %v", states)
 		}
 		limit("7")
-		if got := one(t, quotas, a).Hard.Pods().Value(); got != 7 {
+		if got := singleState(t, quotas, a).Hard.Pods().Value(); got != 7 {
 			t.Errorf("the limit is %d", got)
 		}
 	})

@@ -49,7 +49,7 @@ func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    m.set,
 		UpdateFunc: func(_, now any) { m.set(now) },
-		DeleteFunc: m.drop,
+		DeleteFunc: m.remove,
 	})
 	return []metrics.Registerable{m.hard, m.used}, err
 }
@@ -58,7 +58,7 @@ func (s *Store) Metrics() ([]metrics.Registerable, error) {
 func (m *measures) set(obj any) {
 	q, err := typed.From[v1alpha1.TenantQuota](obj)
 	if err != nil {
-		m.drop(obj)
+		m.remove(obj)
 		return
 	}
 	m.mu.Lock()
@@ -81,7 +81,7 @@ func (*measures) add(gauge *metrics.GaugeVec, id string, list corev1.ResourceLis
 	return all
 }
 
-func (m *measures) drop(obj any) {
+func (m *measures) remove(obj any) {
 	name, err := cache.DeletionHandlingObjectToName(obj)
 	if err != nil {
 		return

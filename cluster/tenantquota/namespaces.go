@@ -36,13 +36,13 @@ func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	}}); err != nil {
 		return nil, err
 	}
-	_, err := informer.AddEventHandler(counted(n.changes, func(was, now any) bool { return labelOf(was) == labelOf(now) }))
+	_, err := informer.AddEventHandler(countChanges(n.changes, func(was, now any) bool { return labelOf(was) == labelOf(now) }))
 	return n, err
 }
 
-// counted returns a handler that increments changes. It ignores updates for which same returns
+// countChanges returns a handler that increments changes. It ignores updates for which same returns
 // true.
-func counted(changes *atomic.Uint64, same func(was, now any) bool) cache.ResourceEventHandler {
+func countChanges(changes *atomic.Uint64, same func(was, now any) bool) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changes.Add(1) },
 		DeleteFunc: func(any) { changes.Add(1) },
@@ -65,8 +65,8 @@ func labelOf(obj any) string {
 // Tenants returns all values of the tenant label.
 func (n *Namespaces) Tenants() []string { return n.indexer.ListIndexFuncValues(namespacesByTenant) }
 
-// Of returns the names of the namespaces with a value of the tenant label.
-func (n *Namespaces) Of(id string) ([]string, error) {
+// OwnedBy returns the names of the namespaces with a value of the tenant label.
+func (n *Namespaces) OwnedBy(id string) ([]string, error) {
 	return n.indexer.IndexKeys(namespacesByTenant, id)
 }
 

@@ -71,7 +71,7 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 		classes:  newDeviceClasses(client),
 		latest:   map[string]*v1alpha1.TenantQuota{},
 	}
-	_, err = informer.AddEventHandler(counted(&s.changes, sameSpec))
+	_, err = informer.AddEventHandler(countChanges(&s.changes, sameSpec))
 	return s, err
 }
 
@@ -104,10 +104,10 @@ func (s *Store) Run(ctx context.Context) {
 // HasSynced reports whether the quotas have been read once.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// IsOf reports whether the quota with a name belongs to a tenant. If there is no such quota, it
+// BelongsTo reports whether the quota with a name belongs to a tenant. If there is no such quota, it
 // reports whether the tenant's objects have this name. It returns false if the tenant of the quota
 // is invalid, or if the quotas are not known yet.
-func (s *Store) IsOf(name string, id tenant.ID) bool {
+func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	obj, exists, err := s.informer.GetStore().GetByKey(name)
 	switch {
 	case err != nil || id.IsZero():
@@ -142,9 +142,9 @@ func (s *Store) remember(q *v1alpha1.TenantQuota) {
 	s.latest[q.Name] = q
 }
 
-// of returns the quotas of a tenant, sorted by name. It omits a default quota if the tenant has
+// quotasOf returns the quotas of a tenant, sorted by name. It omits a default quota if the tenant has
 // another quota.
-func (s *Store) of(id string) ([]metav1.Object, error) {
+func (s *Store) quotasOf(id string) ([]metav1.Object, error) {
 	if !s.HasSynced() {
 		return nil, quota.ErrUnknown
 	}
@@ -178,8 +178,8 @@ func (s *Store) isUndefined() bool {
 	if s.defined == nil {
 		return false
 	}
-	is, known := s.defined(tenantQuotas().GroupResource())
-	return known && !is
+	defined, known := s.defined(tenantQuotas().GroupResource())
+	return known && !defined
 }
 
 // Of implements [quota.Store]. While the definition is missing, it fails with [quota.ErrUnknown].
@@ -187,7 +187,7 @@ func (s *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	if s.isUndefined() {
 		return nil, quota.ErrUnknown
 	}
-	objects, err := s.of(id.String())
+	objects, err := s.quotasOf(id.String())
 	if err != nil || len(objects) == 0 {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (s *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 
 // Taken implements [quota.Store].
 func (s *Store) Taken(_ context.Context, id tenant.ID) (bool, error) {
-	objects, err := s.of(id.String())
+	objects, err := s.quotasOf(id.String())
 	return slices.ContainsFunc(objects, isOwn), err
 }
 

@@ -80,7 +80,7 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 	if _, err := quotas.Taken(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
 		t.Errorf("before they are known, whether one is taken: %v", err)
 	}
-	if quotas.IsOf("a", tenanttest.ID(t, "a")) {
+	if quotas.BelongsTo("a", tenanttest.ID(t, "a")) {
 		t.Error("before the quotas are known, a missing one belongs to a tenant")
 	}
 	running(t, quotas.Run)
@@ -102,9 +102,9 @@ func names(t *testing.T, quotas *tenantquota.Store, id string) []string {
 	return all
 }
 
-// TestWhichQuotasCount checks that a tenant's own quotas apply instead of the default quota, and
+// TestWhichQuotasApply checks that a tenant's own quotas apply instead of the default quota, and
 // that all of them apply.
-func TestWhichQuotasCount(t *testing.T) {
+func TestWhichQuotasApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, _ := store(t, object(t, "own", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""),
 			object(t, "c-2", "c", false, ""), object(t, "c-1", "c", false, ""), object(t, "bad", "A B", false, ""))
@@ -129,7 +129,7 @@ func TestWhichQuotasCount(t *testing.T) {
 			"f-1": "",
 		} {
 			for _, id := range []string{"a", "b", "c", "e", "own", "bad"} {
-				if got := quotas.IsOf(name, tenanttest.ID(t, id)); got != (id == want) {
+				if got := quotas.BelongsTo(name, tenanttest.ID(t, id)); got != (id == want) {
 					t.Errorf("quota %s belongs to %s: %t, want %t", name, id, got, id == want)
 				}
 			}
@@ -147,7 +147,7 @@ func TestWhichQuotasCount(t *testing.T) {
 	})
 }
 
-func one(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.State {
+func singleState(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.State {
 	t.Helper()
 	states, err := quotas.Of(t.Context(), id)
 	if err != nil || len(states) != 1 {
@@ -162,7 +162,7 @@ func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := tenanttest.ID(t, "a")
 		quotas, client := store(t, object(t, "a", "a", false, "1"))
-		was := one(t, quotas, a)
+		was := singleState(t, quotas, a)
 		is := *was
 		is.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
 		is.Reserved = []quota.Reservation{{
@@ -174,7 +174,7 @@ func TestCharge(t *testing.T) {
 		if err := quotas.Charge(t.Context(), was, &is); err != nil {
 			t.Fatal(err)
 		}
-		if now := one(t, quotas, a); now.Used.Pods().Value() != 2 || len(now.Reserved) != 1 {
+		if now := singleState(t, quotas, a); now.Used.Pods().Value() != 2 || len(now.Reserved) != 1 {
 			t.Errorf("charged, and %+v", now)
 		}
 		synctest.Wait()

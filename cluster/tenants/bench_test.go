@@ -76,7 +76,7 @@ func BenchmarkBoundary(b *testing.B) {
 	for _, c := range []struct {
 		name   string
 		access func(tenant.ID) authz.Access
-	}{{"without Tenants", nil}, {"with Tenants", store.Of}} {
+	}{{"without Tenants", nil}, {"with Tenants", store.Access}} {
 		boundary := authz.New(authz.Options{
 			Subjects: &authz.Subjects{Names: &tenant.SystemNames{}, Owners: owners},
 			Owners:   owners,
@@ -100,7 +100,7 @@ func BenchmarkBoundary(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			store.Of(ids[i*7919%count])
+			store.Access(ids[i*7919%count])
 		}
 	})
 }

@@ -20,9 +20,9 @@ import (
 // contains no slash.
 const retiredPrefix = "retired/"
 
-// look finds the cause of the deletion of a Tenant. If the definition was not deleted, the tenant
+// processDeletion finds the cause of the deletion of a Tenant. If the definition was not deleted, the tenant
 // ends.
-func (s *Store) look(ctx context.Context, name string) error {
+func (s *Store) processDeletion(ctx context.Context, name string) error {
 	retiredName, isRetired := strings.CutPrefix(name, retiredPrefix)
 	of := resource()
 	if isRetired {
@@ -43,17 +43,17 @@ func (s *Store) look(ctx context.Context, name string) error {
 		}
 		return nil
 	}
-	id, was, now, err := s.end(name, defined)
+	id, was, now, err := s.endTenant(name, defined)
 	if err == nil && was != now {
-		s.changedTo(id, was, now)
+		s.stateChanged(id, was, now)
 	}
 	return err
 }
 
-// end records that the Tenant with a name is being deleted, or was deleted. It returns the state of
+// endTenant records that the Tenant with a name is being deleted, or was deleted. It returns the state of
 // the Tenant before and after. It changes nothing if the Tenant was created again meanwhile.
 // defined is the creation time of the definition, or nil if there is no definition.
-func (s *Store) end(name string, defined *metav1.Time) (id tenant.ID, was, now *live, err error) {
+func (s *Store) endTenant(name string, defined *metav1.Time) (id tenant.ID, was, now *tenantState, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id, was = s.entry(name)
@@ -62,7 +62,7 @@ func (s *Store) end(name string, defined *metav1.Time) (id tenant.ID, was, now *
 		return id, was, was, err
 	}
 	if !found {
-		if defined == nil || was.made.Before(defined) {
+		if defined == nil || was.created.Before(defined) {
 			return id, was, was, nil // it was deleted with its definition
 		}
 		s.put(name, id, nil)
@@ -73,7 +73,7 @@ func (s *Store) end(name string, defined *metav1.Time) (id tenant.ID, was, now *
 		return id, was, was, nil // it was created again
 	}
 	changed := *was
-	changed.ending = defined != nil && !was.made.Before(defined) // otherwise, it is deleted with its definition
+	changed.ending = defined != nil && !was.created.Before(defined) // otherwise, it is deleted with its definition
 	s.put(name, id, &changed)
 	return id, was, &changed, nil
 }
@@ -84,9 +84,9 @@ func hasBegunSince(t *v1alpha1.Tenant, since time.Time) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && c.LastTransitionTime.After(since)
 }
 
-// Ended returns the UIDs of the Tenants whose deletion has begun since a time, and the total number
+// DeletionsSince returns the UIDs of the Tenants whose deletion has begun since a time, and the total number
 // of Tenants.
-func (s *Store) Ended(since time.Time) (begun map[string]bool, total int) {
+func (s *Store) DeletionsSince(since time.Time) (begun map[string]bool, total int) {
 	begun = map[string]bool{}
 	all := s.informer.GetStore().List()
 	for _, obj := range all {

@@ -29,8 +29,8 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder,
 	return &Recorder{recorder}, broadcaster.Shutdown
 }
 
-// SayOfDefinition records an event about a CustomResourceDefinition. The definition may be missing.
-func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
+// DefinitionEvent records an event about a CustomResourceDefinition. The definition may be missing.
+func (r *Recorder) DefinitionEvent(name, kind string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: "apiextensions.k8s.io/v1",
 		Kind:       "CustomResourceDefinition",
@@ -38,13 +38,13 @@ func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 	}, kind, c.Reason, c.Message)
 }
 
-// Say records a condition of an object of a kind of the project as an event. level is
+// Event records a condition of an object of a kind of the project as an event. level is
 // [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
-func (r *Recorder) Say(kind string, of metav1.Object, level string, c *metav1.Condition) {
+func (r *Recorder) Event(kind string, object metav1.Object, level string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion,
 		Kind:       kind,
-		Name:       of.GetName(),
-		UID:        of.GetUID(),
+		Name:       object.GetName(),
+		UID:        object.GetUID(),
 	}, level, c.Reason, c.Message)
 }

@@ -27,17 +27,17 @@ func membersResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 }
 
-// GivenSynced reports whether the NamespaceTemplates, TenantMembers and Publications have been read
+// InputsSynced reports whether the NamespaceTemplates, TenantMembers and Publications have been read
 // once. A kind that is not defined needs no read.
-func (s *Store) GivenSynced() bool {
+func (s *Store) InputsSynced() bool {
 	_, known := s.Publications()
-	return known && s.knows(templateResource(), s.templates.handled) && s.knows(membersResource(), s.members.handled)
+	return known && s.isReady(templateResource(), s.templates.registration) && s.isReady(membersResource(), s.members.registration)
 }
 
 // Template returns a NamespaceTemplate, or nil if it does not exist or is invalid. The second
 // result is false if that is not known. Callers MUST NOT change the template.
 func (s *Store) Template(name string) (t *template.Template, known bool) {
-	if !s.knows(templateResource(), s.templates.handled) {
+	if !s.isReady(templateResource(), s.templates.registration) {
 		return nil, false
 	}
 	return s.templates.get(name), true
@@ -47,7 +47,7 @@ func (s *Store) Template(name string) (t *template.Template, known bool) {
 // or are being deleted. It also returns nil if they have another ID or an earlier tenant's UID. The
 // second result is false if that is not known. Callers MUST NOT change the members.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
-	if !s.knows(membersResource(), s.members.handled) || !s.HasSynced() {
+	if !s.isReady(membersResource(), s.members.registration) || !s.HasSynced() {
 		return nil, false
 	}
 	m = s.members.get(id.ObjectName())
@@ -62,17 +62,17 @@ func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	return m, true
 }
 
-// OnGiven sets a function. The store calls it for each tenant whose TenantMembers are created,
+// OnInputChange sets a function. The store calls it for each tenant whose TenantMembers are created,
 // change or are deleted, or whose Tenant names a NamespaceTemplate that does. Calls for one kind do
 // not overlap. If f is nil, no function is called.
-func (s *Store) OnGiven(f func(tenant.ID)) {
+func (s *Store) OnInputChange(f func(tenant.ID)) {
 	if f == nil {
 		s.templates.onChange(nil)
 		s.members.onChange(nil)
 		return
 	}
 	s.templates.onChange(func(name string) {
-		for _, id := range s.naming(name) {
+		for _, id := range s.tenantsWithTemplate(name) {
 			f(id)
 		}
 	})
@@ -83,27 +83,27 @@ func (s *Store) OnGiven(f func(tenant.ID)) {
 	})
 }
 
-// naming returns the tenants whose Tenant names a template.
-func (s *Store) naming(template string) (ids []tenant.ID) {
+// tenantsWithTemplate returns the tenants whose Tenant names a template.
+func (s *Store) tenantsWithTemplate(template string) (ids []tenant.ID) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for id, is := range s.live {
-		if slices.Contains(is.spaces.Templates, template) {
+	for id, state := range s.states {
+		if slices.Contains(state.namespaces.Templates, template) {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// holdTimeout limits the read of a Tenant in [Store.Holds].
+// holdTimeout limits the read of a Tenant in [Store.HoldsNamespaces].
 const holdTimeout = 2 * time.Second
 
-// Holds reports whether Pods in a new namespace of a tenant wait until the namespace is prepared.
+// HoldsNamespaces reports whether Pods in a new namespace of a tenant wait until the namespace is prepared.
 // They wait if a template of its Tenant or a Publication that selects the tenant has spec.hold.
 // They also wait if a template or the Publications are not known. Holds reads the Tenant from the
 // server, because a Tenant is often created right before its namespaces. Pods wait if the server
 // does not answer or the Tenant does not decode.
-func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
+func (s *Store) HoldsNamespaces(ctx context.Context, id tenant.ID) bool {
 	if defined, known := s.defined(resource().GroupResource()); known && !defined {
 		return s.publicationHolds(id, nil)
 	}
@@ -123,33 +123,33 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 // errTemplates reports that the objects of the templates are not known.
 var errTemplates = errors.New("the NamespaceTemplates of the Tenant have not been read yet")
 
-// Gives reports whether a template of a tenant or a Publication defines an object with a name in a
+// Provisions reports whether a template of a tenant or a Publication defines an object with a name in a
 // namespace. It fails if that is not known. A template that does not exist has no objects. rules
 // specifies the kinds that may be published.
-func (s *Store) Gives(
+func (s *Store) Provisions(
 	rules *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
 ) (bool, error) {
-	is := s.of(id)
+	state := s.state(id)
 	switch published, known := s.PublicationsOf(id); {
 	case !known:
 		return false, errPublications
 	case slices.ContainsFunc(published, func(p *publication.Publication) bool {
 		resource, err := rules.Resource(p.From.Kind)
 		return err == nil && !p.Deleting && resource.GroupResource() == of && p.From.Name == name &&
-			p.SelectsNamespace(namespace, is.givenLabels())
+			p.SelectsNamespace(namespace, state.namespaceLabels())
 	}):
 		return true, nil
-	case is == nil:
+	case state == nil:
 		return false, nil
 	}
-	if is.invalid {
+	if state.invalid {
 		return false, errTemplates
 	}
-	for _, one := range is.spaces.Templates {
+	for _, one := range state.namespaces.Templates {
 		switch t, known := s.Template(one); {
 		case !known:
 			return false, errTemplates
-		case t != nil && t.Gives(id, namespace, of, name):
+		case t != nil && t.Contains(id, namespace, of, name):
 			return true, nil
 		}
 	}
@@ -158,16 +158,16 @@ func (s *Store) Gives(
 
 // FairUse returns the limits that the Tenant of a tenant specifies.
 func (s *Store) FairUse(id tenant.ID) v1alpha1.FairUse {
-	if is := s.of(id); is != nil {
-		return is.fairUse
+	if state := s.state(id); state != nil {
+		return state.fairUse
 	}
 	return v1alpha1.FairUse{}
 }
 
 // MemberRoles returns the ClusterRoles that the tenant may bind. Callers MUST NOT change them.
 func (s *Store) MemberRoles(id tenant.ID) []string {
-	if is := s.of(id); is != nil {
-		return is.memberRoles
+	if state := s.state(id); state != nil {
+		return state.memberRoles
 	}
 	return nil
 }

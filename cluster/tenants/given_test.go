@@ -50,11 +50,11 @@ func templateNamed(name string, hold bool) *unstructured.Unstructured {
 	return u
 }
 
-// TestHoldsAndGives checks that Pods wait for templates that are not known, and that Gives finds
+// TestHoldsNamespacesAndProvisions checks that Pods wait for templates that are not known, and that Gives finds
 // the objects of templates.
-func TestHoldsAndGives(t *testing.T) {
+func TestHoldsNamespacesAndProvisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, naming("nothing"), naming("free", "open"), naming("held", "open", "holding"),
+		w := newFixture(t, naming("nothing"), naming("free", "open"), naming("held", "open", "holding"),
 			naming("waits", "missing"), templateNamed("open", false), templateNamed("holding", true))
 		w.run()
 		configMaps := schema.GroupResource{Resource: "configmaps"}
@@ -68,16 +68,16 @@ func TestHoldsAndGives(t *testing.T) {
 			"held":    {true, "holding-of-held"},
 			"waits":   {holds: true},
 		} {
-			if got := w.store.Holds(t.Context(), tenanttest.ID(t, id)); got != want.holds {
+			if got := w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, id)); got != want.holds {
 				t.Errorf("%s: held is %t", id, got)
 			}
 			for _, name := range []string{"x", "open-of-x", want.gives} {
-				got, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns", configMaps, name)
+				got, err := w.store.Provisions(&publication.Rules{}, tenanttest.ID(t, id), "ns", configMaps, name)
 				if err != nil || got != (want.gives != "" && name == want.gives) {
 					t.Errorf("%s gives %q: %t, %v", id, name, got, err)
 				}
 			}
-			if got, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns",
+			if got, err := w.store.Provisions(&publication.Rules{}, tenanttest.ID(t, id), "ns",
 				schema.GroupResource{Resource: "limitranges"},
 				want.gives); got || err != nil {
 				t.Errorf("%s gives another kind: %t, %v", id, got, err)
@@ -86,7 +86,7 @@ func TestHoldsAndGives(t *testing.T) {
 		w.client.PrependReactor("get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("away")
 		})
-		if !w.store.Holds(t.Context(), tenanttest.ID(t, "nothing")) {
+		if !w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "nothing")) {
 			t.Error("the server is away, and nothing is held")
 		}
 	})
@@ -96,7 +96,7 @@ func TestHoldsAndGives(t *testing.T) {
 // wait, and Gives fails.
 func TestUnreadTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, naming("nothing"), naming("free", "open"), templateNamed("open", false))
+		w := newFixture(t, naming("nothing"), naming("free", "open"), templateNamed("open", false))
 		w.run() // this store can read everything
 		var may atomic.Bool
 		var err error
@@ -108,26 +108,26 @@ func TestUnreadTemplates(t *testing.T) {
 		}
 		w.run()
 		for id, named := range map[string]bool{"nothing": false, "free": true} {
-			_, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns",
+			_, err := w.store.Provisions(&publication.Rules{}, tenanttest.ID(t, id), "ns",
 				schema.GroupResource{Resource: "configmaps"}, "x")
-			if got := w.store.Holds(t.Context(), tenanttest.ID(t, id)); got != named || (err != nil) != named {
+			if got := w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, id)); got != named || (err != nil) != named {
 				t.Errorf("%s: held is %t, %v", id, got, err)
 			}
 		}
-		if !w.store.HasSynced() || w.store.GivenSynced() {
+		if !w.store.HasSynced() || w.store.InputsSynced() {
 			t.Error("identity waits for templates, or they count as read")
 		}
 		may.Store(true)
 		w.settle()
-		if !w.store.GivenSynced() || w.store.Holds(t.Context(), tenanttest.ID(t, "free")) {
+		if !w.store.InputsSynced() || w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "free")) {
 			t.Error("they can be read, and it is held on")
 		}
 	})
 }
 
-// TestMembersOfASuccessor checks that TenantMembers apply only to the Tenant for which they were
+// TestMembersOfSuccessor checks that TenantMembers apply only to the Tenant for which they were
 // written. They do not apply while they are being deleted.
-func TestMembersOfASuccessor(t *testing.T) {
+func TestMembersOfSuccessor(t *testing.T) {
 	members := func(uid string, isGoing bool) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1alpha1.GroupVersion,
@@ -171,7 +171,7 @@ func TestMembersOfASuccessor(t *testing.T) {
 			if c.replaced {
 				objects = append(objects, retired("acme", "old", time.Now().Add(-time.Hour)))
 			}
-			w := newWorld(t, objects...)
+			w := newFixture(t, objects...)
 			resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 			if err := w.client.Tracker().Create(resource, members(c.uid, c.isGoing), ""); err != nil {
 				t.Fatal(err)
@@ -186,9 +186,9 @@ func TestMembersOfASuccessor(t *testing.T) {
 	}
 }
 
-// TestLeft checks that Left returns the TenantMembers of a tenant, and TenantQuotas that are being
+// TestRemaining checks that Left returns the TenantMembers of a tenant, and TenantQuotas that are being
 // deleted.
-func TestLeft(t *testing.T) {
+func TestRemaining(t *testing.T) {
 	of := func(kind, name, field, id string, isGoing bool) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1alpha1.GroupVersion,
@@ -232,7 +232,7 @@ func TestLeft(t *testing.T) {
 		if err := client.Tracker().Create(resource, c.object, ""); err != nil {
 			t.Fatal(err)
 		}
-		got, err := tenants.Left(t.Context(), client, tenanttest.ID(t, "acme"))
+		got, err := tenants.Remaining(t.Context(), client, tenanttest.ID(t, "acme"))
 		if err != nil || fmt.Sprint(got) != c.want {
 			t.Errorf("%s: %v, %v; want %s", name, got, err, c.want)
 		}
@@ -240,7 +240,7 @@ func TestLeft(t *testing.T) {
 			client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, errors.New("away")
 			})
-			if _, err := tenants.Left(t.Context(), client, tenanttest.ID(t, "acme")); err == nil {
+			if _, err := tenants.Remaining(t.Context(), client, tenanttest.ID(t, "acme")); err == nil {
 				t.Errorf("%s: the server is away for %s", name, resource)
 			}
 			client.ReactionChain = client.ReactionChain[1:]

@@ -43,31 +43,31 @@ func TestInvalidTenant(t *testing.T) {
 					"memberRoles": []any{"view"},
 					"namespaces":  map[string]any{"labels": map[string]any{"team": "x"}},
 				}
-				w := newWorld(t, definition(), object("a", "a", spec), object(upper.ObjectName(), "Acme", spec),
+				w := newFixture(t, definition(), object("a", "a", spec), object(upper.ObjectName(), "Acme", spec),
 					object("later", "later", rich), object("other", "other", nil))
 				w.run()
 				w.expect("from the start", "a", authz.AccessClosed)
 				w.expect("from the start", "Acme", authz.AccessClosed)
 				w.expect("another", "other", authz.AccessOpen)
 				w.expect("without a Tenant", "acme", authz.AccessNone)
-				w.told()
+				w.reported()
 				w.update(object("later", "later", spec))
 				later := tenanttest.ID(t, "later")
 				w.expect("later", "later", authz.AccessClosed)
-				if told := w.told(); !slices.Equal(told, []string{"later"}) {
+				if told := w.reported(); !slices.Equal(told, []string{"later"}) {
 					t.Errorf("reported %v", told)
 				}
 				if admins, roles := w.store.Admins(later), w.store.MemberRoles(later); len(admins)+len(roles) > 0 {
 					t.Errorf("admins %v, member roles %v", admins, roles)
 				}
-				if labels := w.store.Spaces(later).Labels; labels["team"] != "x" {
+				if labels := w.store.NamespaceSettings(later).Labels; labels["team"] != "x" {
 					t.Errorf("the labels of its namespaces are %v", labels)
 				}
 				if got, known := w.store.Tenant(later); got != nil || known {
 					t.Errorf("its Tenant is %v, %t", got, known)
 				}
-				_, err := w.store.Gives(&publication.Rules{}, later, "ns", schema.GroupResource{Resource: "configmaps"}, "x")
-				if err == nil || !w.store.Holds(t.Context(), later) {
+				_, err := w.store.Provisions(&publication.Rules{}, later, "ns", schema.GroupResource{Resource: "configmaps"}, "x")
+				if err == nil || !w.store.HoldsNamespaces(t.Context(), later) {
 					t.Errorf("Pods do not wait, or it is known what templates give: %v", err)
 				}
 				w.update(object("later", "later", nil))
@@ -91,7 +91,7 @@ func TestInvalidTenant(t *testing.T) {
 // TestInvalidTenantIsFollowed checks that followers receive a Tenant that does not decode.
 func TestInvalidTenantIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", map[string]any{"admins": "x"}))
+		w := newFixture(t, definition(), object("a", "a", map[string]any{"admins": "x"}))
 		w.run()
 		var names, ids []string
 		stop, err := w.store.FollowObjects(func(object metav1.Object) { names = append(names, object.GetName()) })
@@ -128,7 +128,7 @@ func TestInvalidRetiredTenant(t *testing.T) {
 		other := tenanttest.ID(t, "Other") // its name does not determine the ID
 		unnamed := invalid("Other")
 		unnamed.SetName(other.ObjectName() + "-" + uid)
-		w := newWorld(t, definition(), invalid("a"), unnamed, later)
+		w := newFixture(t, definition(), invalid("a"), unnamed, later)
 		w.run()
 		w.expect("from the start", "a", authz.AccessRetired)
 		w.expect("from the start", "Other", authz.AccessRetired)
@@ -152,9 +152,9 @@ func TestInvalidTemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := templateNamed("bad", false)
 		bad.Object["spec"].(map[string]any)["hold"] = "x"
-		w := newWorld(t, definition(), naming("a", "bad"), naming("b", "open"), bad, templateNamed("open", false))
+		w := newFixture(t, definition(), naming("a", "bad"), naming("b", "open"), bad, templateNamed("open", false))
 		w.run()
-		if !w.store.Holds(t.Context(), tenanttest.ID(t, "a")) || w.store.Holds(t.Context(), tenanttest.ID(t, "b")) {
+		if !w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "a")) || w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "b")) {
 			t.Error("Pods do not wait for the invalid template, or wait for a valid one")
 		}
 		if got, known := w.store.Template("bad"); got != nil || !known {
@@ -175,7 +175,7 @@ func TestInvalidTemplate(t *testing.T) {
 }
 
 // update writes a Tenant.
-func (w *world) update(u *unstructured.Unstructured) {
+func (w *fixture) update(u *unstructured.Unstructured) {
 	w.t.Helper()
 	if _, err := w.client.Resource(resource).Update(w.t.Context(), u, metav1.UpdateOptions{}); err != nil {
 		w.t.Fatal(err)

@@ -17,29 +17,29 @@ import (
 	"github.com/kubetenant/kubetenant/internal/typed"
 )
 
-// kept has the parsed objects of a kind by name.
-type kept[V any] struct {
-	informer cache.SharedIndexInformer
-	handled  cache.ResourceEventHandlerRegistration
+// parsedObjects has the parsed objects of a kind by name.
+type parsedObjects[V any] struct {
+	informer     cache.SharedIndexInformer
+	registration cache.ResourceEventHandlerRegistration
 
 	mu      sync.RWMutex
-	named   map[string]*V // values are never changed in place
-	invalid map[string]invalid
+	valid   map[string]*V // values are never changed in place
+	invalid map[string]invalidObject
 	changed func(name string)
 }
 
-// invalid is an object that does not decode or that parse rejects.
-type invalid struct {
-	of  metav1.Object
-	why error
+// invalidObject is an object that does not decode or that parse rejects.
+type invalidObject struct {
+	object metav1.Object
+	err    error
 }
 
-// newKept returns a store of the objects of a kind, which has content when the informer runs. It
+// newParsedObjects returns a store of the objects of a kind, which has content when the informer runs. It
 // ignores objects that do not decode or that parse rejects.
-func newKept[V, T any, P typed.Pointer[T]](
+func newParsedObjects[V, T any, P typed.Pointer[T]](
 	client dynamic.Interface, of schema.GroupVersionResource, parse func(P) (*V, error),
-) (*kept[V], error) {
-	k := &kept[V]{named: map[string]*V{}, invalid: map[string]invalid{}}
+) (*parsedObjects[V], error) {
+	k := &parsedObjects[V]{valid: map[string]*V{}, invalid: map[string]invalidObject{}}
 	var err error
 	if k.informer, err = typed.NewInformer[T, P](client, of, nil); err != nil {
 		return nil, err
@@ -54,17 +54,17 @@ func newKept[V, T any, P typed.Pointer[T]](
 		if err != nil {
 			klog.Background().Error(err, "Ignoring an invalid object", "resource", of.Resource, "name", name.Name)
 			of, _ := obj.(metav1.Object)
-			k.put(name.Name, nil, invalid{of, err})
+			k.put(name.Name, nil, invalidObject{of, err})
 			return
 		}
-		k.put(name.Name, parsed, invalid{})
+		k.put(name.Name, parsed, invalidObject{})
 	}
-	k.handled, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	k.registration, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    set,
 		UpdateFunc: func(_, now any) { set(now) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				k.put(name.Name, nil, invalid{})
+				k.put(name.Name, nil, invalidObject{})
 			}
 		},
 	})
@@ -73,14 +73,14 @@ func newKept[V, T any, P typed.Pointer[T]](
 
 // put stores a parsed object, or the reason why it is invalid. Both are zero if the object does not
 // exist.
-func (k *kept[V]) put(name string, parsed *V, wrong invalid) {
+func (k *parsedObjects[V]) put(name string, parsed *V, wrong invalidObject) {
 	k.mu.Lock()
-	delete(k.named, name)
+	delete(k.valid, name)
 	delete(k.invalid, name)
 	switch {
 	case parsed != nil:
-		k.named[name] = parsed
-	case wrong.of != nil:
+		k.valid[name] = parsed
+	case wrong.object != nil:
 		k.invalid[name] = wrong
 	}
 	changed := k.changed
@@ -91,29 +91,29 @@ func (k *kept[V]) put(name string, parsed *V, wrong invalid) {
 }
 
 // get returns a parsed object, or nil if it does not exist or is invalid.
-func (k *kept[V]) get(name string) *V {
+func (k *parsedObjects[V]) get(name string) *V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.named[name]
+	return k.valid[name]
 }
 
 // getInvalid returns an invalid object, or the zero value if there is none.
-func (k *kept[V]) getInvalid(name string) invalid {
+func (k *parsedObjects[V]) getInvalid(name string) invalidObject {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.invalid[name]
 }
 
 // all returns all parsed objects in no particular order.
-func (k *kept[V]) all() []*V {
+func (k *parsedObjects[V]) all() []*V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return slices.Collect(maps.Values(k.named))
+	return slices.Collect(maps.Values(k.valid))
 }
 
 // onChange sets the function that is called for each object that is created, changes or is deleted.
 // If nil, no function is called.
-func (k *kept[V]) onChange(changed func(name string)) {
+func (k *parsedObjects[V]) onChange(changed func(name string)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.changed = changed

@@ -71,7 +71,7 @@ func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	if err := decoder.Decode(out); err != nil || out.String() != text {
 		return nil, errKeystone
 	}
-	if _, is := object.(*v1alpha1.Tenant); is && out.Project != "" {
+	if _, ok := object.(*v1alpha1.Tenant); ok && out.Project != "" {
 		return nil, fmt.Errorf("%w: a Tenant has no project", errKeystone)
 	}
 	if err := out.check(); err != nil {
@@ -100,8 +100,8 @@ func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	if scope == "" {
 		scope = "domain:" + k.Domain
 	}
-	prefix, is := strings.CutSuffix(role.Group, "role-id:"+scope+":"+role.ID)
-	return is && !strings.HasPrefix(prefix, "system:") && !strings.HasPrefix(prefix, tenant.GroupPrefix)
+	prefix, ok := strings.CutSuffix(role.Group, "role-id:"+scope+":"+role.ID)
+	return ok && !strings.HasPrefix(prefix, "system:") && !strings.HasPrefix(prefix, tenant.GroupPrefix)
 }
 
 // String returns the value of the annotation. Equal content has the same value.

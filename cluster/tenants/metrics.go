@@ -31,9 +31,9 @@ func newCount() *metrics.GaugeVec {
 	}, []string{"access"})
 }
 
-// counts adds by to the number of Tenants that have an access.
-func (s *Store) counts(access authz.Access, by float64) {
-	if name, of := accesses()[access]; of {
+// addCount adds by to the number of Tenants that have an access.
+func (s *Store) addCount(access authz.Access, by float64) {
+	if name, ok := accesses()[access]; ok {
 		s.count.WithLabelValues(string(name)).Add(by)
 	}
 }

@@ -57,9 +57,9 @@ func accessOf(value v1alpha1.TenantAccess) authz.Access {
 	return authz.AccessClosed // includes the values of a later release
 }
 
-// IDNamed returns the tenant whose Tenant has a name. It returns the zero ID unless the name is
+// IDOfName returns the tenant whose Tenant has a name. It returns the zero ID unless the name is
 // that of a DNS label ID, because no other name determines its ID.
-func IDNamed(name string) tenant.ID {
+func IDOfName(name string) tenant.ID {
 	id, err := tenant.Parse(name)
 	if err != nil || id.IsSystem() || id.ObjectName() != name {
 		return tenant.ID{}
@@ -67,26 +67,26 @@ func IDNamed(name string) tenant.ID {
 	return id
 }
 
-// live is the stored state of a Tenant. It is never changed.
-type live struct {
-	access      authz.Access // the access in spec
-	invalid     bool         // the Tenant does not decode
-	uid         types.UID
-	made        metav1.Time
-	ending      bool // the Tenant is being deleted, and not with its definition
-	goes        bool // the Tenant is being deleted
-	undated     bool
-	replaces    string                        // the UID of the earlier Tenant
-	spaces      v1alpha1.TenantNamespacesSpec // never changed in place
-	memberRoles []string
-	labels      map[string]string // the labels of the Tenant itself, never changed in place
-	admins      []rbacv1.Subject  // never changed in place
-	fairUse     v1alpha1.FairUse
+// tenantState is the stored state of a Tenant. It is never changed.
+type tenantState struct {
+	access        authz.Access // the access in spec
+	invalid       bool         // the Tenant does not decode
+	uid           types.UID
+	created       metav1.Time
+	ending        bool // the Tenant is being deleted, and not with its definition
+	deleting      bool // the Tenant is being deleted
+	acceptUndated bool
+	replaces      string                        // the UID of the earlier Tenant
+	namespaces    v1alpha1.TenantNamespacesSpec // never changed in place
+	memberRoles   []string
+	labels        map[string]string // the labels of the Tenant itself, never changed in place
+	admins        []rbacv1.Subject  // never changed in place
+	fairUse       v1alpha1.FairUse
 }
 
 // effective returns the access of the tenant's callers. While the Tenant is being deleted, they may
 // only read.
-func (l *live) effective() authz.Access {
+func (l *tenantState) effective() authz.Access {
 	if l.ending {
 		return min(l.access, authz.AccessReadOnly)
 	}
@@ -95,7 +95,7 @@ func (l *live) effective() authz.Access {
 
 // read returns an object of the informer, its tenant and its state. The last result is nil if the
 // Tenant does not apply.
-func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
+func (s *Store) read(obj any) (metav1.Object, tenant.ID, *tenantState) {
 	t, err := typed.From[v1alpha1.Tenant](obj)
 	var invalid *typed.Invalid
 	if errors.As(err, &invalid) {
@@ -109,60 +109,60 @@ func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
 	if id.IsZero() {
 		return t, id, nil
 	}
-	return t, id, &live{
-		access:      access,
-		uid:         t.UID,
-		made:        t.CreationTimestamp,
-		goes:        t.DeletionTimestamp != nil,
-		undated:     t.Spec.AcceptUndated,
-		replaces:    t.Spec.Replaces,
-		spaces:      t.Spec.Namespaces,
-		memberRoles: t.Spec.MemberRoles,
-		labels:      t.Labels,
-		admins:      Subjects(t.Spec.Admins),
-		fairUse:     t.Spec.FairUse,
+	return t, id, &tenantState{
+		access:        access,
+		uid:           t.UID,
+		created:       t.CreationTimestamp,
+		deleting:      t.DeletionTimestamp != nil,
+		acceptUndated: t.Spec.AcceptUndated,
+		replaces:      t.Spec.Replaces,
+		namespaces:    t.Spec.Namespaces,
+		memberRoles:   t.Spec.MemberRoles,
+		labels:        t.Labels,
+		admins:        Subjects(t.Spec.Admins),
+		fairUse:       t.Spec.FairUse,
 	}
 }
 
 // readInvalid returns the tenant and the state of a Tenant that does not decode. The tenant has no
 // admins, and its callers have no access. The last valid version still applies to its namespaces.
 // The ID is zero if neither the name nor an earlier version of the Tenant determines it.
-func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *live) {
-	now := &live{
-		access:  authz.AccessClosed,
-		invalid: true,
-		uid:     t.UID,
-		made:    t.CreationTimestamp,
-		goes:    t.DeletionTimestamp != nil,
-		spaces:  v1alpha1.TenantNamespacesSpec{Prefix: v1alpha1.NamespacePrefixRequired},
+func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *tenantState) {
+	now := &tenantState{
+		access:     authz.AccessClosed,
+		invalid:    true,
+		uid:        t.UID,
+		created:    t.CreationTimestamp,
+		deleting:   t.DeletionTimestamp != nil,
+		namespaces: v1alpha1.TenantNamespacesSpec{Prefix: v1alpha1.NamespacePrefixRequired},
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	id, was := s.entry(t.Name)
 	if was != nil && was.uid == now.uid {
-		now.spaces, now.replaces, now.labels = was.spaces, was.replaces, was.labels
+		now.namespaces, now.replaces, now.labels = was.namespaces, was.replaces, was.labels
 		now.fairUse = was.fairUse
 	}
 	if id.IsZero() {
-		id = IDNamed(t.Name)
+		id = IDOfName(t.Name)
 	}
 	return id, now
 }
 
 // entry returns the tenant and the state of the Tenant with a name, or nil. The caller MUST hold
 // mu.
-func (s *Store) entry(name string) (tenant.ID, *live) {
+func (s *Store) entry(name string) (tenant.ID, *tenantState) {
 	if id, ok := s.named[name]; ok {
-		return id, s.live[id]
+		return id, s.states[id]
 	}
 	return tenant.ID{}, s.invalid[name]
 }
 
 // put replaces the state of the Tenant with a name. If now is nil, it removes the state. The caller
 // MUST hold mu.
-func (s *Store) put(name string, id tenant.ID, now *live) {
+func (s *Store) put(name string, id tenant.ID, now *tenantState) {
 	if last, ok := s.named[name]; ok {
-		delete(s.live, last)
+		delete(s.states, last)
 		delete(s.named, name)
 	}
 	delete(s.invalid, name)
@@ -171,6 +171,6 @@ func (s *Store) put(name string, id tenant.ID, now *live) {
 	case id.IsZero():
 		s.invalid[name] = now
 	default:
-		s.live[id], s.named[name] = now, id
+		s.states[id], s.named[name] = now, id
 	}
 }

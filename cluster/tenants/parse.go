@@ -39,11 +39,11 @@ func readInvalidRetired(r *typed.Invalid) (tenant.ID, tenant.Retired) {
 	if at <= 0 || r.Name[at] != '-' {
 		return tenant.ID{}, tenant.Retired{}
 	}
-	id := IDNamed(r.Name[:at])
+	id := IDOfName(r.Name[:at])
 	if named, err := tenant.Parse(r.Tenant); err == nil && named.ObjectName() == r.Name[:at] {
 		id = named
 	}
-	return id, tenant.Retired{UID: r.Name[at+1:], Begun: r.CreationTimestamp.Time}
+	return id, tenant.Retired{UID: r.Name[at+1:], DeletionBegan: r.CreationTimestamp.Time}
 }
 
 // RetiredOf returns the tenant of a RetiredTenant and its record. It returns the zero ID if spec.id
@@ -53,9 +53,9 @@ func RetiredOf(r *v1alpha1.RetiredTenant) (tenant.ID, tenant.Retired) {
 	if err != nil || id.IsSystem() {
 		return tenant.ID{}, tenant.Retired{}
 	}
-	out := tenant.Retired{UID: r.Spec.UID, Begun: r.CreationTimestamp.Time, Namespaces: r.Spec.Namespaces}
+	out := tenant.Retired{UID: r.Spec.UID, DeletionBegan: r.CreationTimestamp.Time, Namespaces: r.Spec.Namespaces}
 	if r.Spec.RetiredAt != nil {
-		out.At = r.Spec.RetiredAt.Time
+		out.DeletionEnded = r.Spec.RetiredAt.Time
 	}
 	return id, out
 }
@@ -73,8 +73,8 @@ func RetiredName(tenantName, uid string) string { return tenantName + "-" + uid 
 // definition.
 const QuotaTenantField = "spec.tenant"
 
-// QuotasOf returns the field selector of the TenantQuotas of a tenant.
-func QuotasOf(id tenant.ID) string {
+// QuotaSelector returns the field selector of the TenantQuotas of a tenant.
+func QuotaSelector(id tenant.ID) string {
 	return fields.OneTermEqualSelector(QuotaTenantField, id.String()).String()
 }
 

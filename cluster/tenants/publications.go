@@ -27,7 +27,7 @@ var errPublications = errors.New("the Publications have not been read yet")
 // Publications returns all Publications that decode, oldest first. The second result is false if
 // they are not known. Callers MUST NOT change the Publications.
 func (s *Store) Publications() (all []*publication.Publication, known bool) {
-	if !s.knows(publicationResource(), s.publications.handled) {
+	if !s.isReady(publicationResource(), s.publications.registration) {
 		return nil, false
 	}
 	all = s.publications.all()
@@ -49,7 +49,7 @@ func (s *Store) Publication(name string) *publication.Publication { return s.pub
 // not decode. Callers MUST NOT change the metadata.
 func (s *Store) InvalidPublication(name string) (of metav1.Object, why error) {
 	wrong := s.publications.getInvalid(name)
-	return wrong.of, wrong.why
+	return wrong.object, wrong.err
 }
 
 // InvalidPublications returns the names of the Publications that do not decode or are invalid.
@@ -62,8 +62,8 @@ func (s *Store) InvalidPublications() []string {
 // Selects reports whether a Publication selects the namespaces of a tenant, by the labels of its
 // Tenant.
 func (s *Store) Selects(p *publication.Publication, id tenant.ID) bool {
-	is := s.of(id)
-	return p.Selects(id, is.tenantLabels(), is != nil)
+	state := s.state(id)
+	return p.Selects(id, state.tenantLabels(), state != nil)
 }
 
 // PublicationsOf returns the Publications that select a tenant, oldest first. The second result is
@@ -95,17 +95,17 @@ func (s *Store) publicationHolds(id tenant.ID, t *v1alpha1.Tenant) bool {
 }
 
 // tenantLabels returns the labels of a Tenant. l may be nil.
-func (l *live) tenantLabels() map[string]string {
+func (l *tenantState) tenantLabels() map[string]string {
 	if l == nil {
 		return nil
 	}
 	return l.labels
 }
 
-// givenLabels returns the labels that a Tenant gives to its namespaces. l may be nil.
-func (l *live) givenLabels() map[string]string {
+// namespaceLabels returns the labels that a Tenant gives to its namespaces. l may be nil.
+func (l *tenantState) namespaceLabels() map[string]string {
 	if l == nil {
 		return nil
 	}
-	return Labels(l.spaces.Labels)
+	return Labels(l.namespaces.Labels)
 }

@@ -36,7 +36,7 @@ func References(
 	namespaces []string,
 	isTenants func(namespace string) bool,
 ) (found []string, err error) {
-	names := Named(id, namespaces)
+	names := SubjectMatcher(id, namespaces)
 	for page := (metav1.ListOptions{Limit: referencePage}); ; {
 		list, err := client.RbacV1().ClusterRoleBindings().List(ctx, page)
 		if err != nil {
@@ -67,10 +67,10 @@ func References(
 	}
 }
 
-// Left returns the objects of the project's kinds that an earlier tenant with an ID left, by kind
+// Remaining returns the objects of the project's kinds that an earlier tenant with an ID left, by kind
 // and name. These are its TenantMembers, and TenantQuotas that are being deleted. Any other
 // TenantQuota only limits a later tenant and gives it no rights.
-func Left(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []string, err error) {
+func Remaining(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []string, err error) {
 	members := typed.NewClient[v1alpha1.TenantMembers](client, membersResource())
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String()
 	err = members.Each(ctx, metav1.ListOptions{FieldSelector: named}, func(m *v1alpha1.TenantMembers) {
@@ -92,7 +92,7 @@ func Left(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []
 	}
 	quotas := typed.NewClient[v1alpha1.TenantQuota](client,
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
-	err = quotas.Each(ctx, metav1.ListOptions{FieldSelector: QuotasOf(id)}, func(q *v1alpha1.TenantQuota) {
+	err = quotas.Each(ctx, metav1.ListOptions{FieldSelector: QuotaSelector(id)}, func(q *v1alpha1.TenantQuota) {
 		if q.Spec.Tenant == id.String() {
 			add(q)
 		}
@@ -103,27 +103,27 @@ func Left(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []
 	return found, nil
 }
 
-// Named returns a function that reports whether subjects include a tenant's group or one of its
+// SubjectMatcher returns a function that reports whether subjects include a tenant's group or one of its
 // service accounts. Its service accounts are those of the listed namespaces and of namespaces with
 // its prefix.
-func Named(id tenant.ID, namespaces []string) func([]rbacv1.Subject) bool {
-	had := make(map[string]bool, len(namespaces))
+func SubjectMatcher(id tenant.ID, namespaces []string) func([]rbacv1.Subject) bool {
+	owned := make(map[string]bool, len(namespaces))
 	for _, name := range namespaces {
-		had[name] = true
+		owned[name] = true
 	}
-	has := func(namespace string) bool { return had[namespace] || tenant.PrefixOwner(namespace) == id }
-	one := func(s rbacv1.Subject) bool {
+	isOwned := func(namespace string) bool { return owned[namespace] || tenant.PrefixOwner(namespace) == id }
+	matches := func(s rbacv1.Subject) bool {
 		switch s.Kind {
 		case rbacv1.ServiceAccountKind:
-			return has(s.Namespace)
+			return isOwned(s.Namespace)
 		case rbacv1.UserKind:
 			namespace, _, err := serviceaccount.SplitUsername(s.Name)
-			return err == nil && has(namespace)
+			return err == nil && isOwned(namespace)
 		case rbacv1.GroupKind:
-			namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
-			return s.Name == id.Group() || is && has(namespace)
+			namespace, ok := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
+			return s.Name == id.Group() || ok && isOwned(namespace)
 		}
 		return false
 	}
-	return func(subjects []rbacv1.Subject) bool { return slices.ContainsFunc(subjects, one) }
+	return func(subjects []rbacv1.Subject) bool { return slices.ContainsFunc(subjects, matches) }
 }

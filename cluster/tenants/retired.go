@@ -21,11 +21,11 @@ import (
 
 // retired stores the RetiredTenants.
 type retired struct {
-	informer cache.SharedIndexInformer
-	handled  cache.ResourceEventHandlerRegistration
-	changed  func(tenant.ID)
+	informer     cache.SharedIndexInformer
+	registration cache.ResourceEventHandlerRegistration
+	changed      func(tenant.ID)
 
-	none atomic.Bool // no tenant is retired
+	isEmpty atomic.Bool // no tenant is retired
 
 	mu        sync.RWMutex
 	ids       map[string]tenant.ID                   // the tenant by the name of the RetiredTenant
@@ -52,14 +52,14 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 		byID:      map[tenant.ID][]tenant.Retired{},
 		takenBack: map[tenant.ID]authz.Access{},
 	}
-	r.none.Store(true)
+	r.isEmpty.Store(true)
 	var err error
 	r.informer, err = typed.NewInformer(client, retiredResource(),
 		func(one *v1alpha1.RetiredTenant) { one.Spec.References = nil })
 	if err != nil {
 		return nil, err
 	}
-	r.handled, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	r.registration, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    r.set,
 		UpdateFunc: func(_, is any) { r.set(is) },
 		DeleteFunc: func(obj any) {
@@ -74,12 +74,12 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 // set stores a RetiredTenant. If it does not decode, its last valid version remains.
 func (r *retired) set(obj any) {
 	stored, err := typed.From[v1alpha1.RetiredTenant](obj)
-	is := retiredRecord{}
+	record := retiredRecord{}
 	if err == nil {
-		is.access, is.takenBack = TakenBackAccess(stored)
+		record.access, record.takenBack = TakenBackAccess(stored)
 	}
 	var id tenant.ID
-	id, is.Retired, err = ReadRetired(stored, err)
+	id, record.Retired, err = ReadRetired(stored, err)
 	object, ok := obj.(metav1.Object)
 	if err != nil || !ok {
 		return
@@ -93,56 +93,56 @@ func (r *retired) set(obj any) {
 			return
 		}
 	}
-	r.put(object.GetName(), id, is)
+	r.put(object.GetName(), id, record)
 }
 
 // put stores the record with a name. If the ID is zero, it removes the record.
-func (r *retired) put(name string, id tenant.ID, is retiredRecord) {
+func (r *retired) put(name string, id tenant.ID, record retiredRecord) {
 	r.mu.Lock()
 	was := r.ids[name]
-	r.take(name)
+	r.remove(name)
 	if !id.IsZero() {
 		if r.named[id] == nil {
 			r.named[id] = map[string]retiredRecord{}
 		}
-		r.ids[name], r.named[id][name] = id, is
-		r.order(id)
+		r.ids[name], r.named[id][name] = id, record
+		r.rebuild(id)
 	}
-	r.none.Store(len(r.ids) == 0)
+	r.isEmpty.Store(len(r.ids) == 0)
 	r.mu.Unlock()
 	if !id.IsZero() && was.IsZero() {
 		r.changed(id)
 	}
 }
 
-// take removes the record with a name. The caller MUST hold mu.
-func (r *retired) take(name string) {
-	if was, has := r.ids[name]; has {
+// remove removes the record with a name. The caller MUST hold mu.
+func (r *retired) remove(name string) {
+	if was, ok := r.ids[name]; ok {
 		delete(r.named[was], name)
 		delete(r.ids, name)
-		r.order(was)
+		r.rebuild(was)
 	}
 }
 
-// order updates byID and takenBack for a tenant. If several deletions were canceled, the newest
+// rebuild updates byID and takenBack for a tenant. If several deletions were canceled, the newest
 // record applies. The strictest of equally old records applies.
-func (r *retired) order(id tenant.ID) {
+func (r *retired) rebuild(id tenant.ID) {
 	if len(r.named[id]) == 0 {
 		delete(r.named, id)
 	}
 	var ended []tenant.Retired
 	var last retiredRecord
-	for _, is := range r.named[id] {
+	for _, record := range r.named[id] {
 		switch {
-		case !is.takenBack:
-			ended = append(ended, is.Retired)
-		case !last.takenBack, is.Begun.After(last.Begun), is.Begun.Equal(last.Begun) && is.access < last.access:
-			last = is
+		case !record.takenBack:
+			ended = append(ended, record.Retired)
+		case !last.takenBack, record.DeletionBegan.After(last.DeletionBegan), record.DeletionBegan.Equal(last.DeletionBegan) && record.access < last.access:
+			last = record
 		}
 	}
 	delete(r.byID, id)
 	if len(ended) > 0 {
-		r.byID[id] = tenant.InOrderOfEnd(ended)
+		r.byID[id] = tenant.SortByDeletionEnd(ended)
 	}
 	delete(r.takenBack, id)
 	if last.takenBack && last.access != authz.AccessOpen {
@@ -152,7 +152,7 @@ func (r *retired) order(id tenant.ID) {
 
 // limit returns the access that a canceled deletion leaves to callers of a tenant.
 func (r *retired) limit(id tenant.ID) authz.Access {
-	if r.none.Load() {
+	if r.isEmpty.Load() {
 		return authz.AccessOpen
 	}
 	r.mu.RLock()
@@ -163,9 +163,9 @@ func (r *retired) limit(id tenant.ID) authz.Access {
 	return authz.AccessOpen
 }
 
-// of returns the earlier tenants with an ID.
-func (r *retired) of(id tenant.ID) []tenant.Retired {
-	if r.none.Load() {
+// earlier returns the earlier tenants with an ID.
+func (r *retired) earlier(id tenant.ID) []tenant.Retired {
+	if r.isEmpty.Load() {
 		return nil
 	}
 	r.mu.RLock()
@@ -179,21 +179,21 @@ func (r *retired) forget(name string, definitionCreated metav1.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, found, err := r.informer.GetStore().GetByKey(name)
-	if err != nil || found || r.named[r.ids[name]][name].Begun.Before(definitionCreated.Time) {
+	if err != nil || found || r.named[r.ids[name]][name].DeletionBegan.Before(definitionCreated.Time) {
 		return
 	}
-	r.take(name)
-	r.none.Store(len(r.ids) == 0)
+	r.remove(name)
+	r.isEmpty.Store(len(r.ids) == 0)
 }
 
 // since passes the UID of each tenant whose deletion began after a time to a function.
-func (r *retired) since(at time.Time, tell func(uid string)) {
+func (r *retired) since(at time.Time, yield func(uid string)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, all := range r.byID {
 		for _, one := range all {
-			if one.Begun.After(at) {
-				tell(one.UID)
+			if one.DeletionBegan.After(at) {
+				yield(one.UID)
 			}
 		}
 	}

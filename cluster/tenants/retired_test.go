@@ -49,20 +49,20 @@ func TestRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live := object("live", "live", nil)
 		live.SetUID("new")
-		w := newWorld(t, definition(), live, retired("live", "u0", time.Now()), retired("gone", "u2", time.Time{}),
+		w := newFixture(t, definition(), live, retired("live", "u0", time.Now()), retired("gone", "u2", time.Time{}),
 			retired("gone", "u1", time.Now()),
 			retired("system", "u3", time.Now()))
 		w.expect("before", "gone", authz.AccessUnknown)
 		w.run()
-		w.told()
+		w.reported()
 		w.expect("deleted", "gone", authz.AccessRetired)
 		w.expect("a successor", "live", authz.AccessOpen)
 		w.expect("nobody", "nobody", authz.AccessNone)
 		w.expect("the system tenant", "system", authz.AccessNone)
-		if l := w.store.Lineage(tenanttest.ID(t, "gone")); !l.IsOver() || len(l.Retired) != 2 || l.Retired[1].UID != "u2" {
+		if l := w.store.Lineage(tenanttest.ID(t, "gone")); !l.HasEnded() || len(l.Retired) != 2 || l.Retired[1].UID != "u2" {
 			t.Errorf("of who was deleted: %+v", l)
 		}
-		if l := w.store.Lineage(tenanttest.ID(t, "live")); l.IsOver() || len(l.Retired) != 1 || l.Created.IsZero() {
+		if l := w.store.Lineage(tenanttest.ID(t, "live")); l.HasEnded() || len(l.Retired) != 1 || l.Created.IsZero() {
 			t.Errorf("of a successor: %+v", l)
 		}
 		if gone, known := w.store.Tenant(tenanttest.ID(t, "gone")); gone != nil || !known {
@@ -74,7 +74,7 @@ func TestRetired(t *testing.T) {
 		}
 		w.settle()
 		w.expect("retired by somebody", "nobody", authz.AccessRetired)
-		if got := w.told(); !slices.Equal(got, []string{"nobody"}) {
+		if got := w.reported(); !slices.Equal(got, []string{"nobody"}) {
 			t.Errorf("told of %v", got)
 		}
 		if err := w.client.Resource(retiredOnes).Delete(t.Context(), "nobody-u4", metav1.DeleteOptions{}); err != nil {
@@ -124,7 +124,7 @@ func TestRetired(t *testing.T) {
 // is missing.
 func TestReplaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", map[string]any{"replaces": "u0"}), object("b", "b", nil))
+		w := newFixture(t, definition(), object("a", "a", map[string]any{"replaces": "u0"}), object("b", "b", nil))
 		w.run()
 		a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 		if w.store.Accepts(a, time.Time{}) || w.store.Accepts(a, time.Now().Add(-time.Hour)) ||
@@ -134,14 +134,14 @@ func TestReplaces(t *testing.T) {
 	})
 }
 
-// TestAcceptUndatedTakenBack checks that a tenant is reported when its Tenant no longer accepts
+// TestAcceptUndatedRemoved checks that a tenant is reported when its Tenant no longer accepts
 // undated credentials, so that their connections end.
-func TestAcceptUndatedTakenBack(t *testing.T) {
+func TestAcceptUndatedRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}),
+		w := newFixture(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}),
 			retired("a", "u0", time.Now()))
 		w.run()
-		w.told()
+		w.reported()
 		for _, step := range []struct {
 			accepts bool
 			told    []string
@@ -155,7 +155,7 @@ func TestAcceptUndatedTakenBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.settle()
-			if got := w.told(); !slices.Equal(got, step.told) ||
+			if got := w.reported(); !slices.Equal(got, step.told) ||
 				w.store.Accepts(tenanttest.ID(t, "a"), time.Time{}) != step.accepts {
 				t.Errorf("acceptUndated %t: told of %v", step.accepts, got)
 			}
@@ -167,10 +167,10 @@ func TestAcceptUndatedTakenBack(t *testing.T) {
 // definition was not deleted. A server that starts then does not let them write before that.
 func TestEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}),
+		w := newFixture(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}),
 			deleted(object("b", "b", nil)))
 		w.run()
-		w.told()
+		w.reported()
 		w.expect("deleted before", "b", authz.AccessReadOnly)
 		for _, u := range []*unstructured.Unstructured{
 			deleted(object("a", "a", nil)), deleted(object("c", "c", map[string]any{"access": "Closed"})),
@@ -182,24 +182,24 @@ func TestEnding(t *testing.T) {
 		w.settle()
 		w.expect("deleted", "a", authz.AccessReadOnly)
 		w.expect("closed, and deleted", "c", authz.AccessClosed)
-		if got := w.told(); !slices.Equal(got, []string{"a", "c"}) { // c too, so that its connections end
+		if got := w.reported(); !slices.Equal(got, []string{"a", "c"}) { // c too, so that its connections end
 			t.Errorf("told of %v", got)
 		}
-		if l := w.store.Lineage(tenanttest.ID(t, "a")); !l.IsOver() || !l.Ending {
+		if l := w.store.Lineage(tenanttest.ID(t, "a")); !l.HasEnded() || !l.Terminating {
 			t.Errorf("of one that ends: %+v", l)
 		}
-		begun, total := w.store.Ended(time.Now().Add(-time.Hour))
+		begun, total := w.store.DeletionsSince(time.Now().Add(-time.Hour))
 		if len(begun) != 0 || total != 3 {
 			t.Errorf("begun %v of %d", begun, total)
 		}
 	})
 }
 
-// TestLeftoverOfADefinition checks that a Tenant that is deleted with an earlier definition does
+// TestTenantOlderThanDefinition checks that a Tenant that is deleted with an earlier definition does
 // not end its tenant.
-func TestLeftoverOfADefinition(t *testing.T) {
+func TestTenantOlderThanDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", nil))
+		w := newFixture(t, definition(), object("a", "a", nil))
 		w.run()
 		anew := definition()
 		anew.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Second)))
@@ -215,7 +215,7 @@ func TestLeftoverOfADefinition(t *testing.T) {
 }
 
 // deletedOf returns a Tenant as it is while it is being deleted.
-func deletedOf(w *world, name string) *unstructured.Unstructured {
+func deletedOf(w *fixture, name string) *unstructured.Unstructured {
 	w.t.Helper()
 	u, err := w.client.Resource(resource).Get(w.t.Context(), name, metav1.GetOptions{})
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // subject that the tenant could not bind itself gets no role. Rights does not check the namespace
 // of a service account. Callers MUST apply the rights only to users of the tenant. A service
 // account belongs to the tenant that owns its namespace.
-func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.Derived {
-	rights := []rbac.Derived{{
+func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.DerivedRole {
+	rights := []rbac.DerivedRole{{
 		Source:      fmt.Sprintf("tenant %q", id),
 		ClusterRole: v1alpha1.MemberRole,
 		EveryCaller: true,
@@ -29,7 +29,7 @@ func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.Derived {
 	checked := rolebinding.Subjects{
 		Named: func(_ context.Context, by tenant.ID, _ string) (tenant.ID, error) { return by, nil },
 	}
-	admin := rbac.Derived{Source: fmt.Sprintf("Tenant %q", id.ObjectName()), ClusterRole: v1alpha1.NamespacesRole}
+	admin := rbac.DerivedRole{Source: fmt.Sprintf("Tenant %q", id.ObjectName()), ClusterRole: v1alpha1.NamespacesRole}
 	for _, s := range admins {
 		if checked.Check(context.Background(), id, s) == nil {
 			admin.Subjects = append(admin.Subjects, s)
@@ -43,8 +43,8 @@ func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.Derived {
 
 // Admins returns the admins that a tenant's Tenant names. Callers MUST NOT change them.
 func (s *Store) Admins(id tenant.ID) []rbacv1.Subject {
-	if is := s.of(id); is != nil {
-		return is.admins
+	if state := s.state(id); state != nil {
+		return state.admins
 	}
 	return nil
 }

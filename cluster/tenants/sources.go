@@ -11,12 +11,12 @@ import (
 // kind. They are in no particular order. It omits Publications that are being deleted. The second
 // result is false if the Publications are not known. Callers MUST NOT change them.
 func (s *Store) PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool) {
-	if !s.knows(publicationResource(), s.publications.handled) {
+	if !s.isReady(publicationResource(), s.publications.registration) {
 		return nil, false
 	}
 	s.publications.mu.RLock()
 	defer s.publications.mu.RUnlock()
-	for _, p := range s.publications.named {
+	for _, p := range s.publications.valid {
 		if p.From.Namespace == namespace && p.From.Name == name && !p.Deleting {
 			naming = append(naming, p)
 		}

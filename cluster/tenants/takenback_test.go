@@ -23,13 +23,13 @@ func takenBack(id, uid, access string, age time.Duration) *unstructured.Unstruct
 	return u
 }
 
-// TestTakenBack checks that a canceled deletion leaves the access of the Tenant and does not
+// TestCanceledDeletion checks that a canceled deletion leaves the access of the Tenant and does not
 // reserve its ID. The newest record applies, or the strictest of equally old ones.
-func TestTakenBack(t *testing.T) {
+func TestCanceledDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kind := definition()
 		kind.SetName("retiredtenants.kubetenant.dev")
-		w := newWorld(t, definition(), kind, object("live", "live", nil),
+		w := newFixture(t, definition(), kind, object("live", "live", nil),
 			takenBack("live", "u0", "Closed", 0),
 			takenBack("closed", "u1", "Closed", 0),
 			takenBack("reads", "u2", "ReadOnly", 0),
@@ -52,11 +52,11 @@ func TestTakenBack(t *testing.T) {
 			"nobody":    authz.AccessOpen,
 		} {
 			id := tenanttest.ID(t, name)
-			if got := w.store.WithoutTenant(id); got != want {
+			if got := w.store.AccessWithoutTenant(id); got != want {
 				t.Errorf("WithoutTenant(%s) = %v, want %v", name, got, want)
 			}
 			w.expect("without a Tenant", name, authz.AccessNone)
-			if l := w.store.Lineage(id); len(l.Retired) > 0 || l.IsOver() {
+			if l := w.store.Lineage(id); len(l.Retired) > 0 || l.HasEnded() {
 				t.Errorf("the lineage of %s is %+v", name, l)
 			}
 			if is, known := w.store.Tenant(id); is != nil || !known {
@@ -73,7 +73,7 @@ func TestTakenBack(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := w.store.WithoutTenant(tenanttest.ID(t, "closed")); got != authz.AccessOpen {
+		if got := w.store.AccessWithoutTenant(tenanttest.ID(t, "closed")); got != authz.AccessOpen {
 			t.Errorf("without the record: %v", got)
 		}
 	})

@@ -57,30 +57,30 @@ func Definitions() schema.GroupVersionResource {
 // deleted with its definition, the store retains it until it is created again or the process ends.
 // Its callers therefore do not gain access.
 type Store struct {
-	client   dynamic.Interface
-	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
-	defined  func(schema.GroupResource) (is, known bool)
-	informer cache.SharedIndexInformer
-	handled  cache.ResourceEventHandlerRegistration
-	changed  workqueue.TypedRateLimitingInterface[string] // names of objects that are being deleted or were deleted
-	synced   atomic.Bool
-	replaced atomic.Bool // a Tenant has replaced another
-	less     atomic.Pointer[func(tenant.ID)]
-	retired  *retired
+	client       dynamic.Interface
+	tenants      typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
+	defined      func(schema.GroupResource) (is, known bool)
+	informer     cache.SharedIndexInformer
+	registration cache.ResourceEventHandlerRegistration
+	changed      workqueue.TypedRateLimitingInterface[string] // names of objects that are being deleted or were deleted
+	synced       atomic.Bool
+	replaced     atomic.Bool // a Tenant has replaced another
+	lostAccess   atomic.Pointer[func(tenant.ID)]
+	retired      *retired
 	// templates, members and publications do not affect identity. Authentication and authorization do
 	// not wait for them to be read.
-	templates    *kept[template.Template]
-	members      *kept[v1alpha1.TenantMembers]
-	publications *kept[publication.Publication]
+	templates    *parsedObjects[template.Template]
+	members      *parsedObjects[v1alpha1.TenantMembers]
+	publications *parsedObjects[publication.Publication]
 
 	count *metrics.GaugeVec
 
-	mu    sync.RWMutex
-	live  map[tenant.ID]*live
-	named map[string]tenant.ID // by the name of the Tenant
+	mu     sync.RWMutex
+	states map[tenant.ID]*tenantState
+	named  map[string]tenant.ID // by the name of the Tenant
 	// invalid has the Tenants that do not decode and whose ID is not known, by name. Callers are still
 	// matched, because an ID determines the name of its Tenant.
-	invalid map[string]*live
+	invalid map[string]*tenantState
 }
 
 // New returns a store that is empty until [Store.Run] is called. defined reports whether the server
@@ -89,9 +89,9 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	s := &Store{
 		client:  client,
 		defined: defined,
-		live:    map[tenant.ID]*live{},
+		states:  map[tenant.ID]*tenantState{},
 		named:   map[string]tenant.ID{},
-		invalid: map[string]*live{},
+		invalid: map[string]*tenantState{},
 		count:   newCount(),
 		tenants: typed.NewClient[v1alpha1.Tenant](client, resource()),
 		changed: workqueue.NewTypedRateLimitingQueue(
@@ -102,7 +102,7 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	if s.informer, err = typed.NewInformer(client, resource(), trim); err != nil {
 		return nil, err
 	}
-	if s.handled, err = s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if s.registration, err = s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    s.set,
 		UpdateFunc: func(_, is any) { s.set(is) },
 		DeleteFunc: func(obj any) {
@@ -113,24 +113,24 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	}); err != nil {
 		return nil, err
 	}
-	if s.retired, err = newRetired(client, s.tell, func(name string) { s.changed.Add(retiredPrefix + name) }); err != nil {
+	if s.retired, err = newRetired(client, s.notifyLostAccess, func(name string) { s.changed.Add(retiredPrefix + name) }); err != nil {
 		return nil, err
 	}
-	if s.templates, err = newKept(client, templateResource(), template.Parse); err != nil {
+	if s.templates, err = newParsedObjects(client, templateResource(), template.Parse); err != nil {
 		return nil, err
 	}
-	s.members, err = newKept(client, membersResource(),
+	s.members, err = newParsedObjects(client, membersResource(),
 		func(m *v1alpha1.TenantMembers) (*v1alpha1.TenantMembers, error) { return m, nil })
 	if err != nil {
 		return nil, err
 	}
-	s.publications, err = newKept(client, publicationResource(), publication.Parse)
+	s.publications, err = newParsedObjects(client, publicationResource(), publication.Parse)
 	return s, err
 }
 
-// OnLess sets a function. The store calls it for each tenant whose callers lose access, or whose
+// OnLostAccess sets a function. The store calls it for each tenant whose callers lose access, or whose
 // Tenant was deleted. It replaces an earlier function.
-func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
+func (s *Store) OnLostAccess(f func(tenant.ID)) { s.lostAccess.Store(&f) }
 
 // Follow calls f for each tenant whose Tenant exists, is created, changes or is deleted. It does so
 // until stop is called. A deleted Tenant applies until the cause of its deletion is known. See
@@ -152,7 +152,7 @@ func (s *Store) idOf(object metav1.Object) tenant.ID {
 	if id := s.TenantOf(object.GetName()); !id.IsZero() {
 		return id
 	}
-	return IDNamed(object.GetName())
+	return IDOfName(object.GetName())
 }
 
 // FollowObjects is like [Store.Follow], but calls f with the stored objects. Each is a
@@ -219,7 +219,7 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 		return nil, false
 	}
 	// If the tenant still has an access, the cause of the deletion is not known yet.
-	access := s.Of(id)
+	access := s.Access(id)
 	return nil, access == authz.AccessNone || access == authz.AccessRetired
 }
 
@@ -227,17 +227,17 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 // only once.
 func (s *Store) Run(ctx context.Context) {
 	for access := range accesses() {
-		s.counts(access, 0)
+		s.addCount(access, 0)
 	}
 	go func() {
 		<-ctx.Done()
 		s.changed.ShutDown()
 	}()
-	go s.follow(ctx, retiredResource(), s.retired.informer)
-	go s.follow(ctx, templateResource(), s.templates.informer)
-	go s.follow(ctx, membersResource(), s.members.informer)
-	go s.follow(ctx, publicationResource(), s.publications.informer)
-	if !s.follow(ctx, resource(), s.informer) {
+	go s.startInformer(ctx, retiredResource(), s.retired.informer)
+	go s.startInformer(ctx, templateResource(), s.templates.informer)
+	go s.startInformer(ctx, membersResource(), s.members.informer)
+	go s.startInformer(ctx, publicationResource(), s.publications.informer)
+	if !s.startInformer(ctx, resource(), s.informer) {
 		return
 	}
 	for {
@@ -245,7 +245,7 @@ func (s *Store) Run(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		if err := s.look(ctx, name); err != nil && ctx.Err() == nil {
+		if err := s.processDeletion(ctx, name); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("A Tenant was deleted. It applies until the state of its "+
 				"CustomResourceDefinition is known",
 				"tenant", name, "err", err)
@@ -257,12 +257,12 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// follow starts an informer as soon as its kind is defined. It returns false if ctx ends before
+// startInformer starts an informer as soon as its kind is defined. It returns false if ctx ends before
 // that.
-func (s *Store) follow(ctx context.Context, of schema.GroupVersionResource, informer cache.SharedIndexInformer) bool {
+func (s *Store) startInformer(ctx context.Context, of schema.GroupVersionResource, informer cache.SharedIndexInformer) bool {
 	if wait.PollUntilContextCancel(ctx, definedEvery, true, func(context.Context) (bool, error) {
-		is, _ := s.defined(of.GroupResource())
-		return is, nil
+		defined, _ := s.defined(of.GroupResource())
+		return defined, nil
 	}) != nil {
 		return false
 	}
@@ -276,44 +276,44 @@ func (s *Store) HasSynced() bool {
 	if s.synced.Load() {
 		return true
 	}
-	if s.handled.HasSynced() && s.retired.handled.HasSynced() {
+	if s.registration.HasSynced() && s.retired.registration.HasSynced() {
 		s.synced.Store(true)
 		return true
 	}
-	return s.knows(resource(), s.handled) && s.knows(retiredResource(), s.retired.handled)
+	return s.isReady(resource(), s.registration) && s.isReady(retiredResource(), s.retired.registration)
 }
 
-// knows reports whether all objects of a kind have been read, or the kind is not defined.
-func (s *Store) knows(of schema.GroupVersionResource, handled cache.ResourceEventHandlerRegistration) bool {
-	is, known := s.defined(of.GroupResource())
-	return handled.HasSynced() || known && !is
+// isReady reports whether all objects of a kind have been read, or the kind is not defined.
+func (s *Store) isReady(of schema.GroupVersionResource, handled cache.ResourceEventHandlerRegistration) bool {
+	defined, known := s.defined(of.GroupResource())
+	return handled.HasSynced() || known && !defined
 }
 
-// Of returns the access of a tenant's callers. It is [authz.AccessNone] if the tenant has no
+// Access returns the access of a tenant's callers. It is [authz.AccessNone] if the tenant has no
 // Tenant, and [authz.AccessRetired] if its Tenant was deleted.
-func (s *Store) Of(id tenant.ID) authz.Access {
+func (s *Store) Access(id tenant.ID) authz.Access {
 	if !s.HasSynced() {
 		return authz.AccessUnknown
 	}
-	switch is := s.of(id); {
-	case is != nil:
-		return is.effective()
-	case len(s.retired.of(id)) > 0:
+	switch state := s.state(id); {
+	case state != nil:
+		return state.effective()
+	case len(s.retired.earlier(id)) > 0:
 		return authz.AccessRetired
 	}
 	return authz.AccessNone
 }
 
-// WithoutTenant returns the access of the callers of a tenant that has no Tenant and needs none. It
+// AccessWithoutTenant returns the access of the callers of a tenant that has no Tenant and needs none. It
 // is [authz.AccessOpen], unless a canceled deletion left a lower access.
-func (s *Store) WithoutTenant(id tenant.ID) authz.Access { return s.retired.limit(id) }
+func (s *Store) AccessWithoutTenant(id tenant.ID) authz.Access { return s.retired.limit(id) }
 
-// of returns the stored state of a tenant's Tenant, or nil if it has none.
-func (s *Store) of(id tenant.ID) *live {
+// state returns the stored state of a tenant's Tenant, or nil if it has none.
+func (s *Store) state(id tenant.ID) *tenantState {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if is := s.live[id]; is != nil || len(s.invalid) == 0 {
-		return is
+	if state := s.states[id]; state != nil || len(s.invalid) == 0 {
+		return state
 	}
 	return s.invalid[id.ObjectName()]
 }
@@ -325,9 +325,9 @@ func (s *Store) TenantOf(name string) tenant.ID {
 	return s.named[name]
 }
 
-// IsOf reports whether the Tenant with a name belongs to a tenant. If no such Tenant exists, it
+// BelongsTo reports whether the Tenant with a name belongs to a tenant. If no such Tenant exists, it
 // reports whether the name is that of the tenant's Tenant. It returns false if that is not known.
-func (s *Store) IsOf(name string, id tenant.ID) bool {
+func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	if of := s.TenantOf(name); !of.IsZero() {
 		return of == id
 	}
@@ -340,20 +340,20 @@ func (s *Store) IsOf(name string, id tenant.ID) bool {
 
 // Lineage returns the history of a tenant's ID.
 func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
-	retired := s.retired.of(id)
-	is := s.of(id)
-	if is == nil {
+	retired := s.retired.earlier(id)
+	state := s.state(id)
+	if state == nil {
 		return tenant.Lineage{Retired: retired}
 	}
-	if is.replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == is.replaces }) {
+	if state.replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == state.replaces }) {
 		// spec.replaces names an earlier Tenant, even if its RetiredTenant is missing.
-		retired = append([]tenant.Retired{{UID: is.replaces, At: is.made.Time}}, retired...)
+		retired = append([]tenant.Retired{{UID: state.replaces, DeletionEnded: state.created.Time}}, retired...)
 	}
 	return tenant.Lineage{
-		UID:           string(is.uid),
-		Created:       is.made.Time,
-		Ending:        is.ending,
-		AcceptUndated: is.undated,
+		UID:           string(state.uid),
+		Created:       state.created.Time,
+		Terminating:   state.ending,
+		AcceptUndated: state.acceptUndated,
 		Retired:       retired,
 	}
 }
@@ -361,7 +361,7 @@ func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 // Accepts reports whether a credential that was issued at a time is valid for a tenant. See
 // [tenant.Lineage.Accepts]. It is cheap if no tenant was deleted or replaced.
 func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
-	if s.retired.none.Load() && !s.replaced.Load() {
+	if s.retired.isEmpty.Load() && !s.replaced.Load() {
 		return true
 	}
 	lineage := s.Lineage(id)
@@ -372,13 +372,13 @@ func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
 func (s *Store) IDs() []tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.Collect(maps.Keys(s.live))
+	return slices.Collect(maps.Keys(s.states))
 }
 
-// Spaces returns spec.namespaces of a tenant's Tenant. Callers MUST NOT change it.
-func (s *Store) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec {
-	if is := s.of(id); is != nil {
-		return is.spaces
+// NamespaceSettings returns spec.namespaces of a tenant's Tenant. Callers MUST NOT change it.
+func (s *Store) NamespaceSettings(id tenant.ID) v1alpha1.TenantNamespacesSpec {
+	if state := s.state(id); state != nil {
+		return state.namespaces
 	}
 	return v1alpha1.TenantNamespacesSpec{}
 }
@@ -392,8 +392,8 @@ func (s *Store) set(obj any) {
 	s.mu.Lock()
 	last, was := s.entry(name)
 	if now != nil {
-		// The Tenant ends, unless [Store.look] finds another cause. This process has not seen it before.
-		now.ending = now.goes && (was == nil || was.uid != now.uid || was.ending)
+		// The Tenant ends, unless [Store.processDeletion] finds another cause. This process has not seen it before.
+		now.ending = now.deleting && (was == nil || was.uid != now.uid || was.ending)
 	}
 	s.put(name, id, now)
 	if now != nil && now.replaces != "" {
@@ -403,11 +403,11 @@ func (s *Store) set(obj any) {
 	if was != nil && last != id && !last.IsZero() {
 		// The definition cannot check the name against an ID that is not a DNS label. The Tenant with
 		// this name may therefore belong to another tenant than before.
-		s.changedTo(last, was, nil)
+		s.stateChanged(last, was, nil)
 		was = nil
 	}
 	if was != nil || now != nil {
-		s.changedTo(id, was, now)
+		s.stateChanged(id, was, now)
 	}
 	if now == nil {
 		klog.Background().Info("Ignoring a Tenant: spec.id is invalid or does not match metadata.name",
@@ -417,33 +417,33 @@ func (s *Store) set(obj any) {
 		klog.Background().Error(invalid.Err, "Failed to decode a Tenant, so all requests of its tenant are "+
 			"denied", "tenant", name)
 	}
-	if now != nil && now.goes && (was == nil || was.uid != now.uid || !was.goes) {
+	if now != nil && now.deleting && (was == nil || was.uid != now.uid || !was.deleting) {
 		s.changed.Add(name)
 	}
 }
 
-// changedTo updates the metric after a change of a Tenant. was or now is nil if there is no Tenant.
+// stateChanged updates the metric after a change of a Tenant. was or now is nil if there is no Tenant.
 // It reports a tenant whose callers lose access, unless the ID is zero.
-func (s *Store) changedTo(id tenant.ID, was, now *live) {
+func (s *Store) stateChanged(id tenant.ID, was, now *tenantState) {
 	before := authz.AccessOpen // the access without a Tenant, unless a Tenant is required
 	if was != nil {
 		before = was.effective()
-		s.counts(before, -1)
+		s.addCount(before, -1)
 	}
 	if now != nil {
-		s.counts(now.effective(), 1)
+		s.addCount(now.effective(), 1)
 	}
 	if id.IsZero() {
 		return
 	}
 	if now == nil || now.effective() < before ||
-		was != nil && (was.uid != now.uid || !was.ending && now.ending || was.undated && !now.undated) {
-		s.tell(id)
+		was != nil && (was.uid != now.uid || !was.ending && now.ending || was.acceptUndated && !now.acceptUndated) {
+		s.notifyLostAccess(id)
 	}
 }
 
-func (s *Store) tell(id tenant.ID) {
-	if f := s.less.Load(); f != nil {
+func (s *Store) notifyLostAccess(id tenant.ID) {
+	if f := s.lostAccess.Load(); f != nil {
 		(*f)(id)
 	}
 }

@@ -59,8 +59,8 @@ func definition() *unstructured.Unstructured {
 	return u
 }
 
-// world is a cluster and a store of its Tenants.
-type world struct {
+// fixture is a cluster and a store of its Tenants.
+type fixture struct {
 	t       *testing.T
 	client  *fake.FakeDynamicClient
 	store   *tenants.Store
@@ -70,10 +70,10 @@ type world struct {
 	changed []string
 }
 
-// newWorld returns a cluster and a store that does not run yet.
-func newWorld(t *testing.T, objects ...runtime.Object) *world {
+// newFixture returns a cluster and a store that does not run yet.
+func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		t: t,
 		client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{
@@ -92,7 +92,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w.store.OnLess(func(id tenant.ID) {
+	w.store.OnLostAccess(func(id tenant.ID) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.changed = append(w.changed, id.String())
@@ -101,7 +101,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 }
 
 // run runs the store until the test ends.
-func (w *world) run() {
+func (w *fixture) run() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -111,13 +111,13 @@ func (w *world) run() {
 	w.settle()
 }
 
-func (w *world) settle() {
+func (w *fixture) settle() {
 	time.Sleep(2 * time.Second) // in the time of the synctest bubble
 	synctest.Wait()
 }
 
-// told returns the tenants that the store reported since the last call.
-func (w *world) told() []string {
+// reported returns the tenants that the store reported since the last call.
+func (w *fixture) reported() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed := w.changed
@@ -125,9 +125,9 @@ func (w *world) told() []string {
 	return changed
 }
 
-func (w *world) expect(what, id string, want authz.Access) {
+func (w *fixture) expect(what, id string, want authz.Access) {
 	w.t.Helper()
-	if got := w.store.Of(tenanttest.ID(w.t, id)); got != want {
+	if got := w.store.Access(tenanttest.ID(w.t, id)); got != want {
 		w.t.Errorf("%s: %s is %d, want %d", what, id, got, want)
 	}
 }
@@ -174,7 +174,7 @@ func TestAccessOf(t *testing.T) {
 // change is known and reported.
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", nil), object("b", "b", map[string]any{"access": "Closed"}),
+		w := newFixture(t, definition(), object("a", "a", nil), object("b", "b", map[string]any{"access": "Closed"}),
 			object("c", "other", nil))
 		w.expect("before", "a", authz.AccessUnknown)
 		w.expect("before", "nobody", authz.AccessUnknown)
@@ -198,7 +198,7 @@ func TestStore(t *testing.T) {
 				t.Errorf("the Tenant %q is of %q", name, got)
 			}
 		}
-		if told := w.told(); !slices.Equal(told, []string{"b"}) { // b has less access than without a Tenant
+		if told := w.reported(); !slices.Equal(told, []string{"b"}) { // b has less access than without a Tenant
 			t.Errorf("of what was there it is told: %v", told)
 		}
 		tenantsOf := w.client.Resource(resource)
@@ -218,7 +218,7 @@ func TestStore(t *testing.T) {
 			}
 			w.settle()
 			w.expect("changed", "a", step.want)
-			if told := w.told(); !slices.Equal(told, step.told) {
+			if told := w.reported(); !slices.Equal(told, step.told) {
 				t.Errorf("%v: told of %v", step.spec, told)
 			}
 		}
@@ -235,7 +235,7 @@ func TestStore(t *testing.T) {
 		w.settle()
 		w.expect("made", "d", authz.AccessReadOnly)
 		w.expect("deleted", "b", authz.AccessNone)
-		if told := w.told(); len(told) != 2 || !slices.Contains(told, "d") || !slices.Contains(told, "b") {
+		if told := w.reported(); len(told) != 2 || !slices.Contains(told, "d") || !slices.Contains(told, "b") {
 			t.Errorf("told of %v", told)
 		}
 		if w.store.TenantOf("b") != (tenant.ID{}) {
@@ -248,7 +248,7 @@ func TestStore(t *testing.T) {
 // access is unknown while this is not known.
 func TestWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
+		w := newFixture(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
 		w.defined.Store(false)
 		w.run()
 		w.expect("not defined", "a", authz.AccessNone)
@@ -262,11 +262,11 @@ func TestWithoutDefinition(t *testing.T) {
 		w.defined.Store(false)
 		w.expect("known once", "a", authz.AccessClosed)
 	})
-	s, err := tenants.New(newWorld(t).client, func(schema.GroupResource) (bool, bool) { return false, false })
+	s, err := tenants.New(newFixture(t).client, func(schema.GroupResource) (bool, bool) { return false, false })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.HasSynced() || s.Of(tenanttest.ID(t, "a")) != authz.AccessUnknown {
+	if s.HasSynced() || s.Access(tenanttest.ID(t, "a")) != authz.AccessUnknown {
 		t.Error("it is known although the definitions are not")
 	}
 }
@@ -275,31 +275,31 @@ func TestWithoutDefinition(t *testing.T) {
 // They also apply while the cause of their deletion is not known.
 func TestDefinitionDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
-		definition func(*world)
+		definition func(*fixture)
 		counts     bool
 	}{
-		"it is there": {func(*world) {}, false},
-		"it is gone": {func(w *world) {
+		"it is there": {func(*fixture) {}, false},
+		"it is gone": {func(w *fixture) {
 			if err := w.client.Resource(definitions).Delete(t.Context(),
 				"tenants.kubetenant.dev", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
-		"it is another by now": {func(w *world) {
+		"it is another by now": {func(w *fixture) {
 			d := definition()
 			d.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Second)))
 			if _, err := w.client.Resource(definitions).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
-		"it terminates": {func(w *world) {
+		"it terminates": {func(w *fixture) {
 			d := definition()
 			d.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 			if _, err := w.client.Resource(definitions).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
-		"it cannot be read for a while": {func(w *world) {
+		"it cannot be read for a while": {func(w *fixture) {
 			failures := 3
 			w.client.PrependReactor("get", "customresourcedefinitions",
 				func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -312,7 +312,7 @@ func TestDefinitionDeleted(t *testing.T) {
 					return true, nil, errors.New("away")
 				})
 		}, false},
-		"it can never be read": {func(w *world) {
+		"it can never be read": {func(w *fixture) {
 			w.client.PrependReactor("get", "customresourcedefinitions",
 				func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, errors.New("away")
@@ -321,9 +321,9 @@ func TestDefinitionDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
+				w := newFixture(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
 				w.run()
-				w.told()
+				w.reported()
 				c.definition(w)
 				if err := w.client.Resource(resource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
@@ -334,7 +334,7 @@ func TestDefinitionDeleted(t *testing.T) {
 					want = authz.AccessClosed
 				}
 				w.expect("afterwards", "a", want)
-				if told := w.told(); (len(told) > 0) == c.counts {
+				if told := w.reported(); (len(told) > 0) == c.counts {
 					t.Errorf("told of %v", told)
 				}
 			})
@@ -342,11 +342,11 @@ func TestDefinitionDeleted(t *testing.T) {
 	}
 }
 
-// TestMadeAnew checks that a Tenant that is created again while the store checks the definition is
+// TestTenantCreatedAgain checks that a Tenant that is created again while the store checks the definition is
 // not removed.
-func TestMadeAnew(t *testing.T) {
+func TestTenantCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
+		w := newFixture(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
 		w.run()
 		w.client.PrependReactor("get", "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if err := w.client.Tracker().Create(resource, object("a", "a", map[string]any{"access": "ReadOnly"}),
@@ -364,12 +364,12 @@ func TestMadeAnew(t *testing.T) {
 	})
 }
 
-// TestANameOfAnother checks a Tenant that is replaced by the Tenant of another tenant with the same
+// TestTenantNameOfAnotherTenant checks a Tenant that is replaced by the Tenant of another tenant with the same
 // name. The first tenant then has no Tenant.
-func TestANameOfAnother(t *testing.T) {
+func TestTenantNameOfAnotherTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upper := tenanttest.ID(t, "Acme")
-		w := newWorld(t, definition(), object(upper.ObjectName(), "Acme", map[string]any{"access": "Closed"}))
+		w := newFixture(t, definition(), object(upper.ObjectName(), "Acme", map[string]any{"access": "Closed"}))
 		w.run()
 		w.expect("at first", "Acme", authz.AccessClosed)
 		if got, known := w.store.Tenant(upper); got == nil || !known {

@@ -38,13 +38,13 @@ With --objects, it reads a dump like the one for replay instead of a cluster.`,
 			}
 			progress := output.NewProgress(cmd.ErrOrStderr())
 			defer progress.Done()
-			o, err := readMapped(cmd, flags, objects, config, progress)
+			o, err := readMapInputs(cmd, flags, objects, config, progress)
 			if err != nil {
 				return err
 			}
 			defer o.done()
-			m, err := accessmap.New(quiet(cmd.Context()), o.policy, o.known, func(done, all int) {
-				progress.Say("%d of %d identities", done, all)
+			m, err := accessmap.New(withoutLog(cmd.Context()), o.policy, o.known, func(done, all int) {
+				progress.Update("%d of %d identities", done, all)
 			})
 			if err != nil {
 				return err
@@ -72,19 +72,19 @@ With --objects, it reads a dump like the one for replay instead of a cluster.`,
 	return cmd
 }
 
-// mapped contains the inputs of a map: the policy of a cluster and its configuration.
-type mapped struct {
+// mapInputs contains the inputs of a map: the policy of a cluster and its configuration.
+type mapInputs struct {
 	name   string
 	policy *simulator.Snapshot
 	known  *configv1alpha1.Settings
 	done   func()
 }
 
-// readMapped reads the inputs from a file or a cluster.
-func readMapped(
+// readMapInputs reads the inputs from a file or a cluster.
+func readMapInputs(
 	cmd *cobra.Command, flags *client.Flags, file, config string, progress *output.Progress,
-) (m *mapped, err error) {
-	m = &mapped{name: file, done: func() {}}
+) (m *mapInputs, err error) {
+	m = &mapInputs{name: file, done: func() {}}
 	if file != "" {
 		if m.known, err = settings(config); err != nil {
 			return nil, err
@@ -98,7 +98,7 @@ func readMapped(
 	}
 	m.name = c.Name
 	selection := privileges.Selection{Grants: true, Scopes: true}
-	m.policy, err = readSnapshot(cmd.Context(), c, selection, func(n int64) { progress.Say("%d objects read", n) })
+	m.policy, err = readSnapshot(cmd.Context(), c, selection, func(n int64) { progress.Update("%d objects read", n) })
 	if err != nil {
 		return nil, c.Explain(err)
 	}

@@ -56,19 +56,19 @@ exist.`,
 			if err != nil {
 				return err
 			}
-			known, done, err := serverSettings(cmd, c, config)
+			server, done, err := serverSettings(cmd, c, config)
 			if err != nil {
 				return err
 			}
 			defer done()
 			a := &tenancy.Adoption{
-				Tenant: id,
-				Config: known,
-				DryRun: mode != "",
-				Server: mode == dryRunServer,
-				Done:   output.NewChanges(cmd.OutOrStdout(), mode, ""),
-				Say:    warnTo(cmd),
-				Warn:   warnTo(cmd),
+				Tenant:  id,
+				Config:  server,
+				DryRun:  mode != "",
+				Server:  mode == dryRunServer,
+				Changes: output.NewChanges(cmd.OutOrStdout(), mode, ""),
+				Printf:  warnTo(cmd),
+				Warnf:   warnTo(cmd),
 			}
 			if a.Kube, err = c.Kube(); err != nil {
 				return err
@@ -102,16 +102,16 @@ type adoptOptions struct{ yes, force bool }
 
 // adopt checks all namespaces before it changes the first.
 func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptions) error {
-	ctx := quiet(cmd.Context())
+	ctx := withoutLog(cmd.Context())
 	refused := 0
-	var given []string
+	var adopted []string
 	for _, name := range names {
 		ns, err := a.Check(ctx, name)
 		if err != nil {
 			return err
 		}
 		if ns.Labels[tenant.Label] == "" {
-			given = append(given, name)
+			adopted = append(adopted, name)
 		}
 	}
 	if !o.force {
@@ -119,9 +119,9 @@ func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptio
 			return err
 		}
 	}
-	if len(given) > 0 && !o.yes && !a.DryRun {
+	if len(adopted) > 0 && !o.yes && !a.DryRun {
 		what := fmt.Sprintf("This assigns %d namespaces (%s) to tenant %s, with all objects in them.",
-			len(given), strings.Join(given, ", "), a.Tenant)
+			len(adopted), strings.Join(adopted, ", "), a.Tenant)
 		if err := confirm(cmd, confirmation{
 			does: what,
 			kind: "the tenant's name",

@@ -140,7 +140,7 @@ func (o *auditOptions) run(cmd *cobra.Command, flags *client.Flags) error {
 			return audit.WriteText(lines, r)
 		},
 		Invalid: func(where string, err error) {
-			if invalid++; invalid <= mostInvalid {
+			if invalid++; invalid <= maxInvalid {
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %v\n", output.Safe(where), err)
 			}
 		},
@@ -163,8 +163,8 @@ func (o *auditOptions) run(cmd *cobra.Command, flags *client.Flags) error {
 	return err
 }
 
-// mostInvalid is the maximum number of invalid lines that are reported separately.
-const mostInvalid = 20
+// maxInvalid is the maximum number of invalid lines that are reported separately.
+const maxInvalid = 20
 
 func (o *auditOptions) read(cmd *cobra.Command, flags *client.Flags, v *audit.Visitor) error {
 	stream := tenantaudit.Stream(o.uid)

@@ -142,7 +142,7 @@ func outputs(values ...string) cobra.CompletionFunc {
 // printList prints a list. If the list is empty and the output is for people, it prints a message
 // to standard error, as kubectl does.
 func printList(cmd *cobra.Command, format *output.Format, list *output.List) error {
-	if len(list.Rows) == 0 && format.IsForPeople() {
+	if len(list.Rows) == 0 && format.IsText() {
 		_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")
 		return err
 	}

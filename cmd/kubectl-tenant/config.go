@@ -85,12 +85,12 @@ func serverSettings(
 
 // systemNamespaces returns the system namespaces in the [serverSettings].
 func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]string, error) {
-	known, done, err := serverSettings(cmd, c, path)
+	server, done, err := serverSettings(cmd, c, path)
 	if err != nil {
 		return nil, err
 	}
 	done()
-	return known.Authorization.SystemNamespaces, nil
+	return server.Authorization.SystemNamespaces, nil
 }
 
 // requiredSettings is like [serverSettings], but does not return default settings. The error wraps

@@ -90,17 +90,17 @@ func createTenant(
 ) error {
 	if mode == dryRunClient { // sends no request
 		if len(t.Namespaces) == 0 {
-			w.Say("--dry-run=client sends no request, so it cannot check whether the tenant exists: assuming a new tenant")
+			w.Printf("--dry-run=client sends no request, so it cannot check whether the tenant exists: assuming a new tenant")
 			if err := setDefaultNamespace(t); err != nil {
 				return err
 			}
 		}
 		for _, o := range t.Objects() {
-			is, err := meta.Accessor(o)
+			accessor, err := meta.Accessor(o)
 			if err != nil {
 				return err
 			}
-			w.Done.Did(o.GetObjectKind().GroupVersionKind().GroupKind(), is.GetName(), output.Created)
+			w.Changes.Print(o.GetObjectKind().GroupVersionKind().GroupKind(), accessor.GetName(), output.Created)
 		}
 		return nil
 	}
@@ -222,9 +222,9 @@ func checkNewTenant(t *tenancy.New, text string) error {
 // writing returns the Writing of a command. Changes are printed to standard output, and
 // explanations to standard error. If the command prints the objects themselves, neither is printed.
 func writing(cmd *cobra.Command, mode string, format *output.Format) tenancy.Writing {
-	w := tenancy.Writing{DryRun: dryRunOption(mode), Say: func(string, ...any) {}}
-	if format.IsForPeople() {
-		w.Done, w.Say = output.NewChanges(cmd.OutOrStdout(), mode, ""), warnTo(cmd)
+	w := tenancy.Writing{DryRun: dryRunOption(mode), Printf: func(string, ...any) {}}
+	if format.IsText() {
+		w.Changes, w.Printf = output.NewChanges(cmd.OutOrStdout(), mode, ""), warnTo(cmd)
 	}
 	return w
 }

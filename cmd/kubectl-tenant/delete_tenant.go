@@ -64,20 +64,20 @@ the name can be reused at once. It never deletes system namespaces.`,
 			}
 			progress := output.NewProgress(cmd.ErrOrStderr())
 			defer progress.Done()
-			how := tenancy.Deletion{
-				Everything: everything,
-				System:     system,
-				Nothing:    mode == dryRunClient,
-				Writing:    writing(cmd, mode, output.NewFormat()),
-				Left:       func(what string) { progress.Say("%s", output.Safe(what)) },
+			opts := tenancy.Deletion{
+				Everything:   everything,
+				System:       system,
+				ClientDryRun: mode == dryRunClient,
+				Writing:      writing(cmd, mode, output.NewFormat()),
+				OnProgress:   func(what string) { progress.Update("%s", output.Safe(what)) },
 			}
 			if wait {
-				how.Wait = deletionWait
+				opts.Wait = deletionWait
 			}
 			if !yes {
-				how.Confirm = func(namespaces []string) error { return confirmDeletion(cmd, id, namespaces) }
+				opts.Confirm = func(namespaces []string) error { return confirmDeletion(cmd, id, namespaces) }
 			}
-			err = tenancy.Delete(cmd.Context(), k, d, id, how)
+			err = tenancy.Delete(cmd.Context(), k, d, id, opts)
 			progress.Done()
 			if apierrors.IsForbidden(err) {
 				err = fmt.Errorf("%w: only a cluster admin can delete a tenant: %w", tenancy.ErrRefused, err)

@@ -28,14 +28,14 @@ import (
 
 // explainOptions are the flags of explain.
 type explainOptions struct {
-	flags      *client.Flags
-	config, of string
-	tenant     string
-	format     *output.Format
-	as         string
-	groups     []string
-	files      []string
-	asked      requestFlags
+	flags        *client.Flags
+	config, of   string
+	tenant       string
+	format       *output.Format
+	as           string
+	groups       []string
+	files        []string
+	requestFlags requestFlags
 	// scenario is the scenario file, and object the object of the files. They are empty and nil if
 	// there is none.
 	scenario string
@@ -93,7 +93,7 @@ Exit status:
 	addConfig(cmd, &o.config)
 	f.StringArrayVarP(&o.files, "filename", "f", nil,
 		"file with the object to write, or with a scenario to explain offline, or both (may be repeated)")
-	o.asked.add(cmd)
+	o.requestFlags.add(cmd)
 	f.StringVar(&o.of, "case", "", "name of the case to explain, if -f is a scenario")
 	cmd.ValidArgsFunction = completeVerbs
 	_ = cmd.RegisterFlagCompletionFunc("case", o.completeCases)
@@ -116,12 +116,12 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 		problems = append(problems, errors.New("--case needs a scenario file: set -f"))
 	case o.of != "" && len(args) > 0:
 		problems = append(problems, errors.New("VERB and TYPE cannot be used with --case: the case has its own request"))
-	case o.of != "" && (o.asked.everywhere || o.asked.subresource != ""):
+	case o.of != "" && (o.requestFlags.everywhere || o.requestFlags.subresource != ""):
 		problems = append(problems, errors.New("-A and --subresource cannot be used with --case: the case has its own "+
 			"request"))
-	case o.asked.everywhere && client.Changed(cmd.Flags(), "namespace"):
+	case o.requestFlags.everywhere && client.Changed(cmd.Flags(), "namespace"):
 		problems = append(problems, errors.New("-A and -n cannot be used together"))
-	case o.asked.everywhere && o.object != nil:
+	case o.requestFlags.everywhere && o.object != nil:
 		problems = append(problems, errors.New("-A cannot be used with an object: the object has its own namespace"))
 	case o.of == "" && len(args) < 2 && (o.object == nil || len(args) == 0):
 		problems = append(problems, errors.New("no request given: set VERB and TYPE, or --case with a scenario file"))
@@ -141,7 +141,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	ctx := quiet(cmd.Context())
+	ctx := withoutLog(cmd.Context())
 	var e *explain.Explanation
 	var err error
 	if o.scenario != "" {
@@ -191,7 +191,7 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	snapshot, err := readSnapshot(ctx, c, privileges.Selection{Grants: true, Scopes: true}, func(n int64) {
-		progress.Say("%d objects read", n)
+		progress.Update("%d objects read", n)
 	})
 	progress.Done()
 	if err != nil {
@@ -200,7 +200,7 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 	if len(snapshot.Unread) > 0 && self != nil {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: showing only the server's own answer\n",
 			strings.Join(snapshot.Unread, ", "))
-		return answered(ctx, c, q, self)
+		return explainByServer(ctx, c, q, self)
 	}
 	if len(snapshot.Unread) > 0 {
 		return nil, fmt.Errorf("you may not list %s, which the decision depends on: run the command as a cluster admin",
@@ -232,8 +232,8 @@ func orNone(source string) string {
 func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, error) {
 	id := tenant.ID{}
 	for _, group := range o.groups {
-		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && o.tenant == "" {
-			o.tenant = of
+		if groupTenant, ok := strings.CutPrefix(group, tenant.GroupPrefix); ok && o.tenant == "" {
+			o.tenant = groupTenant
 		}
 	}
 	if o.tenant != "" {
@@ -284,7 +284,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 	}
 	screen := output.NewScreen(out)
 	for _, s := range e.Steps {
-		if _, err := fmt.Fprintf(screen, "%-12s %s\n", s.Name, output.Safe(s.Said)); err != nil {
+		if _, err := fmt.Fprintf(screen, "%-12s %s\n", s.Name, output.Safe(s.Result)); err != nil {
 			return err
 		}
 	}

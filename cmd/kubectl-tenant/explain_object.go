@@ -68,9 +68,9 @@ func (o *explainOptions) request(
 	ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Query, args []string,
 ) error {
 	if o.object == nil {
-		asked, err := o.asked.question(cmd, c, args)
+		action, err := o.requestFlags.question(cmd, c, args)
 		if err == nil {
-			q.Request = asked.AttributesRecord
+			q.Request = action.AttributesRecord
 		}
 		return err
 	}
@@ -94,7 +94,7 @@ func (o *explainOptions) request(
 	if err := o.checkObject(cmd, c, mapping.Resource, args[1:]); err != nil {
 		return err
 	}
-	r.Subresource = o.asked.subresource
+	r.Subresource = o.requestFlags.subresource
 	k, err := dynamic.NewForConfig(c.Config)
 	if err != nil {
 		return err
@@ -162,12 +162,12 @@ func (o *explainOptions) checkObject(
 	cmd *cobra.Command, c *client.Cluster, of schema.GroupVersionResource, args []string,
 ) error {
 	if len(args) == 0 {
-		if o.asked.subresource == "" {
+		if o.requestFlags.subresource == "" {
 			return nil
 		}
-		return checkSubresource(c, of, o.asked.subresource)
+		return checkSubresource(c, of, o.requestFlags.subresource)
 	}
-	t, err := parseTarget(args, o.asked.subresource)
+	t, err := parseTarget(args, o.requestFlags.subresource)
 	if err != nil {
 		return err
 	}
@@ -208,9 +208,9 @@ func decoded(object *unstructured.Unstructured) (runtime.Object, error) {
 	return scenario.Decode(&runtime.RawExtension{Raw: raw})
 }
 
-// answered explains a decision about the caller itself from the server's responses: a self review
+// explainByServer explains a decision about the caller itself from the server's responses: a self review
 // and, for a write, a dry run. It reports no owner except the caller's tenant.
-func answered(
+func explainByServer(
 	ctx context.Context, c *client.Cluster, q *explain.Query, self *client.Caller,
 ) (*explain.Explanation, error) {
 	k, err := c.Kube()
@@ -234,22 +234,22 @@ func answered(
 	if err != nil {
 		return nil, c.Explain(err)
 	}
-	whose := self.Tenant + ", from " + self.Because
+	tenantText := self.Tenant + ", from " + self.TenantReason
 	if self.Tenant == "" {
-		whose = "none: " + self.Because
+		tenantText = "none: " + self.TenantReason
 	}
 	id, _ := tenant.Parse(self.Tenant)
 	e := &explain.Explanation{
 		Decision: "deny",
 		Reason:   review.Status.Reason,
 		Steps: []explain.Step{
-			{Name: "source", Said: q.Said},
-			{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")},
-			{Name: "tenant", Said: whose},
-			{Name: "request", Said: explain.RequestText(&q.Request)},
+			{Name: "source", Result: q.Said},
+			{Name: "user", Result: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")},
+			{Name: "tenant", Result: tenantText},
+			{Name: "request", Result: explain.RequestText(&q.Request)},
 		},
 	}
-	add := func(name, said string) { e.Steps = append(e.Steps, explain.Step{Name: name, Said: said}) }
+	add := func(name, result string) { e.Steps = append(e.Steps, explain.Step{Name: name, Result: result}) }
 	switch {
 	case strings.HasPrefix(e.Reason, "tenant ") && !review.Status.Allowed: // one of docs/reasons.md
 		add("boundary", "denies: "+e.Reason)
@@ -262,30 +262,30 @@ func answered(
 	if !e.Allowed() || !explain.IsWrite(&q.Request) {
 		return e, nil
 	}
-	if why := q.ManagedRefusal(); why != "" {
-		add("admission", "refuses: "+why)
-		e.Decision, e.Reason, e.Admission = "deny", why, explain.Refused
+	if reason := q.ManagedRefusal(); reason != "" {
+		add("admission", "refuses: "+reason)
+		e.Decision, e.Reason, e.Admission = "deny", reason, explain.Refused
 		return e, nil
 	}
-	is, err := tried(ctx, c, q)
+	dry, err := tryWrite(ctx, c, q)
 	if err != nil {
 		return nil, c.Explain(err)
 	}
-	e.Admission = is.verdict
-	switch is.verdict {
+	e.Admission = dry.verdict
+	switch dry.verdict {
 	case explain.Refused:
-		add("admission", "the server refused a dry run: "+is.said)
-		e.Decision, e.Reason = "deny", is.said
+		add("admission", "the server refused a dry run: "+dry.said)
+		e.Decision, e.Reason = "deny", dry.said
 	case explain.Undecided:
-		add("admission", "undecided: "+is.said)
+		add("admission", "undecided: "+dry.said)
 		e.NotChecked = []string{"admission"}
 		if q.Written() == nil {
 			e.NotChecked = []string{explain.NoObject}
 		}
 	default:
-		add("admission", is.said)
+		add("admission", dry.said)
 	}
-	for _, warning := range is.warnings {
+	for _, warning := range dry.warnings {
 		add("warning", "the server returned a warning: "+warning)
 	}
 	return e, nil
@@ -299,17 +299,17 @@ type dryRun struct {
 }
 
 // HandleWarningHeader implements [rest.WarningHandler].
-func (is *dryRun) HandleWarningHeader(_ int, _, text string) { is.warnings = append(is.warnings, text) }
+func (d *dryRun) HandleWarningHeader(_ int, _, text string) { d.warnings = append(d.warnings, text) }
 
-// tried sends a dry run of a write and returns the server's response.
-func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, error) {
-	is := &dryRun{verdict: explain.Undecided, said: "depends on " + explain.NoObject}
+// tryWrite sends a dry run of a write and returns the server's response.
+func tryWrite(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, error) {
+	dry := &dryRun{verdict: explain.Undecided, said: "depends on " + explain.NoObject}
 	write := q.Written()
 	if write == nil {
-		return is, nil
+		return dry, nil
 	}
 	config := rest.CopyConfig(c.Config)
-	config.WarningHandler, config.WarningHandlerWithContext = is, nil
+	config.WarningHandler, config.WarningHandlerWithContext = dry, nil
 	k, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -335,11 +335,11 @@ func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, e
 	} else {
 		_, err = resource.Update(ctx, object, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}, subresources...)
 	}
-	return is.of(err)
+	return dry.withError(err)
 }
 
-// of sets the verdict and the text for the error of a dry run.
-func (is *dryRun) of(err error) (*dryRun, error) {
+// withError sets the verdict and the text for the error of a dry run.
+func (is *dryRun) withError(err error) (*dryRun, error) {
 	switch {
 	case err == nil:
 		is.verdict, is.said = explain.Admitted, "the server accepted a dry run"
@@ -348,7 +348,7 @@ func (is *dryRun) of(err error) (*dryRun, error) {
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
 		// The webhook has side effects.
 		is.said = err.Error()
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), missesNamespace(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), isMissingNamespace(err):
 		is.verdict, is.said = explain.Refused, explain.Refusal(err)
 	default:
 		return nil, err
@@ -356,8 +356,8 @@ func (is *dryRun) of(err error) (*dryRun, error) {
 	return is, nil
 }
 
-// missesNamespace reports whether an error means that the namespace of an object does not exist.
-func missesNamespace(err error) bool {
+// isMissingNamespace reports whether an error means that the namespace of an object does not exist.
+func isMissingNamespace(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
 		status.Status().Details.Kind == "namespaces"

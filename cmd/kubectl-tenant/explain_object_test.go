@@ -73,16 +73,16 @@ func TestTried(t *testing.T) {
 					Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"}},
 				},
 			}
-			is, err := tried(t.Context(), &client.Cluster{Config: &rest.Config{Host: server.URL}}, q)
+			dry, err := tryWrite(t.Context(), &client.Cluster{Config: &rest.Config{Host: server.URL}}, q)
 			if c.want == "" {
 				if err == nil {
-					t.Errorf("tried() = %+v; want an error", is)
+					t.Errorf("tried() = %+v; want an error", dry)
 				}
 				return
 			}
-			if err != nil || is.verdict != c.want || strings.HasPrefix(is.said, "refuses: ") ||
-				!slices.Equal(is.warnings, []string{"would violate PodSecurity"}) {
-				t.Errorf("tried() = %+v, %v; want %q", is, err, c.want)
+			if err != nil || dry.verdict != c.want || strings.HasPrefix(dry.said, "refuses: ") ||
+				!slices.Equal(dry.warnings, []string{"would violate PodSecurity"}) {
+				t.Errorf("tried() = %+v, %v; want %q", dry, err, c.want)
 			}
 		})
 	}

@@ -77,7 +77,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 		return &explain.Explanation{
 			Decision: "deny",
 			Reason:   "authentication rejects the credential",
-			Steps:    []explain.Step{{Name: "source", Said: identity.String()}},
+			Steps:    []explain.Step{{Name: "source", Result: identity.String()}},
 		}, nil
 	}
 	u := &user.DefaultInfo{
@@ -144,12 +144,12 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 				"change")
 		}
 	}
-	r.Subresource = o.asked.subresource
+	r.Subresource = o.requestFlags.subresource
 	if len(args) == 1 {
 		q.Request = r
 		return nil
 	}
-	t, err := parseTarget(args[1:], o.asked.subresource)
+	t, err := parseTarget(args[1:], o.requestFlags.subresource)
 	switch {
 	case err != nil:
 		return err
@@ -165,7 +165,7 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 	case o.object != nil && (gr != schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}):
 		return fmt.Errorf("the object in the file is one of %s, but TYPE is %s",
 			schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}, gr)
-	case o.object != nil, o.asked.everywhere, scope == authz.ScopeCluster:
+	case o.object != nil, o.requestFlags.everywhere, scope == authz.ScopeCluster:
 	case namespace == "" && scope == authz.ScopeNamespaced:
 		return fmt.Errorf("%s are namespaced, and a scenario has no current namespace: set -n or -A", gr)
 	default:

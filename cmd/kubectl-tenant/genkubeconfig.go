@@ -176,7 +176,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 		c.Namespace, o.serviceAccount = namespace, name
 	}
 	if o.out != "" {
-		if err := kubeconfig.Free(o.out); err != nil {
+		if err := kubeconfig.CheckNotExists(o.out); err != nil {
 			return err // before a credential is created
 		}
 	}
@@ -184,7 +184,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return c.Explain(err)
 	}
-	told := "context %s written to %s%s\n"
+	message := "context %s written to %s%s\n"
 	switch {
 	case config == nil: // a dry run
 		return nil
@@ -193,7 +193,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	case o.merge != "":
 		var replaced bool
 		if replaced, err = kubeconfig.Merge(o.merge, config); replaced {
-			told = "context %s replaced in %s%s\n"
+			message = "context %s replaced in %s%s\n"
 		}
 	default:
 		text, err := clientcmd.Write(*config)
@@ -206,7 +206,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), told, contexts(config), o.out, o.merge)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), message, contexts(config), o.out, o.merge)
 	return err
 }
 
@@ -261,12 +261,12 @@ func (o *genOptions) byCertificate(
 	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
 ) (err error) {
 	request := &kubeconfig.Request{
-		User:   o.user,
-		Groups: o.groups,
-		Tenant: e.Tenant,
-		Expiry: o.expires,
-		Within: o.wait,
-		DryRun: o.mode == dryRunServer,
+		User:    o.user,
+		Groups:  o.groups,
+		Tenant:  e.Tenant,
+		Expiry:  o.expires,
+		Timeout: o.wait,
+		DryRun:  o.mode == dryRunServer,
 	}
 	if len(o.groups) > 0 && o.gateway.url == "" { // kubetenant reads the groups from OU
 		found, err := c.Installation(cmd.Context())
@@ -276,7 +276,7 @@ func (o *genOptions) byCertificate(
 		// The groups must be Os if upstream's server reads the certificate.
 		request.AsOrganizations = found.Mode == installation.Webhook || found.Direct
 	}
-	defer sayProgress(cmd, request)()
+	defer showProgress(cmd, request)()
 	if o.mode != "" {
 		return o.tryCertificate(cmd.Context(), cmd, k, request)
 	}
@@ -289,14 +289,14 @@ func (o *genOptions) byCertificate(
 func (o *genOptions) byAccount(
 	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
 ) error {
-	asked := e.Tenant
+	wantTenant := e.Tenant
 	e.User, e.Namespace = c.Namespace+":"+o.serviceAccount, c.Namespace
 	var err error
 	if e.Tenant, err = ownerOf(cmd.Context(), c, k, c.Namespace); err != nil {
 		return err
 	}
-	if !asked.IsZero() && asked != e.Tenant {
-		return fmt.Errorf("namespace %s and its service accounts do not belong to tenant %s", c.Namespace, asked)
+	if !wantTenant.IsZero() && wantTenant != e.Tenant {
+		return fmt.Errorf("namespace %s and its service accounts do not belong to tenant %s", c.Namespace, wantTenant)
 	}
 	if o.mode == dryRunClient {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would request a token for service account %s/%s, valid for %s (dry run)\n",
@@ -322,16 +322,16 @@ func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kube.Inter
 	return err
 }
 
-// sayProgress shows the progress of a request until done is called. An instruction for the user is
+// showProgress shows the progress of a request until done is called. An instruction for the user is
 // printed permanently.
-func sayProgress(cmd *cobra.Command, request *kubeconfig.Request) (done func()) {
+func showProgress(cmd *cobra.Command, request *kubeconfig.Request) (done func()) {
 	progress := output.NewProgress(cmd.ErrOrStderr())
-	request.Say = func(format string, args ...any) {
+	request.Printf = func(format string, args ...any) {
 		if strings.Contains(format, "approve") {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
 			return
 		}
-		progress.Say(format, args...)
+		progress.Update(format, args...)
 	}
 	return progress.Done
 }

@@ -58,7 +58,7 @@ func (f *grantFlags) applyInNamespace(
 		if printed, err := f.format.Objects(cmd.OutOrStdout(), b); printed {
 			return err
 		}
-		done.Did(roleBindings, b.Name, output.Created)
+		done.Print(roleBindings, b.Name, output.Created)
 		return nil
 	}
 	if err := f.checkEnds(cmd, c); err != nil {
@@ -69,14 +69,14 @@ func (f *grantFlags) applyInNamespace(
 		return err
 	}
 	if f.createNamespace {
-		made, err := tenancy.CreateNamespace(ctx, k, g.Namespace, owner, g.DryRun)
+		created, err := tenancy.CreateNamespace(ctx, k, g.Namespace, owner, g.DryRun)
 		if err != nil {
 			return err
 		}
-		if made && f.format.IsForPeople() {
-			done.Did(namespaceKind, g.Namespace, output.Created)
+		if created && f.format.IsText() {
+			done.Print(namespaceKind, g.Namespace, output.Created)
 		}
-		if made && f.mode != "" {
+		if created && f.mode != "" {
 			return nil // the server cannot validate a binding in a missing namespace
 		}
 	}
@@ -87,7 +87,7 @@ func (f *grantFlags) applyInNamespace(
 	if printed, err := f.format.Objects(cmd.OutOrStdout(), b); printed {
 		return err
 	}
-	done.Did(roleBindings, b.Name, verb)
+	done.Print(roleBindings, b.Name, verb)
 	return nil
 }
 
@@ -96,7 +96,7 @@ var errNotSystem = errors.New("--cluster-wide is only for callers of the system 
 // applyClusterWide grants the privileges with a ClusterRoleBinding that is limited to objects of
 // the system tenant.
 func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, done *output.Changes) error {
-	g := &tenancy.WideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
+	g := &tenancy.ClusterWideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
 	b, verb := g.Binding(), output.Created
 	if f.mode != dryRunClient {
 		if err := f.checkWide(cmd, c, g); err != nil {
@@ -113,7 +113,7 @@ func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, don
 	if printed, err := f.format.Objects(cmd.OutOrStdout(), b); printed {
 		return err
 	}
-	done.Did(clusterRoleBindings, b.Name, verb)
+	done.Print(clusterRoleBindings, b.Name, verb)
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: a server without kubetenant ignores %s: on such a server, the "+
 		"binding applies to every caller with this name\n", tenant.ScopeAnnotation)
 	return nil
@@ -121,7 +121,7 @@ func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, don
 
 // checkWide returns an error if the caller or the subject does not belong to the system tenant, or
 // if the server would ignore the limit of the binding.
-func (f *grantFlags) checkWide(cmd *cobra.Command, c *client.Cluster, g *tenancy.WideGrant) error {
+func (f *grantFlags) checkWide(cmd *cobra.Command, c *client.Cluster, g *tenancy.ClusterWideGrant) error {
 	self, err := c.WhoAmI(cmd.Context())
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (f *grantFlags) applyMembers(cmd *cobra.Command, c *client.Cluster, id tena
 	if printed, err := f.format.Objects(cmd.OutOrStdout(), u); printed {
 		return err
 	}
-	done.Did(tenantMembers, u.GetName(), verb)
+	done.Print(tenantMembers, u.GetName(), verb)
 	return nil
 }
 
@@ -185,7 +185,7 @@ func (f *grantFlags) members(
 		own, err := tenant.Parse(self.Tenant)
 		switch {
 		case err != nil:
-			return nil, nil, fmt.Errorf("cannot determine your tenant: %s", self.Because)
+			return nil, nil, fmt.Errorf("cannot determine your tenant: %s", self.TenantReason)
 		case own.IsSystem() && id.IsZero():
 			return nil, nil, errors.New("name a tenant with --tenant, or set --cluster-wide or --for-namespace")
 		case id.IsZero():
@@ -227,10 +227,10 @@ func (f *grantFlags) revokeInNamespace(cmd *cobra.Command, c *client.Cluster, do
 	g := f.grant()
 	revoked, err := g.Revoke(cmd.Context(), k)
 	for _, name := range revoked.Deleted {
-		done.Deleted(roleBindings, g.Namespace, name)
+		done.PrintDeleted(roleBindings, g.Namespace, name)
 	}
 	for _, name := range revoked.Changed {
-		done.Did(roleBindings, name, output.Configured)
+		done.Print(roleBindings, name, output.Configured)
 	}
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (f *grantFlags) revokeInNamespace(cmd *cobra.Command, c *client.Cluster, do
 	if len(revoked.Deleted)+len(revoked.Changed) == 0 {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "No resources found in %s namespace.\n", g.Namespace)
 	}
-	return f.remaining(cmd, c, "RoleBinding "+g.Namespace+"/", revoked.Left)
+	return f.remaining(cmd, c, "RoleBinding "+g.Namespace+"/", revoked.Remaining)
 }
 
 func (f *grantFlags) revokeClusterWide(cmd *cobra.Command, c *client.Cluster, done *output.Changes) error {
@@ -246,10 +246,10 @@ func (f *grantFlags) revokeClusterWide(cmd *cobra.Command, c *client.Cluster, do
 	if err != nil {
 		return err
 	}
-	g := &tenancy.WideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
-	deleted, left, err := g.Revoke(cmd.Context(), k)
+	g := &tenancy.ClusterWideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
+	deleted, remaining, err := g.Revoke(cmd.Context(), k)
 	for _, name := range deleted {
-		done.Deleted(clusterRoleBindings, "", name)
+		done.PrintDeleted(clusterRoleBindings, "", name)
 	}
 	if err != nil {
 		return err
@@ -257,7 +257,7 @@ func (f *grantFlags) revokeClusterWide(cmd *cobra.Command, c *client.Cluster, do
 	if len(deleted) == 0 {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")
 	}
-	return f.remaining(cmd, c, "ClusterRoleBinding ", left)
+	return f.remaining(cmd, c, "ClusterRoleBinding ", remaining)
 }
 
 func (f *grantFlags) revokeMembers(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
@@ -270,9 +270,9 @@ func (f *grantFlags) revokeMembers(cmd *cobra.Command, c *client.Cluster, id ten
 	case err != nil:
 		return err
 	case deleted:
-		done.Deleted(tenantMembers, "", g.Tenant.ObjectName())
+		done.PrintDeleted(tenantMembers, "", g.Tenant.ObjectName())
 	case changed:
-		done.Did(tenantMembers, g.Tenant.ObjectName(), output.Configured)
+		done.Print(tenantMembers, g.Tenant.ObjectName(), output.Configured)
 	default:
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")
 	}
@@ -280,11 +280,11 @@ func (f *grantFlags) revokeMembers(cmd *cobra.Command, c *client.Cluster, id ten
 	if err != nil {
 		return err
 	}
-	left, err := g.Others(cmd.Context(), k)
+	remaining, err := g.Others(cmd.Context(), k)
 	if err != nil {
 		return fmt.Errorf("cannot determine whether other bindings still apply: %w", err)
 	}
-	return f.remaining(cmd, c, "RoleBinding ", left)
+	return f.remaining(cmd, c, "RoleBinding ", remaining)
 }
 
 // remaining reports bindings that revoke-privileges does not change.

@@ -115,7 +115,7 @@ func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 	}
 	switch {
 	case f.clusterWide:
-		problems = append(problems, tenancy.CheckWide(f.grant().Subject))
+		problems = append(problems, tenancy.CheckClusterWide(f.grant().Subject))
 	case id.IsSystem():
 		problems = append(problems, errors.New("--tenant: the system tenant has no members: use --cluster-wide or "+
 			"--for-namespace"))

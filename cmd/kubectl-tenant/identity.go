@@ -50,8 +50,8 @@ func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
 	_ = cmd.MarkFlagFilename("of-kubeconfig")
 }
 
-// isNobody reports whether no identity is specified. The identity is then the caller.
-func (f *identityFlags) isNobody() bool {
+// isEmpty reports whether no identity is specified. The identity is then the caller.
+func (f *identityFlags) isEmpty() bool {
 	return f.user == "" && len(f.groups) == 0 && f.serviceAccount == "" && f.tenant == "" && f.kubeconfig == ""
 }
 
@@ -103,7 +103,7 @@ func (f *identityFlags) account(c *client.Cluster) (namespace, name string) {
 }
 
 // identity returns the specified identity as the cluster knows it. Defaults to the caller.
-func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privileges.Holder, error) {
+func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privileges.Identity, error) {
 	var id tenant.ID
 	if f.tenant != "" {
 		id, _ = tenant.Parse(f.tenant) // validated before
@@ -144,7 +144,7 @@ func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privi
 
 // accountIdentity returns a service account with the owner of its namespace. If the namespace
 // cannot be read or does not exist, the account has no tenant.
-func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name string) (*privileges.Holder, error) {
+func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name string) (*privileges.Identity, error) {
 	k, err := c.Kube()
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name str
 		if err != nil {
 			return nil, err
 		}
-		id, _ = subjects.OfServiceAccounts(ctx, namespace) // no tenant if the namespace is unowned
+		id, _ = subjects.ServiceAccountTenant(ctx, namespace) // no tenant if the namespace is unowned
 	}
 	return privileges.OfServiceAccount(namespace, name, id), nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// abandonedAfter is the age after which a run is considered abandoned. A run takes minutes.
-const abandonedAfter = time.Hour
+// abandonedAge is the age after which a run is considered abandoned. A run takes minutes.
+const abandonedAge = time.Hour
 
 func newVerifyIsolationCommand(flags *client.Flags) *cobra.Command {
 	o := isolation.Options{}
@@ -111,16 +111,16 @@ func verifyIsolation(cmd *cobra.Command, c *client.Cluster, o isolation.Options,
 	if found.Direct {
 		return errDirect
 	}
-	switch n, err := isolation.CleanUp(ctx, c.Config, abandonedAfter); {
+	switch n, err := isolation.CleanUp(ctx, c.Config, abandonedAge); {
 	case err != nil:
 		return c.Explain(fmt.Errorf("clean up after earlier runs: %w", err))
 	case n > 0:
 		o.Progress(fmt.Sprintf("cleaned up %d unfinished runs", n))
 	}
-	o.Mode, o.Tenants = found.Mode, isolation.Throwaway()
+	o.Mode, o.Tenants = found.Mode, isolation.TemporaryTenants()
 	report, err := isolation.Run(ctx, o)
 	if report == nil {
-		return undone(ctx, c.Explain(err))
+		return replaceInterrupt(ctx, c.Explain(err))
 	}
 	if done, printed := format.Value(cmd.OutOrStdout(), "IsolationReport", report); done && printed != nil {
 		return printed
@@ -135,16 +135,16 @@ func verifyIsolation(cmd *cobra.Command, c *client.Cluster, o isolation.Options,
 		}
 		return errFailed
 	case err != nil:
-		return undone(ctx, err)
+		return replaceInterrupt(ctx, err)
 	case !report.Complete():
 		return errors.New("some requests were not tested")
 	}
 	return nil
 }
 
-// undone replaces the error of an interrupted run that deleted its objects.
-func undone(ctx context.Context, err error) error {
-	if ctx.Err() != nil && !errors.Is(err, isolation.ErrLeft) {
+// replaceInterrupt replaces the error of an interrupted run that deleted its objects.
+func replaceInterrupt(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !errors.Is(err, isolation.ErrNotRemoved) {
 		return errUndone
 	}
 	return err

@@ -134,14 +134,14 @@ func (o *keystoneSyncOptions) run(
 	if err != nil {
 		return err
 	}
-	of := &keystonesync.Cluster{SystemNamespaces: system}
-	if of.Kube, err = c.Kube(); err != nil {
+	cluster := &keystonesync.Cluster{SystemNamespaces: system}
+	if cluster.Kube, err = c.Kube(); err != nil {
 		return err
 	}
-	if of.Dynamic, err = dynamic.NewForConfig(c.Config); err != nil {
+	if cluster.Dynamic, err = dynamic.NewForConfig(c.Config); err != nil {
 		return err
 	}
-	report, err := keystonesync.Preview(cmd.Context(), of, &settings, contents, time.Now())
+	report, err := keystonesync.Preview(cmd.Context(), cluster, &settings, contents, time.Now())
 	if err != nil {
 		return c.Explain(err)
 	}
@@ -150,14 +150,14 @@ func (o *keystoneSyncOptions) run(
 
 // readKeystone reads the Keystone of a source.
 func readKeystone(cmd *cobra.Command, source *configv1alpha1.Source) (*keystone.Contents, error) {
-	ctx := klog.NewContext(quiet(cmd.Context()), logr.New(warningSink{warnTo(cmd)}))
+	ctx := klog.NewContext(withoutLog(cmd.Context()), logr.New(warningSink{warnTo(cmd)}))
 	// The command reads cloudsFile once, so a later version is ignored.
 	reader, _, err := projects.Open(source, func(string, error) {})
 	if err != nil {
 		return nil, fmt.Errorf("source %s: keystone.cloudsFile: %w", source.Name, err)
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
-	progress.Say("reading Keystone")
+	progress.Update("reading Keystone")
 	defer progress.Done()
 	return keystonesync.Read(ctx, reader)
 }
@@ -194,7 +194,7 @@ func printKeystoneSync(cmd *cobra.Command, r *keystonesync.Report, format *outpu
 		}
 	}
 	var err error
-	if len(list.Rows) == 0 && format.IsForPeople() {
+	if len(list.Rows) == 0 && format.IsText() {
 		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "The leader would change nothing.")
 	} else {
 		err = format.List(cmd.OutOrStdout(), list)
@@ -202,21 +202,21 @@ func printKeystoneSync(cmd *cobra.Command, r *keystonesync.Report, format *outpu
 	if err != nil {
 		return err
 	}
-	say := warnTo(cmd)
+	warn := warnTo(cmd)
 	for i := range r.Plans {
 		plan := &r.Plans[i]
 		if plan.Condition.Status == metav1.ConditionFalse {
-			say("tenant %s: %s: %s", plan.Tenant, plan.Condition.Reason, plan.Condition.Message)
+			warn("tenant %s: %s: %s", plan.Tenant, plan.Condition.Reason, plan.Condition.Message)
 		}
 		if plan.More {
-			say("tenant %s: the leader makes more changes after these", plan.Tenant)
+			warn("tenant %s: the leader makes more changes after these", plan.Tenant)
 		}
 	}
 	for _, name := range r.Skipped {
-		say("Tenant %s cannot be decoded, so the leader skips it: see kubectl tenant status", name)
+		warn("Tenant %s cannot be decoded, so the leader skips it: see kubectl tenant status", name)
 	}
 	if len(r.WithoutTenant) > 0 {
-		say("Keystone domains map to tenants without a Tenant: %s. Run kubectl tenant create-tenant. The leader creates a "+
+		warn("Keystone domains map to tenants without a Tenant: %s. Run kubectl tenant create-tenant. The leader creates a "+
 			"Tenant only if createTenants of keystone.sync is set and one domain maps to the tenant.",
 			keystonesync.Names(r.WithoutTenant))
 	}
@@ -224,7 +224,7 @@ func printKeystoneSync(cmd *cobra.Command, r *keystonesync.Report, format *outpu
 }
 
 // keystoneRow returns the row of a change.
-func keystoneRow(of tenant.ID, c *projects.Change) output.Row {
+func keystoneRow(id tenant.ID, c *projects.Change) output.Row {
 	kind := schema.GroupKind{Kind: "Namespace"}
 	if c.Action == projects.CreateTenant || c.Action == projects.UpdateTenant {
 		kind = schema.GroupKind{Group: tenant.Domain, Kind: "Tenant"}
@@ -239,12 +239,12 @@ func keystoneRow(of tenant.ID, c *projects.Change) output.Row {
 		Kind: kind,
 		Name: c.Name,
 		Item: keystoneChange{
-			Tenant:   of.String(),
+			Tenant:   id.String(),
 			Action:   string(c.Action),
 			Name:     c.Name,
 			Reason:   c.Why,
 			Keystone: c.To,
 		},
-		Cells: []string{of.String(), string(c.Action), c.Name, c.Why, strings.Join(roles, ",")},
+		Cells: []string{id.String(), string(c.Action), c.Name, c.Why, strings.Join(roles, ",")},
 	}
 }

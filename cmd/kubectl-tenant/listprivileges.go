@@ -33,7 +33,7 @@ const (
 )
 
 func newListPrivilegesCommand(flags *client.Flags) *cobra.Command {
-	who := &identityFlags{}
+	identity := &identityFlags{}
 	format, config := output.NewListFormat(html), ""
 	cmd := &cobra.Command{
 		Use:   "list-privileges [--user U | --group G | --serviceaccount SA | --tenant T | --of-kubeconfig FILE]",
@@ -54,7 +54,7 @@ command then uses the server's answer.`,
   kubectl tenant list-privileges --serviceaccount acme--web/robot -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(format.Check(), who.check(cmd)); err != nil {
+			if err := errors.Join(format.Check(), identity.check(cmd)); err != nil {
 				return err
 			}
 			var known *configv1alpha1.Settings
@@ -70,7 +70,7 @@ command then uses the server's answer.`,
 			}
 			var all []*privileges.Listing
 			failed := eachCluster(cmd, clusters, func(c *client.Cluster) error {
-				l, err := listPrivileges(cmd, c, who, known)
+				l, err := listPrivileges(cmd, c, identity, known)
 				if err == nil {
 					all = append(all, l)
 				}
@@ -79,8 +79,8 @@ command then uses the server's answer.`,
 			return errors.Join(printListings(cmd, all, format), failed)
 		},
 	}
-	who.add(cmd, flags)
-	who.addTenant(cmd, flags)
+	identity.add(cmd, flags)
+	identity.addTenant(cmd, flags)
 	flags.AddClusters(cmd)
 	addConfig(cmd, &config)
 	format.AddFlags(cmd)
@@ -155,7 +155,7 @@ func listPrivileges(
 	if selection.Tenant, err = limitedTo(ctx, c); err != nil {
 		return nil, err
 	}
-	p, err := readSnapshot(ctx, c, selection, func(n int64) { progress.Say("%s: %d objects read", c.Name, n) })
+	p, err := readSnapshot(ctx, c, selection, func(n int64) { progress.Update("%s: %d objects read", c.Name, n) })
 	if err != nil {
 		return nil, err
 	}
@@ -164,15 +164,15 @@ func listPrivileges(
 	if err != nil {
 		return nil, err
 	}
-	l := privileges.List(p.Under(config), i, time.Now())
+	l := privileges.List(p.ForConfig(config), i, time.Now())
 	l.Cluster, l.Server = c.Name, c.Config.Host
 	if policy != nil && !i.ID().IsZero() {
-		l.Lines = policy.Of(i.ID(), i.Info())
+		l.Lines = policy.LinesFor(i.ID(), i.Info())
 	}
 	if len(l.Unread) == 0 {
 		return l, nil
 	}
-	if !who.isNobody() {
+	if !who.isEmpty() {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: you may not list %s: privileges that depend on them are missing\n",
 			c.Name, strings.Join(l.Unread, ", "))
 		return l, nil
@@ -193,12 +193,12 @@ func listPrivileges(
 	return l, nil
 }
 
-// mostReviews is the maximum number of namespaces for which reviews are sent.
-const mostReviews = 10
+// maxReviews is the maximum number of namespaces for which reviews are sent.
+const maxReviews = 10
 
 // ownNamespaces returns the namespaces for reviews. They are the visible namespaces of the tenant,
 // or else the namespace of the kubeconfig.
-func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Holder) []string {
+func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Identity) []string {
 	var own []string
 	for name := range p.Namespaces {
 		owner := p.Owner(name)
@@ -210,7 +210,7 @@ func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Holde
 		return []string{c.Namespace}
 	}
 	slices.Sort(own)
-	return own[:min(len(own), mostReviews)]
+	return own[:min(len(own), maxReviews)]
 }
 
 // ownRules requests the caller's own rules in a namespace from the server.
@@ -245,7 +245,7 @@ func printListings(cmd *cobra.Command, all []*privileges.Listing, format *output
 	if format.Is(html) {
 		return privileges.WriteHTML(out, all)
 	}
-	if !format.IsForPeople() {
+	if !format.IsText() {
 		list := &output.List{}
 		for _, l := range all {
 			for i := range l.Roles {

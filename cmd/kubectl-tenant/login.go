@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// loginWithin is the maximum duration of a login.
-const loginWithin = 5 * time.Minute
+// loginTimeout is the maximum duration of a login.
+const loginTimeout = 5 * time.Minute
 
 func newLoginCommand() *cobra.Command {
 	o := &login.OpenID{Now: time.Now}
@@ -66,7 +66,7 @@ secret is read from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 			if o.Interactive, err = login.Interactive(os.Getenv(login.ExecInfo)); err != nil {
 				return err
 			}
-			o.Say = func(format string, args ...any) {
+			o.Printf = func(format string, args ...any) {
 				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))
 			}
 			o.Open = browse
@@ -89,7 +89,7 @@ secret is read from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 	f.BoolVar(&noBrowser, "no-browser", false, "print the login address instead of opening a browser")
 	f.IntVar(&o.Port, "port", 0,
 		"port of the loopback listener, for providers that allow only one redirect address (default: any free port)")
-	f.DurationVar(&o.Within, "within", loginWithin, "how long to wait for the login")
+	f.DurationVar(&o.Timeout, "within", loginTimeout, "how long to wait for the login")
 	addCache(cmd, cache)
 	_ = cmd.MarkFlagRequired("issuer-url")
 	_ = cmd.MarkFlagRequired("client-id")
@@ -168,8 +168,8 @@ func printToken(
 		}
 		cache.Dir = filepath.Join(base, "kubectl-tenant")
 	}
-	token, err := cache.With(cmd.Context(), key, func(kept *login.Token) (*login.Token, error) {
-		return get(cmd.Context(), kept)
+	token, err := cache.With(cmd.Context(), key, func(stored *login.Token) (*login.Token, error) {
+		return get(cmd.Context(), stored)
 	})
 	if err != nil {
 		return err

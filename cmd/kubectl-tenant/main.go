@@ -71,8 +71,8 @@ func main() {
 // printed returns the text of an error for a terminal. The commands that cobra suggests are on
 // separate lines, as in kubectl. Any other error is one line.
 func printed(err error) string {
-	message, suggestions, is := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
-	if !is {
+	message, suggestions, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+	if !ok {
 		return oneLine(err)
 	}
 	text := output.Safe(message) + "\n\nDid you mean this?"
@@ -99,7 +99,7 @@ func oneLine(err error) string {
 func exitCode(err error) int {
 	for _, found := range []error{
 		errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
-		tenancy.ErrHolds, kubeconfig.ErrDenied, uninstall.ErrRefused, uninstall.ErrFailed,
+		tenancy.ErrNamespaceNotEmpty, kubeconfig.ErrDenied, uninstall.ErrRefused, uninstall.ErrFailed,
 	} {
 		if errors.Is(err, found) {
 			return exitFailed

@@ -38,8 +38,8 @@ func withCopy(labels map[string]any) func(http.Handler) http.Handler {
 	}
 	return func(next http.Handler) http.Handler {
 		return authz.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			answer, is := answers[r.URL.Path]
-			if !is || r.Method != http.MethodGet {
+			answer, ok := answers[r.URL.Path]
+			if !ok || r.Method != http.MethodGet {
 				next.ServeHTTP(w, r)
 				return
 			}

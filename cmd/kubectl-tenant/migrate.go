@@ -130,7 +130,7 @@ func reportMigration(cmd *cobra.Command, file, dir, mode string, r *migrate.Resu
 	if err := printLines(cmd.OutOrStdout(), lines); err != nil {
 		return err
 	}
-	for _, left := range r.Left {
+	for _, left := range r.Unconverted {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(file+": not converted: "+left))
 	}
 	lines = nil
@@ -140,7 +140,7 @@ func reportMigration(cmd *cobra.Command, file, dir, mode string, r *migrate.Resu
 	if err := printLines(cmd.OutOrStdout(), lines); err != nil {
 		return err
 	}
-	if len(r.Left) > 0 {
+	if len(r.Unconverted) > 0 {
 		return errFailed
 	}
 	return nil

@@ -194,12 +194,12 @@ func objectInCluster(cmd *cobra.Command, c *client.Cluster, kind, name string) (
 	if err != nil {
 		return nil, err
 	}
-	of, err := mapper.KindFor(resource.WithVersion(""))
+	gvk, err := mapper.KindFor(resource.WithVersion(""))
 	if err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(of)
+	u.SetGroupVersionKind(gvk)
 	u.SetNamespace(c.Namespace)
 	u.SetName(name)
 	return []*publish.Object{{Content: u, Stored: true}}, nil
@@ -253,7 +253,7 @@ func (f *publishFlags) publish(cmd *cobra.Command, p *publish.Publisher, all []*
 			return err
 		}
 		conflicts += plans[i].Conflicts()
-		if f.format.IsForPeople() {
+		if f.format.IsText() {
 			if err := plans[i].Print(cmd.OutOrStdout()); err != nil {
 				return err
 			}

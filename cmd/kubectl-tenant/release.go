@@ -64,14 +64,14 @@ reserves the namespace.`,
 				return err
 			}
 			r := &tenancy.Release{
-				Writing: writing(cmd, mode, output.NewFormat()),
-				Kube:    k,
-				Objects: d,
-				Force:   force,
-				Nothing: mode == dryRunClient,
-				Warn:    warnTo(cmd),
+				Writing:      writing(cmd, mode, output.NewFormat()),
+				Kube:         k,
+				Objects:      d,
+				Force:        force,
+				ClientDryRun: mode == dryRunClient,
+				Warn:         warnTo(cmd),
 			}
-			if err := setServer(cmd, c, r, releaseOf{args[0], config}); err != nil {
+			if err := setServer(cmd, c, r, releaseTarget{args[0], config}); err != nil {
 				return err
 			}
 			if !yes {
@@ -88,27 +88,27 @@ reserves the namespace.`,
 	return cmd
 }
 
-// releaseOf contains the namespace of a release and the path of the configuration, which may be
+// releaseTarget contains the namespace of a release and the path of the configuration, which may be
 // empty.
-type releaseOf struct{ namespace, config string }
+type releaseTarget struct{ namespace, config string }
 
 // setServer sets the fields of a release that depend on the server. It assumes no default
 // configuration.
-func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, of releaseOf) error {
+func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, target releaseTarget) error {
 	found, err := c.Installation(cmd.Context())
 	if err != nil {
 		return err
 	}
-	known, done, err := requiredSettings(cmd, c, of.config)
+	known, done, err := requiredSettings(cmd, c, target.config)
 	if err != nil {
 		return err
 	}
 	done()
-	r.System, r.KeepsWatches = known.Authorization.SystemNamespaces, found.Mode != installation.CompiledIn
-	if r.Nothing {
+	r.System, r.WatchesContinue = known.Authorization.SystemNamespaces, found.Mode != installation.CompiledIn
+	if r.ClientDryRun {
 		return nil
 	}
-	r.Manager, err = managerOf(cmd.Context(), c, of.namespace)
+	r.Manager, err = managerOf(cmd.Context(), c, target.namespace)
 	return c.Explain(err)
 }
 
@@ -136,7 +136,7 @@ func managerOf(ctx context.Context, c *client.Cluster, namespace string) (tenanc
 	if as := c.Config.Impersonate.UserName; as != "" {
 		return tenancy.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use a kubeconfig without impersonation", as)
 	}
-	may := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+	request := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "namespaces", Name: namespace},
 	}}
 	for _, groups := range [][]string{nil, {user.SystemPrivilegedGroup}} {
@@ -144,7 +144,7 @@ func managerOf(ctx context.Context, c *client.Cluster, namespace string) (tenanc
 		if err != nil {
 			return m, err
 		}
-		review, err := m.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, may, metav1.CreateOptions{})
+		review, err := m.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, request, metav1.CreateOptions{})
 		switch {
 		case err == nil && review.Status.Allowed:
 			return m, nil

@@ -88,7 +88,7 @@ func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*rep
 	if len(o.Namespaces) == 0 {
 		return nil, fmt.Errorf("%s contains no namespaces: create the dump with the commands in this command's help", objects)
 	}
-	ctx := quiet(cmd.Context())
+	ctx := withoutLog(cmd.Context())
 	replayer, err := replay.New(ctx, known, o)
 	if err != nil {
 		return nil, err
@@ -135,12 +135,12 @@ func printReplay(cmd *cobra.Command, r *replay.Report, format *output.Format) er
 			output.Column{Name: "Reason", Wide: true}),
 	}
 	for _, c := range r.Changes {
-		who := c.User
+		caller := c.User
 		if c.By != "" {
-			who += " (by " + c.By + ")"
+			caller += " (by " + c.By + ")"
 		}
 		list.Rows = append(list.Rows,
-			output.Row{Cells: []string{c.Was + " -> " + c.Now, strconv.Itoa(c.Times), who, c.Tenant, c.Request, c.Reason}})
+			output.Row{Cells: []string{c.Was + " -> " + c.Now, strconv.Itoa(c.Times), caller, c.Tenant, c.Request, c.Reason}})
 	}
 	if err := format.List(out, list); err != nil {
 		return err

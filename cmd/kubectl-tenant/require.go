@@ -48,7 +48,7 @@ func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 	}
 	flags.Require(func(c *client.Cluster) error {
 		_, err := c.Installation(cmd.Context())
-		if cmd.Name() == "whoami" && errors.Is(err, installation.ErrMayNotReview) {
+		if cmd.Name() == "whoami" && errors.Is(err, installation.ErrReviewForbidden) {
 			// The server still reports the caller's identity, from which the command determines the tenant.
 			warnTo(cmd)("warning: %v. The tenant below applies only if kubetenant is installed.", err)
 			err = nil
@@ -98,7 +98,7 @@ func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	}
 	more, _ := cmd.Flags().GetStringSlice("group")
 	for _, group := range append(groups, more...) {
-		if id, is := strings.CutPrefix(group, tenant.GroupPrefix); is {
+		if id, ok := strings.CutPrefix(group, tenant.GroupPrefix); ok {
 			tenants = append(tenants, id)
 		}
 	}

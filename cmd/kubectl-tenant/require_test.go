@@ -256,7 +256,7 @@ func TestOnlyWhoAmIRunsWithoutReviews(t *testing.T) {
 			s := newServer(t, withoutReviews)
 			out, err := s.run(t, append([]string{name}, args...)...)
 			if name != "whoami" {
-				if !errors.Is(err, installation.ErrMayNotReview) || exitCode(err) != exitUnusual || out != "" {
+				if !errors.Is(err, installation.ErrReviewForbidden) || exitCode(err) != exitUnusual || out != "" {
 					t.Errorf("%v, exit %d\n%s", err, exitCode(err), out)
 				}
 				return

@@ -75,8 +75,8 @@ func retiredRow(u *unstructured.Unstructured) output.Row {
 	id, was, _ := tenants.ReadRetired(r, err) // the cells are empty after an error
 	at := "deleting"
 	switch {
-	case !was.At.IsZero():
-		at = was.At.UTC().Format(time.RFC3339)
+	case !was.DeletionEnded.IsZero():
+		at = was.DeletionEnded.UTC().Format(time.RFC3339)
 	case err == nil && r.Spec.TakenBack != "":
 		at = fmt.Sprintf("deletion canceled (%s)", r.Spec.TakenBack)
 	}

@@ -26,10 +26,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-var errWhoseGrants = errors.New("you belong to no tenant that can receive grants: set --tenant")
+var errNoReceivingTenant = errors.New("you belong to no tenant that can receive grants: set --tenant")
 
 func newSharedWithMeCommand(flags *client.Flags) *cobra.Command {
-	format, whose := output.NewListFormat(), ""
+	format, tenantName := output.NewListFormat(), ""
 	cmd := &cobra.Command{
 		Use:   "shared-with-me",
 		Short: "List the grants that other tenants gave to yours",
@@ -50,11 +50,11 @@ URL that ends in /tenants/<id>, the list is empty.`,
 			var id tenant.ID
 			var err error
 			if cmd.Flags().Changed("tenant") {
-				if id, err = client.ParseTenant("--tenant", whose); err != nil {
+				if id, err = client.ParseTenant("--tenant", tenantName); err != nil {
 					return err
 				}
 				if id.IsSystem() {
-					return errWhoseGrants
+					return errNoReceivingTenant
 				}
 			}
 			c, err := flags.Cluster()
@@ -73,7 +73,7 @@ URL that ends in /tenants/<id>, the list is empty.`,
 			return printList(cmd, format, list)
 		},
 	}
-	cmd.Flags().StringVar(&whose, "tenant", "", "tenant that receives the grants (default: your own)")
+	cmd.Flags().StringVar(&tenantName, "tenant", "", "tenant that receives the grants (default: your own)")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
 	format.AddFlags(cmd)
 	return cmd
@@ -88,7 +88,7 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 			return nil, err
 		}
 		if id, err = tenant.Parse(me.Tenant); err != nil || id.IsSystem() {
-			return nil, errWhoseGrants
+			return nil, errNoReceivingTenant
 		}
 	}
 	d, err := dynamic.NewForConfig(c.Config)
@@ -96,7 +96,7 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 		return nil, err
 	}
 	grants, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)).List(cmd.Context(),
-		metav1.ListOptions{FieldSelector: grant.AnnouncedTo(id).String()})
+		metav1.ListOptions{FieldSelector: grant.AnnouncedSelector(id).String()})
 	if apierrors.IsBadRequest(err) { // the definition lacks the selectable field
 		return nil,
 			fmt.Errorf("the server does not support announced AccessGrants: its kubetenant or its CustomResourceDefinition is "+
@@ -128,9 +128,9 @@ func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 	if err != nil {
 		return row
 	}
-	var who, what []string
+	var subjects, what []string
 	for _, s := range privileges.SubjectsOf(g) {
-		who = append(who, strings.ToLower(s.Kind)+" "+s.Title())
+		subjects = append(subjects, strings.ToLower(s.Kind)+" "+s.Title())
 	}
 	for i := range g.Spec.To {
 		what = append(what, privileges.GrantRuleText(&g.Spec.To[i]))
@@ -148,6 +148,6 @@ func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 	if g.Spec.Grantor != nil {
 		by = g.Spec.Grantor.User
 	}
-	row.Cells = []string{g.Namespace, g.Name, strings.Join(who, ", "), strings.Join(what, "; "), counts, by}
+	row.Cells = []string{g.Namespace, g.Name, strings.Join(subjects, ", "), strings.Join(what, "; "), counts, by}
 	return row
 }

@@ -95,9 +95,9 @@ func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) er
 				cmp.Or(strings.Join(nonEmpty(string(r.Configuration.Mode), r.Configuration.Hash), ", hash "), unknown),
 			},
 			[2]string{"Replicas", replicaNames(r)},
-			[2]string{"Definitions", part(r, status.PartDefinitions, orAll(r.MissingDefinitions))},
-			[2]string{"Tenants", part(r, status.PartTenants, tenantsText(r))},
-			[2]string{"Fair use", part(r, status.PartFairUse, fairUseText(r))})
+			[2]string{"Definitions", partText(r, status.PartDefinitions, orAll(r.MissingDefinitions))},
+			[2]string{"Tenants", partText(r, status.PartTenants, tenantsText(r))},
+			[2]string{"Fair use", partText(r, status.PartFairUse, fairUseText(r))})
 	}
 	screen := output.NewScreen(out)
 	if err := screen.Fields(fields); err != nil {
@@ -114,12 +114,12 @@ func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) er
 			return err
 		}
 	}
-	for _, u := range r.FairUse[:min(len(r.FairUse), mostFairUse)] {
+	for _, u := range r.FairUse[:min(len(r.FairUse), maxFairUse)] {
 		if _, err := fmt.Fprintf(screen, "  tenant %s: %s\n", output.Safe(u.Tenant), useText(u)); err != nil {
 			return err
 		}
 	}
-	if more := len(r.FairUse) - mostFairUse; more > 0 {
+	if more := len(r.FairUse) - maxFairUse; more > 0 {
 		if _, err := fmt.Fprintf(screen, "  ... and %d more\n", more); err != nil {
 			return err
 		}
@@ -132,17 +132,17 @@ func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) er
 	return nil
 }
 
-func nonEmpty(all ...string) (kept []string) {
+func nonEmpty(all ...string) (texts []string) {
 	for _, text := range all {
 		if text != "" {
-			kept = append(kept, text)
+			texts = append(texts, text)
 		}
 	}
-	return kept
+	return texts
 }
 
-// part returns the text of a part of the report, or unknown.
-func part(r *status.Report, name, text string) string {
+// partText returns the text of a part of the report, or unknown.
+func partText(r *status.Report, name, text string) string {
 	if r.IsUnknown(name) {
 		return unknown
 	}
@@ -175,8 +175,8 @@ func replicaNames(r *status.Report) string {
 	return cmp.Or(strings.Join(names, ", "), unknown)
 }
 
-// mostFairUse is the maximum number of tenants whose usage is printed.
-const mostFairUse = 20
+// maxFairUse is the maximum number of tenants whose usage is printed.
+const maxFairUse = 20
 
 func fairUseText(r *status.Report) string {
 	switch len(r.FairUse) {

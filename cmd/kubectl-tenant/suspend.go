@@ -84,15 +84,15 @@ func suspend(
 		if err != nil {
 			return err
 		}
-		is, changed, err := tenancy.Suspend(cmd.Context(), d, id, suspension, dryRunOption(mode))
+		current, changed, err := tenancy.Suspend(cmd.Context(), d, id, suspension, dryRunOption(mode))
 		if err != nil {
 			return c.Explain(err)
 		}
-		if access = is; !changed {
+		if access = current; !changed {
 			verb = output.Unchanged
 		}
 	}
-	output.NewChanges(cmd.OutOrStdout(), mode, "").Did(tenantObjects, id.ObjectName(), verb)
+	output.NewChanges(cmd.OutOrStdout(), mode, "").Print(tenantObjects, id.ObjectName(), verb)
 	if access != wanted {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: spec.access: %s still applies\n", access)
 	}
@@ -134,18 +134,18 @@ file for version control.`,
 				return err
 			}
 			w := writing(cmd, mode, format)
-			adoption.Nothing = mode == dryRunClient
-			made, err := tenancy.AdoptTenants(cmd.Context(), k, d, adoption, w)
+			adoption.ClientDryRun = mode == dryRunClient
+			created, err := tenancy.AdoptTenants(cmd.Context(), k, d, adoption, w)
 			if err != nil {
 				return c.Explain(err)
 			}
 			switch {
-			case len(made) == 0 && len(adoption.Only) > 0:
-				w.Say("none of the named tenants owns a namespace and lacks a Tenant object")
-			case len(made) == 0:
-				w.Say("every tenant that owns a namespace has a Tenant object")
+			case len(created) == 0 && len(adoption.Only) > 0:
+				w.Printf("none of the named tenants owns a namespace and lacks a Tenant object")
+			case len(created) == 0:
+				w.Printf("every tenant that owns a namespace has a Tenant object")
 			}
-			return printObjects(cmd, format, made...)
+			return printObjects(cmd, format, created...)
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteTenants

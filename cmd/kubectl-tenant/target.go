@@ -122,9 +122,11 @@ func (f *requestFlags) question(cmd *cobra.Command, c *client.Cluster, args []st
 	return q, nil
 }
 
-// askedOnly returns resources that no server serves. Authorizers check them for impersonation and
+// reviewOnlyResources returns resources that no server serves. Authorizers check them for impersonation and
 // for certificate signers.
-func askedOnly() []string { return []string{"users", "groups", "uids", "userextras", "signers"} }
+func reviewOnlyResources() []string {
+	return []string{"users", "groups", "uids", "userextras", "signers"}
+}
 
 // resourceOf returns the resource of t in any form that kubectl accepts, and reports whether it is
 // namespaced. It warns if the name in t is also the name of a subresource.
@@ -133,13 +135,13 @@ func resourceOf(cmd *cobra.Command, c *client.Cluster, t *target) (schema.GroupR
 	if err != nil {
 		return schema.GroupResource{}, false, err
 	}
-	asked := schema.ParseGroupResource(t.resource)
-	found, err := mapper.ResourceFor(asked.WithVersion(""))
-	if meta.IsNoMatchError(err) && slices.Contains(askedOnly(), asked.Resource) {
-		if asked.Resource == "userextras" && t.subresource == "" && t.slash {
+	parsed := schema.ParseGroupResource(t.resource)
+	found, err := mapper.ResourceFor(parsed.WithVersion(""))
+	if meta.IsNoMatchError(err) && slices.Contains(reviewOnlyResources(), parsed.Resource) {
+		if parsed.Resource == "userextras" && t.subresource == "" && t.slash {
 			warnOfName(cmd, t)
 		}
-		return asked, false, nil
+		return parsed, false, nil
 	}
 	if meta.IsNoMatchError(err) {
 		return schema.GroupResource{}, false, fmt.Errorf("the server has no resource %q: to list resources, run kubectl "+
@@ -176,30 +178,30 @@ func warnOfName(cmd *cobra.Command, t *target) {
 }
 
 // checkSubresource returns an error if the server does not have a subresource.
-func checkSubresource(c *client.Cluster, of schema.GroupVersionResource, name string) error {
-	names, err := subresources(c, of)
+func checkSubresource(c *client.Cluster, resource schema.GroupVersionResource, name string) error {
+	names, err := subresources(c, resource)
 	if err != nil || slices.Contains(names, name) {
 		return err
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("%s has no subresources, so it has no %q", of.Resource, name)
+		return fmt.Errorf("%s has no subresources, so it has no %q", resource.Resource, name)
 	}
-	return fmt.Errorf("%s has no subresource %q: its subresources are %s", of.Resource, name, strings.Join(names, ", "))
+	return fmt.Errorf("%s has no subresource %q: its subresources are %s", resource.Resource, name, strings.Join(names, ", "))
 }
 
 // subresources returns the subresources of a resource that the server serves.
-func subresources(c *client.Cluster, of schema.GroupVersionResource) ([]string, error) {
+func subresources(c *client.Cluster, resource schema.GroupVersionResource) ([]string, error) {
 	k, err := c.Kube()
 	if err != nil {
 		return nil, err
 	}
-	list, err := k.Discovery().ServerResourcesForGroupVersion(of.GroupVersion().String())
+	list, err := k.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for i := range list.APIResources {
-		if name, is := strings.CutPrefix(list.APIResources[i].Name, of.Resource+"/"); is {
+		if name, ok := strings.CutPrefix(list.APIResources[i].Name, resource.Resource+"/"); ok {
 			names = append(names, name)
 		}
 	}

@@ -120,19 +120,19 @@ func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *outp
 		if err := format.List(cmd.OutOrStdout(), rows); err != nil {
 			return err
 		}
-		format.NoMoreHeaders()
+		format.OmitHeaders()
 		if err := settle(cmd.Context(), changes); err != nil {
 			return err
 		}
 	}
 }
 
-// settleFor is the time without a change after which the tenants are printed again.
-const settleFor = 500 * time.Millisecond
+// settleTime is the time without a change after which the tenants are printed again.
+const settleTime = 500 * time.Millisecond
 
 var errWatchEnded = errors.New("the server ended the watch: run the command again")
 
-// settle waits for a change, and then until no further change occurs within [settleFor].
+// settle waits for a change, and then until no further change occurs within [settleTime].
 func settle(ctx context.Context, changes watch.Interface) error {
 	var quiet <-chan time.Time
 	for {
@@ -146,7 +146,7 @@ func settle(ctx context.Context, changes watch.Interface) error {
 				return errWatchEnded
 			}
 			if e.Type != watch.Bookmark {
-				quiet = time.After(settleFor)
+				quiet = time.After(settleTime)
 			}
 		}
 	}
@@ -158,8 +158,8 @@ func (o *tenantsOptions) list(
 ) (all []*tenancy.Tenant, unread []string, err error) {
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	defer progress.Done()
-	selection := privileges.Selection{Keep: tenancy.IsOfTenants, Tenant: own}
-	p, err := readSnapshot(cmd.Context(), c, selection, func(n int64) { progress.Say("%d objects read", n) })
+	selection := privileges.Selection{KeepBinding: tenancy.IsOfTenants, Tenant: own}
+	p, err := readSnapshot(cmd.Context(), c, selection, func(n int64) { progress.Update("%d objects read", n) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -179,7 +179,7 @@ func (o *tenantsOptions) list(
 	if err != nil {
 		return nil, nil, err
 	}
-	all, unread, err = tenancy.List(cmd.Context(), p.Under(config), d, own)
+	all, unread, err = tenancy.List(cmd.Context(), p.ForConfig(config), d, own)
 	progress.Done()
 	if err != nil {
 		return nil, nil, err

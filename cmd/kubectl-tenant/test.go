@@ -53,9 +53,9 @@ the server uses, including its evaluation of roles and bindings. A scenario with
 	return cmd
 }
 
-// quiet returns a context that discards the log. It also discards the global log, because some code
+// withoutLog returns a context that discards the log. It also discards the global log, because some code
 // of the server does not log through the context.
-func quiet(ctx context.Context) context.Context {
+func withoutLog(ctx context.Context) context.Context {
 	klog.SetLogger(logr.Discard())
 	return klog.NewContext(ctx, logr.Discard())
 }
@@ -68,7 +68,7 @@ func runAll(cmd *cobra.Command, paths []string) (*scenario.Report, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("no scenario files (*.yaml, *.yml) in %v", paths)
 	}
-	ctx := quiet(cmd.Context())
+	ctx := withoutLog(cmd.Context())
 	report := &scenario.Report{}
 	for _, file := range files {
 		all, err := scenario.LoadScenarios(file)

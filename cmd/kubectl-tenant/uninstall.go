@@ -83,18 +83,18 @@ func runUninstall(cmd *cobra.Command, flags *client.Flags, o *uninstall.Options)
 	if o.Manager, err = uninstall.NewClients(manager); err != nil {
 		return err
 	}
-	o.Look = uninstall.NewLooker(c.Config).Look
-	o.Say = func(format string, args ...any) {
+	o.CheckServers = uninstall.NewServerChecker(c.Config).Check
+	o.Printf = func(format string, args ...any) {
 		_, _ = fmt.Fprintln(cmd.OutOrStdout(), output.Safe(fmt.Sprintf(format, args...)))
 	}
-	if in, is := cmd.InOrStdin().(*os.File); is && term.IsTerminal(int(in.Fd())) {
-		o.Ask = func(question string) (bool, error) { return askYes(cmd.Context(), cmd, question) }
+	if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		o.Confirm = func(question string) (bool, error) { return confirmYes(cmd.Context(), cmd, question) }
 	}
-	return c.Explain(uninstall.Run(quiet(cmd.Context()), o))
+	return c.Explain(uninstall.Run(withoutLog(cmd.Context()), o))
 }
 
-// askYes requests a confirmation on the terminal. Every answer except yes means no.
-func askYes(ctx context.Context, cmd *cobra.Command, question string) (bool, error) {
+// confirmYes requests a confirmation on the terminal. Every answer except yes means no.
+func confirmYes(ctx context.Context, cmd *cobra.Command, question string) (bool, error) {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", output.Safe(question))
 	typed := make(chan string, 1)
 	go func() { // it ends with the process if no input arrives

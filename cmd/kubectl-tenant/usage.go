@@ -105,7 +105,7 @@ func (o *usageOptions) check(args []string) (err error) {
 		return fmt.Errorf("--since %q: %w", o.sinceText, err)
 	case o.since <= 0:
 		return errSince
-	case o.since > usage.Kept && o.from == "":
+	case o.since > usage.Retention && o.from == "":
 		return fmt.Errorf("--since %s: %w", o.sinceText, errKept)
 	}
 	return nil

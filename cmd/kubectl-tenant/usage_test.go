@@ -32,7 +32,7 @@ func (a answers) around(next http.Handler) http.Handler {
 			return
 		}
 		code := http.StatusOK
-		if status, is := answer.(int); is {
+		if status, ok := answer.(int); ok {
 			code = status
 			answer = map[string]any{
 				"kind":       "Status",

@@ -154,7 +154,7 @@ func (o *validateOptions) run(cmd *cobra.Command, args []string) error {
 	if namespace == "" {
 		namespace = installation.WebhookNamespace
 	}
-	ctx := quiet(cmd.Context())
+	ctx := withoutLog(cmd.Context())
 	report, config := validate.Files(ctx, files, validate.Options{
 		Kind:      o.kind,
 		Namespace: namespace,

@@ -62,7 +62,7 @@ func printIdentity(cmd *cobra.Command, i *client.Caller, format *output.Format) 
 	if tenant == "" {
 		tenant = "<unknown>"
 	}
-	source, expires := i.Source, i.Endless
+	source, expires := i.Source, i.ExpiryUnknown
 	if source == "" {
 		source = "<not reported by the server>"
 	}
@@ -71,7 +71,7 @@ func printIdentity(cmd *cobra.Command, i *client.Caller, format *output.Format) 
 	}
 	return output.NewScreen(out).Fields([][2]string{
 		{"User", i.User},
-		{"Tenant", tenant + " (" + i.Because + ")"},
+		{"Tenant", tenant + " (" + i.TenantReason + ")"},
 		{"Source", source},
 		{"Groups", strings.Join(i.Groups, ", ")},
 		{"Expires", expires},

@@ -23,7 +23,7 @@ import (
 )
 
 func newWhoCanCommand(flags *client.Flags) *cobra.Command {
-	format, config, asked := newAnswersFlags(), "", &requestFlags{eachNamespace: true}
+	format, config, request := newAnswersFlags(), "", &requestFlags{eachNamespace: true}
 	cmd := &cobra.Command{
 		Use:   "who-can VERB (TYPE [NAME] | TYPE/NAME | PATH) [--subresource SUBRESOURCE] [-n NAMESPACE | -A]",
 		Short: "Show which identities may do something",
@@ -68,7 +68,7 @@ the answers of each.`,
 			var all []privileges.Answer
 			asks := 0
 			failed := eachCluster(cmd, clusters, func(c *client.Cluster) error {
-				answers, err := whoCan(cmd, c, config, asked, args)
+				answers, err := whoCan(cmd, c, config, request, args)
 				if err == nil {
 					asks++
 				}
@@ -87,7 +87,7 @@ the answers of each.`,
 		},
 	}
 	cmd.ValidArgsFunction = completeVerbs
-	asked.add(cmd)
+	request.add(cmd)
 	flags.AddClusters(cmd)
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
@@ -102,15 +102,15 @@ func whoCan(
 	if err != nil {
 		return nil, err
 	}
-	var wrong error
-	answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}),
+	var firstErr error
+	answers, err := answerQuery(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}),
 		func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
-			if wrong = checkAsked(p, q); wrong != nil {
+			if firstErr = checkAsked(p, q); firstErr != nil {
 				return nil
 			}
 			return b.WhoCan(cmd.Context(), q)
 		})
-	if err := errors.Join(err, wrong); err != nil {
+	if err := errors.Join(err, firstErr); err != nil {
 		return nil, err
 	}
 	stored, err := storedObject(cmd.Context(), c, &q.AttributesRecord)
@@ -154,7 +154,7 @@ func completeVerbs(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 }
 
 func newWhoCanBecomeCommand(flags *client.Flags) *cobra.Command {
-	who := &identityFlags{}
+	identity := &identityFlags{}
 	format, config := newAnswersFlags(), ""
 	cmd := &cobra.Command{
 		Use:   "who-can-become (USER | --serviceaccount SA)",
@@ -168,25 +168,25 @@ into its tenant from another tenant.`,
   kubectl tenant who-can-become --serviceaccount acme--web/robot`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(format.Check(), who.takeUser(cmd, args)); err != nil {
+			if err := errors.Join(format.Check(), identity.takeUser(cmd, args)); err != nil {
 				return err
 			}
-			account, robot, found := strings.Cut(who.user, "/")
+			account, robot, found := strings.Cut(identity.user, "/")
 			if found && client.CheckNamespace("", account) == nil && client.CheckObject("", robot) == nil {
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-					"warning: treating %s as a user; for the service account, use --serviceaccount %s\n", who.user, who.user)
+					"warning: treating %s as a user; for the service account, use --serviceaccount %s\n", identity.user, identity.user)
 			}
 			c, err := flags.Cluster()
 			if err != nil {
 				return err
 			}
-			name := who.user
+			name := identity.user
 			if name == "" {
-				name = serviceaccount.MakeUsername(who.account(c))
+				name = serviceaccount.MakeUsername(identity.account(c))
 			}
 			paths := privileges.PathsTo(name)
 			namespace, _ := tenant.ServiceAccountNamespace(name)
-			answers, err := ask(cmd, c, config, privileges.ForActions(namespace, privileges.Actions(paths)),
+			answers, err := answerQuery(cmd, c, config, privileges.ForActions(namespace, privileges.Actions(paths)),
 				func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
 					owner := tenant.ID{}
 					if namespace != "" {
@@ -201,7 +201,7 @@ into its tenant from another tenant.`,
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteUsers
-	cmd.Flags().StringVar(&who.serviceAccount, "serviceaccount", "",
+	cmd.Flags().StringVar(&identity.serviceAccount, "serviceaccount", "",
 		"service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
@@ -222,8 +222,8 @@ func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
 	return f.check(cmd)
 }
 
-// ask reads a snapshot of the cluster and returns the answers for it.
-func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
+// answerQuery reads a snapshot of the cluster and returns the answers for it.
+func answerQuery(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
 	from func(*simulator.Snapshot, *privileges.Boundary) []privileges.Answer,
 ) ([]privileges.Answer, error) {
 	known, done, err := serverSettings(cmd, c, config)
@@ -237,7 +237,7 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	defer progress.Done()
-	p, err := readSnapshot(cmd.Context(), c, s, func(n int64) { progress.Say("%d objects read", n) })
+	p, err := readSnapshot(cmd.Context(), c, s, func(n int64) { progress.Update("%d objects read", n) })
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 		return nil, fmt.Errorf("you may not list %s: use the kubeconfig of a user who can read all roles and bindings",
 			strings.Join(p.Unread, ", "))
 	}
-	b, err := privileges.NewBoundary(quiet(cmd.Context()), p, known, lines)
+	b, err := privileges.NewBoundary(withoutLog(cmd.Context()), p, known, lines)
 	if err != nil {
 		return nil, err
 	}
@@ -329,7 +329,7 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 			Item:  a,
 		})
 	}
-	if len(list.Rows) == 0 && f.IsForPeople() {
+	if len(list.Rows) == 0 && f.IsText() {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), none)
 	} else if err := f.List(cmd.OutOrStdout(), list); err != nil {
 		return err

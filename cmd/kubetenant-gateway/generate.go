@@ -29,7 +29,7 @@ certificate (DIR/secrets.yaml). For the admission webhooks of the clusters, run
 the rights of each impersonator.`,
 		Args: cobra.NoArgs,
 	}
-	manifests.Generates(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) },
+	manifests.AddGenerate(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) },
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "path of the TenancyConfiguration (required)")
@@ -55,18 +55,18 @@ the rights of each impersonator.`,
 }
 
 func runCheck(cmd *cobra.Command, dir string, o gatewaymanifests.Options) error {
-	wrong, notes, err := gatewaymanifests.Check(dir, o)
+	problems, notes, err := gatewaymanifests.Check(dir, o)
 	if err != nil {
 		return err
 	}
 	for _, note := range notes {
 		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
 	}
-	for _, each := range wrong {
-		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "problem:", each)
+	for _, problem := range problems {
+		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "problem:", problem)
 	}
-	if len(wrong) > 0 {
-		return fmt.Errorf("problems found: %d", len(wrong))
+	if len(problems) > 0 {
+		return fmt.Errorf("problems found: %d", len(problems))
 	}
 	return nil
 }

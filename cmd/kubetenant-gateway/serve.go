@@ -97,11 +97,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	registry := metrics.NewKubeRegistry()
 	registry.RawMustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	tracer, last, err := serving.Tracer(background, config.Service.Tracing, "kubetenant-gateway")
+	tracer, stopTracing, err := serving.Tracer(background, config.Service.Tracing, "kubetenant-gateway")
 	if err != nil {
 		return err
 	}
-	defer last()
+	defer stopTracing()
 	g, err := gateway.Open(background, o.config, gateway.Options{Register: registry.Register, Tracer: tracer})
 	if err != nil {
 		return err
@@ -114,20 +114,20 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	live := []healthz.HealthChecker{healthz.PingHealthz}
-	side, err := serving.ServeSide(ctx, o.metrics, registry, live, []healthz.HealthChecker{
-		healthz.PingHealthz, server.Draining(), server.CertificateValid(), healthz.NamedCheck("clusters", g.Known),
+	metricsServer, err := serving.ServeMetrics(ctx, o.metrics, registry, live, []healthz.HealthChecker{
+		healthz.PingHealthz, server.Draining(), server.CertificateValid(), healthz.NamedCheck("clusters", g.CheckReady),
 	})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = side.Close() }()
+	defer func() { _ = metricsServer.Close() }()
 	if server.Listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen); err != nil {
 		return err
 	}
 	if len(proxies) > 0 {
 		server.Listener = serving.BehindProxies(server.Listener, proxies)
 	}
-	server.Leaving = g.EndStreams
+	server.StopBackground = g.EndStreams
 	klog.FromContext(ctx).Info("Serving", "address", server.Listener.Addr(), "clusters", g.Clusters())
 	return server.Serve(ctx, g)
 }

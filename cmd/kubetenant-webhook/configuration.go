@@ -39,8 +39,8 @@ func secretKey(path string) string {
 // configuration in a Secret, but at most maxProblems. It writes the files of the Secret to a
 // temporary directory.
 func checkConfiguration(ctx context.Context, data map[string][]byte) (problems []string, err error) {
-	text, has := data[configurationKey]
-	if !has {
+	text, ok := data[configurationKey]
+	if !ok {
 		return []string{"the key " + configurationKey + " is missing"}, nil
 	}
 	dir, err := os.MkdirTemp("", "configuration-")
@@ -56,8 +56,8 @@ func checkConfiguration(ctx context.Context, data map[string][]byte) (problems [
 			if !filepath.IsLocal(local) {
 				return []string{fmt.Sprintf("%s names %q, which is not a file of the Secret", configurationKey, *path)}, nil
 			}
-			content, has := data[secretKey(local)]
-			if !has {
+			content, ok := data[secretKey(local)]
+			if !ok {
 				return []string{fmt.Sprintf("%s names %q, but the Secret has no key %s", configurationKey, *path,
 					secretKey(local))}, nil
 			}

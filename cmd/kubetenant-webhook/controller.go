@@ -30,21 +30,21 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/controller"
 )
 
-// follower is a command that is active in one replica at a time.
-type follower struct {
+// leaderCommand is a command that is active in one replica at a time.
+type leaderCommand struct {
 	cluster
 	name, listen string // the name of the Lease, and the address of metrics and health checks
 }
 
-func (f *follower) addFlags(cmd *cobra.Command) {
+func (f *leaderCommand) addFlags(cmd *cobra.Command) {
 	f.cluster.addFlags(cmd)
 	cmd.Flags().StringVar(&f.listen, "metrics-listen", ":8080",
 		"listen address of /metrics and the health checks, without TLS")
 }
 
 // run runs the tasks while this process is the leader, and serves metrics and health checks.
-func (f *follower) run(
-	ctx context.Context, further []metrics.Registerable, ready []healthz.HealthChecker, tasks ...leader.Task,
+func (f *leaderCommand) run(
+	ctx context.Context, extra []metrics.Registerable, ready []healthz.HealthChecker, tasks ...leader.Task,
 ) error {
 	config, err := f.config()
 	if err != nil {
@@ -54,22 +54,22 @@ func (f *follower) run(
 	registry := metrics.NewKubeRegistry()
 	registry.RawMustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), serving.LeadingMetric(f.name, leads.Load))
-	for _, m := range further {
+	for _, m := range extra {
 		if err := registry.Register(m); err != nil {
 			return err
 		}
 	}
 	live := []healthz.HealthChecker{healthz.PingHealthz}
-	side, err := serving.ServeSide(ctx, f.listen, registry, live, append(ready, healthz.PingHealthz))
+	metricsServer, err := serving.ServeMetrics(ctx, f.listen, registry, live, append(ready, healthz.PingHealthz))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = side.Close() }()
-	return leader.Run(ctx, config, leader.Lease{Namespace: f.namespace, Name: f.name, Leading: leads.Store}, tasks...)
+	defer func() { _ = metricsServer.Close() }()
+	return leader.Run(ctx, config, leader.Lease{Namespace: f.namespace, Name: f.name, LeadingChanged: leads.Store}, tasks...)
 }
 
 func newControllerCommand() *cobra.Command {
-	f := follower{name: "kubetenant-controller"}
+	f := leaderCommand{name: "kubetenant-controller"}
 	var quotas, flowSchemas bool
 	system := []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault}
 	cmd := &cobra.Command{
@@ -112,17 +112,17 @@ func newControllerCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire, work.Report, work.Projects, work.Stored}
+		tasks := []leader.Task{work.Backfill, work.Provision, work.Retire, work.Report, work.Projects, work.Stored}
 		if quotas {
 			tasks = append(tasks, work.Quotas)
 		}
 		if flowSchemas {
 			tasks = append(tasks, work.FlowSchemas)
 		}
-		lacking := controller.LackingMetric()
+		unlabeled := controller.UnlabeledMetric()
 		tasks = append(tasks, func(ctx context.Context) error {
 			for ctx.Err() == nil {
-				lacking.Set(float64(work.Lacking()))
+				unlabeled.Set(float64(work.Unlabeled()))
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Second):
@@ -133,7 +133,7 @@ func newControllerCommand() *cobra.Command {
 		// The controller receives no requests from clients, so its readiness only reports the
 		// problem.
 		ready := healthz.NamedCheck("definitions", func(*http.Request) error { return work.Definitions() })
-		return f.run(cmd.Context(), append(work.Metrics, lacking), []healthz.HealthChecker{ready}, tasks...)
+		return f.run(cmd.Context(), append(work.Metrics, unlabeled), []healthz.HealthChecker{ready}, tasks...)
 	}
 	return cmd
 }
@@ -166,7 +166,7 @@ func followedSource(ctx context.Context, path string) (func() *configv1alpha1.So
 }
 
 func newCertificatesCommand() *cobra.Command {
-	f := follower{name: "kubetenant-certificates"}
+	f := leaderCommand{name: "kubetenant-certificates"}
 	var names []string
 	cmd := &cobra.Command{
 		Use:   "certificates",

@@ -24,7 +24,7 @@ machines (DIR/control-plane) from a TenancyConfiguration. See docs/install.md.
 settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 		Args: cobra.NoArgs,
 	}
-	manifests.Generates(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) },
+	manifests.AddGenerate(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) },
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, &o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "path of the TenancyConfiguration (required)")
@@ -60,7 +60,7 @@ settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 		"audit.maxTotalMegabytes")
 	f.StringVar(&o.StorageClass, "storage-class", "", "StorageClass of the claims. If empty, the default of the cluster "+
 		"applies.")
-	f.StringSliceVar(&o.SweepGroups, "sweep-groups", nil,
+	f.StringSliceVar(&o.BackfillGroups, "sweep-groups", nil,
 		"API groups of custom resources whose older objects the controller may label")
 	f.StringVar(&o.Directory, "directory", "/etc/kubernetes/kubetenant",
 		"directory of the files on the control plane machines")

@@ -127,48 +127,48 @@ func (o *serveOptions) run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	registry := metrics.NewKubeRegistry()
-	known, err := state.NewForWebhooks(config, &settings.Settings, o.namespace, registry.Register)
+	clusterState, err := state.NewForWebhooks(config, &settings.Settings, o.namespace, registry.Register)
 	if err != nil {
 		return err
 	}
 	var anonymous *service.Anonymous
 	if o.admissionOnly {
-		known.WithoutReservations()
+		clusterState.WithoutReservations()
 		anonymous = &service.Anonymous{From: o.admissionClients}
 	}
-	tenancy, err := stack.Open(background, o.config, known.Server)
+	tenancy, err := stack.Open(background, o.config, clusterState.Server)
 	if err != nil {
 		return err
 	}
-	if err := known.Run(background, tenancy); err != nil {
+	if err := clusterState.Run(background, tenancy); err != nil {
 		return err
 	}
-	defer known.StartUsage(background, tenancy).Stop(background)
-	server.Ready = known.Ready
+	defer clusterState.StartUsage(background, tenancy).Stop(background)
+	server.Ready = clusterState.Ready
 	registry.RawMustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.RawMustRegister(serving.WebhookMetrics(server, func() bool { return known.Check() == nil })...)
-	tracer, last, err := serving.Tracer(background, settings.Service.Tracing, "kubetenant-webhook")
+	registry.RawMustRegister(serving.WebhookMetrics(server, func() bool { return clusterState.Check() == nil })...)
+	tracer, stopTracing, err := serving.Tracer(background, settings.Service.Tracing, "kubetenant-webhook")
 	if err != nil {
 		return err
 	}
-	defer last()
+	defer stopTracing()
 	if o.admissionOnly { // kube-apiserver sends no audit events to it, so the section belongs to another server
 		settings.Audit = nil
 	}
-	audit, endAudit, err := openAudit(settings.Audit, tenancy, known.Ready, registry.Register)
+	audit, endAudit, err := openAudit(settings.Audit, tenancy, clusterState.Ready, registry.Register)
 	if err != nil {
 		return err
 	}
 	defer endAudit()
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()},
-		known.Checks()...)
+		clusterState.Checks()...)
 	handler, err := service.New(service.Options{
 		Stack:              tenancy,
 		CheckConfiguration: o.configurationCheck(),
 		Limits:             limitsOf(&settings.Service.Limits, o.memory.Value()/2),
-		OwnerOf:            known.OwnerOf,
+		OwnerOf:            clusterState.OwnerOf,
 		Live:               live,
 		Ready:              ready,
 		Register:           registry.Register,
@@ -179,11 +179,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	side, err := serving.ServeSide(ctx, o.metrics, registry, live, ready)
+	metricsServer, err := serving.ServeMetrics(ctx, o.metrics, registry, live, ready)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = side.Close() }()
+	defer func() { _ = metricsServer.Close() }()
 	if server.Listener, err = net.Listen("tcp", o.listen); err != nil {
 		return err
 	}

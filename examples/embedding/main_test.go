@@ -79,7 +79,7 @@ func blocks(t *testing.T) map[string]string {
 	files := map[string]string{}
 	for _, block := range strings.Split(string(page), "\n```")[1:] {
 		header, text, _ := strings.Cut(block, "\n")
-		if _, name, is := strings.Cut(header, "file="); is {
+		if _, name, ok := strings.Cut(header, "file="); ok {
 			files[name] = text + "\n"
 		}
 	}
@@ -116,11 +116,11 @@ func TestNotes(t *testing.T) {
 			"text":       "x",
 		}}
 	}
-	made, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(),
+	created, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(),
 		note("acme--web", "hers"), metav1.CreateOptions{})
-	if err != nil || made.GetLabels()["kubetenant.dev/tenant"] != "acme" ||
-		made.GetAnnotations()["kubetenant.dev/creator"] == "" {
-		t.Errorf("made %v, %v", made, err)
+	if err != nil || created.GetLabels()["kubetenant.dev/tenant"] != "acme" ||
+		created.GetAnnotations()["kubetenant.dev/creator"] == "" {
+		t.Errorf("made %v, %v", created, err)
 	}
 	if _, err := bob.Resource(notes).Namespace("globex--shop").Create(t.Context(),
 		note("globex--shop", "his"), metav1.CreateOptions{}); err != nil {
@@ -149,9 +149,9 @@ func TestNotes(t *testing.T) {
 	}
 	forged := note("acme--web", "forged")
 	forged.SetLabels(map[string]string{"kubetenant.dev/tenant": "globex"})
-	if made, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(),
-		forged, metav1.CreateOptions{}); err != nil || made.GetLabels()["kubetenant.dev/tenant"] != "acme" {
-		t.Errorf("with a forged label: %v, %v", made, err)
+	if created, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(),
+		forged, metav1.CreateOptions{}); err != nil || created.GetLabels()["kubetenant.dev/tenant"] != "acme" {
+		t.Errorf("with a forged label: %v, %v", created, err)
 	}
 	if _, err := as("a-guess").Resource(notes).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Error(err)

@@ -93,7 +93,7 @@ func run(ctx context.Context, kubeconfig string) error {
 	if c.objects, err = dynamic.NewForConfig(acting); err != nil {
 		return err
 	}
-	handler := cache.ResourceEventHandlerFuncs{AddFunc: c.enqueue, UpdateFunc: func(_, is any) { c.enqueue(is) }}
+	handler := cache.ResourceEventHandlerFuncs{AddFunc: c.enqueue, UpdateFunc: func(_, updated any) { c.enqueue(updated) }}
 	if _, err := watched.Informer().AddEventHandler(handler); err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (c *controller) next(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	err = c.sync(ctx, mirror)
-	if told := c.tell(ctx, mirror, err); err != nil || told != nil {
-		klog.InfoS("Not mirrored", "mirror", name, "err", errors.Join(err, told))
+	if statusErr := c.updateStatus(ctx, mirror, err); err != nil || statusErr != nil {
+		klog.InfoS("Not mirrored", "mirror", name, "err", errors.Join(err, statusErr))
 		c.queue.AddRateLimited(name)
 		return true
 	}
@@ -167,17 +167,17 @@ func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured
 	return errors.Join(errs...)
 }
 
-// tell writes the result to the status of a Mirror, as the controller itself. No other user may
+// updateStatus writes the result to the status of a Mirror, as the controller itself. No other user may
 // write it.
-func (c *controller) tell(ctx context.Context, mirror *unstructured.Unstructured, err error) error {
-	said := "mirrored"
+func (c *controller) updateStatus(ctx context.Context, mirror *unstructured.Unstructured, err error) error {
+	message := "mirrored"
 	if err != nil {
-		said = err.Error()
+		message = err.Error()
 	}
-	if was, _, _ := unstructured.NestedString(mirror.Object, "status", "message"); was == said {
+	if current, _, _ := unstructured.NestedString(mirror.Object, "status", "message"); current == message {
 		return nil
 	}
-	patch, failed := json.Marshal(map[string]any{"status": map[string]string{"message": said}})
+	patch, failed := json.Marshal(map[string]any{"status": map[string]string{"message": message}})
 	if failed != nil {
 		return failed
 	}

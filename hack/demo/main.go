@@ -65,10 +65,10 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	if bin == "" || dir == "" {
 		return errors.New("--bin and --dir are required")
 	}
-	if err := stopEarlier(dir); err != nil {
+	if err := stopPrevious(dir); err != nil {
 		return err
 	}
-	if err := removeEarlier(dir); err != nil {
+	if err := removePrevious(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -121,13 +121,13 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	case differences > 0:
 		return fmt.Errorf("%d of the requests went otherwise than expected", differences)
 	case !o.exit:
-		d.farewell()
+		d.printStopHelp()
 	}
 	return nil
 }
 
-// stopEarlier stops the server that an earlier demo left running in dir.
-func stopEarlier(dir string) error {
+// stopPrevious stops the server that an earlier demo left running in dir.
+func stopPrevious(dir string) error {
 	lock := filepath.Join(dir, "lock")
 	f, err := os.Open(lock) // #nosec G304 -- in the demo's own directory
 	if errors.Is(err, os.ErrNotExist) {
@@ -156,9 +156,9 @@ func stopEarlier(dir string) error {
 	return fmt.Errorf("the server of an earlier demo (process %d) does not stop", pid)
 }
 
-// removeEarlier deletes the directory of an earlier demo. It returns an error for any other
+// removePrevious deletes the directory of an earlier demo. It returns an error for any other
 // directory that is not empty.
-func removeEarlier(dir string) error {
+func removePrevious(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
 		return nil
@@ -186,7 +186,7 @@ func (d *demo) walk(ctx context.Context, requests []request) (int, error) {
 			mark = "  <-- differs"
 		}
 		_, _ = fmt.Fprintf(table, "%s\t%s\tkubectl %s\t%s\t%s\t%s%s\n",
-			r.caller, r.credential, r.shown(), r.expected, got, reason, mark)
+			r.caller, r.credential, r.commandText(), r.expected, got, reason, mark)
 	}
 	if err := table.Flush(); err != nil {
 		return 0, err
@@ -235,7 +235,7 @@ func reasonIn(text string) string {
 	return text
 }
 
-func (d *demo) farewell() {
+func (d *demo) printStopHelp() {
 	_, _ = fmt.Fprintf(d.out, `
 The server is left running. Try it:
 

@@ -31,9 +31,9 @@ type projectWalk struct {
 // no rights in the cluster.
 const projectDomain = "hooli"
 
-// followedWithin is the maximum time until the server applies a change. It reads Keystone every 10
+// applyTimeout is the maximum time until the server applies a change. It reads Keystone every 10
 // seconds.
-const followedWithin = time.Minute
+const applyTimeout = time.Minute
 
 // run makes the changes in Keystone and shows their effect. It returns the number of requests with an
 // unexpected result.
@@ -76,7 +76,7 @@ func (p *projectWalk) create(ctx context.Context) (err error) {
 	if err := p.writeKubeconfig("hooli-shop", clientcmdapi.AuthInfo{Token: token}); err != nil {
 		return err
 	}
-	return p.until(ctx, "yes", "hooli-shop", "auth can-i create configmaps -n "+p.namespace)
+	return p.awaitOutput(ctx, "yes", "hooli-shop", "auth can-i create configmaps -n "+p.namespace)
 }
 
 func (p *projectWalk) revoke(ctx context.Context) error {
@@ -88,14 +88,14 @@ func (p *projectWalk) revoke(ctx context.Context) error {
 		"/projects/"+p.project+"/users/"+p.domain.User+"/roles/"+role, nil, nil); err != nil {
 		return err
 	}
-	return p.until(ctx, "no", "hooli-shop", "auth can-i create configmaps -n "+p.namespace)
+	return p.awaitOutput(ctx, "no", "hooli-shop", "auth can-i create configmaps -n "+p.namespace)
 }
 
 func (p *projectWalk) end(ctx context.Context) error {
 	if err := p.keystone.Do(ctx, "", http.MethodDelete, "/projects/"+p.project, nil, nil); err != nil {
 		return err
 	}
-	return p.until(ctx, "missingSince", "ops-token",
+	return p.awaitOutput(ctx, "missingSince", "ops-token",
 		"get namespace "+p.namespace+" -o jsonpath={.metadata.annotations.kubetenant\\.dev/keystone}")
 }
 
@@ -121,15 +121,15 @@ func (p *projectWalk) afterwards() []request {
 
 func (p *projectWalk) in(args string) []string { return words(args + " -n " + p.namespace) }
 
-// until waits until the output of kubectl contains a text.
-func (p *projectWalk) until(ctx context.Context, text, caller, args string) error {
-	said := ""
-	err := wait.PollUntilContextTimeout(ctx, time.Second, followedWithin, true, func(ctx context.Context) (bool, error) {
-		said, _ = p.demo.run(ctx, caller, "", words(args)...) // can-i fails if the answer is no
-		return strings.Contains(said, text), nil
+// awaitOutput waits until the output of kubectl contains a text.
+func (p *projectWalk) awaitOutput(ctx context.Context, text, caller, args string) error {
+	output := ""
+	err := wait.PollUntilContextTimeout(ctx, time.Second, applyTimeout, true, func(ctx context.Context) (bool, error) {
+		output, _ = p.demo.run(ctx, caller, "", words(args)...) // can-i fails if the answer is no
+		return strings.Contains(output, text), nil
 	})
 	if err != nil {
-		return fmt.Errorf("kubectl %s as %s: %w: %w", args, caller, err, errors.New(said))
+		return fmt.Errorf("kubectl %s as %s: %w: %w", args, caller, err, errors.New(output))
 	}
 	return nil
 }

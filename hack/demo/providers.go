@@ -99,12 +99,12 @@ func (d *demo) addKeystone(ctx context.Context) ([]request, *projectWalk, error)
 	}
 	walk := &projectWalk{demo: d, keystone: k}
 	for _, domain := range []string{"acme", "globex", "initech", "hooli"} {
-		made, err := k.MakeDomain(ctx, domain)
+		created, err := k.MakeDomain(ctx, domain)
 		if err != nil {
 			return nil, nil, err
 		}
 		if domain == projectDomain {
-			walk.domain = made
+			walk.domain = created
 		}
 		for name, scope := range map[string]any{"-keystone": idp.Project("web", domain), "-unscoped": nil} {
 			token, err := k.Token(ctx, domain, "alice", scope)

@@ -45,9 +45,9 @@ type request struct {
 	expected, output               string
 }
 
-func (r request) shown() string {
+func (r request) commandText() string {
 	text := strings.Join(r.args, " ")
-	if _, after, is := strings.Cut(r.input, "kind: "); is {
+	if _, after, ok := strings.Cut(r.input, "kind: "); ok {
 		kind, _, _ := strings.Cut(after, ",")
 		text += " <<< " + kind
 	}
@@ -257,15 +257,15 @@ func (d *demo) writeKubeconfig(name string, auth clientcmdapi.AuthInfo) error {
 
 // retry runs a step until it succeeds, because new roles and bindings apply with a delay.
 func (d *demo) retry(ctx context.Context, caller, input string, args []string) error {
-	said := ""
+	output := ""
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true,
 		func(ctx context.Context) (bool, error) {
 			out, err := d.run(ctx, caller, input, args...)
-			said = out
+			output = out
 			return err == nil, nil
 		})
 	if err != nil {
-		return fmt.Errorf("kubectl %s as %s: %w: %s", strings.Join(args, " "), caller, err, said)
+		return fmt.Errorf("kubectl %s as %s: %w: %s", strings.Join(args, " "), caller, err, output)
 	}
 	return nil
 }

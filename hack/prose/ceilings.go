@@ -37,7 +37,7 @@ func parseCeilings(content []byte) (map[string]ceiling, error) {
 			return nil, fmt.Errorf("%s: line %q: %w", ceilingsFile, line, err)
 		}
 		key := kind + " " + path
-		if old, is := ceilings[key]; is {
+		if old, ok := ceilings[key]; ok {
 			c = ceiling{min(c.errors, old.errors), min(c.warnings, old.warnings)}
 		}
 		ceilings[key] = c
@@ -49,9 +49,9 @@ func parseCeilings(content []byte) (map[string]ceiling, error) {
 func differences(units []unit, ceilings map[string]ceiling) []string {
 	var found []string
 	seen := make(map[string]bool)
-	above := func(u unit, what string, n, most int) {
+	above := func(u unit, what string, n, limit int) {
 		found = append(found, fmt.Sprintf("%s %s: %d %s, at most %d are allowed: hack/prose.sh %s",
-			u.kind, u.path, n, what, most, u.path))
+			u.kind, u.path, n, what, limit, u.path))
 	}
 	for _, u := range units {
 		key := u.kind + " " + u.path

@@ -39,7 +39,7 @@ func goSource(name string, source []byte) (goTexts, error) {
 		return goTexts{}, err
 	}
 	g := &goFile{source: source, base: files.File(file.FileStart).Base()}
-	explained := explain(file)
+	explained := typeComments(file)
 	var texts goTexts
 	for _, group := range file.Comments {
 		if strings.Contains(group.Text(), "SPDX-License-Identifier:") {
@@ -56,12 +56,12 @@ func goSource(name string, source []byte) (goTexts, error) {
 	return texts, nil
 }
 
-// explain returns the comments of the types of a file and of their fields.
-func explain(file *ast.File) map[*ast.CommentGroup]bool {
+// typeComments returns the comments of the types of a file and of their fields.
+func typeComments(file *ast.File) map[*ast.CommentGroup]bool {
 	to := make(map[*ast.CommentGroup]bool)
 	for _, decl := range file.Decls {
-		types, is := decl.(*ast.GenDecl)
-		if !is || types.Tok != token.TYPE {
+		types, ok := decl.(*ast.GenDecl)
+		if !ok || types.Tok != token.TYPE {
 			continue
 		}
 		to[types.Doc] = true
@@ -129,7 +129,7 @@ func (g *goFile) visit(n ast.Node) bool {
 			return false
 		}
 	case *ast.KeyValueExpr:
-		if key, is := n.Key.(*ast.Ident); is && key.Name == "Example" {
+		if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Example" {
 			g.example(n.Value)
 			return false
 		}
@@ -146,8 +146,8 @@ func (g *goFile) visit(n ast.Node) bool {
 
 // isPattern reports whether a call compiles a regular expression or a template.
 func isPattern(call *ast.CallExpr) bool {
-	f, is := call.Fun.(*ast.SelectorExpr)
-	return is && (f.Sel.Name == "MustCompile" || f.Sel.Name == "Compile")
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && (f.Sel.Name == "MustCompile" || f.Sel.Name == "Compile")
 }
 
 func hasLiteral(e ast.Expr) bool {

@@ -134,7 +134,7 @@ var (
 	apiCode = regexp.MustCompile(`^(?:tenant|config)/v1alpha1/`)
 )
 
-func inScope(name string) bool {
+func isChecked(name string) bool {
 	if outOfScope.MatchString(name) {
 		return false
 	}
@@ -144,7 +144,7 @@ func inScope(name string) bool {
 func read(names []string) ([]*source, error) {
 	var sources []*source
 	for _, name := range names {
-		if !inScope(name) {
+		if !isChecked(name) {
 			continue
 		}
 		content, err := os.ReadFile(name) //nolint:gosec // a file of this repository

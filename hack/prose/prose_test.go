@@ -16,11 +16,11 @@ import (
 const long = "Alpha two three four five six seven eight nine ten " +
 	"one two three four five six seven eight nine ten one two three four five six seven eight nine ten eleven"
 
-// planted is a sentence that breaks a rule, with the word of the expected finding.
-type planted struct{ rule, sentence, at string }
+// violation is a sentence that breaks a rule, with the word of the expected finding.
+type violation struct{ rule, sentence, at string }
 
-func violations() []planted {
-	return []planted{
+func violations() []violation {
+	return []violation{
 		{"SentenceLength", long, "Alpha"},
 		{"Phrases", "the old name counts no longer", "counts"},
 		{"Pronouns", "a caller loses himself in it", "himself"},
@@ -90,7 +90,7 @@ func plant(host, sentence string) string {
 // rule, the kind and the position.
 func TestHosts(t *testing.T) {
 	type want struct {
-		planted
+		violation
 		kind         string
 		line, column int
 	}
@@ -175,8 +175,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestGood checks text that breaks no rule, and code, tables, links and values that are ignored.
-func TestGood(t *testing.T) {
+// TestNoFindings checks text that breaks no rule, and code, tables, links and values that are ignored.
+func TestNoFindings(t *testing.T) {
 	const bad = "nobody counts no longer whom he labelled"
 	good := map[string]string{
 		"fence.md":     "```console\n$ " + bad + "\n```\n\n~~~\n" + bad + "\n~~~\n",
@@ -214,7 +214,7 @@ func TestGood(t *testing.T) {
 	}
 	var sources []*source
 	for name, content := range good {
-		if !inScope(name) {
+		if !isChecked(name) {
 			continue
 		}
 		found, err := extract(name, []byte(content))

@@ -36,13 +36,13 @@ func run(files []string, groups int) error {
 		if err != nil {
 			return err
 		}
-		of, table, err := read(name)
+		groupSizes, table, err := read(name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		header, rule = header+" "+filepath.Base(name)+" |", rule+"---|"
 		total, tables = total+megabytes(info.Size()), tables+megabytes(table)
-		for group, size := range of {
+		for group, size := range groupSizes {
 			if sizes[group] == nil {
 				sizes[group] = make([]uint64, len(files))
 			}

@@ -69,32 +69,32 @@ type Server struct {
 	tasks      Tasks
 	rbacSynced func() bool
 	kinds      kindsInstalled
-	state      knowledge
-	leads      leadership
+	state      syncState
+	leadership leadership
 	// drained closes after the last request. It is nil until Apply.
 	drained <-chan struct{}
 }
 
 // New returns the server of a stack. known is the live cluster of the stack, or nil. rbacSynced
 // reports whether the RBAC of the stack is complete. If nil, it is always complete.
-func New(s *stack.Stack, known *cluster.Cluster, tasks Tasks, rbacSynced func() bool) (*Server, error) {
+func New(s *stack.Stack, c *cluster.Cluster, tasks Tasks, rbacSynced func() bool) (*Server, error) {
 	server := &Server{
 		stack:      s,
-		cluster:    known,
+		cluster:    c,
 		tasks:      tasks,
 		rbacSynced: rbacSynced,
 	}
 	server.state.synced = server.synced
-	if known == nil {
+	if c == nil {
 		return server, nil
 	}
-	if err := registerMetrics(known); err != nil {
+	if err := registerMetrics(c); err != nil {
 		return nil, err
 	}
-	if err := known.FollowNamespaces(s.FollowNamespaces()); err != nil {
+	if err := c.FollowNamespaces(s.FollowNamespaces()); err != nil {
 		return nil, err
 	}
-	known.TenantStore.OnLess(s.TenantChanged)
+	c.TenantStore.OnLostAccess(s.TenantChanged)
 	return server, nil
 }
 
@@ -114,7 +114,7 @@ func (s *Server) Apply(generic *genericapiserver.Config, options *genericoptions
 	advertise(generic.SecureServing, s.stack.ClientCA)
 	build := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		api = s.stack.WithTenant(s.stack.WithFairUseOfAll(s.stack.WithAuditOfAll(api)))
+		api = s.stack.WithTenant(s.stack.WithAllTenantsFairUse(s.stack.WithAllTenantsAudit(api)))
 		return s.state.withRetry(s.stack.WithRequestState(build(api, c)))
 	}
 	if err := addAudit(generic, s.stack); err != nil {
@@ -133,9 +133,9 @@ func (s *Server) Apply(generic *genericapiserver.Config, options *genericoptions
 
 // synced reports whether the server has read the state of the cluster.
 func (s *Server) synced() bool {
-	known := s.cluster
-	return known == nil || known.NamespacesSynced() && known.CRDs.HasSynced() &&
-		(s.rbacSynced == nil || s.rbacSynced()) && s.kinds.known(known)
+	c := s.cluster
+	return c == nil || c.NamespacesSynced() && c.CRDs.HasSynced() &&
+		(s.rbacSynced == nil || s.rbacSynced()) && s.kinds.synced(c)
 }
 
 // addHooks makes the server call Start, and delays its readiness until it has read the cluster.
@@ -157,7 +157,7 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 		// Until these kinds have been read, the server denies writes of tenants. Without the
 		// Tenants, it denies all requests of tenants.
 		healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
-			if !s.kinds.known(s.cluster) {
+			if !s.kinds.synced(s.cluster) {
 				return errKindsNotSynced
 			}
 			return nil
@@ -169,15 +169,15 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 // start the informers of the cluster's factory.
 func (s *Server) Start(ctx context.Context) error {
 	if s.cluster == nil {
-		s.leads.startUsage(ctx, s.stack, nil, s.drained)
+		s.leadership.startUsage(ctx, s.stack, nil, s.drained)
 		return nil
 	}
 	if s.tasks == Follow {
-		s.leads.startUsage(ctx, s.stack, nil, s.drained)
+		s.leadership.startUsage(ctx, s.stack, nil, s.drained)
 		go s.cluster.Run(ctx)
 		go s.cluster.TenantStore.Run(ctx)
 		go s.cluster.QuotaStore.Run(ctx)
-		go s.cluster.GrantController.Run(ctx, s.stack.Grantors, s.stack.GrantChanged)
+		go s.cluster.GrantController.Run(ctx, s.stack.GrantorAuthorizer, s.stack.GrantChanged)
 		return nil
 	}
 	manager, err := cluster.NewManager(s.cluster.Config, user.SystemPrivilegedGroup)
@@ -191,35 +191,35 @@ func (s *Server) Start(ctx context.Context) error {
 
 // lead runs the tasks of [Lead] that need the caches.
 func (s *Server) lead(ctx context.Context, manager cluster.Manager) {
-	known := s.cluster
-	if !cache.WaitForCacheSync(ctx.Done(), known.NamespacesSynced) ||
+	c := s.cluster
+	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) ||
 		s.rbacSynced != nil && !cache.WaitForCacheSync(ctx.Done(), s.rbacSynced) {
 		return
 	}
-	s.leads.startUsage(ctx, s.stack, known.Dynamic, s.drained)
+	s.leadership.startUsage(ctx, s.stack, c.Dynamic, s.drained)
 	go func() {
-		if err := known.RunSweep(ctx); err != nil && ctx.Err() == nil {
+		if err := c.RunBackfill(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Failed to label older objects")
 		}
 	}()
 	// The Tenants are read as soon as their kind is defined, even if another server defines it.
-	go known.TenantStore.Run(ctx)
-	if !s.kinds.install(ctx, known.Dynamic) {
+	go c.TenantStore.Run(ctx)
+	if !s.kinds.install(ctx, c.Dynamic) {
 		return
 	}
-	go known.RunQuotas(ctx, s.stack.DefaultQuota)
-	s.leads.begin(ctx, func(ctx context.Context) { lead(ctx, known.Config, known, manager, s.stack) })
-	go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, hostname(), s.stack.Published)
-	known.GrantController.Run(ctx, s.stack.Grantors, s.stack.GrantChanged)
+	go c.RunQuotas(ctx, s.stack.DefaultQuota)
+	s.leadership.start(ctx, func(ctx context.Context) { lead(ctx, c.Config, c, manager, s.stack) })
+	go cluster.PublishConfiguration(ctx, c.Typed, metav1.NamespaceSystem, hostname(), s.stack.Published)
+	c.GrantController.Run(ctx, s.stack.GrantorAuthorizer, s.stack.GrantChanged)
 }
 
 // PreShutdown ends the tasks that write through the server itself. It is a hook that runs before
 // the server shuts down. It never returns an error, because the server would then not wait for
 // active requests.
-func (s *Server) PreShutdown() error { return s.leads.end() }
+func (s *Server) PreShutdown() error { return s.leadership.stop() }
 
 // Close writes the last usage records. Call it after the last request.
-func (s *Server) Close() { s.leads.stopUsage() }
+func (s *Server) Close() { s.leadership.stopUsage() }
 
 // chainAdmission adds the plugins of the stack in front of the admission of a server.
 func (s *Server) chainAdmission(generic *genericapiserver.Config) {
@@ -262,13 +262,13 @@ func addAdmission(options *genericoptions.AdmissionOptions, all []stack.Plugin) 
 }
 
 // registerMetrics registers the metrics of the cluster.
-func registerMetrics(known *cluster.Cluster) error {
-	all, err := known.QuotaStore.Metrics()
+func registerMetrics(c *cluster.Cluster) error {
+	all, err := c.QuotaStore.Metrics()
 	if err != nil {
 		return err
 	}
-	all = slices.Concat(all, known.TenantStore.Metrics(), known.GrantController.Metrics(), known.Published.Metrics(),
-		known.Definitions.Metrics(), known.Projects.Metrics(), known.Stored.Registerables())
+	all = slices.Concat(all, c.TenantStore.Metrics(), c.GrantController.Metrics(), c.Published.Metrics(),
+		c.Definitions.Metrics(), c.Projects.Metrics(), c.Stored.Registerables())
 	for _, m := range all {
 		if err := Register(m); err != nil {
 			return err
@@ -298,18 +298,18 @@ func hostname() string {
 }
 
 // kindsInstalled records whether the cluster has rejected the definitions of kubetenant.
-type kindsInstalled struct{ refused atomic.Bool }
+type kindsInstalled struct{ rejected atomic.Bool }
 
-// known reports whether the objects of the kinds have been read. If the cluster rejects the
+// synced reports whether the objects of the kinds have been read. If the cluster rejects the
 // definitions, a server becomes ready without the quotas and grants, because an admin may need the
 // server to repair that.
-func (k *kindsInstalled) known(of *cluster.Cluster) bool {
-	return (k.refused.Load() || of.QuotaStore.HasSynced() && of.GrantController.HasSynced()) &&
-		of.TenantStore.HasSynced()
+func (k *kindsInstalled) synced(c *cluster.Cluster) bool {
+	return (k.rejected.Load() || c.QuotaStore.HasSynced() && c.GrantController.HasSynced()) &&
+		c.TenantStore.HasSynced()
 }
 
-// refusedAfter is the time after which the server becomes ready without the definitions.
-const refusedAfter = 10 * time.Second
+// rejectedAfter is the time after which the server becomes ready without the definitions.
+const rejectedAfter = 10 * time.Second
 
 // install installs the definitions of kubetenant. It retries until the server accepts them. It
 // returns false if ctx ended first.
@@ -320,19 +320,19 @@ func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) 
 		if err != nil {
 			klog.FromContext(ctx).Info("Failed to install the CustomResourceDefinitions of kubetenant, will retry", "err", err)
 		}
-		k.refused.Store(err != nil &&
-			(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || time.Since(begun) > refusedAfter))
+		k.rejected.Store(err != nil &&
+			(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || time.Since(begun) > rejectedAfter))
 		return err == nil, nil
 	}) == nil
 }
 
 // advertise adds the authorities of the stack to those that the server sends in TLS handshakes.
-func advertise(serving *genericapiserver.SecureServingInfo, ours dynamiccertificates.CAContentProvider) {
+func advertise(serving *genericapiserver.SecureServingInfo, stackCA dynamiccertificates.CAContentProvider) {
 	switch {
 	case serving == nil:
 	case serving.ClientCA != nil:
-		serving.ClientCA = dynamiccertificates.NewUnionCAContentProvider(serving.ClientCA, ours)
-	case len(ours.CurrentCABundleContent()) > 0:
-		serving.ClientCA = ours
+		serving.ClientCA = dynamiccertificates.NewUnionCAContentProvider(serving.ClientCA, stackCA)
+	case len(stackCA.CurrentCABundleContent()) > 0:
+		serving.ClientCA = stackCA
 	}
 }

@@ -24,7 +24,7 @@ import (
 // own backends do. Without it, upstream has no backend, and the streams contain the metadata of
 // each request.
 func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
-	streams, err := stack.OpenAuditOf(s)
+	streams, err := stack.OpenStackAudit(s)
 	if err != nil || streams == nil {
 		return err
 	}
@@ -53,6 +53,6 @@ func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
 
 // follows reports whether a request for an audit stream has the parameter follow.
 func follows(r *http.Request) bool {
-	is, err := strconv.ParseBool(r.URL.Query().Get("follow"))
-	return err == nil && is
+	follow, err := strconv.ParseBool(r.URL.Query().Get("follow"))
+	return err == nil && follow
 }

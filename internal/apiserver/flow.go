@@ -19,10 +19,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// limitedNames is the number of names under which upstream's filter records requests above a limit.
+// maxLimitedNames is the number of names under which upstream's filter records requests above a limit.
 // The filter determines Retry-After from the requests with the same name. It never forgets a name,
 // so a name for each tenant would use too much memory.
-const limitedNames = 256
+const maxLimitedNames = 256
 
 const limitedPrefix = "kubetenant-fair-use-"
 
@@ -66,7 +66,7 @@ func (f *flowByTenant) Handle(
 	}
 	defer leave()
 	seats, lasted := uint64(1), time.Duration(0)
-	defer func() { f.stack.Executed(ctx, seats, lasted) }() // after the seats are released
+	defer func() { f.stack.RecordSeats(ctx, seats, lasted) }() // after the seats are released
 	digest.User = flow
 	f.Interface.Handle(ctx, digest, note, func() flowcontrolrequest.WorkEstimate {
 		work := estimate()
@@ -85,5 +85,5 @@ func (f *flowByTenant) limitedName(ctx context.Context, u user.Info) string {
 	if err != nil {
 		return limitedPrefix
 	}
-	return limitedPrefix + strconv.FormatUint(maphash.String(f.seed, id.String())%limitedNames, 10)
+	return limitedPrefix + strconv.FormatUint(maphash.String(f.seed, id.String())%maxLimitedNames, 10)
 }

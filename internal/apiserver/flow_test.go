@@ -88,7 +88,7 @@ func TestFlowByTenant(t *testing.T) {
 	send := func(name, id string) *http.Response {
 		w := httptest.NewRecorder()
 		s.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			u := authz.NoteCaller(r.Context(),
+			u := authz.RecordCaller(r.Context(),
 				&user.DefaultInfo{Name: name, Groups: []string{"dev"}, Extra: map[string][]string{tenant.ExtraKey: {id}}})
 			ctx := request.WithUser(r.Context(), u)
 			ctx = request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "list", Resource: "pods"})
@@ -165,7 +165,7 @@ func TestSeats(t *testing.T) {
 	} {
 		s.WithRequestState(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			defer func() { _ = recover() }()
-			u := authz.NoteCaller(r.Context(),
+			u := authz.RecordCaller(r.Context(),
 				&user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
 			flow.Handle(r.Context(), flowcontrol.RequestDigest{User: u}, nil, func() flowcontrolrequest.WorkEstimate {
 				return flowcontrolrequest.WorkEstimate{InitialSeats: 1000} // because the requests take only microseconds

@@ -23,10 +23,10 @@ import (
 // leadership manages the tasks of the leader. These tasks write through the server itself, so they
 // must end before the server stops serving.
 type leadership struct {
-	mu     sync.Mutex
-	isOver bool
-	cancel context.CancelFunc
-	done   chan struct{}
+	mu      sync.Mutex
+	stopped bool
+	cancel  context.CancelFunc
+	done    chan struct{}
 	// usage writes the use of tenants. It is nil if usage is not recorded.
 	usage *usage.Running
 }
@@ -38,7 +38,7 @@ func (l *leadership) startUsage(
 ) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isOver {
+	if l.stopped {
 		return
 	}
 	if drained == nil {
@@ -62,11 +62,11 @@ func (l *leadership) stopUsage() {
 	}
 }
 
-// begin starts the tasks, which end with ctx or before the server shuts down.
-func (l *leadership) begin(ctx context.Context, work func(context.Context)) {
+// start starts the tasks, which end with ctx or before the server shuts down.
+func (l *leadership) start(ctx context.Context, work func(context.Context)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isOver {
+	if l.stopped {
 		return
 	}
 	ctx, l.cancel = context.WithCancel(ctx)
@@ -77,14 +77,14 @@ func (l *leadership) begin(ctx context.Context, work func(context.Context)) {
 	}()
 }
 
-// end is a hook that runs before the server shuts down. It ends the tasks, which releases the
+// stop is a hook that runs before the server shuts down. It ends the tasks, which releases the
 // Lease, so that another server or the next process can become the leader at once. It also writes
 // the last TenantUsages. It never returns an error, because the server would then not wait for its
 // active requests.
-func (l *leadership) end() error {
+func (l *leadership) stop() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.isOver = true
+	l.stopped = true
 	if l.usage != nil {
 		defer l.usage.SaveTenantUsages(context.Background())
 	}
@@ -94,7 +94,7 @@ func (l *leadership) end() error {
 	l.cancel()
 	select {
 	case <-l.done:
-	case <-time.After(leader.EndsWithin + time.Second):
+	case <-time.After(leader.ShutdownTimeout + time.Second):
 	}
 	return nil
 }
@@ -104,18 +104,18 @@ func (l *leadership) end() error {
 // may run them at a time. A server whose cache is stale would treat objects that it does not know
 // as deleted.
 func lead(
-	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, s *stack.Stack,
+	ctx context.Context, config *rest.Config, c *cluster.Cluster, manager cluster.Manager, s *stack.Stack,
 ) {
 	provision := func(ctx context.Context) error {
-		return known.Provision(ctx, manager, s.DerivesRights, s.SharedClusterResources, s.PublicationRules, "")
+		return c.Provision(ctx, manager, s.DerivesRights, s.SharedClusterResources, s.PublicationRules, "")
 	}
-	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
-	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
-	follow := func(ctx context.Context) error { return known.FollowProjects(ctx, manager, s.SyncedKeystone) }
+	retire := func(ctx context.Context) error { return c.Retire(ctx, manager) }
+	report := func(ctx context.Context) error { return c.ReportDefinitions(ctx, manager) }
+	follow := func(ctx context.Context) error { return c.FollowProjects(ctx, manager, s.SyncedKeystone) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		lease := leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}
-		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report, follow,
-			known.MeasureStored)
+		err := leader.Run(ctx, config, lease, c.CountQuotas, provision, retire, report, follow,
+			c.MeasureStored)
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Another server is the leader: it calculates quota usage, "+
 				"measures what tenants store, prepares namespaces and deletes tenants",

@@ -43,16 +43,16 @@ func TestUsageUntilDrained(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	leads.startUsage(ctx, s, nil, drained)
 	cancel()
-	if err := leads.end(); err != nil {
+	if err := leads.stop(); err != nil {
 		t.Fatal(err)
 	}
 	s.WithRequestState(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		u := authz.NoteCaller(r.Context(),
+		u := authz.RecordCaller(r.Context(),
 			&user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}})
 		if _, _, refused := s.AdmitFlow(r.Context(), u); refused != nil {
 			t.Error(refused)
 		}
-		s.Executed(r.Context(), 2, 3*time.Second)
+		s.RecordSeats(r.Context(), 2, 3*time.Second)
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
 	close(drained)
 	leads.stopUsage()

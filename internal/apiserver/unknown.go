@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// knowledge reports whether a server knows the state of its cluster.
-type knowledge struct {
+// syncState reports whether a server knows the state of its cluster.
+type syncState struct {
 	synced func() bool
 	once   atomic.Bool
 	// serving ends when the server stops listening, which is also the end of its own client. It is
@@ -23,8 +23,8 @@ type knowledge struct {
 	serving atomic.Pointer[context.Context]
 }
 
-// isComplete reports whether the server has read the state once and can still read it.
-func (k *knowledge) isComplete() bool {
+// isSynced reports whether the server has read the state once and can still read it.
+func (k *syncState) isSynced() bool {
 	if serving := k.serving.Load(); serving != nil && (*serving).Err() != nil {
 		return false
 	}
@@ -45,38 +45,38 @@ func (k *knowledge) isComplete() bool {
 //
 // A server that starts can receive requests before it is ready, because a load balancer notices its
 // readiness only after an interval.
-func (k *knowledge) withRetry(next http.Handler) http.Handler {
+func (k *syncState) withRetry(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u := &undecided{ResponseWriter: w, known: k.isComplete}
-		u.always = !k.isComplete()
+		u := &retryWriter{ResponseWriter: w, isSynced: k.isSynced}
+		u.unsynced = !k.isSynced()
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(u), r)
 	})
 }
 
-// undecided replaces denials that are not final. It does not change other responses.
-type undecided struct {
+// retryWriter replaces denials that are not final. It does not change other responses.
+type retryWriter struct {
 	http.ResponseWriter
 
-	known           func() bool
-	always          bool // the state was unknown when the request began
-	begun, replaced bool
+	isSynced              func() bool
+	unsynced              bool // the state was unknown when the request began
+	wroteHeader, replaced bool
 }
 
 // Unwrap implements [responsewriter.UserProvidedDecorator].
-func (u *undecided) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+func (u *retryWriter) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
 // WriteHeader implements [http.ResponseWriter].
-func (u *undecided) WriteHeader(code int) {
+func (u *retryWriter) WriteHeader(code int) {
 	if u.replaced {
 		return
 	}
 	denied := code == http.StatusUnauthorized || code == http.StatusForbidden
-	if u.begun || !denied || !u.always && u.known() {
-		u.begun = u.begun || code >= http.StatusOK
+	if u.wroteHeader || !denied || !u.unsynced && u.isSynced() {
+		u.wroteHeader = u.wroteHeader || code >= http.StatusOK
 		u.ResponseWriter.WriteHeader(code)
 		return
 	}
-	u.begun, u.replaced = true, true
+	u.wroteHeader, u.replaced = true, true
 	status := apierrors.NewServiceUnavailable("the server does not know the state of the cluster, because it starts or " +
 		"stops: try again").Status()
 	status.APIVersion, status.Kind = "v1", "Status"
@@ -93,10 +93,10 @@ func (u *undecided) WriteHeader(code int) {
 }
 
 // Write implements [http.ResponseWriter]. It discards the body of a denial.
-func (u *undecided) Write(p []byte) (int, error) {
+func (u *retryWriter) Write(p []byte) (int, error) {
 	if u.replaced {
 		return len(p), nil
 	}
-	u.begun = true
+	u.wroteHeader = true
 	return u.ResponseWriter.Write(p)
 }

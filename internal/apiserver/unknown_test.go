@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDenialsWhileUnknown checks the responses before a server knows the state of its cluster, and
+// TestDenialsBeforeSyncAreNotFinal checks the responses before a server knows the state of its cluster, and
 // when it stops. They contain no final denial, and a denied request is never allowed. In between,
 // responses are unchanged.
-func TestDenialsWhileUnknown(t *testing.T) {
+func TestDenialsBeforeSyncAreNotFinal(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
 		want int // while the state is unknown
@@ -34,7 +34,7 @@ func TestDenialsWhileUnknown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var isKnown atomic.Bool
 			var stop atomic.Pointer[context.CancelFunc]
-			k := &knowledge{synced: isKnown.Load}
+			k := &syncState{synced: isKnown.Load}
 			server := httptest.NewServer(k.withRetry(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if cancel := stop.Load(); cancel != nil {
 					(*cancel)()

@@ -7,5 +7,5 @@ package fairuse
 func (m *Meter) Retained() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.used)
+	return len(m.tenants)
 }

@@ -38,14 +38,14 @@ type Limits struct {
 	Level string `json:"level,omitempty"`
 }
 
-// burstOfRate is the factor between the rate and the burst if the burst is not specified.
-const burstOfRate = 4
+// burstFactor is the factor between the rate and the burst if the burst is not specified.
+const burstFactor = 4
 
 // LimitsOf returns the limits that a Tenant specifies. Fields that it omits have the values of the
 // configuration. The definition of the kind rejects a number below 1, so a stored number below 1 is
 // treated as 1.
 func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
-	number := func(values ...*int32) int {
+	firstSet := func(values ...*int32) int {
 		for _, v := range values {
 			if v != nil {
 				return int(max(*v, 1))
@@ -54,17 +54,17 @@ func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
 		return 0
 	}
 	l := Limits{
-		RequestsPerSecond: number(spec.RequestsPerSecond, configured.RequestsPerSecond),
-		Burst:             number(spec.Burst, configured.Burst),
-		InFlight:          number(spec.InFlight, configured.InFlight),
-		Watches:           number(spec.Watches, configured.Watches),
+		RequestsPerSecond: firstSet(spec.RequestsPerSecond, configured.RequestsPerSecond),
+		Burst:             firstSet(spec.Burst, configured.Burst),
+		InFlight:          firstSet(spec.InFlight, configured.InFlight),
+		Watches:           firstSet(spec.Watches, configured.Watches),
 		Level:             spec.Level,
 	}
 	if l.Level == "" {
 		l.Level = configured.Level
 	}
 	if l.Burst == 0 {
-		l.Burst = burstOfRate * l.RequestsPerSecond
+		l.Burst = burstFactor * l.RequestsPerSecond
 	}
 	return l
 }
@@ -102,27 +102,27 @@ type Use struct {
 type Meter struct {
 	now func() time.Time
 
-	mu    sync.Mutex
-	used  map[tenant.ID]*used
-	sweep int // the number of tenants at which idle ones are removed
+	mu          sync.Mutex
+	tenants     map[tenant.ID]*tenantUse
+	cleanupSize int // the number of tenants at which idle ones are removed
 }
 
-// used is the use of one tenant.
-type used struct {
+// tenantUse is the use of one tenant.
+type tenantUse struct {
 	Use
-	bucket *rate.Limiter // nil if the rate has no limit
-	retry  time.Time     // when the last rejected client tries again
+	bucket    *rate.Limiter // nil if the rate has no limit
+	nextRetry time.Time     // when the last rejected client tries again
 }
 
 const (
-	sweepFirst = 1024
-	// longestRetry limits RetryAfter.
-	longestRetry = 30 * time.Second
+	minCleanupSize = 1024
+	// maxRetryAfter limits RetryAfter.
+	maxRetryAfter = 30 * time.Second
 )
 
 // New returns a meter. now is the clock.
 func New(now func() time.Time) *Meter {
-	return &Meter{now: now, used: map[tenant.ID]*used{}, sweep: sweepFirst}
+	return &Meter{now: now, tenants: map[tenant.ID]*tenantUse{}, cleanupSize: minCleanupSize}
 }
 
 // Request adds a request until leave is called. If refused is not nil, the request exceeds one of
@@ -134,7 +134,7 @@ func (m *Meter) Request(id tenant.ID, l *Limits) (leave func(), refused *Refusal
 	switch {
 	case l.InFlight > 0 && u.InFlight >= l.InFlight:
 		return nil, &Refusal{LimitInFlight, time.Second}
-	case !u.take(l, m.now()):
+	case !u.allow(l, m.now()):
 		return nil, &Refusal{LimitRate, u.retryAfter(l, m.now())}
 	}
 	u.InFlight++
@@ -158,7 +158,7 @@ func (m *Meter) Stream(id tenant.ID, l *Limits) (leave func(), refused *Refusal)
 func (m *Meter) Use(id tenant.ID) Use {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if u, found := m.used[id]; found {
+	if u, found := m.tenants[id]; found {
 		return u.Use
 	}
 	return Use{}
@@ -168,7 +168,7 @@ func (m *Meter) Use(id tenant.ID) Use {
 func (m *Meter) Tenants() []tenant.ID {
 	m.mu.Lock()
 	var all []tenant.ID
-	for id, u := range m.used {
+	for id, u := range m.tenants {
 		if u.Use != (Use{}) {
 			all = append(all, id)
 		}
@@ -186,34 +186,34 @@ func (m *Meter) leave(n *int) {
 
 // entry returns the use of a tenant. It removes idle tenants before there are too many. The caller
 // must hold mu.
-func (m *Meter) entry(id tenant.ID) *used {
-	if u, found := m.used[id]; found {
+func (m *Meter) entry(id tenant.ID) *tenantUse {
+	if u, found := m.tenants[id]; found {
 		return u
 	}
-	if len(m.used) >= m.sweep {
+	if len(m.tenants) >= m.cleanupSize {
 		now := m.now()
-		for other, u := range m.used {
+		for other, u := range m.tenants {
 			if u.isIdle(now) {
-				delete(m.used, other)
+				delete(m.tenants, other)
 			}
 		}
-		m.sweep = max(sweepFirst, 2*len(m.used))
+		m.cleanupSize = max(minCleanupSize, 2*len(m.tenants))
 	}
-	u := &used{}
-	m.used[id] = u
+	u := &tenantUse{}
+	m.tenants[id] = u
 	return u
 }
 
 // isIdle reports whether the tenant can be removed without an effect. It has no requests and
 // streams, and its bucket is full.
-func (u *used) isIdle(now time.Time) bool {
-	return u.InFlight == 0 && u.Watches == 0 && !u.retry.After(now) &&
+func (u *tenantUse) isIdle(now time.Time) bool {
+	return u.InFlight == 0 && u.Watches == 0 && !u.nextRetry.After(now) &&
 		(u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst()))
 }
 
-// take removes a token from the bucket and reports whether there was one. It first adapts the
+// allow removes a token from the bucket and reports whether there was one. It first adapts the
 // bucket to the current limits.
-func (u *used) take(l *Limits, now time.Time) bool {
+func (u *tenantUse) allow(l *Limits, now time.Time) bool {
 	switch {
 	case l.RequestsPerSecond == 0:
 		u.bucket = nil
@@ -229,11 +229,11 @@ func (u *used) take(l *Limits, now time.Time) bool {
 
 // retryAfter spreads rejected clients over time at the rate of the bucket. Otherwise, all of them
 // would retry at the same moment.
-func (u *used) retryAfter(l *Limits, now time.Time) time.Duration {
-	if u.retry.Before(now) || u.retry.After(now.Add(longestRetry)) {
-		u.retry = now
+func (u *tenantUse) retryAfter(l *Limits, now time.Time) time.Duration {
+	if u.nextRetry.Before(now) || u.nextRetry.After(now.Add(maxRetryAfter)) {
+		u.nextRetry = now
 	}
-	u.retry = u.retry.Add(time.Second / time.Duration(l.RequestsPerSecond))
-	seconds := math.Ceil(u.retry.Sub(now).Seconds())
-	return min(max(time.Duration(seconds)*time.Second, time.Second), longestRetry)
+	u.nextRetry = u.nextRetry.Add(time.Second / time.Duration(l.RequestsPerSecond))
+	seconds := math.Ceil(u.nextRetry.Sub(now).Seconds())
+	return min(max(time.Duration(seconds)*time.Second, time.Second), maxRetryAfter)
 }

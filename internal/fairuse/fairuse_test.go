@@ -151,7 +151,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-func TestAtTheSameTime(t *testing.T) {
+func TestConcurrencyLimits(t *testing.T) {
 	m, l := fairuse.New(time.Now), &fairuse.Limits{InFlight: 2, Watches: 1}
 	id := tenanttest.ID(t, "acme")
 	first, refused := m.Request(id, l)

@@ -41,6 +41,6 @@ func IsStream(r *http.Request, info *request.RequestInfo) bool {
 
 // follows reports whether a request for an audit stream has the parameter follow.
 func follows(r *http.Request) bool {
-	is, err := strconv.ParseBool(r.URL.Query().Get("follow"))
-	return err == nil && is
+	follow, err := strconv.ParseBool(r.URL.Query().Get("follow"))
+	return err == nil && follow
 }

@@ -34,20 +34,20 @@ import (
 
 // The reasons why a token of a cluster's service account is rejected.
 var (
-	errNotAccount = errors.New("the token does not belong to a service account of the cluster")
-	errRefused    = errors.New("the cluster rejected the token")
-	errOthers     = errors.New("the token is from another issuer")
+	errNotAccount    = errors.New("the token does not belong to a service account of the cluster")
+	errTokenRejected = errors.New("the cluster rejected the token")
+	errOtherIssuer   = errors.New("the token is from another issuer")
 
 	errTooManyReviews = errors.New("too many token reviews for one namespace at the same time")
-	errNoReview       = errors.New("the cluster could not review the token")
+	errReviewFailed   = errors.New("the cluster could not review the token")
 )
 
-// reviewedFor is how long the result of a TokenReview is valid for requests that the gateway
+// reviewTTL is how long the result of a TokenReview is valid for requests that the gateway
 // forwards with the caller's own token. The cluster checks the token of each such request again.
-const reviewedFor = 10 * time.Second
+const reviewTTL = 10 * time.Second
 
-// signatures verifies that a token was signed with one of a cluster's keys.
-type signatures interface {
+// signatureVerifier verifies that a token was signed with one of a cluster's keys.
+type signatureVerifier interface {
 	VerifySignature(ctx context.Context, token string) ([]byte, error)
 }
 
@@ -60,57 +60,57 @@ type signatures interface {
 // stored result contains the namespace's UID and label.
 type accounts struct {
 	issuers []string
-	keys    signatures
+	keys    signatureVerifier
 	limits  *reviewLimits
 	revoked func() *authn.Revocations
 	reviews authenticationclient.TokenReviewInterface
-	// cached returns the Namespace in the watch cache, or an error if there is none.
-	cached func(name string) (*corev1.Namespace, error)
-	// current returns the Namespace that currently has the name, or nil if there is none. It may read
+	// cachedNamespace returns the Namespace in the watch cache, or an error if there is none.
+	cachedNamespace func(name string) (*corev1.Namespace, error)
+	// currentNamespace returns the Namespace that currently has the name, or nil if there is none. It may read
 	// it from the cluster.
-	current func(ctx context.Context, name string) (*corev1.Namespace, error)
+	currentNamespace func(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
 // reviewLimits limit the TokenReviews for the service accounts of each namespace.
 type reviewLimits struct {
-	stored *budget.Budgets // for reviews whose result is stored
-	fresh  *budget.Budgets // for reviews whose result is used once
+	cached   *budget.Budgets // for reviews whose result is stored
+	uncached *budget.Budgets // for reviews whose result is used once
 }
 
 // The limits of TokenReviews for one namespace. If the cluster does not receive the token itself,
 // for example with impersonation, a result is used once. The limit of such reviews exceeds what an
 // impersonating controller sends.
 const (
-	reviewsPerSecond      = 20
-	reviewsAtOnce         = 200
-	freshReviewsPerSecond = 100
-	freshReviewsAtOnce    = 400
+	reviewsPerSecond         = 20
+	reviewBurst              = 200
+	uncachedReviewsPerSecond = 100
+	uncachedReviewBurst      = 400
 )
 
 func newReviewLimits() *reviewLimits {
 	return &reviewLimits{
-		stored: budget.New(reviewsPerSecond, reviewsAtOnce),
-		fresh:  budget.New(freshReviewsPerSecond, freshReviewsAtOnce),
+		cached:   budget.New(reviewsPerSecond, reviewBurst),
+		uncached: budget.New(uncachedReviewsPerSecond, uncachedReviewBurst),
 	}
 }
 
 // newAccounts returns the authenticator of requests with such tokens. It records the token that the
 // gateway forwards, and abstains from tokens of other issuers.
 func newAccounts(a *accounts) authenticator.Request {
-	results := cache.New(authenticator.TokenFunc(a.authenticateKeyed), false, reviewedFor, reviewedFor)
+	results := cache.New(authenticator.TokenFunc(a.authenticateKeyed), false, reviewTTL, reviewTTL)
 	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		claimed := claimsOf(token)
 		if !slices.Contains(a.issuers, claimed.Issuer) {
-			return nil, false, errOthers
+			return nil, false, errOtherIssuer
 		}
 		if !claimed.expires().After(time.Now()) { // applies to stored results too
-			return nil, false, errRefused
+			return nil, false, errTokenRejected
 		}
 		x := proxyStateFrom(ctx)
-		resp, ok, err := a.review(ctx, results, token, &claimed)
+		resp, ok, err := a.authenticateCached(ctx, results, token, &claimed)
 		switch {
 		case err == nil && !ok:
-			err = errRefused // the issuer is the cluster's, so do not abstain
+			err = errTokenRejected // the issuer is the cluster's, so do not abstain
 		case err == nil && a.revoked().HasToken(token): // applies to stored results too: the signature is valid
 			err = authn.ErrRevoked
 		}
@@ -119,11 +119,11 @@ func newAccounts(a *accounts) authenticator.Request {
 			case err == nil:
 				x.token, x.expiry.At = token, claimed.expires()
 			case errors.Is(err, errTooManyReviews):
-				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
-			case errors.Is(err, errNoReview):
+				x.reviewError = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
+			case errors.Is(err, errReviewFailed):
 				// If the keys are missing, the caller gets 401, because the issuer of the token is not
 				// verified.
-				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
+				x.reviewError = apierrors.NewServiceUnavailable(errReviewFailed.Error())
 			}
 		}
 		if err != nil {
@@ -131,7 +131,7 @@ func newAccounts(a *accounts) authenticator.Request {
 		}
 		return resp, true, nil
 	})
-	tokens := bearer.New(token, errOthers, errOthers) // the configured sources reject malformed tokens
+	tokens := bearer.New(token, errOtherIssuer, errOtherIssuer) // the configured sources reject malformed tokens
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := tokens.AuthenticateRequest(req)
 		if ok && a.revoked().HasPresented(req) { // with a revoked certificate, a connection authenticates no caller
@@ -141,9 +141,9 @@ func newAccounts(a *accounts) authenticator.Request {
 	})
 }
 
-// review returns the result of a TokenReview. It uses a stored result only if the cluster checks
+// authenticateCached returns the result of a TokenReview. It uses a stored result only if the cluster checks
 // the token again and the watch cache contains the namespace.
-func (a *accounts) review(
+func (a *accounts) authenticateCached(
 	ctx context.Context, results authenticator.Token, token string, claimed *claims,
 ) (*authenticator.Response, bool, error) {
 	namespace, name, err := serviceaccount.SplitUsername(claimed.Subject)
@@ -151,19 +151,19 @@ func (a *accounts) review(
 		return nil, false, errNotAccount
 	}
 	x := proxyStateFrom(ctx)
-	ns, err := a.cached(namespace)
+	ns, err := a.cachedNamespace(namespace)
 	switch {
-	case err == nil && claimed.precede(ns): // must not use the budget of the namespace
-		return nil, false, errRefused
+	case err == nil && claimed.issuedBefore(ns): // must not use the budget of the namespace
+		return nil, false, errTokenRejected
 	case err != nil || ns.DeletionTimestamp != nil || x == nil || !x.tokenIsSent:
-		return a.authenticate(ctx, token, a.limits.fresh)
+		return a.authenticate(ctx, token, a.limits.uncached)
 	}
-	return results.AuthenticateToken(ctx, storedFor(ns)+"\n"+token)
+	return results.AuthenticateToken(ctx, cacheKeyPrefix(ns)+"\n"+token)
 }
 
-// storedFor returns the namespace's part of a stored result's key. It changes whenever the service
+// cacheKeyPrefix returns the namespace's part of a stored result's key. It changes whenever the service
 // accounts of the namespace may belong to other callers than before.
-func storedFor(ns *corev1.Namespace) string {
+func cacheKeyPrefix(ns *corev1.Namespace) string {
 	return string(ns.UID) + " " + ns.Labels[tenant.Label]
 }
 
@@ -185,10 +185,10 @@ func timeOf(seconds float64) time.Time {
 	return time.Unix(int64(seconds), 0)
 }
 
-// precede reports whether the token was issued before the Namespace was created. It then belongs to
+// issuedBefore reports whether the token was issued before the Namespace was created. It then belongs to
 // an account of an earlier namespace with the same name. Both times are whole seconds. A token
 // without a time of issue precedes every namespace.
-func (c *claims) precede(ns *corev1.Namespace) bool {
+func (c *claims) issuedBefore(ns *corev1.Namespace) bool {
 	issued := timeOf(c.IssuedAt)
 	return issued.Unix() <= 0 || issued.Before(ns.CreationTimestamp.Truncate(time.Second))
 }
@@ -210,7 +210,7 @@ func claimsOf(token string) (out claims) {
 // authenticateKeyed is authenticate for a token with the namespace's part of the key in front.
 func (a *accounts) authenticateKeyed(ctx context.Context, keyed string) (*authenticator.Response, bool, error) {
 	_, token, _ := strings.Cut(keyed, "\n")
-	return a.authenticate(ctx, token, a.limits.stored)
+	return a.authenticate(ctx, token, a.limits.cached)
 }
 
 func (a *accounts) authenticate(
@@ -222,7 +222,7 @@ func (a *accounts) authenticate(
 	}
 	var verified claims
 	if json.Unmarshal(payload, &verified) != nil || !verified.expires().After(time.Now()) {
-		return nil, false, errRefused
+		return nil, false, errTokenRejected
 	}
 	namespace, _, err := serviceaccount.SplitUsername(verified.Subject)
 	if err != nil {
@@ -231,21 +231,21 @@ func (a *accounts) authenticate(
 	if !limits.Of(namespace).TryAccept() {
 		return nil, false, errTooManyReviews
 	}
-	switch ns, err := a.current(ctx, namespace); {
+	switch ns, err := a.currentNamespace(ctx, namespace); {
 	case err != nil:
-		return nil, false, fmt.Errorf("%w: %w", errNoReview, err)
-	case ns == nil || verified.precede(ns):
-		return nil, false, errRefused
+		return nil, false, fmt.Errorf("%w: %w", errReviewFailed, err)
+	case ns == nil || verified.issuedBefore(ns):
+		return nil, false, errTokenRejected
 	}
-	resp, ok, err := a.ask(ctx, token)
+	resp, ok, err := a.attemptReview(ctx, token)
 	if err == nil && ok && resp.User.GetName() != verified.Subject {
 		return nil, false, errNotAccount
 	}
 	return resp, ok, err
 }
 
-// ask sends a TokenReview to the cluster.
-func (a *accounts) ask(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+// attemptReview sends a TokenReview to the cluster.
+func (a *accounts) attemptReview(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	// client-go can log request bodies, and this one contains the token.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	audiences, _ := authenticator.AudiencesFrom(ctx) // set if a delegated review requests audiences
@@ -253,7 +253,7 @@ func (a *accounts) ask(ctx context.Context, token string) (*authenticator.Respon
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}},
 		metav1.CreateOptions{})
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: %w", errNoReview, err)
+		return nil, false, fmt.Errorf("%w: %w", errReviewFailed, err)
 	}
 	if !review.Status.Authenticated || review.Status.Error != "" {
 		return nil, false, nil

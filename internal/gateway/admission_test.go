@@ -12,12 +12,12 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestWithoutAdmission checks that tenants cannot write objects with labels while the cluster does
+// TestWritesNeedAdmission checks that tenants cannot write objects with labels while the cluster does
 // not call the webhook service. Other requests are forwarded.
-func TestWithoutAdmission(t *testing.T) {
+func TestWritesNeedAdmission(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), "Unchecked", "Required", 1))
+	w, c := newRootFixture(t)
+	w.write("tenancy.yaml", configHeader+strings.Replace(clusterEntry("eu1", ", root: true"), "Unchecked", "Required", 1))
 	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x",` +
 		`"labels":{"kubetenant.dev/tenant":"globex"}}}`
 	waittest.Until(t, func() error {
@@ -27,8 +27,8 @@ func TestWithoutAdmission(t *testing.T) {
 		}
 		return nil
 	})
-	w.until(http.StatusOK, "alice-token", podsPath)
-	c.sent()
+	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
+	c.takeRequests()
 	const web = "/api/v1/namespaces/acme--web/"
 	for what, r := range map[string]struct {
 		token, method, path string
@@ -57,21 +57,21 @@ func TestWithoutAdmission(t *testing.T) {
 			body = "{}"
 		}
 		code, text := w.do(r.token, r.method, r.path, body)
-		if sent := len(c.sent()) == 1; sent != r.goesOn || sent != (code == http.StatusOK) {
+		if sent := len(c.takeRequests()) == 1; sent != r.goesOn || sent != (code == http.StatusOK) {
 			t.Errorf("%s: it goes on: %v: %d: %s", what, sent, code, text)
 		}
 	}
 }
 
-// TestOlderPathsTellNothing checks that responses to unauthenticated requests reveal neither which
+// TestOlderPathsRevealNothing checks that responses to unauthenticated requests reveal neither which
 // resources a cluster serves nor whether it exists.
-func TestOlderPathsTellNothing(t *testing.T) {
+func TestOlderPathsRevealNothing(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	c.become(func() { c.definitions = []string{"widgets.example.io"} })
-	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, defaultNamespaces())
+	c.update(func() { c.definitions = []string{"widgets.example.io"} })
+	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	w.write("tenancy.yaml",
-		strings.Replace(header, "gateway:\n", "authorization: { olderTenantPaths: true }\ngateway:\n", 1)+entry("eu1", ""))
+		strings.Replace(configHeader, "gateway:\n", "authorization: { olderTenantPaths: true }\ngateway:\n", 1)+clusterEntry("eu1", ""))
 	waittest.Until(t, func() error {
 		if code, _ := w.get("alice-token", "/clusters/eu1/api/v1/tenants/-bad-/pods"); code != http.StatusBadRequest {
 			return fmt.Errorf("%d", code)
@@ -82,10 +82,10 @@ func TestOlderPathsTellNothing(t *testing.T) {
 		"/apis/example.io/v1/tenants/-bad-/widgets", "/apis/example.io/v1/tenants/-bad-/gadgets",
 		"/api/v1/tenants/-bad-/pods", "/tenants/-bad-/api",
 	} {
-		there, _ := w.get("", "/clusters/eu1"+path)
-		nowhere, _ := w.get("", "/clusters/nowhere"+path)
-		if there != nowhere {
-			t.Errorf("%s: %d, and of no cluster %d", path, there, nowhere)
+		existing, _ := w.get("", "/clusters/eu1"+path)
+		missing, _ := w.get("", "/clusters/nowhere"+path)
+		if existing != missing {
+			t.Errorf("%s: %d, and of no cluster %d", path, existing, missing)
 		}
 	}
 }

@@ -26,24 +26,24 @@ import (
 // The errors of a cluster that callers receive. They repeat nothing that the cluster reported about
 // the gateway.
 var (
-	errServer    = errors.New("the server address of the cluster is not a URL")
-	errRedirect  = errors.New("the cluster answered with a redirect to another address")
-	errRefusesUs = errors.New("the cluster did not authenticate the gateway: the gateway's credential has expired or " +
+	errServer              = errors.New("the server address of the cluster is not a URL")
+	errRedirect            = errors.New("the cluster answered with a redirect to another address")
+	errGatewayUnauthorized = errors.New("the cluster did not authenticate the gateway: the gateway's credential has expired or " +
 		"was revoked")
 	errImpersonate = errors.New("the cluster does not allow the gateway to impersonate this caller: check the " +
 		"gateway's roles (kubetenant-gateway generate)")
-	errUnreachable = errors.New("the cluster cannot be reached")
-	errBody        = errors.New("the body of the request cannot be read")
-	errTooSlow     = errors.New("the cluster did not answer in time")
+	errUnreachable    = errors.New("the cluster cannot be reached")
+	errBody           = errors.New("the body of the request cannot be read")
+	errClusterTimeout = errors.New("the cluster did not answer in time")
 )
 
-// refusalBytes limits the part of a refusal that is searched, in bytes.
-const refusalBytes = 64 << 10
+// matchedBytes limits the part of a refusal that is searched, in bytes.
+const matchedBytes = 64 << 10
 
-// impersonationRefused matches the message with which kube-apiserver denies the gateway an
+// impersonationDenied matches the message with which kube-apiserver denies the gateway an
 // impersonation, in both modes (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/errors.go,
 // v0.37.1).
-var impersonationRefused = regexp.MustCompile(` cannot impersonate[a-z:-]* resource "`)
+var impersonationDenied = regexp.MustCompile(` cannot impersonate[a-z:-]* resource "`)
 
 // modifyResponse checks and changes a response of the cluster before its caller receives it.
 func (c *route) modifyResponse(resp *http.Response) error {
@@ -51,25 +51,25 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	x := proxyStateFrom(ctx)
 	resp.Header.Del(auditapi.HeaderAuditID) // the caller already has it
 	if isProxied(ctx) {
-		ofProxied(resp.Header)
+		removeUnsafeHeaders(resp.Header)
 	}
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		return nil
 	case x.passesToken(): // the response is never about the gateway
-	case resp.StatusCode == http.StatusUnauthorized && (!isProxied(ctx) || says(resp, isUnauthorized)):
-		return errRefusesUs
-	case resp.StatusCode == http.StatusForbidden && says(resp, impersonationRefused.Match):
+	case resp.StatusCode == http.StatusUnauthorized && (!isProxied(ctx) || matchesText(resp, isUnauthorized)):
+		return errGatewayUnauthorized
+	case resp.StatusCode == http.StatusForbidden && matchesText(resp, impersonationDenied.Match):
 		return errImpersonate
 	}
 	if location := resp.Header.Get("Location"); location != "" {
-		here, err := c.locate(location, x.prefix)
+		here, err := c.rewriteLocation(location, x.prefix)
 		if err != nil {
 			return err
 		}
 		resp.Header.Set("Location", here)
 	}
-	if x.stream {
+	if x.isStream {
 		resp.Body = &endedBody{resp.Body, ctx}
 	}
 	return nil
@@ -77,14 +77,14 @@ func (c *route) modifyResponse(resp *http.Response) error {
 
 // isProxied reports whether a response comes from a Pod, Service or node.
 func isProxied(ctx context.Context) bool {
-	info, known := request.RequestInfoFrom(ctx)
-	return known && (info.Subresource == "proxy" || info.Verb == "proxy")
+	info, ok := request.RequestInfoFrom(ctx)
+	return ok && (info.Subresource == "proxy" || info.Verb == "proxy")
 }
 
-// says reports whether the text of a response matches. A Pod, Service or node can imitate such a
+// matchesText reports whether the text of a response matches. A Pod, Service or node can imitate such a
 // text, which only replaces its own response. The body can be read again afterwards.
-func says(resp *http.Response, matches func(text []byte) bool) bool {
-	head, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
+func matchesText(resp *http.Response, matches func(text []byte) bool) bool {
+	head, err := io.ReadAll(io.LimitReader(resp.Body, matchedBytes))
 	resp.Body = &struct {
 		io.Reader
 		io.Closer
@@ -96,12 +96,12 @@ func says(resp *http.Response, matches func(text []byte) bool) bool {
 // does not accept.
 func isUnauthorized(text []byte) bool {
 	obj, _, err := codecs().UniversalDeserializer().Decode(text, nil, nil)
-	status, is := obj.(*metav1.Status)
-	return err == nil && is && status.Reason == metav1.StatusReasonUnauthorized
+	status, ok := obj.(*metav1.Status)
+	return err == nil && ok && status.Reason == metav1.StatusReasonUnauthorized
 }
 
-// locate converts a Location of the cluster to the URL that the caller must request.
-func (c *route) locate(location, prefix string) (string, error) {
+// rewriteLocation converts a Location of the cluster to the URL that the caller must request.
+func (c *route) rewriteLocation(location, prefix string) (string, error) {
 	u, err := url.Parse(location)
 	if err != nil || strings.HasPrefix(location, "//") || strings.Contains(location, `\`) {
 		return "", errRedirect
@@ -148,26 +148,26 @@ func (b *endedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answerError responds to a request that did not reach the cluster, or whose response must not be
+// respondError responds to a request that did not reach the cluster, or whose response must not be
 // forwarded.
-func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
+func (c *route) respondError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil || errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		klog.FromContext(r.Context()).V(2).Info("The cluster did not answer a request", "cluster", c.name, "err", err)
 	}
 	x := proxyStateFrom(r.Context())
 	switch {
-	case x.stream && c.gateway.stopping.begun.Err() != nil: // the shutdown ended the stream
+	case x.isStream && c.gateway.stopping.begun.Err() != nil: // the shutdown ended the stream
 		refuseStream(w, r)
 		return
-	case errors.Is(r.Context().Err(), context.Canceled) && x.left() == nil: // the session has ended
+	case errors.Is(r.Context().Err(), context.Canceled) && x.callerErr() == nil: // the session has ended
 		if r.Method == http.MethodGet || r.Method == http.MethodHead { // not for a write, which may already have happened
 			w.Header().Set("Retry-After", "1")
 		}
-		said := errReplaced
+		reason := errConfigChanged
 		if c.gateway.stopping.begun.Err() != nil {
-			said = errStopping
+			reason = errStopping
 		}
-		respond(w, r, apierrors.NewServiceUnavailable(said.Error()))
+		respond(w, r, apierrors.NewServiceUnavailable(reason.Error()))
 		return
 	case x.body.isMalformed():
 		respond(w, r, apierrors.NewBadRequest(errBody.Error()))
@@ -179,27 +179,27 @@ func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 // statusOf returns the response to an error. The response never contains the text of a client's
 // error.
 func statusOf(ctx context.Context, err error) *apierrors.StatusError {
-	code, said := http.StatusServiceUnavailable, errUnreachable
+	code, cause := http.StatusServiceUnavailable, errUnreachable
 	var tooLarge *http.MaxBytesError
-	var not *uncarried
+	var notForwarded *notForwardedError
 	switch {
-	case errors.As(err, &not):
-		return forbidden(not)
-	case errors.Is(err, errOwn):
+	case errors.As(err, &notForwarded):
+		return forbidden(notForwarded)
+	case errors.Is(err, errGatewayName):
 		return forbidden(err)
 	case apierrors.IsUnauthorized(err): // the response to a request that the gateway sent itself
-		said = errRefusesUs
+		cause = errGatewayUnauthorized
 	case errors.Is(err, errRedirect), errors.Is(err, errImpersonate):
-		code, said = http.StatusBadGateway, err
-	case errors.Is(err, errRefusesUs):
-		said = err
+		code, cause = http.StatusBadGateway, err
+	case errors.Is(err, errGatewayUnauthorized):
+		cause = err
 	case errors.As(err, &tooLarge):
 		return apierrors.NewRequestEntityTooLargeError("limit is " + strconv.FormatInt(tooLarge.Limit, 10))
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded):
-		code, said = http.StatusGatewayTimeout, errTooSlow
+		code, cause = http.StatusGatewayTimeout, errClusterTimeout
 	}
 	out := apierrors.NewGenericServerResponse(code, "", schemaNone, "", "", 0, true)
-	out.ErrStatus.Message, out.ErrStatus.Details = said.Error(), nil
+	out.ErrStatus.Message, out.ErrStatus.Details = cause.Error(), nil
 	return out
 }
 

@@ -18,8 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestLocate checks that a redirect leads to a path of the same cluster, behind the gateway.
-func TestLocate(t *testing.T) {
+// TestRedirectsStayBehindTheGateway checks that a redirect leads to a path of the same cluster, behind the gateway.
+func TestRedirectsStayBehindTheGateway(t *testing.T) {
 	for _, c := range []struct{ server, prefix, location, want string }{
 		{"https://a:6443", "", "/api/v1/x", "/api/v1/x"},
 		{"https://a:6443", "/clusters/eu1", "/api/v1/x?a=b#c", "/clusters/eu1/api/v1/x?a=b#c"},
@@ -42,7 +42,7 @@ func TestLocate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := (&route{server: server}).locate(c.location, c.prefix)
+		got, err := (&route{server: server}).rewriteLocation(c.location, c.prefix)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s sends to %s: %q, %v", c.server, c.location, got, err)
 		}
@@ -59,7 +59,7 @@ func FuzzLocate(f *testing.F) {
 	server := &url.URL{Scheme: "https", Host: "a"}
 	f.Fuzz(func(t *testing.T, location string) {
 		for _, prefix := range []string{"", "/clusters/c"} {
-			got, err := (&route{server: server}).locate(location, prefix)
+			got, err := (&route{server: server}).rewriteLocation(location, prefix)
 			if err != nil {
 				continue
 			}
@@ -72,9 +72,9 @@ func FuzzLocate(f *testing.F) {
 	})
 }
 
-// TestEndedBody checks that buffered data of a stream is dropped when its session has ended,
+// TestStreamBodyEndsWithSession checks that buffered data of a stream is dropped when its session has ended,
 // without an error.
-func TestEndedBody(t *testing.T) {
+func TestStreamBodyEndsWithSession(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	body := &endedBody{io.NopCloser(strings.NewReader("first, second")), ctx}
 	text := make([]byte, 5)
@@ -87,8 +87,8 @@ func TestEndedBody(t *testing.T) {
 	}
 }
 
-// TestUnauthorizedForms checks that a 401 of the cluster is recognized in each encoding.
-func TestUnauthorizedForms(t *testing.T) {
+// TestUnauthorizedInEachEncoding checks that a 401 of the cluster is recognized in each encoding.
+func TestUnauthorizedInEachEncoding(t *testing.T) {
 	status := &apierrors.NewUnauthorized("Unauthorized").ErrStatus
 	for _, info := range codecs().SupportedMediaTypes() {
 		var text bytes.Buffer
@@ -109,9 +109,9 @@ func TestUnauthorizedForms(t *testing.T) {
 	}
 }
 
-// TestPrefixes checks the prefix that the cluster's path does not have. In an older tenant path,
+// TestRemovedPathPrefix checks the prefix that the cluster's path does not have. In an older tenant path,
 // the tenant is in the middle.
-func TestPrefixes(t *testing.T) {
+func TestRemovedPathPrefix(t *testing.T) {
 	for _, c := range []struct{ cluster, came, rest, want string }{
 		{"eu1", "/clusters/eu1/api/v1/pods", "/api/v1/pods", "/clusters/eu1"},
 		{"eu1", "/clusters/eu1/tenants/acme/api/v1/pods", "/api/v1/pods", "/clusters/eu1/tenants/acme"},
@@ -132,12 +132,12 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestOfPage checks that the request of a web page retains only its bearer token.
-func TestOfPage(t *testing.T) {
+// TestPageRequestsKeepOnlyBearerTokens checks that the request of a web page retains only its bearer token.
+func TestPageRequestsKeepOnlyBearerTokens(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://gateway/", http.NoBody)
 	r.TLS.PeerCertificates, r.TLS.VerifiedChains = []*x509.Certificate{{}}, [][]*x509.Certificate{{{}}}
 	r.Header.Set("Authorization", "Basic eDp5")
-	out := ofPage(r)
+	out := withoutBrowserCredentials(r)
 	if len(out.TLS.PeerCertificates)+len(out.TLS.VerifiedChains) > 0 || out.Header.Get("Authorization") != "" {
 		t.Errorf("%v, %v", out.TLS.PeerCertificates, out.Header)
 	}
@@ -145,7 +145,7 @@ func TestOfPage(t *testing.T) {
 		t.Error("the connection lost its certificates for others")
 	}
 	r.Header.Set("Authorization", "Bearer x")
-	if out := ofPage(r); out.Header.Get("Authorization") != "Bearer x" {
+	if out := withoutBrowserCredentials(r); out.Header.Get("Authorization") != "Bearer x" {
 		t.Errorf("%v", out.Header)
 	}
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// framed is an HTTP/2 connection on which a test writes the frames itself.
-type framed struct {
+// http2Client is an HTTP/2 connection on which a test writes the frames itself.
+type http2Client struct {
 	*http2.Framer
 	conn    *tls.Conn
 	encoded bytes.Buffer
@@ -36,14 +36,14 @@ type framed struct {
 	last    uint32 // the last stream
 }
 
-// frames opens a framed connection to the gateway.
-func (w *world) frames() *framed {
+// dialHTTP2 opens a framed connection to the gateway.
+func (w *fixture) dialHTTP2() *http2Client {
 	w.t.Helper()
 	conn := w.dial("h2")
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		w.t.Fatal(err)
 	}
-	f := &framed{Framer: http2.NewFramer(conn, conn), conn: conn, host: strings.TrimPrefix(w.server.URL, "https://")}
+	f := &http2Client{Framer: http2.NewFramer(conn, conn), conn: conn, host: strings.TrimPrefix(w.server.URL, "https://")}
 	f.encoder = hpack.NewEncoder(&f.encoded)
 	if err := f.WriteSettings(); err != nil {
 		w.t.Fatal(err)
@@ -52,7 +52,7 @@ func (w *world) frames() *framed {
 }
 
 // get sends a request on a new stream.
-func (f *framed) get(token, path string) error {
+func (f *http2Client) get(token, path string) error {
 	f.encoded.Reset()
 	for name, value := range map[string]string{
 		":method":    "GET",
@@ -75,12 +75,12 @@ func (f *framed) get(token, path string) error {
 }
 
 // drain reads all frames, and sends the error that ended the connection.
-func (f *framed) drain() <-chan error {
+func (f *http2Client) drain() <-chan error {
 	ended := make(chan error, 1)
 	go func() {
 		for {
 			frame, err := f.ReadFrame()
-			if away, is := frame.(*http2.GoAwayFrame); is && away.ErrCode != http2.ErrCodeNo {
+			if away, ok := frame.(*http2.GoAwayFrame); ok && away.ErrCode != http2.ErrCodeNo {
 				err = fmt.Errorf("it is sent away: %v", away.ErrCode)
 			}
 			if err != nil {
@@ -97,15 +97,15 @@ func (f *framed) drain() <-chan error {
 // other callers.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	// A GOAWAY frame would close the connection too.
 	w.write("tenancy.yaml",
-		strings.Replace(header, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+entry("eu1", ", root: true"))
-	w.until(http.StatusOK, "alice-token", podsPath)
+		strings.Replace(configHeader, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+clusterEntry("eu1", ", root: true"))
+	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
 	var open, most atomic.Int64
-	c.become(func() {
-		c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+	c.update(func() {
+		c.handler = func(_ http.ResponseWriter, r *http.Request) bool {
 			if !strings.HasPrefix(r.URL.Path, podsPath) {
 				return false
 			}
@@ -117,7 +117,7 @@ func TestRapidReset(t *testing.T) {
 			return true
 		}
 	})
-	f := w.frames()
+	f := w.dialHTTP2()
 	ended := f.drain()
 	const many = 200 // a connection may have 250
 	for range many {
@@ -151,7 +151,7 @@ func TestRapidReset(t *testing.T) {
 	if most.Load() > many { // the tenant's 64, and those whose end the cluster has not received yet
 		t.Errorf("%d were open at the cluster", most.Load())
 	}
-	c.become(func() { c.answer = nil })
+	c.update(func() { c.handler = nil })
 	waittest.Until(t, func() error {
 		if n := open.Load(); n > 0 {
 			return fmt.Errorf("%d are open", n)
@@ -163,27 +163,27 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// standStill opens streams on one connection that is not read.
-func standStill(t *testing.T, streams int64) (open *atomic.Int64, w *world, f *framed) {
+// openStalledWatches opens streams on one connection that is not read.
+func openStalledWatches(t *testing.T, streams int64) (open *atomic.Int64, w *fixture, f *http2Client) {
 	t.Helper()
-	c := newStandIn(t, spaces())
-	w = newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
-	w.write("tenancy.yaml", strings.Replace(header, "watches: 4",
-		fmt.Sprintf("watches: %d", streams), 1)+entry("eu1", ", root: true"))
-	w.until(http.StatusOK, "alice-token", podsPath)
+	c := newFakeCluster(t, defaultNamespaces())
+	w = newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
+	w.write("tenancy.yaml", strings.Replace(configHeader, "watches: 4",
+		fmt.Sprintf("watches: %d", streams), 1)+clusterEntry("eu1", ", root: true"))
+	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
 	open = &atomic.Int64{}
-	c.become(func() {
-		c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+	c.update(func() {
+		c.handler = func(w http.ResponseWriter, r *http.Request) bool {
 			if !r.URL.Query().Has("watch") {
 				return false
 			}
 			open.Add(1)
 			defer open.Add(-1)
-			send(w, 64<<20)
+			writeChunks(w, 64<<20)
 			return true
 		}
 	})
-	f = w.frames()
+	f = w.dialHTTP2()
 	for range streams {
 		if err := f.get("alice-token", podsPath+"?watch=1"); err != nil {
 			t.Fatal(err)
@@ -192,12 +192,12 @@ func standStill(t *testing.T, streams int64) (open *atomic.Int64, w *world, f *f
 	return open, w, f
 }
 
-// TestReadersThatStandStill checks that unread streams use little memory, whatever the cluster
+// TestStalledReadersUseLittleMemory checks that unread streams use little memory, whatever the cluster
 // sends.
-func TestReadersThatStandStill(t *testing.T) {
+func TestStalledReadersUseLittleMemory(t *testing.T) {
 	const streams = 200
-	if held := heldWhile(func() {
-		open, w, f := standStill(t, streams)
+	if held := heapGrowth(func() {
+		open, w, f := openStalledWatches(t, streams)
 		waittest.Until(t, func() error {
 			if n := open.Load(); n < streams {
 				return fmt.Errorf("%d are open", n)
@@ -215,15 +215,15 @@ func TestReadersThatStandStill(t *testing.T) {
 			}
 			return nil
 		})
-	}); held > mayHold {
+	}); held > maxHeapGrowth {
 		t.Errorf("%d MiB are held", held>>20)
 	}
 }
 
-// TestReadersEnd checks that unread streams end.
-func TestReadersEnd(t *testing.T) {
+// TestStalledReadersAreDisconnected checks that unread streams end.
+func TestStalledReadersAreDisconnected(t *testing.T) {
 	t.Parallel()
-	open, _, _ := standStill(t, 20)
+	open, _, _ := openStalledWatches(t, 20)
 	waittest.Until(t, func() error {
 		if n := open.Load(); n < 20 {
 			return fmt.Errorf("%d are open", n)
@@ -238,36 +238,36 @@ func TestReadersEnd(t *testing.T) {
 	})
 }
 
-// TestNamespaceMadeAgain checks that streams in a namespace end when it is deleted and created
+// TestRecreatedNamespaceEndsStreams checks that streams in a namespace end when it is deleted and created
 // again, whatever its new owner.
-func TestNamespaceMadeAgain(t *testing.T) {
+func TestRecreatedNamespaceEndsStreams(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
 			t.Parallel()
-			w, c := rooted(t)
-			c.become(func() { c.answer = echo(t) })
-			_, reader := w.upgraded()
-			ended := read(&http.Response{Body: io.NopCloser(reader)})
-			if !goesOn(ended) {
+			w, c := newRootFixture(t)
+			c.update(func() { c.handler = echo(t) })
+			_, reader := w.openUpgrade()
+			ended := streamEnd(&http.Response{Body: io.NopCloser(reader)})
+			if !isActive(ended) {
 				t.Fatal("it ended before")
 			}
-			c.makeAgain("acme--web", owner)
+			c.recreate("acme--web", owner)
 			select {
 			case <-ended:
-			case <-time.After(soon):
+			case <-time.After(eventTimeout):
 				t.Error("it goes on")
 			}
 		})
 	}
 }
 
-// TestCollectionsAreLimited checks that requests over all namespaces are forwarded with the
+// TestCollectionsHaveTenantSelector checks that requests over all namespaces are forwarded with the
 // tenant's label in their selector. A deletion therefore affects only the tenant's own objects, and
 // the continue token of another list is rejected. While labels are not verified, the gateway
 // forwards no such request.
-func TestCollectionsAreLimited(t *testing.T) {
+func TestCollectionsHaveTenantSelector(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	requests := map[string]string{
 		"a list": "GET /api/v1/pods",
 		"a page of another's list": "GET /api/v1/pods?limit=1&" +
@@ -277,22 +277,22 @@ func TestCollectionsAreLimited(t *testing.T) {
 	}
 	for what, r := range requests {
 		method, path, _ := strings.Cut(r, " ")
-		if code, text := w.do("alice-token", method, path, ""); code != http.StatusForbidden || len(c.sent()) > 0 {
+		if code, text := w.do("alice-token", method, path, ""); code != http.StatusForbidden || len(c.takeRequests()) > 0 {
 			t.Errorf("%s where labels are not known to hold: %d: %s", what, code, text)
 		}
 	}
-	c.sweep(`{"pods":[]}`)
+	c.setBackfill(`{"pods":[]}`)
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/api/v1/pods"); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)
 		}
 		return nil
 	})
-	c.sent()
+	c.takeRequests()
 	for what, r := range requests {
 		method, path, _ := strings.Cut(r, " ")
 		code, text := w.do("alice-token", method, path, "")
-		sent := c.sent()
+		sent := c.takeRequests()
 		if strings.Contains(path, "continue") { // the gateway did not issue this token for a limited list
 			if code != http.StatusGone || len(sent) > 0 {
 				t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
@@ -311,24 +311,24 @@ func TestCollectionsAreLimited(t *testing.T) {
 	}
 }
 
-// TestRefusedConfigurations checks that a configuration is rejected if only kube-apiserver supports
+// TestInvalidConfigurationsAreRejected checks that a configuration is rejected if only kube-apiserver supports
 // it, or if it would record bodies.
-func TestRefusedConfigurations(t *testing.T) {
+func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	for what, of := range map[string]struct{ config, want string }{
 		"headers of a proxy": {
-			strings.Replace(header, "  sources:\n", "  sources:\n  - { name: proxy, tenants: [acme], frontProxy: {} }\n",
-				1) + entry("eu1", ""),
+			strings.Replace(configHeader, "  sources:\n", "  sources:\n  - { name: proxy, tenants: [acme], frontProxy: {} }\n",
+				1) + clusterEntry("eu1", ""),
 			"frontProxy",
 		},
-		"no gateway section": {header[:strings.Index(header, "gateway:")], "gateway"},
+		"no gateway section": {configHeader[:strings.Index(configHeader, "gateway:")], "gateway"},
 		"bodies in the log": {
-			header + entry("eu1", "") + "  audit: { policyFile: bodies.yaml, logPath: audit.log }\n", "Request",
+			configHeader + clusterEntry("eu1", "") + "  audit: { policyFile: bodies.yaml, logPath: audit.log }\n", "Request",
 		},
 		"answers in the log": {
-			header + entry("eu1", "") + "  audit: { policyFile: answers.yaml, logPath: audit.log }\n", "RequestResponse",
+			configHeader + clusterEntry("eu1", "") + "  audit: { policyFile: answers.yaml, logPath: audit.log }\n", "RequestResponse",
 		},
 	} {
 		w.write("bodies.yaml",
@@ -345,16 +345,16 @@ func TestRefusedConfigurations(t *testing.T) {
 	}
 }
 
-// TestUnreadRefusals checks that the response to a malformed or unauthenticated request waits at
+// TestUnreadRejectionsAreReset checks that the response to a malformed or unauthenticated request waits at
 // most two seconds for its reader. Such responses delay no other caller of the same address.
-func TestUnreadRefusals(t *testing.T) {
+func TestUnreadRejectionsAreReset(t *testing.T) {
 	t.Parallel()
-	w, _ := rooted(t)
+	w, _ := newRootFixture(t)
 	for path, many := range map[string]int{
 		podsPath:   1, // the 401 also closes the connection
 		"/api//v1": 100,
 	} {
-		f := w.frames()
+		f := w.dialHTTP2()
 		if err := f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
 			t.Fatal(err)
 		}
@@ -383,15 +383,15 @@ func TestUnreadRefusals(t *testing.T) {
 	}
 }
 
-// TestKnownCallersAreNoStrangers checks that a request uses the limits of unauthenticated requests
+// TestAuthenticatedCallersUseNoLimit checks that a request uses the limits of unauthenticated requests
 // only until its caller is authenticated. By then, headers that nothing reads are no longer held.
-func TestKnownCallersAreNoStrangers(t *testing.T) {
+func TestAuthenticatedCallersUseNoLimit(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	var during atomic.Int64
-	c.become(func() {
-		c.answer = func(http.ResponseWriter, *http.Request) bool {
-			during.Store(int64(w.gateway.Strangers()) + 1)
+	c.update(func() {
+		c.handler = func(http.ResponseWriter, *http.Request) bool {
+			during.Store(int64(w.gateway.Unauthenticated()) + 1)
 			return false
 		}
 	})
@@ -404,7 +404,7 @@ func TestKnownCallersAreNoStrangers(t *testing.T) {
 			t.Errorf("%d, want %d, with cookies %q", answer.Code, want, r.Header.Get("Cookie"))
 		}
 	}
-	if during.Load() != 1 || w.gateway.Strangers() != 0 {
-		t.Errorf("%d strangers while the cluster answers, %d afterwards", during.Load()-1, w.gateway.Strangers())
+	if during.Load() != 1 || w.gateway.Unauthenticated() != 0 {
+		t.Errorf("%d strangers while the cluster answers, %d afterwards", during.Load()-1, w.gateway.Unauthenticated())
 	}
 }

@@ -48,7 +48,7 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 	}
 	out := &auditing{
 		policy:     policy.NewPolicyRuleEvaluator(rules),
-		rotation:   rotationOf(config),
+		rotation:   newRotation(config),
 		policyFile: config.PolicyFile,
 		policyText: text,
 	}
@@ -57,11 +57,11 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	out.sink = &auditSink{
-		lines:         auditLog{lines},
-		ignoresErrors: config.OnFailure == configv1alpha1.AuditFailureIgnore,
-		unknown:       g.unknownCallers,
-		omissions:     &g.omissions,
-		metrics:       g.metrics,
+		lines:           auditLog{lines},
+		ignoresErrors:   config.OnFailure == configv1alpha1.AuditFailureIgnore,
+		unauthenticated: g.unauthenticatedEvents,
+		omissions:       &g.omissions,
+		metrics:         g.metrics,
 	}
 	out.budgets = auditBudgets(out.rotation)
 	if before := g.current.Load(); before != nil && before.auditing.sink != nil &&
@@ -80,7 +80,7 @@ func (a *auditing) events() audit.Sink {
 }
 
 // open returns the writer for events. It opens the log, unless the previous version has it open.
-func (a *auditing) open(before *generation, config *configv1alpha1.GatewayAudit) (io.Writer, error) {
+func (a *auditing) open(before *snapshot, config *configv1alpha1.GatewayAudit) (io.Writer, error) {
 	if config.LogPath == configv1alpha1.LogPathStdout {
 		return &wholeLines{out: os.Stdout}, nil
 	}
@@ -105,8 +105,8 @@ func (a *auditing) replace(before *auditing) {
 }
 
 // discard closes the log of a version that is not applied.
-func (a *auditing) discard(inForce *generation) {
-	if a.log != nil && (inForce == nil || inForce.auditing.log != a.log) {
+func (a *auditing) discard(current *snapshot) {
+	if a.log != nil && (current == nil || current.auditing.log != a.log) {
 		a.log.retire()
 	}
 }

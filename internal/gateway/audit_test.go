@@ -23,13 +23,13 @@ import (
 // gateway is not part of an event.
 func TestAuditNamesTheCluster(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
 	const torn = `{"kind":"Ev`
 	w.write("audit.log", torn)
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
-		"gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
+	w.write("tenancy.yaml", strings.Replace(configHeader, "gateway:\n",
+		"gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+clusterEntry("eu1", ""))
 	waittest.Until(t, func() error {
 		w.get("alice-token", "/clusters/eu1"+podsPath, "X-Forwarded-For", "203.0.113.66", "X-Real-Ip", "203.0.113.67")
 		w.get("alice-token", "/clusters/eu1/api/v1/namespaces/globex--shop/secrets")
@@ -53,37 +53,37 @@ func TestAuditNamesTheCluster(t *testing.T) {
 	if strings.Contains(string(text), "203.0.113.") || !strings.Contains(string(text), `"sourceIPs":["127.0.0.1"]`) {
 		t.Errorf("a caller says where it is: %s", text)
 	}
-	of := map[string]int{}
-	events, kept := strings.CutPrefix(string(text), torn+"\n")
-	if !kept {
+	counts := map[string]int{}
+	events, found := strings.CutPrefix(string(text), torn+"\n")
+	if !found {
 		t.Errorf("the line that was torn: %s", text)
 	}
 	for line := range strings.Lines(events) {
 		switch {
 		case strings.Contains(line, `"gateway.kubetenant.dev/cluster":"eu1"`):
-			of["eu1"]++
+			counts["eu1"]++
 		case strings.Contains(line, `"gateway.kubetenant.dev/cluster":"(none)"`):
-			of["none"]++
+			counts["none"]++
 		default:
 			t.Errorf("it says of no cluster: %s", line)
 		}
 	}
-	if of["eu1"] < 3 || of["none"] < 1 || strings.Contains(string(text), "made-up") {
-		t.Errorf("%v in %s", of, text)
+	if counts["eu1"] < 3 || counts["none"] < 1 || strings.Contains(string(text), "made-up") {
+		t.Errorf("%v in %s", counts, text)
 	}
 }
 
-// audited configures an audit log for the cluster of [rooted]. It does not change the entry of the
+// enableAudit configures an audit log for the cluster of [rooted]. It does not change the entry of the
 // cluster, because a changed entry ends active requests.
-func (w *world) audited(settings string) {
+func (w *fixture) enableAudit(settings string) {
 	w.t.Helper()
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
-		"gateway:\n  audit: { policyFile: audit.yaml, "+settings+" }\n", 1)+rootEntry())
+	w.write("tenancy.yaml", strings.Replace(configHeader, "gateway:\n",
+		"gateway:\n  audit: { policyFile: audit.yaml, "+settings+" }\n", 1)+rootClusterEntry())
 }
 
-// logged returns the events in a log.
-func (w *world) logged(name string) []string {
+// logLines returns the events in a log.
+func (w *fixture) logLines(name string) []string {
 	w.t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.dir, name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -92,26 +92,26 @@ func (w *world) logged(name string) []string {
 	return slices.Collect(strings.Lines(string(text)))
 }
 
-// untilLogged waits until requests are recorded in a log.
-func (w *world) untilLogged(name string) {
+// waitForLog waits until requests are recorded in a log.
+func (w *fixture) waitForLog(name string) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
 		w.get("alice-token", podsPath)
-		if len(w.logged(name)) == 0 {
+		if len(w.logLines(name)) == 0 {
 			return errors.New("nothing is recorded")
 		}
 		return nil
 	})
 }
 
-// TestAuditOfUnknownCallers checks that a caller without a credential cannot fill the audit log,
+// TestUnauthenticatedAuditEventsAreBounded checks that a caller without a credential cannot fill the audit log,
 // neither with long requests nor with many. Other callers' requests are still recorded.
-func TestAuditOfUnknownCallers(t *testing.T) {
+func TestUnauthenticatedAuditEventsAreBounded(t *testing.T) {
 	t.Parallel()
-	w, _ := rooted(t)
-	w.audited("logPath: audit.log")
-	w.untilLogged("audit.log")
-	const mostEvent = 5 << 10
+	w, _ := newRootFixture(t)
+	w.enableAudit("logPath: audit.log")
+	w.waitForLog("audit.log")
+	const maxEvent = 5 << 10
 	long := strings.Repeat("+%22<", 12_000)
 	lines := map[string]string{
 		"a path":          "GET /" + long + " HTTP/1.1\r\n",
@@ -133,19 +133,19 @@ func TestAuditOfUnknownCallers(t *testing.T) {
 		"a token":         "GET /api HTTP/1.1\r\nAuthorization: Bearer " + strings.Repeat("x", 60_000) + "\r\n",
 	}
 	for what, line := range lines {
-		before := len(w.logged("audit.log"))
+		before := len(w.logLines("audit.log"))
 		_, _, resp := w.raw(strings.Replace(line, "\r\n", "\r\nHost: x\r\n", 1) + "\r\n")
 		if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %s", what, resp.Status)
 		}
-		for _, event := range w.logged("audit.log")[before:] {
-			if len(event) > mostEvent || !json.Valid([]byte(event)) {
+		for _, event := range w.logLines("audit.log")[before:] {
+			if len(event) > maxEvent || !json.Valid([]byte(event)) {
 				t.Errorf("%s: an event of %d bytes: %.500s", what, len(event), event)
 			}
 		}
 	}
 	count := func() (n int) {
-		for _, event := range w.logged("audit.log") {
+		for _, event := range w.logLines("audit.log") {
 			if strings.Contains(event, `"code":401`) {
 				n++
 			}
@@ -159,27 +159,27 @@ func TestAuditOfUnknownCallers(t *testing.T) {
 	if n := count(); n < 50 || n > flood/2 {
 		t.Errorf("%d events of %d requests", n, flood)
 	}
-	before := len(w.logged("audit.log"))
+	before := len(w.logLines("audit.log"))
 	w.get("alice-token", podsPath)
-	if events := w.logged("audit.log")[before:]; len(events) != 2 || !strings.Contains(events[0], `"alice"`) {
+	if events := w.logLines("audit.log")[before:]; len(events) != 2 || !strings.Contains(events[0], `"alice"`) {
 		t.Errorf("%v: want two events of a caller that is known", events)
 	}
 }
 
-// TestAuditOfWholeURLs checks that the audit log contains the whole target of a request, and that
+// TestAuditRecordsRequestTarget checks that the audit log contains the whole target of a request, and that
 // other schemes are rejected.
-func TestAuditOfWholeURLs(t *testing.T) {
+func TestAuditRecordsRequestTarget(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	w.audited("logPath: audit.log")
-	w.untilLogged("audit.log")
+	w, c := newRootFixture(t)
+	w.enableAudit("logPath: audit.log")
+	w.waitForLog("audit.log")
 	waittest.Until(t, func() error { // a slow machine may still be syncing the cluster's caches
 		if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)
 		}
 		return nil
 	})
-	c.sent()
+	c.takeRequests()
 	for target, want := range map[string]int{
 		"https://evil.example:1" + podsPath: http.StatusOK,
 		"http://evil.example" + podsPath:    http.StatusOK,
@@ -188,7 +188,7 @@ func TestAuditOfWholeURLs(t *testing.T) {
 		"ftp://evil.example" + podsPath:     http.StatusBadRequest,
 		"file://" + podsPath:                http.StatusBadRequest,
 	} {
-		before := len(w.logged("audit.log"))
+		before := len(w.logLines("audit.log"))
 		_, _, resp := w.raw("GET " + target + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n\r\n")
 		if resp.StatusCode != want {
 			t.Errorf("%s: %s, want %d", target, resp.Status, want)
@@ -197,7 +197,7 @@ func TestAuditOfWholeURLs(t *testing.T) {
 			continue
 		}
 		w.get("alice-token", podsPath)
-		events := w.logged("audit.log")[before:]
+		events := w.logLines("audit.log")[before:]
 		if len(events) != 4 || !strings.Contains(events[0], `"gateway.kubetenant.dev/request-target":"`+target+`"`) ||
 			strings.Contains(events[2], "request-target") {
 			t.Errorf("%s: %v", target, events)
@@ -205,17 +205,17 @@ func TestAuditOfWholeURLs(t *testing.T) {
 	}
 }
 
-// TestAuditLogIsFollowed checks that the log may be renamed or removed at any time. The next
+// TestAuditLogIsReopened checks that the log may be renamed or removed at any time. The next
 // request is recorded at the path, or rejected.
-func TestAuditLogIsFollowed(t *testing.T) {
+func TestAuditLogIsReopened(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	logs := filepath.Join(w.dir, "logs")
 	if err := os.Mkdir(logs, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	w.audited("logPath: logs/audit.log")
-	w.untilLogged("logs/audit.log")
+	w.enableAudit("logPath: logs/audit.log")
+	w.waitForLog("logs/audit.log")
 	log := filepath.Join(logs, "audit.log")
 	for what, change := range map[string]func() error{
 		"renamed": func() error { return os.Rename(log, log+".1") },
@@ -227,35 +227,35 @@ func TestAuditLogIsFollowed(t *testing.T) {
 		if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
 			t.Errorf("%s: %d, %s", what, code, text)
 		}
-		if events := w.logged("logs/audit.log"); len(events) != 2 {
+		if events := w.logLines("logs/audit.log"); len(events) != 2 {
 			t.Errorf("%s: %v, want two events", what, events)
 		}
 	}
 	if err := os.Rename(logs, logs+".old"); err != nil {
 		t.Fatal(err)
 	}
-	c.sent()
+	c.takeRequests()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusInternalServerError {
 		t.Errorf("without a log: %d, %s", code, text)
 	}
-	if came := c.sent(); len(came) != 0 {
-		t.Errorf("without a log, %d requests were sent on", len(came))
+	if received := c.takeRequests(); len(received) != 0 {
+		t.Errorf("without a log, %d requests were sent on", len(received))
 	}
 	if err := os.Mkdir(logs, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if code, text := w.get("alice-token", podsPath); code != http.StatusOK || len(w.logged("logs/audit.log")) != 2 {
-		t.Errorf("with a log again: %d, %s, %v", code, text, w.logged("logs/audit.log"))
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK || len(w.logLines("logs/audit.log")) != 2 {
+		t.Errorf("with a log again: %d, %s, %v", code, text, w.logLines("logs/audit.log"))
 	}
 }
 
 // TestAuditOnFailure checks the effect of a full disk on requests.
 func TestAuditOnFailure(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	w.audited("logPath: /dev/full")
-	w.until(http.StatusInternalServerError, "alice-token", podsPath)
-	c.sent()
+	w, c := newRootFixture(t)
+	w.enableAudit("logPath: /dev/full")
+	w.waitForStatus(http.StatusInternalServerError, "alice-token", podsPath)
+	c.takeRequests()
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodPatch} {
 		if code, text := w.do("alice-token", method, podsPath, ""); code != http.StatusInternalServerError {
 			t.Errorf("%s: %d, %s", method, code, text)
@@ -267,24 +267,24 @@ func TestAuditOnFailure(t *testing.T) {
 	if code, text := w.get("nobody", podsPath); code != http.StatusUnauthorized {
 		t.Errorf("an unknown caller: %d, %s", code, text)
 	}
-	if came := c.sent(); len(came) != 0 {
-		t.Errorf("%d requests were sent on", len(came))
+	if received := c.takeRequests(); len(received) != 0 {
+		t.Errorf("%d requests were sent on", len(received))
 	}
-	w.audited("logPath: /dev/full, onFailure: Ignore")
-	w.until(http.StatusOK, "alice-token", podsPath)
+	w.enableAudit("logPath: /dev/full, onFailure: Ignore")
+	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
 }
 
-// TestAuditPolicyIsFollowed checks that a new policy applies, even if nothing else changes.
-func TestAuditPolicyIsFollowed(t *testing.T) {
+// TestAuditPolicyIsReloaded checks that a new policy applies, even if nothing else changes.
+func TestAuditPolicyIsReloaded(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	policy := func(level string) {
 		w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: "+level+" } ]\n")
 	}
 	policy("None")
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
-		"gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
+	w.write("tenancy.yaml", strings.Replace(configHeader, "gateway:\n",
+		"gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+clusterEntry("eu1", ""))
 	recorded := func() bool {
 		w.get("alice-token", "/clusters/eu1"+podsPath)
 		text, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))
@@ -308,17 +308,17 @@ func TestAuditPolicyIsFollowed(t *testing.T) {
 	})
 }
 
-// TestAuditOfATenant checks that a tenant's callers cannot push other tenants' events out of the
+// TestAuditBudgetOfATenant checks that a tenant's callers cannot push other tenants' events out of the
 // log. Their events are short, and further requests are rejected. An event contains the number of
 // rejected requests. The test does not run in parallel, because the budget grows with time.
-func TestAuditOfATenant(t *testing.T) {
-	w, c := shared(t)
+func TestAuditBudgetOfATenant(t *testing.T) {
+	w, c := newSharedFixture(t)
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: None, "+
 		"nonResourceURLs: [/version] }, { level: Metadata } ]\n")
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
+	w.write("tenancy.yaml", strings.Replace(configHeader, "gateway:\n",
 		"gateway:\n  audit: { policyFile: audit.yaml, maxSizeMegabytes: 1, maxBackups: 2, logPath: audit.log }\n", 1)+
-		entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"))
-	w.untilLogged("audit.log")
+		clusterEntry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"))
+	w.waitForLog("audit.log")
 	const others = "/api/v1/namespaces/globex--shop/pods"
 	if code, text := w.get("bob-token", others); code != http.StatusOK {
 		t.Fatalf("%d: %s", code, text)
@@ -328,10 +328,10 @@ func TestAuditOfATenant(t *testing.T) {
 	for i := range 300 {
 		w.get([]string{"alice-token", account}[i%2], podsPath+"?x="+long, "User-Agent", long)
 	}
-	all := strings.Join(w.logged("audit.log"), "")
+	all := strings.Join(w.logLines("audit.log"), "")
 	rotated, _ := filepath.Glob(filepath.Join(w.dir, "audit-*.log"))
 	for _, path := range rotated {
-		all += strings.Join(w.logged(filepath.Base(path)), "")
+		all += strings.Join(w.logLines(filepath.Base(path)), "")
 	}
 	// On a slow machine, the budget of the tenant grows in the meantime.
 	allowed := 1<<20 + int(time.Since(began).Seconds())*64<<10 + 100<<10
@@ -341,7 +341,7 @@ func TestAuditOfATenant(t *testing.T) {
 	if allowed < 2<<20 && !strings.Contains(all, `"bob"`) {
 		t.Errorf("the event of another tenant is gone, %d files are left", len(rotated)+1)
 	}
-	c.sent()
+	c.takeRequests()
 	sent, handled := 0, 0
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodPatch} {
 		for _, token := range []string{"alice-token", account} {
@@ -357,8 +357,8 @@ func TestAuditOfATenant(t *testing.T) {
 			}
 		}
 	}
-	if came := len(c.sent()); came != handled || handled == sent {
-		t.Errorf("%d of %d requests were handled, %d reached the cluster", handled, sent, came)
+	if received := len(c.takeRequests()); received != handled || handled == sent {
+		t.Errorf("%d of %d requests were handled, %d reached the cluster", handled, sent, received)
 	}
 	if code, text := w.get("alice-token", "/version"); code != http.StatusOK {
 		t.Errorf("a request that is not recorded: %d: %s", code, text)
@@ -369,7 +369,7 @@ func TestAuditOfATenant(t *testing.T) {
 		}
 	}
 	w.gateway.Close()
-	events := w.logged("audit.log")
+	events := w.logLines("audit.log")
 	want := `"gateway.kubetenant.dev/omitted-events-tenant":"acme"`
 	if last := events[len(events)-1]; !strings.Contains(last, want) {
 		t.Errorf("the last event does not state what was omitted: %s", last)

@@ -22,22 +22,22 @@ import (
 // write as many bytes as the retained files have. If a log has no such limit, the budget is that of
 // the default rotation.
 const (
-	auditFillSeconds   = 30 * 60
-	auditBurstDivisor  = 4
-	auditLeastRate     = 64 << 10
-	auditLeastBurst    = 1 << 20
-	auditDefaultBytes  = 11 * 100 << 20
-	auditBytesMegabyte = 1 << 20
+	auditFillSeconds  = 30 * 60
+	auditBurstDivisor = 4
+	auditMinRate      = 64 << 10
+	auditMinBurst     = 1 << 20
+	auditDefaultBytes = 11 * 100 << 20
+	bytesPerMegabyte  = 1 << 20
 )
 
 // auditBudgets returns the tenants' budgets for a log with a rotation.
 func auditBudgets(r rotation) *budget.Bytes {
-	retained := int64(r.megabytes) * int64(r.backups+1) * auditBytesMegabyte
+	retained := int64(r.megabytes) * int64(r.backups+1) * bytesPerMegabyte
 	if r.megabytes == 0 || r.backups == 0 {
 		retained = auditDefaultBytes
 	}
-	return budget.NewBytes(max(retained/auditFillSeconds, auditLeastRate),
-		max(retained/auditBurstDivisor, auditLeastBurst))
+	return budget.NewBytes(max(retained/auditFillSeconds, auditMinRate),
+		max(retained/auditBurstDivisor, auditMinBurst))
 }
 
 // noTenant is the name of the budget of callers without a tenant. No tenant can have this name.
@@ -69,7 +69,7 @@ func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
 			respond(w, r, errAuditBudget())
 			return
 		}
-		sink, rules := c.recorded(r, a, log)
+		sink, rules := c.auditConfig(r, a, log)
 		filters.WithAudit(next, sink, rules, fairuse.IsStream).ServeHTTP(w, r)
 	})
 }
@@ -86,9 +86,9 @@ func (c *route) auditedTenant(r *http.Request, u user.Info) (name string, bounde
 	id, err := tenant.Of(u)
 	if proxyStateFrom(r.Context()).token != "" { // a service account of the cluster
 		id = tenant.ID{}
-		there, _, subjectErr := c.cluster.stack.Subject(r.Context(), u)
+		mapped, _, subjectErr := c.cluster.stack.Subject(r.Context(), u)
 		if err = subjectErr; err == nil {
-			id = c.mapping.source(there)
+			id = c.mapping.source(mapped)
 		}
 	}
 	if err != nil || id.IsZero() {

@@ -21,7 +21,7 @@ import (
 // stays short, and the event specifies the fields that were cut.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
-	const mostLine = 32 << 10
+	const maxLine = 32 << 10
 	long := strings.Repeat("&<\"x", 20_000)
 	texts := map[string]func(*auditinternal.Event){
 		"requestURI":               func(e *auditinternal.Event) { e.RequestURI = long },
@@ -54,7 +54,7 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 		return e
 	}
-	r := newRecorded()
+	r := newRecordingSink()
 	for what, fill := range texts {
 		full := event()
 		fill(full)
@@ -62,7 +62,7 @@ func TestEventsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes, written := r.process(full); !written || bytes > mostLine {
+		if bytes, written := r.process(full); !written || bytes > maxLine {
 			t.Errorf("%s: a line of %d bytes", what, bytes)
 		}
 		field, _, _ := strings.Cut(what, ".")
@@ -78,13 +78,13 @@ func TestEventsAreBounded(t *testing.T) {
 	for _, fill := range texts {
 		fill(all)
 	}
-	if bytes, written := r.process(all); !written || bytes > mostLine {
+	if bytes, written := r.process(all); !written || bytes > maxLine {
 		t.Errorf("all texts: a line of %d bytes", bytes)
 	}
 }
 
-// TestCutTexts checks that a text within the limit is not cut. The limit is in bytes of the log.
-func TestCutTexts(t *testing.T) {
+// TestTextsAreCutToEncodedSize checks that a text within the limit is not cut. The limit is in bytes of the log.
+func TestTextsAreCutToEncodedSize(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":              "",
@@ -153,10 +153,10 @@ func TestOmissionsAreWritten(t *testing.T) {
 			stated[tenant] = append(stated[tenant], e.Annotations[omittedAuditAnnotation])
 			return true
 		}
-		fill := func(is bool) {
+		setFull := func(isFull bool) {
 			mu.Lock()
 			defer mu.Unlock()
-			full = is
+			full = isFull
 		}
 		written := func(tenant string) []string {
 			mu.Lock()
@@ -164,30 +164,30 @@ func TestOmissionsAreWritten(t *testing.T) {
 			return slices.Clone(stated[tenant])
 		}
 		for range 3 {
-			o.note("", "192.0.2.1", write)
-			o.note("acme", "192.0.2.2", write)
-			time.Sleep(omittedEvery + time.Second)
+			o.record("", "192.0.2.1", write)
+			o.record("acme", "192.0.2.2", write)
+			time.Sleep(omittedInterval + time.Second)
 		}
-		o.note("globex", "192.0.2.2", write)
+		o.record("globex", "192.0.2.2", write)
 		for _, tenant := range []string{"", "acme", "globex"} {
 			if got := written(tenant); len(got) != 0 {
 				t.Fatalf("%q: %v, though nothing can be written", tenant, got)
 			}
 		}
-		fill(false)
-		time.Sleep(2 * omittedEvery)
+		setFull(false)
+		time.Sleep(2 * omittedInterval)
 		synctest.Wait()
 		for tenant, want := range map[string]string{"": "3", "acme": "3", "globex": "1"} {
 			if got := written(tenant); !slices.Equal(got, []string{want}) {
 				t.Errorf("%q: %v, want %s", tenant, got, want)
 			}
 		}
-		o.note("acme", "192.0.2.2", write)
-		fill(true)
+		o.record("acme", "192.0.2.2", write)
+		setFull(true)
 		o.flush()
-		fill(false)
+		setFull(false)
 		o.flush()
-		time.Sleep(2 * omittedEvery)
+		time.Sleep(2 * omittedInterval)
 		synctest.Wait()
 		if got := written("acme"); !slices.Equal(got, []string{"3", "1"}) || len(o.byTenant) != 0 {
 			t.Errorf("at the end: %v, %v", got, o.byTenant)

@@ -15,9 +15,9 @@ import (
 // unauthenticatedText limits each text in the event of an unauthenticated request, in bytes.
 const unauthenticatedText = 256
 
-// textBounds limit the texts of an event, in bytes of the log. Some characters need six bytes
+// textLimits limit the texts of an event, in bytes of the log. Some characters need six bytes
 // there.
-type textBounds struct {
+type textLimits struct {
 	uri, text int
 	// user limits all texts of a user together.
 	user int
@@ -27,13 +27,13 @@ type textBounds struct {
 }
 
 var (
-	textsOfStrangers = textBounds{
+	unauthenticatedTextLimits = textLimits{
 		uri:  unauthenticatedText,
 		text: unauthenticatedText,
 		user: unauthenticatedText,
 	}
 	// The URI contains the arguments of an exec. A valid name has at most 253 bytes.
-	textsOfCallers = textBounds{
+	callerTextLimits = textLimits{
 		uri:           4 << 10,
 		text:          1 << 10,
 		user:          8 << 10,
@@ -51,8 +51,8 @@ const cutMark = "..."
 // cutter cuts texts and records which fields it cut.
 type cutter struct{ fields []string }
 
-func (c *cutter) cut(field string, text *string, most int) bool {
-	short := cutTo(*text, most)
+func (c *cutter) cut(field string, text *string, maxBytes int) bool {
+	short := cutTo(*text, maxBytes)
 	if short == *text {
 		return false
 	}
@@ -65,36 +65,36 @@ func (c *cutter) cut(field string, text *string, most int) bool {
 
 // shortened returns an event with limited texts. If no text is too long, it returns the event
 // itself. It does not change the event.
-func shortened(event *auditinternal.Event, most textBounds) *auditinternal.Event {
+func shortened(event *auditinternal.Event, limits textLimits) *auditinternal.Event {
 	out, c := *event, &cutter{}
-	cutURI := c.cut("requestURI", &out.RequestURI, most.uri)
-	c.cut("verb", &out.Verb, most.text)
-	c.cut("userAgent", &out.UserAgent, most.text)
+	cutURI := c.cut("requestURI", &out.RequestURI, limits.uri)
+	c.cut("verb", &out.Verb, limits.text)
+	c.cut("userAgent", &out.UserAgent, limits.text)
 	switch {
 	case out.ObjectRef == nil:
-	case cutURI && !most.refWithoutURI:
+	case cutURI && !limits.refWithoutURI:
 		out.ObjectRef = nil
 	default:
 		ref := *out.ObjectRef
 		for _, text := range []*string{
 			&ref.Resource, &ref.Namespace, &ref.Name, &ref.APIGroup, &ref.APIVersion, &ref.Subresource,
 		} {
-			c.cut("objectRef", text, most.text)
+			c.cut("objectRef", text, limits.text)
 		}
 		out.ObjectRef = &ref
 	}
 	if out.ResponseStatus != nil {
 		status := *out.ResponseStatus
-		if c.cut("responseStatus", &status.Message, most.text) {
+		if c.cut("responseStatus", &status.Message, limits.text) {
 			status.Details = nil // they repeat the message
 		}
 		out.ResponseStatus = &status
 	}
-	out.User = *c.user("user", &out.User, most)
+	out.User = *c.user("user", &out.User, limits)
 	if out.ImpersonatedUser != nil {
-		out.ImpersonatedUser = c.user("impersonatedUser", out.ImpersonatedUser, most)
+		out.ImpersonatedUser = c.user("impersonatedUser", out.ImpersonatedUser, limits)
 	}
-	out.Annotations = c.annotations(event.Annotations, most.text)
+	out.Annotations = c.annotations(event.Annotations, limits.text)
 	if len(c.fields) == 0 {
 		return event
 	}
@@ -107,10 +107,10 @@ func shortened(event *auditinternal.Event, most textBounds) *auditinternal.Event
 }
 
 // annotations returns the annotations with limited values.
-func (c *cutter) annotations(all map[string]string, most int) map[string]string {
+func (c *cutter) annotations(all map[string]string, maxBytes int) map[string]string {
 	out := all
 	for key, value := range all {
-		if !c.cut("annotations", &value, most) {
+		if !c.cut("annotations", &value, maxBytes) {
 			continue
 		}
 		out = maps.Clone(out)
@@ -121,7 +121,7 @@ func (c *cutter) annotations(all map[string]string, most int) map[string]string 
 
 // user returns a user whose texts together have a limited size. If they are too long, it omits the
 // extras, cuts the name and UID, and omits the last groups.
-func (c *cutter) user(field string, u *authenticationv1.UserInfo, most textBounds) *authenticationv1.UserInfo {
+func (c *cutter) user(field string, u *authenticationv1.UserInfo, limits textLimits) *authenticationv1.UserInfo {
 	size := encodedBytes(u.Username) + encodedBytes(u.UID)
 	for _, group := range u.Groups {
 		size += encodedBytes(group)
@@ -132,12 +132,12 @@ func (c *cutter) user(field string, u *authenticationv1.UserInfo, most textBound
 			size += encodedBytes(value)
 		}
 	}
-	if size <= most.user {
+	if size <= limits.user {
 		return u
 	}
 	c.fields = append(c.fields, field)
-	out := &authenticationv1.UserInfo{Username: cutTo(u.Username, most.text), UID: cutTo(u.UID, most.text)}
-	left := most.user - encodedBytes(out.Username) - encodedBytes(out.UID)
+	out := &authenticationv1.UserInfo{Username: cutTo(u.Username, limits.text), UID: cutTo(u.UID, limits.text)}
+	left := limits.user - encodedBytes(out.Username) - encodedBytes(out.UID)
 	for _, group := range u.Groups {
 		if left -= encodedBytes(group); left < 0 {
 			break
@@ -151,13 +151,13 @@ func (c *cutter) user(field string, u *authenticationv1.UserInfo, most textBound
 func cut(text string) string { return cutTo(text, unauthenticatedText) }
 
 // cutTo returns a text, cut to a maximum number of bytes in the log.
-func cutTo(text string, most int) string {
-	if encodedBytes(text) <= most {
+func cutTo(text string, maxBytes int) string {
+	if encodedBytes(text) <= maxBytes {
 		return text
 	}
 	size := 0
 	for i := range len(text) {
-		if size += encodedByte(text[i]); size > most-len(cutMark) {
+		if size += encodedByte(text[i]); size > maxBytes-len(cutMark) {
 			return text[:i] + cutMark
 		}
 	}

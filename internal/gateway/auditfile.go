@@ -36,7 +36,7 @@ type logFile struct {
 // With 0 megabytes, the file is not rotated.
 type rotation struct{ megabytes, backups, days int }
 
-func rotationOf(config *configv1alpha1.GatewayAudit) rotation {
+func newRotation(config *configv1alpha1.GatewayAudit) rotation {
 	if config.LogPath == configv1alpha1.LogPathStdout {
 		return rotation{}
 	}
@@ -59,8 +59,8 @@ var errLogReplaced = errors.New("the audit log was replaced while it was opened"
 // openLogFile opens a log. If the path cannot be written, it returns an error of the configuration.
 func openLogFile(config *configv1alpha1.GatewayAudit) (*logFile, error) {
 	l := &logFile{path: config.LogPath}
-	l.configure(rotationOf(config))
-	if err := l.follow(); err != nil {
+	l.configure(newRotation(config))
+	if err := l.reopenIfMoved(); err != nil {
 		return nil, err
 	}
 	if _, rotates := l.file.(*lumberjack.Logger); !rotates {
@@ -78,7 +78,7 @@ func openLogFile(config *configv1alpha1.GatewayAudit) (*logFile, error) {
 func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.follow(); err != nil {
+	if err := l.reopenIfMoved(); err != nil {
 		return 0, err
 	}
 	if l.retired {
@@ -122,8 +122,8 @@ func (l *logFile) close() {
 	l.file, l.opened = nil, nil
 }
 
-// follow opens the path again if it is no longer the open file. The caller MUST hold l.mu.
-func (l *logFile) follow() error {
+// reopenIfMoved opens the path again if it is no longer the open file. The caller MUST hold l.mu.
+func (l *logFile) reopenIfMoved() error {
 	for range openAttempts {
 		now, err := os.Stat(l.path)
 		if err == nil && l.opened != nil && os.SameFile(now, l.opened) {
@@ -180,7 +180,7 @@ func endsTorn(file *os.File) bool {
 		return false
 	}
 	defer func() { _ = reader.Close() }()
-	if is, err := reader.Stat(); err != nil || !os.SameFile(is, info) {
+	if current, err := reader.Stat(); err != nil || !os.SameFile(current, info) {
 		return false
 	}
 	last := make([]byte, 1)

@@ -16,8 +16,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// logAt opens a log with a rotation.
-func logAt(t *testing.T, path string, megabytes, backups int) *logFile {
+// openTestLog opens a log with a rotation.
+func openTestLog(t *testing.T, path string, megabytes, backups int) *logFile {
 	t.Helper()
 	none := 0
 	log, err := openLogFile(&configv1alpha1.GatewayAudit{
@@ -82,7 +82,7 @@ func TestAuditLogFollowsItsPath(t *testing.T) {
 				if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 					t.Fatal(err)
 				}
-				log := logAt(t, path, megabytes, 0)
+				log := openTestLog(t, path, megabytes, 0)
 				writeLine(t, log, "before")
 				for _, line := range []string{"first", "second"} {
 					if err := change(path); err != nil {
@@ -101,8 +101,8 @@ func TestAuditLogFollowsItsPath(t *testing.T) {
 	}
 }
 
-// TestAuditLogWithoutAPath checks that writes fail while the file cannot be opened again.
-func TestAuditLogWithoutAPath(t *testing.T) {
+// TestAuditLogFailsWithoutItsFile checks that writes fail while the file cannot be opened again.
+func TestAuditLogFailsWithoutItsFile(t *testing.T) {
 	t.Parallel()
 	for what, obstacle := range map[string]func(path string) error{
 		"no folder": func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".old") },
@@ -119,7 +119,7 @@ func TestAuditLogWithoutAPath(t *testing.T) {
 				if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 					t.Fatal(err)
 				}
-				log := logAt(t, path, megabytes, 0)
+				log := openTestLog(t, path, megabytes, 0)
 				writeLine(t, log, "before")
 				if err := obstacle(path); err != nil {
 					t.Fatal(err)
@@ -146,7 +146,7 @@ func TestAuditLogRotates(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "audit.log")
-	log := logAt(t, path, 1, 0)
+	log := openTestLog(t, path, 1, 0)
 	long := strings.Repeat("x", 100<<10)
 	for i := range 35 {
 		writeLine(t, log, fmt.Sprint(i, " ", long))
@@ -179,13 +179,13 @@ func TestAuditLogRotates(t *testing.T) {
 	}
 }
 
-// TestAuditLogAtOnceWhileRotating checks that concurrent writers lose no event while two processes
+// TestConcurrentWritesDuringRotation checks that concurrent writers lose no event while two processes
 // rotate the same file.
-func TestAuditLogAtOnceWhileRotating(t *testing.T) {
+func TestConcurrentWritesDuringRotation(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "audit.log")
-	log := logAt(t, path, 1, 0)
+	log := openTestLog(t, path, 1, 0)
 	long := strings.Repeat("x", 10<<10)
 	var all sync.WaitGroup
 	for i := range 4 {
@@ -213,11 +213,11 @@ func TestAuditLogAtOnceWhileRotating(t *testing.T) {
 	}
 }
 
-// TestAuditLogOfADevice checks that a full device causes an error, and that a file that is not
+// TestFullDeviceIsAnError checks that a full device causes an error, and that a file that is not
 // regular is not renamed.
-func TestAuditLogOfADevice(t *testing.T) {
+func TestFullDeviceIsAnError(t *testing.T) {
 	t.Parallel()
-	log := logAt(t, "/dev/full", 1, 1)
+	log := openTestLog(t, "/dev/full", 1, 1)
 	if log.file == nil || log.file == log.rotating {
 		t.Error("a device is rotated")
 	}
@@ -228,9 +228,9 @@ func TestAuditLogOfADevice(t *testing.T) {
 	}
 }
 
-// TestAuditLogInAReadOnlyFolder checks that a log that cannot be rotated is an error of the
+// TestAuditLogMustBeRotatable checks that a log that cannot be rotated is an error of the
 // configuration, unless rotation is off.
-func TestAuditLogInAReadOnlyFolder(t *testing.T) {
+func TestAuditLogMustBeRotatable(t *testing.T) {
 	t.Parallel()
 	const path = "/proc/self/comm" // not even root can write this folder
 	none := 0
@@ -253,7 +253,7 @@ func TestAuditLogSettings(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "audit.log")
-	log := logAt(t, path, 0, 0)
+	log := openTestLog(t, path, 0, 0)
 	long := strings.Repeat("x", 600<<10)
 	for range 3 {
 		writeLine(t, log, long)

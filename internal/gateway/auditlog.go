@@ -86,7 +86,7 @@ func (l auditLog) write(event *auditinternal.Event) (int, error) {
 	return l.out.Write(line.Text)
 }
 
-// writeEvent writes all fields of an event. TestAuditLogIsUpstreams fails if a later release adds a
+// writeEvent writes all fields of an event. TestAuditLogEqualsUpstream fails if a later release adds a
 // field.
 func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	w.Begin()

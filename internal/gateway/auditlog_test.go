@@ -27,8 +27,8 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// line returns the line that upstream's backend writes for an event.
-func line(t *testing.T, event *auditinternal.Event) string {
+// upstreamLine returns the line that upstream's backend writes for an event.
+func upstreamLine(t *testing.T, event *auditinternal.Event) string {
 	t.Helper()
 	var out bytes.Buffer
 	if !auditlog.NewBackend(&out, auditlog.FormatJson, auditv1.SchemeGroupVersion).ProcessEvents(event) {
@@ -37,9 +37,9 @@ func line(t *testing.T, event *auditinternal.Event) string {
 	return out.String()
 }
 
-// TestAuditLogIsUpstreams checks that the log is equal to that of upstream's backend for every
+// TestAuditLogEqualsUpstream checks that the log is equal to that of upstream's backend for every
 // event.
-func TestAuditLogIsUpstreams(t *testing.T) {
+func TestAuditLogEqualsUpstream(t *testing.T) {
 	const strange = "\xff\n\"\\ \u2028<>&\x00"
 	at := metav1.NewMicroTime(time.Date(2026, 11, 26, 1, 2, 3, 4_999, time.FixedZone("east", 5*3600+1800)))
 	user := authenticationv1.UserInfo{
@@ -104,15 +104,15 @@ func TestAuditLogIsUpstreams(t *testing.T) {
 		if !(auditLog{&out}).ProcessEvents(event, event) {
 			t.Fatalf("not written: %v", event)
 		}
-		if want := line(t, event); out.String() != want+want {
+		if want := upstreamLine(t, event); out.String() != want+want {
 			t.Fatalf("%s, want twice %s", &out, want)
 		}
 	}
 }
 
-// TestUnwrittenEvents checks that an event that cannot be encoded is not written and is reported.
+// TestUnencodableEventsAreReported checks that an event that cannot be encoded is not written and is reported.
 // The other events are written.
-func TestUnwrittenEvents(t *testing.T) {
+func TestUnencodableEventsAreReported(t *testing.T) {
 	good := &auditinternal.Event{Verb: "get"}
 	for _, body := range []*runtime.Unknown{
 		{ContentType: "application/vnd.kubernetes.protobuf", Raw: []byte{1}}, {Raw: []byte{}}, {Raw: []byte("{")},
@@ -122,33 +122,33 @@ func TestUnwrittenEvents(t *testing.T) {
 			if (auditLog{&out}).ProcessEvents(good, bad, good) {
 				t.Errorf("%v: it says that all is written", bad)
 			}
-			if want := line(t, good); out.String() != want+want {
+			if want := upstreamLine(t, good); out.String() != want+want {
 				t.Errorf("%v: %s, want twice %s", bad, &out, want)
 			}
 		}
 	}
 }
 
-// slowly lets other goroutines run while it writes a line. It is not safe for concurrent use.
-type slowly struct{ lines []string }
+// unsafeWriter lets other goroutines run while it writes a line. It is not safe for concurrent use.
+type unsafeWriter struct{ lines []string }
 
-func (s *slowly) Write(line []byte) (int, error) {
+func (s *unsafeWriter) Write(line []byte) (int, error) {
 	before := s.lines
 	goruntime.Gosched()
 	s.lines = append(before, string(line))
 	return len(line), nil
 }
 
-// TestAuditLogAtOnce checks that concurrent events do not mix in one line, and that no line is
+// TestConcurrentAuditWrites checks that concurrent events do not mix in one line, and that no line is
 // lost.
-func TestAuditLogAtOnce(t *testing.T) {
-	var out slowly
+func TestConcurrentAuditWrites(t *testing.T) {
+	var out unsafeWriter
 	log := auditLog{&wholeLines{out: &out}}
 	var all sync.WaitGroup
 	want := map[string]int{}
 	for i := range 16 {
 		event := &auditinternal.Event{RequestURI: strings.Repeat(string(rune('a'+i)), 1<<i)}
-		want[line(t, event)] = 100
+		want[upstreamLine(t, event)] = 100
 		all.Go(func() {
 			for range 100 {
 				if !log.ProcessEvents(event) {
@@ -167,21 +167,21 @@ func TestAuditLogAtOnce(t *testing.T) {
 	}
 }
 
-// faulty fails at the first write, and records all writes.
-type faulty struct{ lines []string }
+// failOnceWriter fails at the first write, and records all writes.
+type failOnceWriter struct{ lines []string }
 
-func (f *faulty) Write(line []byte) (int, error) {
+func (f *failOnceWriter) Write(line []byte) (int, error) {
 	if f.lines = append(f.lines, string(line)); len(f.lines) == 1 {
 		return 0, errors.New("no space left on device")
 	}
 	return len(line), nil
 }
 
-// TestAuditLogFails checks that a failed write is reported, so that the request is rejected, and
+// TestAuditLogReportsFailedWrites checks that a failed write is reported, so that the request is rejected, and
 // that later events are written. Each event is one write, so that lines of concurrent events do not
 // mix.
-func TestAuditLogFails(t *testing.T) {
-	f := &faulty{}
+func TestAuditLogReportsFailedWrites(t *testing.T) {
+	f := &failOnceWriter{}
 	if (auditLog{f}).ProcessEvents(&auditinternal.Event{}, &auditinternal.Event{}, &auditinternal.Event{}) {
 		t.Error("it says that all is written")
 	}
@@ -195,41 +195,41 @@ func TestAuditLogFails(t *testing.T) {
 	}
 }
 
-// filling is a writer with space for a number of bytes.
-type filling struct {
-	text strings.Builder
-	room int
-	ends int // lines for which only the space for the newline was missing
+// fullDisk is a writer with space for a number of bytes.
+type fullDisk struct {
+	text            strings.Builder
+	free            int
+	missingNewlines int // lines for which only the space for the newline was missing
 }
 
-func (f *filling) Write(b []byte) (int, error) {
-	n := min(len(b), f.room)
-	f.room -= n
+func (f *fullDisk) Write(b []byte) (int, error) {
+	n := min(len(b), f.free)
+	f.free -= n
 	f.text.Write(b[:n])
 	if n == len(b) {
 		return n, nil
 	}
 	if n > 0 && n == len(b)-1 {
-		f.ends++
+		f.missingNewlines++
 	}
 	return n, errors.New("no space left on device")
 }
 
-// TestAuditLogOfAFullDisk checks that an incomplete line does not affect later lines. A line that
+// TestAuditLogRecoversFromAFullDisk checks that an incomplete line does not affect later lines. A line that
 // cannot be separated from it is not written, and there are no empty lines.
-func TestAuditLogOfAFullDisk(t *testing.T) {
+func TestAuditLogRecoversFromAFullDisk(t *testing.T) {
 	event := &auditinternal.Event{AuditID: "a"}
-	whole := line(t, event)
+	whole := upstreamLine(t, event)
 	n := len(whole)
 	for _, first := range []int{0, 1, n / 2, n - 1, n, n + 1, 2*n - 1, 2 * n} {
 		for second := range n + 3 {
-			f := &filling{room: first}
+			f := &fullDisk{free: first}
 			log := auditLog{&wholeLines{out: f}}
-			told := 0
+			reported := 0
 			for _, more := range []int{0, 0, second, 0, 10 * n, 0} {
-				f.room += more
+				f.free += more
 				if log.ProcessEvents(event) {
-					told++
+					reported++
 				}
 			}
 			got := 0
@@ -241,9 +241,9 @@ func TestAuditLogOfAFullDisk(t *testing.T) {
 					t.Fatalf("room for %d and %d bytes: an empty line", first, second)
 				}
 			}
-			if got != told+f.ends || told < 2 {
+			if got != reported+f.missingNewlines || reported < 2 {
 				t.Fatalf("room for %d and %d bytes: %d whole lines, %d events were told to be written, %d lacked their end:\n%s",
-					first, second, got, told, f.ends, f.text.String())
+					first, second, got, reported, f.missingNewlines, f.text.String())
 			}
 		}
 	}

@@ -19,10 +19,10 @@ import (
 type auditSink struct {
 	lines auditLog
 	// ignoresErrors specifies that requests are handled even if their events cannot be written.
-	ignoresErrors bool
-	unknown       *unknownCallers
-	omissions     *omissions
-	metrics       *gatewayMetrics
+	ignoresErrors   bool
+	unauthenticated *unauthenticatedEventLimits
+	omissions       *omissions
+	metrics         *gatewayMetrics
 }
 
 // ProcessEvents implements [audit.Sink]. If it returns false for the first event of a request, the
@@ -40,19 +40,19 @@ func (s *auditSink) ProcessEvents(events ...*auditinternal.Event) bool {
 // and false if writing failed.
 func (s *auditSink) process(event *auditinternal.Event) (bytes int, written bool) {
 	if !isUnauthenticated(event) {
-		return s.write(shortened(event, textsOfCallers))
+		return s.write(shortened(event, callerTextLimits))
 	}
-	if peer := peerOf(event); !s.unknown.accept(peer) {
+	if peer := peerOf(event); !s.unauthenticated.accept(peer) {
 		s.omit("", peer)
 		return 0, true
 	}
-	return s.write(shortened(event, textsOfStrangers))
+	return s.write(shortened(event, unauthenticatedTextLimits))
 }
 
 // omit records an event that is not written. The tenant is empty for an unauthenticated request.
 func (s *auditSink) omit(tenant, peer string) {
 	s.metrics.auditEvents.WithLabelValues(auditOmitted).Inc()
-	s.omissions.note(tenant, peer, func(record *auditinternal.Event) bool {
+	s.omissions.record(tenant, peer, func(record *auditinternal.Event) bool {
 		_, written := s.write(record)
 		return written
 	})
@@ -76,28 +76,28 @@ func isUnauthenticated(event *auditinternal.Event) bool { return event.User.User
 // The limits for events of unauthenticated requests. Each event has at most about 5 KiB. Therefore
 // an attacker can write at most about 2 GB a day, and usually 0.5 GB.
 const (
-	unknownPerSecond        = 5
-	unknownAtOnce           = 500
-	unknownPerSecondAndPeer = 1
-	unknownAtOnceAndPeer    = 50
+	unauthenticatedPerSecond        = 5
+	unauthenticatedBurst            = 500
+	unauthenticatedPerSecondPerPeer = 1
+	unauthenticatedBurstPerPeer     = 50
 )
 
-// unknownCallers limits the number of events of unauthenticated requests, by address and in total.
+// unauthenticatedEventLimits limits the number of events of unauthenticated requests, by address and in total.
 // It is safe for concurrent use.
-type unknownCallers struct {
+type unauthenticatedEventLimits struct {
 	total  flowcontrol.RateLimiter
 	byPeer *budget.Budgets
 }
 
-func newUnknownCallers() *unknownCallers {
-	return &unknownCallers{
-		total:  flowcontrol.NewTokenBucketRateLimiter(unknownPerSecond, unknownAtOnce),
-		byPeer: budget.New(unknownPerSecondAndPeer, unknownAtOnceAndPeer),
+func newUnauthenticatedEventLimits() *unauthenticatedEventLimits {
+	return &unauthenticatedEventLimits{
+		total:  flowcontrol.NewTokenBucketRateLimiter(unauthenticatedPerSecond, unauthenticatedBurst),
+		byPeer: budget.New(unauthenticatedPerSecondPerPeer, unauthenticatedBurstPerPeer),
 	}
 }
 
 // accept reports whether an event of an address may be written.
-func (u *unknownCallers) accept(peer string) bool {
+func (u *unauthenticatedEventLimits) accept(peer string) bool {
 	return u.byPeer.Of(peer).TryAccept() && u.total.TryAccept()
 }
 

@@ -17,33 +17,33 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// recorded is a sink that records what it writes. It is safe for concurrent use.
-type recorded struct {
+// recordingSink is a sink that records what it writes. It is safe for concurrent use.
+type recordingSink struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	*auditSink
 }
 
 // Write implements [io.Writer].
-func (r *recorded) Write(p []byte) (int, error) {
+func (r *recordingSink) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text.Write(p)
 }
 
-func newRecorded() *recorded {
-	r := &recorded{}
+func newRecordingSink() *recordingSink {
+	r := &recordingSink{}
 	r.auditSink = &auditSink{
-		lines:     auditLog{r},
-		unknown:   newUnknownCallers(),
-		omissions: &omissions{},
-		metrics:   newGatewayMetrics(&Gateway{}),
+		lines:           auditLog{r},
+		unauthenticated: newUnauthenticatedEventLimits(),
+		omissions:       &omissions{},
+		metrics:         newGatewayMetrics(&Gateway{}),
 	}
 	return r
 }
 
 // events returns the events since the last call.
-func (r *recorded) events(t *testing.T) (all []auditv1.Event) {
+func (r *recordingSink) events(t *testing.T) (all []auditv1.Event) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,19 +64,19 @@ func eventFrom(address, name string) *auditinternal.Event {
 	return event
 }
 
-// TestUnknownCallersAreCounted checks the limits for events of unauthenticated requests. One event
+// TestUnauthenticatedEventsAreLimited checks the limits for events of unauthenticated requests. One event
 // contains the number of omitted events.
-func TestUnknownCallersAreCounted(t *testing.T) {
+func TestUnauthenticatedEventsAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRecorded()
+		r := newRecordingSink()
 		for range 1000 {
 			if !r.ProcessEvents(eventFrom("192.0.2.1", "")) {
 				t.Fatal("a request is refused because its event was left out")
 			}
 		}
-		if n := len(r.events(t)); n != unknownAtOnceAndPeer {
-			t.Errorf("one address: %d events, want %d", n, unknownAtOnceAndPeer)
+		if n := len(r.events(t)); n != unauthenticatedBurstPerPeer {
+			t.Errorf("one address: %d events, want %d", n, unauthenticatedBurstPerPeer)
 		}
 		r.ProcessEvents(eventFrom("192.0.2.2", ""))
 		if n := len(r.events(t)); n != 1 {
@@ -85,8 +85,8 @@ func TestUnknownCallersAreCounted(t *testing.T) {
 		for i := range 1000 {
 			r.ProcessEvents(eventFrom(fmt.Sprintf("2001:db8:%x::1", i), ""))
 		}
-		if n := len(r.events(t)); n != unknownAtOnce-unknownAtOnceAndPeer-1 {
-			t.Errorf("all addresses: %d events more, want %d in total", n, unknownAtOnce)
+		if n := len(r.events(t)); n != unauthenticatedBurst-unauthenticatedBurstPerPeer-1 {
+			t.Errorf("all addresses: %d events more, want %d in total", n, unauthenticatedBurst)
 		}
 		for range 1000 {
 			r.ProcessEvents(eventFrom("192.0.2.1", "alice"))
@@ -95,13 +95,13 @@ func TestUnknownCallersAreCounted(t *testing.T) {
 			t.Errorf("%d of 1000 events of a known caller", n)
 		}
 		began := time.Now()
-		time.Sleep(omittedEvery + time.Second)
+		time.Sleep(omittedInterval + time.Second)
 		synctest.Wait()
 		events := r.events(t)
 		if len(events) != 1 {
 			t.Fatalf("%d events, want the one that counts", len(events))
 		}
-		want := fmt.Sprint(1000 - unknownAtOnceAndPeer + 1000 - (unknownAtOnce - unknownAtOnceAndPeer - 1))
+		want := fmt.Sprint(1000 - unauthenticatedBurstPerPeer + 1000 - (unauthenticatedBurst - unauthenticatedBurstPerPeer - 1))
 		e := events[0]
 		if e.Annotations[omittedAuditAnnotation] != want || len(e.SourceIPs) != omittedPeers || e.AuditID == "" ||
 			e.Level != auditv1.LevelMetadata || !e.RequestReceivedTimestamp.Time.Equal(began.Truncate(time.Microsecond)) {
@@ -111,15 +111,15 @@ func TestUnknownCallersAreCounted(t *testing.T) {
 		if n := len(r.events(t)); n != 1 {
 			t.Errorf("after some seconds: %d events, want 1", n)
 		}
-		time.Sleep(2 * omittedEvery)
+		time.Sleep(2 * omittedInterval)
 		if n := len(r.events(t)); n != 0 {
 			t.Errorf("%d events, though nothing was left out", n)
 		}
 	})
 }
 
-// TestPeers checks which addresses share a budget.
-func TestPeers(t *testing.T) {
+// TestIPv6PeersAreNetworks checks which addresses share a budget.
+func TestIPv6PeersAreNetworks(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
 		"192.0.2.1":             "192.0.2.1",
@@ -139,11 +139,11 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestShortenedEvents checks that an event is not changed in place, and that a short event is
+// TestUnauthenticatedEventsAreShortened checks that an event is not changed in place, and that a short event is
 // written unchanged.
-func TestShortenedEvents(t *testing.T) {
+func TestUnauthenticatedEventsAreShortened(t *testing.T) {
 	t.Parallel()
-	r := newRecorded()
+	r := newRecordingSink()
 	short := eventFrom("192.0.2.1", "")
 	short.RequestURI, short.ObjectRef = "/api/v1/pods", &auditinternal.ObjectReference{Resource: "pods"}
 	r.ProcessEvents(short)

@@ -35,9 +35,9 @@ type auditStreams struct {
 	end     func()
 }
 
-// openStreams opens the audit streams. It uses the first version of the configuration and ignores
+// openAuditStreams opens the audit streams. It uses the first version of the configuration and ignores
 // later versions.
-func (g *Gateway) openStreams(ctx context.Context, config *configv1alpha1.Audit) error {
+func (g *Gateway) openAuditStreams(ctx context.Context, config *configv1alpha1.Audit) error {
 	if g.current.Load() != nil || g.audits != nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (c *route) resolver() *tenantaudit.Resolver {
 			Cluster: nameOf(c),
 		}
 	}
-	there := c.cluster.stack.AuditResolver()
+	clusterResolver := c.cluster.stack.AuditResolver()
 	system := tenant.Bind(&user.DefaultInfo{Name: tenant.System().String()}, tenant.System())
 	return &tenantaudit.Resolver{
 		Caller: func(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
@@ -87,33 +87,33 @@ func (c *route) resolver() *tenantaudit.Resolver {
 			if err == nil {
 				id, _ = c.mapping.tenant(id)
 			} else if tenant.IsServiceAccountName(caller.GetName()) { // the cluster authenticated it
-				id, _ = there.Caller(caller, nil, at)
+				id, _ = clusterResolver.Caller(caller, nil, at)
 			}
 			if as == nil || !id.IsSystem() {
 				return id, id
 			}
-			_, acting = there.Caller(system, as, at)
+			_, acting = clusterResolver.Caller(system, as, at)
 			return id, acting
 		},
-		Owner:     there.Owner,
-		CallerKey: there.CallerKey,
-		OwnerKey:  there.OwnerKey,
-		Stream:    there.Stream,
+		Owner:     clusterResolver.Owner,
+		CallerKey: clusterResolver.CallerKey,
+		OwnerKey:  clusterResolver.OwnerKey,
+		Stream:    clusterResolver.Stream,
 		Name:      func(id tenant.ID) string { return c.mapping.source(id).String() },
 		Cluster:   nameOf(c),
 	}
 }
 
-// joined writes all events except RequestReceived to the streams, and the events that its policy
+// auditFanout writes all events except RequestReceived to the streams, and the events that its policy
 // selects to the log. If the streams cannot be written, the request is still handled.
-type joined struct {
+type auditFanout struct {
 	streams audit.Sink
 	log     audit.Sink // nil without a log
 	config  audit.RequestAuditConfig
 }
 
 // ProcessEvents implements [audit.Sink].
-func (j *joined) ProcessEvents(events ...*auditinternal.Event) bool {
+func (j *auditFanout) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
 		if event.Stage != auditinternal.StageRequestReceived {
@@ -126,12 +126,12 @@ func (j *joined) ProcessEvents(events ...*auditinternal.Event) bool {
 	return success
 }
 
-// recorded returns the sink and the policy for a request. The log may be nil.
-func (c *route) recorded(r *http.Request, a *auditing, log audit.Sink) (audit.Sink, audit.PolicyRuleEvaluator) {
+// auditConfig returns the sink and the policy for a request. The log may be nil.
+func (c *route) auditConfig(r *http.Request, a *auditing, log audit.Sink) (audit.Sink, audit.PolicyRuleEvaluator) {
 	if c.gateway.audits == nil {
 		return log, a.policy
 	}
-	out := &joined{streams: c.gateway.audits.backend.For(c.resolver()), log: log}
+	out := &auditFanout{streams: c.gateway.audits.backend.For(c.resolver()), log: log}
 	if log != nil {
 		out.config.Level = auditinternal.LevelMetadata // if the policy cannot be evaluated, the event is logged
 		if attributes, err := filters.GetAuthorizerAttributes(r.Context()); err == nil {
@@ -154,9 +154,9 @@ func (c *route) withAuditStream(next http.Handler) http.Handler {
 		Streams: c.gateway.audits.streams,
 		Stream:  c.cluster.stack.AuditStream,
 		Cluster: nameOf(c),
-		Named: func(id tenant.ID) tenant.ID {
-			there, _ := c.mapping.tenant(id)
-			return there
+		ResolveTenant: func(id tenant.ID) tenant.ID {
+			mapped, _ := c.mapping.tenant(id)
+			return mapped
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -171,7 +171,7 @@ func (c *route) withAuditStream(next http.Handler) http.Handler {
 			respond(w, r, forbidden(errAudit))
 			return
 		}
-		decision, _, _ := c.ask(ctx, authorizer.AttributesRecord{User: u, Verb: "get", Path: authz.AuditPath})
+		decision, _, _ := c.reviewAccess(ctx, authorizer.AttributesRecord{User: u, Verb: "get", Path: authz.AuditPath})
 		if decision != authorizer.DecisionAllow {
 			respond(w, r, forbidden(errAudit))
 			return

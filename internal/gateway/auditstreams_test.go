@@ -22,14 +22,14 @@ import (
 
 const auditPath = "/kubetenant/audit"
 
-// streamed returns a gateway that writes audit streams, in front of two clusters. The clusters
+// newAuditFixture returns a gateway that writes audit streams, in front of two clusters. The clusters
 // allow the callers in readers to read them.
-func streamed(t *testing.T, readers ...string) (*world, *standIn) {
+func newAuditFixture(t *testing.T, readers ...string) (*fixture, *fakeCluster) {
 	t.Helper()
-	clusters := map[string]*standIn{}
+	clusters := map[string]*fakeCluster{}
 	for _, name := range []string{"eu1", "us1"} {
-		c := newStandIn(t, spaces())
-		c.become(func() {
+		c := newFakeCluster(t, defaultNamespaces())
+		c.update(func() {
 			c.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 				if path := spec.NonResourceAttributes; path != nil {
 					return path.Path == auditPath && path.Verb == "get" && slices.Contains(readers, spec.User)
@@ -39,11 +39,11 @@ func streamed(t *testing.T, readers ...string) (*world, *standIn) {
 		})
 		clusters[name] = c
 	}
-	return newWorld(t, entry("eu1", "")+entry("us1", "")+"audit: { directory: streams }\n", clusters), clusters["eu1"]
+	return newFixture(t, clusterEntry("eu1", "")+clusterEntry("us1", "")+"audit: { directory: streams }\n", clusters), clusters["eu1"]
 }
 
-// records returns the records of a stream, after the stream has the wanted number of records.
-func (w *world) records(token, path string, want int) (all []tenantaudit.Record) {
+// auditRecords returns the records of a stream, after the stream has the wanted number of records.
+func (w *fixture) auditRecords(token, path string, want int) (all []tenantaudit.Record) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
 		code, text := w.get(token, path)
@@ -70,7 +70,7 @@ func (w *world) records(token, path string, want int) (all []tenantaudit.Record)
 
 func TestAuditStreams(t *testing.T) {
 	t.Parallel()
-	w, _ := streamed(t, "alice", "bob", "root")
+	w, _ := newAuditFixture(t, "alice", "bob", "root")
 	const pod = "/api/v1/namespaces/acme--web/pods/p"
 	for _, request := range []struct {
 		token, method, path string
@@ -88,7 +88,7 @@ func TestAuditStreams(t *testing.T) {
 	} {
 		w.do(request.token, request.method, request.path, "", request.headers...)
 	}
-	acme := w.records("alice-token", "/clusters/eu1"+auditPath, 3)
+	acme := w.auditRecords("alice-token", "/clusters/eu1"+auditPath, 3)
 	if r := acme[0]; r.User != "alice" || r.Tenant != "acme" || r.Cluster != "eu1" || r.Source != "tokens" {
 		t.Errorf("the caller's own request is %+v", r)
 	}
@@ -98,17 +98,17 @@ func TestAuditStreams(t *testing.T) {
 	if r := acme[2]; r.User != "carol" || r.ImpersonatedBy != "system" {
 		t.Errorf("the impersonated request is %+v", r)
 	}
-	if r := w.records("alice-token", "/clusters/us1"+auditPath, 1); r[0].Cluster != "us1" {
+	if r := w.auditRecords("alice-token", "/clusters/us1"+auditPath, 1); r[0].Cluster != "us1" {
 		t.Errorf("the record of the other cluster is %+v", r)
 	}
-	globex := w.records("bob-token", "/clusters/eu1"+auditPath, 1)
+	globex := w.auditRecords("bob-token", "/clusters/eu1"+auditPath, 1)
 	if r := globex[0]; r.User != "bob" || r.Code != http.StatusForbidden {
 		t.Errorf("the refused request is %+v", r)
 	}
-	w.records("alice-token", "/clusters/eu1"+auditPath+"?tenant=acme&denied=true", 0)
-	w.records("root-token", "/clusters/eu1"+auditPath+"?tenant=globex", 1)
+	w.auditRecords("alice-token", "/clusters/eu1"+auditPath+"?tenant=acme&denied=true", 0)
+	w.auditRecords("root-token", "/clusters/eu1"+auditPath+"?tenant=globex", 1)
 	counts := map[string]int{}
-	for _, r := range w.records("root-token", "/clusters/eu1"+auditPath, 6) {
+	for _, r := range w.auditRecords("root-token", "/clusters/eu1"+auditPath, 6) {
 		counts[r.Tenant]++
 	}
 	if want := map[string]int{
@@ -144,10 +144,10 @@ func TestAuditStreams(t *testing.T) {
 	}
 }
 
-// TestAuditStreamsNeedARight checks that the cluster decides which callers may read a stream.
-func TestAuditStreamsNeedARight(t *testing.T) {
+// TestAuditStreamsAreAuthorized checks that the cluster decides which callers may read a stream.
+func TestAuditStreamsAreAuthorized(t *testing.T) {
 	t.Parallel()
-	w, c := streamed(t, "alice")
+	w, c := newAuditFixture(t, "alice")
 	for token, want := range map[string]int{
 		"alice-token": 200,
 		"bob-token":   403,
@@ -161,7 +161,7 @@ func TestAuditStreamsNeedARight(t *testing.T) {
 	if code, _ := w.get("alice-token", "/clusters/made-up"+auditPath); code != http.StatusForbidden {
 		t.Errorf("an unknown cluster: %d", code)
 	}
-	for _, r := range c.sent() {
+	for _, r := range c.takeRequests() {
 		if r.URL.Path == auditPath {
 			t.Error("a request for a stream was sent to the cluster")
 		}
@@ -178,7 +178,7 @@ func TestAuditStreamsAndLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := "  audit: { policyFile: " + rules + ", logPath: audit.log }\naudit: { directory: streams }\n"
-	w := newWorld(t, entry("eu1", "")+both, map[string]*standIn{"eu1": newStandIn(t, spaces())})
+	w := newFixture(t, clusterEntry("eu1", "")+both, map[string]*fakeCluster{"eu1": newFakeCluster(t, defaultNamespaces())})
 	w.get("alice-token", "/clusters/eu1"+podsPath)
 	w.get("bob-token", "/clusters/eu1"+podsPath)
 	log, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))

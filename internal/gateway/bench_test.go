@@ -12,10 +12,10 @@ import (
 // BenchmarkGet measures a request through the gateway, including the costs of the client and of the
 // fake cluster. make bench-gateway measures those of the gateway alone.
 func BenchmarkGet(b *testing.B) {
-	w, c := rooted(b)
-	c.become(func() { // clear the recorded requests
-		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
-			c.sent()
+	w, c := newRootFixture(b)
+	c.update(func() { // clear the recorded requests
+		c.handler = func(w http.ResponseWriter, _ *http.Request) bool {
+			c.takeRequests()
 			_, _ = io.WriteString(w, "{}")
 			return true
 		}

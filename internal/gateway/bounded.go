@@ -16,26 +16,26 @@ import (
 // The limits of a cluster's responses to the gateway itself. The gateway holds these responses in
 // memory. It streams the responses to callers' requests.
 const (
-	// answerBytes limits each response to a request that the gateway sends for a caller, such as a
+	// responseBytes limits each response to a request that the gateway sends for a caller, such as a
 	// review, the keys or the version.
-	answerBytes  = 1 << 20
-	answerWithin = 10 * time.Second
+	responseBytes   = 1 << 20
+	responseTimeout = 10 * time.Second
 	// listBytes limits all lists together that are read at the same time. client-go limits each event
 	// of a watch (k8s.io/apimachinery pkg/runtime/serializer/streaming, v0.37.1: 16 MiB).
 	listBytes = 128 << 20
 )
 
-var errTooMuch = errors.New("the response of the cluster is too large")
+var errResponseTooLarge = errors.New("the response of the cluster is too large")
 
-// bounded returns a configuration that reads each response only up to a limit. Watches are not
+// limitResponses returns a configuration that reads each response only up to a limit. Watches are not
 // limited.
-func bounded(config *rest.Config, of func() *byteLimit) *rest.Config {
+func limitResponses(config *rest.Config, newLimit func() *byteLimit) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(r)
 			if err == nil && !r.URL.Query().Has("watch") {
-				resp.Body = &boundedBody{ReadCloser: resp.Body, limit: of()}
+				resp.Body = &limitedBody{ReadCloser: resp.Body, limit: newLimit()}
 			}
 			return resp, err
 		})
@@ -45,34 +45,34 @@ func bounded(config *rest.Config, of func() *byteLimit) *rest.Config {
 
 // byteLimit is the number of bytes of responses that may still be held in memory. It is safe for
 // concurrent use.
-type byteLimit struct{ left atomic.Int64 }
+type byteLimit struct{ remaining atomic.Int64 }
 
-func newByteLimit(most int64) *byteLimit {
+func newByteLimit(maxBytes int64) *byteLimit {
 	b := &byteLimit{}
-	b.left.Store(most)
+	b.remaining.Store(maxBytes)
 	return b
 }
 
-// boundedBody is a body that uses a limit until it ends.
-type boundedBody struct {
+// limitedBody is a body that uses a limit until it ends.
+type limitedBody struct {
 	io.ReadCloser
 	limit *byteLimit
-	held  int64
+	used  int64
 }
 
 // Read implements [io.Reader].
-func (b *boundedBody) Read(p []byte) (int, error) {
+func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.held += int64(n)
-	if b.limit.left.Add(-int64(n)) < 0 {
-		return 0, errTooMuch
+	b.used += int64(n)
+	if b.limit.remaining.Add(-int64(n)) < 0 {
+		return 0, errResponseTooLarge
 	}
 	return n, err
 }
 
 // Close implements [io.Closer].
-func (b *boundedBody) Close() error {
-	b.limit.left.Add(b.held)
-	b.held = 0
+func (b *limitedBody) Close() error {
+	b.limit.remaining.Add(b.used)
+	b.used = 0
 	return b.ReadCloser.Close()
 }

@@ -31,7 +31,7 @@ var (
 	// errAdmission is the response while callers could forge labels.
 	errAdmission = errors.New("the cluster does not call the webhook service for every write: tenants cannot write " +
 		"until it does")
-	errSomebody = errors.New("the caller has no tenant")
+	errNoTenant = errors.New("the caller has no tenant")
 )
 
 // withCaller is the step after authentication. It checks whether the caller may use the cluster,
@@ -41,35 +41,35 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 		ctx, x := r.Context(), proxyStateFrom(r.Context())
 		u, known := request.UserFrom(ctx)
 		if !known {
-			respond(w, r, forbidden(errSomebody))
+			respond(w, r, forbidden(errNoTenant))
 			return
 		}
 		x.authenticated()
-		id, there, err := c.mapCaller(r, u)
+		id, mapped, err := c.mapCaller(r, u)
 		if err != nil {
 			respond(w, r, forbidden(err))
 			return
 		}
-		there, known = authz.NoteMapped(ctx, there, c.mapping.tenant)
+		mapped, known = authz.RecordMappedCaller(ctx, mapped, c.mapping.tenant)
 		if !known {
 			respond(w, r, forbidden(errTenantName))
 			return
 		}
-		if c.writesUnseen(r, id) {
+		if c.bypassesAdmission(r, id) {
 			respond(w, r, forbidden(errAdmission))
 			return
 		}
 		admit := c.cluster.stack.AdmitRequest
-		if x.stream {
+		if x.isStream {
 			admit = c.cluster.stack.AdmitStream
 		}
-		leave, refused := admit(ctx, there)
+		leave, refused := admit(ctx, mapped)
 		if refused != nil {
 			respond(w, r, refused)
 			return
 		}
 		defer leave()
-		if err := c.own.check(ctx, there.GetName()); err != nil {
+		if err := c.gatewayNames.check(ctx, mapped.GetName()); err != nil {
 			respond(w, r, statusOf(ctx, err))
 			return
 		}
@@ -77,15 +77,15 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 			x.body = &callerBody{ReadCloser: http.MaxBytesReader(w, r.Body, *c.shared.Limits.BodyBytes)}
 			r.Body = x.body
 		}
-		if x.stream && r.ContentLength != 0 {
+		if x.isStream && r.ContentLength != 0 {
 			_ = x.control.SetReadDeadline(time.Time{}) // streams have no time limit
 		}
-		if end := x.expiry.At; x.stream && !end.IsZero() && c.shared.Sessions.EndWithCredential {
+		if end := x.expiry.At; x.isStream && !end.IsZero() && c.shared.Sessions.EndWithCredential {
 			var stop func()
 			ctx, stop = context.WithDeadline(ctx, end)
 			defer stop()
 		}
-		if x.stream {
+		if x.isStream {
 			var done func()
 			var ok bool
 			if ctx, done, ok = c.gateway.stopping.stream(ctx, r); !ok {
@@ -94,8 +94,8 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 			}
 			defer done()
 		}
-		x.asOther = r.Header.Get("Impersonate-User") != ""
-		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, there)))
+		x.impersonates = r.Header.Get("Impersonate-User") != ""
+		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, mapped)))
 	})
 }
 
@@ -103,12 +103,12 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 // user's identity in the cluster.
 func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
 	if proxyStateFrom(r.Context()).token != "" { // a service account of the cluster
-		there, _, err := c.cluster.stack.Subject(r.Context(), u)
+		mapped, _, err := c.cluster.stack.Subject(r.Context(), u)
 		if err != nil {
-			return tenant.ID{}, nil, errSomebody
+			return tenant.ID{}, nil, errNoTenant
 		}
-		id := c.mapping.source(there)
-		if !c.serves(id) {
+		id := c.mapping.source(mapped)
+		if !c.allowsTenant(id) {
 			return tenant.ID{}, nil, errCluster
 		}
 		return id, u, nil
@@ -116,29 +116,29 @@ func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, e
 	id, err := tenant.Of(u)
 	switch {
 	case err != nil:
-		return tenant.ID{}, nil, errSomebody
-	case !c.serves(id):
+		return tenant.ID{}, nil, errNoTenant
+	case !c.allowsTenant(id):
 		return tenant.ID{}, nil, errCluster
 	}
-	there, err := c.mapping.caller(id, u)
+	mapped, err := c.mapping.caller(id, u)
 	if err != nil {
 		return tenant.ID{}, nil, err
 	}
-	if _, err := c.mapping.impersonation(there); err != nil {
+	if _, err := c.mapping.impersonation(mapped); err != nil {
 		return tenant.ID{}, nil, err
 	}
-	return id, there, nil
+	return id, mapped, nil
 }
 
-// unlabelled are the subresources that store no object with labels.
-var unlabelled = []string{"attach", "exec", "portforward", "proxy", "token", "eviction"}
+// unlabeledSubresources are the subresources that store no object with labels.
+var unlabeledSubresources = []string{"attach", "exec", "portforward", "proxy", "token", "eviction"}
 
-// writesUnseen reports whether a tenant's caller makes a write that the webhook service must check,
+// bypassesAdmission reports whether a tenant's caller makes a write that the webhook service must check,
 // while the cluster may not call that service. A forged label, or a TenantMember of another tenant,
 // would remain in the cluster.
-func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
-	info, known := request.RequestInfoFrom(r.Context())
-	if !known || id.IsSystem() || !info.IsResourceRequest ||
+func (c *route) bypassesAdmission(r *http.Request, id tenant.ID) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || id.IsSystem() || !info.IsResourceRequest ||
 		c.config.Admission != configv1alpha1.GatewayAdmissionRequired {
 		return false
 	}
@@ -150,10 +150,10 @@ func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 			return false
 		}
 	default: // includes unknown verbs
-		if slices.Contains(unlabelled, info.Subresource) || info.APIGroup == authenticationv1.GroupName ||
+		if slices.Contains(unlabeledSubresources, info.Subresource) || info.APIGroup == authenticationv1.GroupName ||
 			info.APIGroup == authorizationv1.GroupName {
 			return false
 		}
 	}
-	return c.cluster.state.AdmissionInPlace() != nil
+	return c.cluster.state.CheckAdmission() != nil
 }

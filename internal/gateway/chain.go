@@ -37,15 +37,15 @@ type route struct {
 
 	// files are the kubeconfigs that the route was built from, by path. A fingerprint includes the
 	// certificates and authorities that the kubeconfig names.
-	files   map[string]fingerprint
-	tenants tenant.Set
-	mapping *mapping
-	own     *ownNames
-	server  *url.URL
+	files        map[string]fingerprint
+	tenants      tenant.Set
+	mapping      *mapping
+	gatewayNames *gatewayNames
+	server       *url.URL
 	// impersonator sends requests that impersonate callers. anonymous sends requests that contain the
 	// callers' own tokens.
 	impersonator, anonymous *transports
-	who                     authenticator.Request
+	authn                   authenticator.Request
 	// decisions stores what the cluster allowed in the last seconds.
 	decisions *decisions
 	handler   http.Handler
@@ -54,7 +54,7 @@ type route struct {
 
 // build links the steps of a request, from the last to the first.
 func (c *route) build(a *auditing) error {
-	c.who = c.authenticator()
+	c.authn = c.authenticator()
 	last := c.withReviews(c.newProxy())
 	var err error
 	if len(c.shared.Views.Objects) > 0 {
@@ -63,36 +63,36 @@ func (c *route) build(a *auditing) error {
 		}
 	}
 	stack := c.cluster.stack
-	h := stack.WithTenant(c.whileCurrent(c.withAuditStream(c.inTurn(last))))
+	h := stack.WithTenant(c.requireCurrentRoute(c.withAuditStream(c.waitForSlot(last))))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
 	if c.decisions, err = c.newDecisions(h); err != nil {
 		return err
 	}
-	h = c.withCaller(c.reviewsInTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h = c.withCaller(c.waitForSlotBeforeReviews(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.decisions.impersonation(r).ServeHTTP(w, r)
 	})))
 	// Older tenant paths are parsed only for Kubernetes' own resources. The result must not reveal,
 	// before authentication, which other resources a cluster serves.
-	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
+	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.authn, a))
 	return nil
 }
 
 // withAuthentication adds, in front of a step, all steps that do not depend on the cluster.
-func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
+func (c *route) withAuthentication(h http.Handler, authn authenticator.Request, a *auditing) http.Handler {
 	h = c.withAudit(h, a)
 	failed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sink, rules := c.recorded(r, a, a.events())
+		sink, rules := c.auditConfig(r, a, a.events())
 		filters.WithFailedAuthenticationAudit(unauthorized(), sink, rules).ServeHTTP(w, r)
 	})
-	h = filters.WithAuthentication(h, who, failed, nil, nil)
-	h = c.gateway.traced(h)
+	h = filters.WithAuthentication(h, authn, failed, nil, nil)
+	h = c.gateway.withTracing(h)
 	h = filters.WithRequestDeadline(h, a.events(), a.policy, fairuse.IsStream, codecs(), c.shared.Limits.Timeout.Duration)
-	h = described(h)
+	h = withRequestProperties(h)
 	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
 		GrouplessAPIPrefixes: sets.NewString("api"),
 	})
-	h = filters.WithAuditInit(c.audited(h))
+	h = filters.WithAuditInit(c.withAuditAnnotations(h))
 	return filters.WithRequestReceivedTimestamp(h)
 }
 
@@ -102,7 +102,7 @@ func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a 
 func unauthorized() http.Handler {
 	refuse := filters.Unauthorized(codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if unknown := proxyStateFrom(r.Context()).unknown; unknown != nil {
+		if unknown := proxyStateFrom(r.Context()).reviewError; unknown != nil {
 			respond(w, r, unknown)
 			return
 		}
@@ -127,13 +127,13 @@ func (c *route) authenticator() authenticator.Request {
 		return sources
 	}
 	return union.NewFailOnError(newAccounts(&accounts{
-		issuers: c.config.ServiceAccounts.Issuers,
-		keys:    c.cluster.keys,
-		limits:  c.cluster.limits,
-		revoked: c.gateway.stack.Revocations,
-		reviews: c.cluster.client.AuthenticationV1().TokenReviews(),
-		cached:  c.cluster.state.CachedNamespace,
-		current: c.cluster.state.Server.Cluster.Owners().Namespace,
+		issuers:          c.config.ServiceAccounts.Issuers,
+		keys:             c.cluster.keys,
+		limits:           c.cluster.limits,
+		revoked:          c.gateway.stack.Revocations,
+		reviews:          c.cluster.client.AuthenticationV1().TokenReviews(),
+		cachedNamespace:  c.cluster.state.CachedNamespace,
+		currentNamespace: c.cluster.state.Server.Cluster.Owners().Namespace,
 	}), sources)
 }
 
@@ -145,9 +145,9 @@ const clusterAuditAnnotation = "gateway.kubetenant.dev/cluster"
 // with a path. The gateway cuts it after 256 bytes and ignores everything in it except the path.
 const targetAuditAnnotation = "gateway.kubetenant.dev/request-target"
 
-// audited adds to the audit events of a request what its path does not contain: the cluster, and
+// withAuditAnnotations adds to the audit events of a request what its path does not contain: the cluster, and
 // the rest of the request target.
-func (c *route) audited(next http.Handler) http.Handler {
+func (c *route) withAuditAnnotations(next http.Handler) http.Handler {
 	name := nameOf(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		audit.AddAuditAnnotation(r.Context(), clusterAuditAnnotation, name)
@@ -158,30 +158,30 @@ func (c *route) audited(next http.Handler) http.Handler {
 	})
 }
 
-// errReplaced is the response if the configuration or the caller's rights changed during the
+// errConfigChanged is the response if the configuration or the caller's rights changed during the
 // request. The current configuration decides about the next attempt.
-var errReplaced = errors.New("the configuration or the caller's rights changed during the request: try again")
+var errConfigChanged = errors.New("the configuration or the caller's rights changed during the request: try again")
 
-// whileCurrent passes a request on only if its whole route is current. A caller that the new
+// requireCurrentRoute passes a request on only if its whole route is current. A caller that the new
 // sources authenticate must not be mapped by the old configuration. The request's session has
 // already begun, so a later change ends it.
-func (c *route) whileCurrent(next http.Handler) http.Handler {
-	return c.gateway.whileInForce(func(now *generation) bool {
-		there := now.routes[c.name]
-		return there == c || there.keepsSessions(c)
+func (c *route) requireCurrentRoute(next http.Handler) http.Handler {
+	return c.gateway.requireCurrent(func(current *snapshot) bool {
+		latest := current.routes[c.name]
+		return latest == c || latest.keepsSessions(c)
 	}, next)
 }
 
-// whileInForce passes a request on if the function still returns true for the current generation,
+// requireCurrent passes a request on if the function still returns true for the current generation,
 // and no new generation is being applied.
-func (g *Gateway) whileInForce(still func(now *generation) bool, next http.Handler) http.Handler {
+func (g *Gateway) requireCurrent(isCurrent func(current *snapshot) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Read this before g.current. A request that was authenticated during a commit then observes
 		// either the commit or the new generation.
 		committing := g.committing.Load()
-		if !still(g.current.Load()) || committing {
+		if !isCurrent(g.current.Load()) || committing {
 			w.Header().Set("Retry-After", "1")
-			respond(w, r, apierrors.NewServiceUnavailable(errReplaced.Error()))
+			respond(w, r, apierrors.NewServiceUnavailable(errConfigChanged.Error()))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -198,29 +198,29 @@ func (c *route) keepsSessions(before *route) bool {
 		!reflect.DeepEqual(c.shared.Views.Objects, before.shared.Views.Objects) {
 		return false
 	}
-	was, is := *before.config, *c.config
-	was.Labels, is.Labels = nil, nil // labels are only displayed
-	return reflect.DeepEqual(was, is)
+	oldConfig, newConfig := *before.config, *c.config
+	oldConfig.Labels, newConfig.Labels = nil, nil // labels are only displayed
+	return reflect.DeepEqual(oldConfig, newConfig)
 }
 
-// described records properties of a request. It rejects a malformed timeout, which upstream's
+// withRequestProperties records properties of a request. It rejects a malformed timeout, which upstream's
 // filter would repeat in the log and in the audit event of an unauthenticated request.
-func described(next http.Handler) http.Handler {
+func withRequestProperties(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, known := request.RequestInfoFrom(r.Context())
+		info, ok := request.RequestInfoFrom(r.Context())
 		x := proxyStateFrom(r.Context())
-		x.stream = fairuse.IsStream(r, info)
+		x.isStream = fairuse.IsStream(r, info)
 		x.prefix = prefixOf(x, r.URL.EscapedPath())
-		if known && fairuse.IsUpgrade(r) && !mayUpgrade(info) {
+		if ok && fairuse.IsUpgrade(r) && !mayUpgrade(info) {
 			respond(w, r, apierrors.NewBadRequest(errNoUpgrade.Error()))
 			return
 		}
-		if !x.stream && !isPlainTimeout(r) { // the cluster or the proxied server interprets the timeout of a stream
+		if !x.isStream && !isPlainTimeout(r) { // the cluster or the proxied server interprets the timeout of a stream
 			respond(w, r, apierrors.NewBadRequest(errTimeout.Error()))
 			return
 		}
-		x.tokenIsSent = r.Header.Get("Impersonate-User") == "" && !x.view &&
-			(!known || !answersReview(info))
+		x.tokenIsSent = r.Header.Get("Impersonate-User") == "" && !x.isView &&
+			(!ok || !answersLocally(info))
 		next.ServeHTTP(w, r)
 	})
 }
@@ -261,8 +261,8 @@ func nameOf(c *route) string {
 // for each review of other users. It allows all other requests, because the cluster authorizes them
 // when it receives them.
 func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if isReviewOfOthers(a) { // the gateway responds to it
-		return c.ask(ctx, a)
+	if isDelegatedReview(a) { // the gateway responds to it
+		return c.reviewAccess(ctx, a)
 	}
 	if !isImpersonation(a.GetVerb()) {
 		return authorizer.DecisionAllow, "", nil
@@ -270,12 +270,12 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 	if c.config.Impersonator.Mode == configv1alpha1.ImpersonationConstrained && a.GetResource() == "serviceaccounts" {
 		return authorizer.DecisionDeny, "service accounts cannot be impersonated in this cluster", nil
 	}
-	return c.ask(ctx, a)
+	return c.reviewAccess(ctx, a)
 }
 
-// ask sends a SubjectAccessReview to the cluster.
-func (c *route) ask(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	decision, reason, err := c.decisions.reviews(a).Authorize(ctx, a)
+// reviewAccess sends a SubjectAccessReview to the cluster.
+func (c *route) reviewAccess(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, reason, err := c.decisions.accessReviewer(a).Authorize(ctx, a)
 	if err != nil { // contains the cluster's address, which the caller must not see
 		klog.FromContext(ctx).Error(err, "Failed to review the access of a caller in the cluster", "cluster", c.name)
 		return authorizer.DecisionDeny, errUnreachable.Error(), nil
@@ -289,8 +289,8 @@ func isImpersonation(verb string) bool {
 	return strings.HasPrefix(verb, "impersonate")
 }
 
-// serves reports whether the callers of a tenant may use the cluster.
-func (c *route) serves(id tenant.ID) bool { return c.tenants.Has(id) }
+// allowsTenant reports whether the callers of a tenant may use the cluster.
+func (c *route) allowsTenant(id tenant.ID) bool { return c.tenants.Has(id) }
 
 // close closes the idle connections of the route. Streams continue.
 func (c *route) close() {

@@ -29,21 +29,21 @@ import (
 // cluster is the cached state of one cluster and its sessions. It survives changes of the
 // configuration.
 type cluster struct {
-	key        clusterKey
-	state      *state.State
-	stack      *stack.Stack
-	client     kubernetes.Interface // with the reader's credential
-	keys       signatures
-	limits     *reviewLimits
-	reader     *rest.Config
-	lists      inFlight      // lists of all objects behind the views, by tenant
-	listsInAll inFlight      // the same lists of all tenants, under the zero ID
-	held       *views.Budget // bytes that the views of all tenants hold
+	key           clusterKey
+	state         *state.State
+	stack         *stack.Stack
+	client        kubernetes.Interface // with the reader's credential
+	keys          signatureVerifier
+	limits        *reviewLimits
+	reader        *rest.Config
+	listsByTenant inFlight      // lists of all objects behind the views, by tenant
+	totalLists    inFlight      // the same lists of all tenants, under the zero ID
+	viewBudget    *views.Budget // bytes that the views of all tenants hold
 	// changes are the namespaces for which stored decisions are not used.
 	changes changes
-	// turns limits the requests that are sent to the cluster at the same time. It survives changes of
+	// queue limits the requests that are sent to the cluster at the same time. It survives changes of
 	// the configuration.
-	turns *turns.Queue
+	queue *turns.Queue
 	// route is the current route. It is nil before the first one.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -54,8 +54,8 @@ type cluster struct {
 // clusterKey identifies the settings from which a cluster was built. If they change, the cluster is
 // built again.
 type clusterKey struct {
-	reader           fingerprint
-	namespace, shape string
+	reader              fingerprint
+	namespace, settings string
 }
 
 var errNoRoute = errors.New("the cluster is not configured")
@@ -77,20 +77,20 @@ func newCluster(
 		}
 	}()
 	k := &cluster{
-		key:    key,
-		stop:   stop,
-		limits: newReviewLimits(),
-		reader: reader,
-		held:   views.NewBudget(viewBytes, viewBytesEach),
-		turns:  turns.New(*settings.Gateway.Limits.Concurrent, *settings.Gateway.Limits.Queued, 0),
+		key:        key,
+		stop:       stop,
+		limits:     newReviewLimits(),
+		reader:     reader,
+		viewBudget: views.NewBudget(viewBytes, viewBytesPerTenant),
+		queue:      turns.New(*settings.Gateway.Limits.Concurrent, *settings.Gateway.Limits.Queued, 0),
 	}
-	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
-	asking.QPS = -1 // callers wait for each response, and their number is limited
-	asking.Timeout = answerWithin
-	if k.client, err = kubernetes.NewForConfig(asking); err != nil {
+	reviewConfig := limitResponses(reader, func() *byteLimit { return newByteLimit(responseBytes) })
+	reviewConfig.QPS = -1 // callers wait for each response, and their number is limited
+	reviewConfig.Timeout = responseTimeout
+	if k.client, err = kubernetes.NewForConfig(reviewConfig); err != nil {
 		return nil, err
 	}
-	connection, err := rest.HTTPClientFor(asking)
+	connection, err := rest.HTTPClientFor(reviewConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -102,66 +102,66 @@ func newCluster(
 	}
 	k.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
 	lists := newByteLimit(listBytes)
-	limited := bounded(reader, func() *byteLimit { return lists })
+	limited := limitResponses(reader, func() *byteLimit { return lists })
 	if k.state, err = state.NewForGateway(limited, settings, c.Namespace); err != nil {
 		return nil, err
 	}
-	lent := k.state.Server
-	lent.Authentication = stack.Authentication{
-		Credentials:  stack.NoCredentials,
-		Revocations:  gateway.Revocations,
-		SourceTenant: k.source,
-		Reviewed:     authenticator.RequestFunc(k.reviewToken),
+	stackServer := k.state.Server
+	stackServer.Authentication = stack.Authentication{
+		Credentials:         stack.NoCredentials,
+		Revocations:         gateway.Revocations,
+		SourceTenant:        k.source,
+		ReviewAuthenticator: authenticator.RequestFunc(k.reviewToken),
 	}
-	lent.Observe = func(ctx context.Context, o authz.Outcome) {
+	stackServer.Observe = func(ctx context.Context, o authz.Outcome) {
 		o.Caller = k.source(o.Caller)
-		gateway.Decided(ctx, o)
+		gateway.RecordDecision(ctx, o)
 	}
-	lent.Refused = func(id tenant.ID, limit string) { gateway.RefusedBy(k.source(id), limit) }
-	lent.Streams = func(id tenant.ID) func() { return gateway.StreamBegan(k.source(id)) }
-	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
-	lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.reviewSubject)
-	lent.Cluster = &labelsChecked{lent.Cluster, k.labelsHold}
-	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
+	stackServer.ObserveLimit = func(id tenant.ID, limit string) { gateway.RecordLimit(k.source(id), limit) }
+	stackServer.ObserveStream = func(id tenant.ID) func() { return gateway.RecordStream(k.source(id)) }
+	stackServer.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
+	stackServer.Authorization.ReviewAuthorizer = authorizer.AuthorizerFunc(k.reviewSubject)
+	stackServer.Cluster = &labelCheckedCluster{stackServer.Cluster, k.labelsTrusted}
+	if k.stack, err = stack.New(ctx, settings, stackServer); err != nil {
 		return nil, err
 	}
-	if err := k.state.FollowNamespaces(noting(k.changes.note)); err != nil {
+	if err := k.state.FollowNamespaces(namespaceChangeHandler(k.changes.record)); err != nil {
 		return nil, err
 	}
 	if err := k.state.Run(ctx, k.stack); err != nil {
 		return nil, err
 	}
-	go k.followVersion(ctx)
+	go k.pollVersion(ctx)
 	return k, nil
 }
 
-// labelsChecked is a cluster whose objects have trusted tenant labels only while hold returns true.
-type labelsChecked struct {
+// labelCheckedCluster is a cluster whose objects have trusted tenant labels only while hold returns true.
+type labelCheckedCluster struct {
 	lookup.Cluster
 
-	hold func() bool
+	trusted func() bool
 }
 
 // Resources implements [lookup.Cluster].
-func (c *labelsChecked) Resources() lookup.Resources {
-	return &labeledResources{c.Cluster.Resources(), c.hold}
+func (c *labelCheckedCluster) Resources() lookup.Resources {
+	return &labeledResources{c.Cluster.Resources(), c.trusted}
 }
 
 type labeledResources struct {
 	lookup.Resources
 
-	hold func() bool
+	trusted func() bool
 }
 
 // Labeled implements [lookup.Resources].
 func (r *labeledResources) Labeled(resource schema.GroupResource, id tenant.ID) bool {
-	return r.hold() && r.Resources.Labeled(resource, id)
+	return r.trusted() && r.Resources.Labeled(resource, id)
 }
 
-// labelsHold reports whether the labels in the cluster can be trusted.
-func (k *cluster) labelsHold() bool {
+// labelsTrusted reports whether the labels in the cluster can be trusted.
+func (k *cluster) labelsTrusted() bool {
 	c := k.route.Load()
-	return c != nil && (c.config.Admission == configv1alpha1.GatewayAdmissionUnchecked || k.state.LabelsHold())
+	return c != nil && (c.config.Admission == configv1alpha1.GatewayAdmissionUnchecked || k.state.LabelsTrusted())
 }
 
 func (k *cluster) source(id tenant.ID) tenant.ID {

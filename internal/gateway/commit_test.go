@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// TestCommit checks that requests get 503 while only some parts of a generation apply. If a part
+// TestRequestsDuringCommitGet503 checks that requests get 503 while only some parts of a generation apply. If a part
 // panics, this continues until a whole generation applies.
-func TestCommit(t *testing.T) {
-	g, in := &Gateway{}, &generation{auditing: &auditing{}}
-	h := g.whileInForce(func(now *generation) bool { return now == in },
+func TestRequestsDuringCommitGet503(t *testing.T) {
+	g, in := &Gateway{}, &snapshot{auditing: &auditing{}}
+	h := g.requireCurrent(func(current *snapshot) bool { return current == in },
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	comes := func(what string, want int) {
+	check := func(what string, want int) {
 		t.Helper()
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
@@ -28,13 +28,13 @@ func TestCommit(t *testing.T) {
 		g.commit(in, []func(){part})
 	}
 	commit(func() {})
-	comes("it is in force", http.StatusNoContent)
-	commit(func() { comes("another is about to be", http.StatusServiceUnavailable) })
-	comes("that is in force", http.StatusNoContent)
+	check("it is in force", http.StatusNoContent)
+	commit(func() { check("another is about to be", http.StatusServiceUnavailable) })
+	check("that is in force", http.StatusNoContent)
 	commit(func() { panic("a part") })
-	comes("a part panicked", http.StatusServiceUnavailable)
+	check("a part panicked", http.StatusServiceUnavailable)
 	commit(func() {})
-	comes("a whole one is in force", http.StatusNoContent)
-	g.commit(&generation{auditing: &auditing{}}, nil)
-	comes("it is in force no more", http.StatusServiceUnavailable)
+	check("a whole one is in force", http.StatusNoContent)
+	g.commit(&snapshot{auditing: &auditing{}}, nil)
+	check("it is in force no more", http.StatusServiceUnavailable)
 }

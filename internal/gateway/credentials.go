@@ -23,7 +23,7 @@ import (
 var (
 	errInsecure = errors.New("insecure-skip-tls-verify is not allowed: the gateway must verify the certificate of " +
 		"the cluster")
-	errPlain        = errors.New("the server is not an https:// URL: the gateway does not send credentials without TLS")
+	errNoTLS        = errors.New("the server is not an https:// URL: the gateway does not send credentials without TLS")
 	errImpersonates = errors.New("impersonation (as, as-uid, as-groups, as-user-extra) is not allowed in this kubeconfig")
 	errTwoClusters  = errors.New("the kubeconfigs of reader and impersonator name different clusters: their servers " +
 		"and certificate authorities differ")
@@ -35,14 +35,14 @@ type fingerprint [sha256.Size]byte
 // credential is a kubeconfig that was read.
 type credential struct {
 	*rest.Config
-	text fingerprint
-	// whole covers the text, and the certificates and authorities that it names. It does not cover a
+	fileDigest fingerprint
+	// fullDigest covers the text, and the certificates and authorities that it names. It does not cover a
 	// token file, which client-go reloads.
-	whole fingerprint
+	fullDigest fingerprint
 }
 
-// load reads a kubeconfig.
-func load(path string) (*credential, error) {
+// loadKubeconfig reads a kubeconfig.
+func loadKubeconfig(path string) (*credential, error) {
 	data, err := os.ReadFile(path) // #nosec G304 -- the operator names it
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func checkCredential(config *rest.Config) (rest.TLSClientConfig, error) {
 	case config.Insecure:
 		return rest.TLSClientConfig{}, errInsecure
 	case server.Scheme != "https":
-		return rest.TLSClientConfig{}, errPlain
+		return rest.TLSClientConfig{}, errNoTLS
 	case config.Impersonate.UserName != "":
 		return rest.TLSClientConfig{}, errImpersonates
 	}
@@ -108,73 +108,73 @@ func checkSameCluster(reader, impersonator *rest.Config) error {
 }
 
 const (
-	// filesEvery is the interval at which the gateway checks the files that are named in the
+	// fileCheckInterval is the interval at which the gateway checks the files that are named in the
 	// configuration and that no other component watches.
-	filesEvery = 2 * time.Second
-	// refusedLooks is the number of checks after which rejected files are tried again. Another file
+	fileCheckInterval = 2 * time.Second
+	// rejectedChecks is the number of checks after which rejected files are tried again. Another file
 	// may not have been complete.
-	refusedLooks = 10
+	rejectedChecks = 10
 )
 
-// followFiles applies changed kubeconfigs, the files that they name, and changed audit policies,
+// watchFiles applies changed kubeconfigs, the files that they name, and changed audit policies,
 // until ctx ends. It applies a change if the files can be read and have the same content in two
 // consecutive checks.
-func (g *Gateway) followFiles(ctx context.Context) {
-	var looked, refused map[string]fingerprint
-	since := 0
+func (g *Gateway) watchFiles(ctx context.Context) {
+	var previous, rejected map[string]fingerprint
+	checks := 0
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		now := g.current.Load()
-		found, changed := now.look()
-		settled := len(changed) > 0 && maps.Equal(found, looked)
-		looked = found
-		if since++; !settled || maps.Equal(found, refused) && since < refusedLooks {
+		current := g.current.Load()
+		found, changed := current.changedFiles()
+		settled := len(changed) > 0 && maps.Equal(found, previous)
+		previous = found
+		if checks++; !settled || maps.Equal(found, rejected) && checks < rejectedChecks {
 			return
 		}
-		since, refused = 0, nil
-		renewed, err := g.renew(ctx, now)
+		checks, rejected = 0, nil
+		renewed, err := g.renew(ctx, current)
 		if err != nil {
-			refused = found
+			rejected = found
 		}
 		if err != nil || renewed {
 			for _, path := range changed {
-				g.stack.Reloaded(ctx, path, err)
+				g.stack.RecordReload(ctx, path, err)
 			}
 		}
-	}, filesEvery)
+	}, fileCheckInterval)
 }
 
 // renew rebuilds a generation, unless it is no longer current. A newer generation has read the
 // files itself.
-func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err error) {
-	g.following.Lock()
-	defer g.following.Unlock()
-	if g.current.Load() != of {
+func (g *Gateway) renew(ctx context.Context, old *snapshot) (renewed bool, err error) {
+	g.applyMu.Lock()
+	defer g.applyMu.Unlock()
+	if g.current.Load() != old {
 		return false, nil
 	}
-	_, err = g.apply(ctx, of.settings)
+	_, err = g.applySettingsLocked(ctx, old.settings)
 	return err == nil, err
 }
 
-// look returns the fingerprints of the files of a generation, and the files whose content has
+// changedFiles returns the fingerprints of the files of a generation, and the files whose content has
 // changed since. A file that cannot be read has the zero fingerprint.
-func (now *generation) look() (found map[string]fingerprint, changed []string) {
+func (s *snapshot) changedFiles() (found map[string]fingerprint, changed []string) {
 	found = map[string]fingerprint{}
-	note := func(path string, counts, is fingerprint) {
-		if found[path] = is; is != counts && !slices.Contains(changed, path) {
+	compare := func(path string, expected, actual fingerprint) {
+		if found[path] = actual; actual != expected && !slices.Contains(changed, path) {
 			changed = append(changed, path)
 		}
 	}
-	for _, c := range now.routes {
-		for path, counts := range c.files {
-			is, err := load(path)
+	for _, c := range s.routes {
+		for path, expected := range c.files {
+			actual, err := loadKubeconfig(path)
 			if err != nil {
-				is = &credential{}
+				actual = &credential{}
 			}
-			note(path, counts, is.whole)
+			compare(path, expected, actual.fullDigest)
 		}
 	}
-	if a := now.auditing; a.policyFile != "" {
-		note(a.policyFile, a.policyText, fingerprintOf(a.policyFile))
+	if a := s.auditing; a.policyFile != "" {
+		compare(a.policyFile, a.policyText, fingerprintOf(a.policyFile))
 	}
 	return found, changed
 }

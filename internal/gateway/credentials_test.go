@@ -12,11 +12,11 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestRenewLosesToAReload checks that a changed kubeconfig does not restore a configuration that
+// TestFileChangeKeepsNewerConfiguration checks that a changed kubeconfig does not restore a configuration that
 // was replaced in the meantime.
-func TestRenewLosesToAReload(t *testing.T) {
+func TestFileChangeKeepsNewerConfiguration(t *testing.T) {
 	g := &Gateway{}
-	before, now := &generation{settings: &configv1alpha1.Settings{}}, &generation{settings: &configv1alpha1.Settings{}}
+	before, now := &snapshot{settings: &configv1alpha1.Settings{}}, &snapshot{settings: &configv1alpha1.Settings{}}
 	g.current.Store(now)
 	if renewed, err := g.renew(t.Context(), before); renewed || err != nil || g.current.Load() != now {
 		t.Errorf("one that is replaced: %v, %v", renewed, err)
@@ -34,7 +34,7 @@ func TestCheckCredential(t *testing.T) {
 		want   error
 	}{
 		"https":      {rest.Config{Host: "https://a"}, nil},
-		"http":       {rest.Config{Host: "http://a"}, errPlain},
+		"http":       {rest.Config{Host: "http://a"}, errNoTLS},
 		"no scheme":  {rest.Config{Host: "a:443"}, errServer},
 		"nothing":    {rest.Config{}, errServer},
 		"any server": {rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, errInsecure},

@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// allowedFor is how long the gateway stores the allowed decision of a SubjectAccessReview in a
+	// allowTTL is how long the gateway stores the allowed decision of a SubjectAccessReview in a
 	// cluster. It does not store denials.
-	allowedFor = 10 * time.Second
-	// changedFor is how long the gateway uses no stored decisions about a namespace after it changed.
+	allowTTL = 10 * time.Second
+	// changeTTL is how long the gateway uses no stored decisions about a namespace after it changed.
 	// A review that the gateway sent before the change, and retried once, is stored within this time.
-	changedFor = allowedFor + 3*answerWithin
+	changeTTL = allowTTL + 3*responseTimeout
 )
 
 // decisions stores what the cluster allowed, for one route. Its keys contain names of namespaces
@@ -35,17 +35,17 @@ const (
 // concurrent use.
 type decisions struct {
 	changes *changes
-	// stored and unstored send SubjectAccessReviews to the cluster.
-	stored, unstored authorizer.Authorizer
-	// impersonated and impersonatedAnew are the impersonation step. For ten seconds, upstream's filter
+	// cached and unstored send SubjectAccessReviews to the cluster.
+	cached, uncached authorizer.Authorizer
+	// cachedImpersonation and impersonatedAnew are the impersonation step. For ten seconds, upstream's filter
 	// stores which caller may impersonate which user (k8s.io/apiserver
 	// pkg/endpoints/filters/impersonation, v0.37.1).
-	impersonated     http.Handler
-	impersonatedAnew func() http.Handler
+	cachedImpersonation   http.Handler
+	uncachedImpersonation func() http.Handler
 }
 
 // newDecisions returns the decisions of a route. next is the step after impersonation. If a review
-// fails, [route.ask] denies the request.
+// fails, [route.reviewAccess] denies the request.
 func (c *route) newDecisions(next http.Handler) (*decisions, error) {
 	reviews := func(allowed time.Duration) (authorizer.Authorizer, error) {
 		return (authorizerfactory.DelegatingAuthorizerConfig{
@@ -55,7 +55,7 @@ func (c *route) newDecisions(next http.Handler) (*decisions, error) {
 			WebhookRetryBackoff:       &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
 		}).New()
 	}
-	stored, err := reviews(allowedFor)
+	stored, err := reviews(allowTTL)
 	if err != nil {
 		return nil, err
 	}
@@ -67,30 +67,30 @@ func (c *route) newDecisions(next http.Handler) (*decisions, error) {
 		return impersonation.WithConstrainedImpersonation(next, c.cluster.stack.Authorizer, codecs())
 	}
 	return &decisions{
-		changes:          &c.cluster.changes,
-		stored:           stored,
-		unstored:         unstored,
-		impersonated:     impersonated(),
-		impersonatedAnew: impersonated,
+		changes:               &c.cluster.changes,
+		cached:                stored,
+		uncached:              unstored,
+		cachedImpersonation:   impersonated(),
+		uncachedImpersonation: impersonated,
 	}, nil
 }
 
-// reviews returns the authorizer that decides about a request.
-func (d *decisions) reviews(a authorizer.Attributes) authorizer.Authorizer {
-	if d.changes.concern(namedBy(a.GetUser(), a.GetNamespace(), a.GetName())...) {
-		return d.unstored
+// accessReviewer returns the authorizer that decides about a request.
+func (d *decisions) accessReviewer(a authorizer.Attributes) authorizer.Authorizer {
+	if d.changes.affects(namesIn(a.GetUser(), a.GetNamespace(), a.GetName())...) {
+		return d.uncached
 	}
-	return d.stored
+	return d.cached
 }
 
 // impersonation returns the impersonation step for a request.
 func (d *decisions) impersonation(r *http.Request) http.Handler {
-	if d.changes.none() {
-		return d.impersonated
+	if d.changes.empty() {
+		return d.cachedImpersonation
 	}
 	u, _ := request.UserFrom(r.Context())
-	texts := namedBy(u)
-	if info, known := request.RequestInfoFrom(r.Context()); known {
+	texts := namesIn(u)
+	if info, ok := request.RequestInfoFrom(r.Context()); ok {
 		texts = append(texts, info.Namespace, info.Name)
 	}
 	for name, values := range r.Header {
@@ -98,15 +98,15 @@ func (d *decisions) impersonation(r *http.Request) http.Handler {
 			texts = append(texts, values...)
 		}
 	}
-	if d.changes.concern(texts...) {
-		return d.impersonatedAnew()
+	if d.changes.affects(texts...) {
+		return d.uncachedImpersonation()
 	}
-	return d.impersonated
+	return d.cachedImpersonation
 }
 
-// namedBy returns the texts of a user that may contain the name of a namespace, in addition to
+// namesIn returns the texts of a user that may contain the name of a namespace, in addition to
 // others.
-func namedBy(u user.Info, others ...string) []string {
+func namesIn(u user.Info, others ...string) []string {
 	if u == nil {
 		return others
 	}
@@ -121,13 +121,13 @@ type changes struct {
 	byName map[string]time.Time
 }
 
-// note records the change of a namespace.
-func (c *changes) note(name string) {
+// record records the change of a namespace.
+func (c *changes) record(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	for other, at := range c.byName {
-		if now.Sub(at) >= changedFor {
+		if now.Sub(at) >= changeTTL {
 			delete(c.byName, other)
 		}
 	}
@@ -137,16 +137,16 @@ func (c *changes) note(name string) {
 	c.byName[name] = now
 }
 
-// none reports whether no namespace changed recently.
-func (c *changes) none() bool {
+// empty reports whether no namespace changed recently.
+func (c *changes) empty() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return len(c.byName) == 0
 }
 
-// concern reports whether a text is the name of a namespace that changed, or contains that name
+// affects reports whether a text is the name of a namespace that changed, or contains that name
 // between colons. The names of service accounts and of their groups contain it in this way.
-func (c *changes) concern(texts ...string) bool {
+func (c *changes) affects(texts ...string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if len(c.byName) == 0 {
@@ -154,7 +154,7 @@ func (c *changes) concern(texts ...string) bool {
 	}
 	for _, text := range texts {
 		for name := range strings.SplitSeq(text, ":") {
-			if at, changed := c.byName[name]; changed && time.Since(at) < changedFor {
+			if at, changed := c.byName[name]; changed && time.Since(at) < changeTTL {
 				return true
 			}
 		}
@@ -162,17 +162,17 @@ func (c *changes) concern(texts ...string) bool {
 	return false
 }
 
-// noting returns a handler of Namespace events. It calls note when the names in a namespace may
+// namespaceChangeHandler returns a handler of Namespace events. It calls note when the names in a namespace may
 // belong to other callers than before.
-func noting(note func(name string)) cache.ResourceEventHandler {
+func namespaceChangeHandler(note func(name string)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(was, is any) {
-			before, isBefore := was.(*corev1.Namespace)
-			now, isNow := is.(*corev1.Namespace)
-			if isBefore && isNow && before.UID == now.UID && authz.OwnerOf(before) == authz.OwnerOf(now) {
+		UpdateFunc: func(oldObject, newObject any) {
+			before, beforeOK := oldObject.(*corev1.Namespace)
+			now, nowOK := newObject.(*corev1.Namespace)
+			if beforeOK && nowOK && before.UID == now.UID && authz.OwnerOf(before) == authz.OwnerOf(now) {
 				return
 			}
-			if name, err := cache.MetaNamespaceKeyFunc(is); err == nil {
+			if name, err := cache.MetaNamespaceKeyFunc(newObject); err == nil {
 				note(name)
 			}
 		},

@@ -16,9 +16,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestChanges checks which events change a namespace, which texts name it, and how long the change
+// TestNamespaceChanges checks which events change a namespace, which texts name it, and how long the change
 // is recorded.
-func TestChanges(t *testing.T) {
+func TestNamespaceChanges(t *testing.T) {
 	t.Parallel()
 	namespace := func(uid types.UID, owner string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -27,27 +27,27 @@ func TestChanges(t *testing.T) {
 			Labels: map[string]string{tenant.Label: owner},
 		}}
 	}
-	was := namespace("1", "acme")
+	before := namespace("1", "acme")
 	for what, c := range map[string]struct {
 		event   func(h cache.ResourceEventHandler)
 		changed bool
 	}{
-		"created":   {func(h cache.ResourceEventHandler) { h.OnAdd(was, false) }, false},
-		"the same":  {func(h cache.ResourceEventHandler) { h.OnUpdate(was, namespace("1", "acme")) }, false},
-		"another":   {func(h cache.ResourceEventHandler) { h.OnUpdate(was, namespace("2", "acme")) }, true},
-		"another's": {func(h cache.ResourceEventHandler) { h.OnUpdate(was, namespace("1", "globex")) }, true},
+		"created":   {func(h cache.ResourceEventHandler) { h.OnAdd(before, false) }, false},
+		"the same":  {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("1", "acme")) }, false},
+		"another":   {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("2", "acme")) }, true},
+		"another's": {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("1", "globex")) }, true},
 		"of another type": {func(h cache.ResourceEventHandler) {
-			h.OnUpdate(&metav1.PartialObjectMetadata{ObjectMeta: was.ObjectMeta}, was)
+			h.OnUpdate(&metav1.PartialObjectMetadata{ObjectMeta: before.ObjectMeta}, before)
 		}, true},
-		"deleted": {func(h cache.ResourceEventHandler) { h.OnDelete(was) }, true},
+		"deleted": {func(h cache.ResourceEventHandler) { h.OnDelete(before) }, true},
 		"missed": {func(h cache.ResourceEventHandler) {
-			h.OnDelete(cache.DeletedFinalStateUnknown{Key: "web", Obj: was})
+			h.OnDelete(cache.DeletedFinalStateUnknown{Key: "web", Obj: before})
 		}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var all changes
-			c.event(noting(all.note))
-			if all.none() == c.changed {
+			c.event(namespaceChangeHandler(all.record))
+			if all.empty() == c.changed {
 				t.Errorf("%s: changed: %v", what, !c.changed)
 			}
 			for text, names := range map[string]bool{
@@ -59,15 +59,15 @@ func TestChanges(t *testing.T) {
 				"system:serviceaccount:shop:robot": false,
 				"acme":                             false,
 			} {
-				if got := all.concern("shop", text); got != (names && c.changed) {
+				if got := all.affects("shop", text); got != (names && c.changed) {
 					t.Errorf("%s: %q: %v", what, text, got)
 				}
 			}
-			time.Sleep(changedFor)
-			if all.concern("web") {
+			time.Sleep(changeTTL)
+			if all.affects("web") {
 				t.Errorf("%s: for ever", what)
 			}
-			if all.note("shop"); len(all.byName) != 1 {
+			if all.record("shop"); len(all.byName) != 1 {
 				t.Errorf("%s: %v are kept", what, all.byName)
 			}
 		})

@@ -3,14 +3,14 @@
 
 package gateway
 
-// Strangers returns the number of requests whose caller is not authenticated.
-func (g *Gateway) Strangers() int {
-	g.strangers.mu.Lock()
-	defer g.strangers.mu.Unlock()
-	return g.strangers.all
+// Unauthenticated returns the number of requests whose caller is not authenticated.
+func (g *Gateway) Unauthenticated() int {
+	g.unauthenticated.mu.Lock()
+	defer g.unauthenticated.mu.Unlock()
+	return g.unauthenticated.total
 }
 
 // Waiting returns the number of requests that wait for a cluster.
 func (g *Gateway) Waiting(name string) int {
-	return g.current.Load().routes[name].cluster.turns.Waiting()
+	return g.current.Load().routes[name].cluster.queue.Waiting()
 }

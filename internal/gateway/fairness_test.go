@@ -27,17 +27,17 @@ func BenchmarkFairness(b *testing.B) {
 		{"noisy, first come first served", "alice-token", podsPath, loadtest.Noisy},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := newStandIn(b, spaces())
-			w := newWorld(b, entry("eu1", ", root: true"), map[string]*standIn{"eu1": s})
+			s := newFakeCluster(b, defaultNamespaces())
+			w := newFixture(b, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": s})
 			config := strings.NewReplacer("watches: 4", "inFlight: 100000").Replace(limitedTo(loadtest.Places, 1000))
 			before := w.reloads()
-			w.write("tenancy.yaml", config+entry("eu1", ", root: true"))
+			w.write("tenancy.yaml", config+clusterEntry("eu1", ", root: true"))
 			for w.reloads() == before {
 				time.Sleep(10 * time.Millisecond)
 			}
-			s.become(func() { // clear the recorded requests
-				s.answer = func(w http.ResponseWriter, _ *http.Request) bool {
-					s.sent()
+			s.update(func() { // clear the recorded requests
+				s.handler = func(w http.ResponseWriter, _ *http.Request) bool {
+					s.takeRequests()
 					time.Sleep(loadtest.RequestTime)
 					_, _ = io.WriteString(w, "{}")
 					return true

@@ -36,16 +36,16 @@ const podsPath = "/api/v1/namespaces/acme--web/pods"
 // gigabyte is the size of a malicious cluster's responses.
 const gigabyte = 1 << 30
 
-// answerBytes is the part of gigabyte that TestLargeAnswers sends. The race detector checks each
+// responseBytes is the part of gigabyte that TestLargeAnswers sends. The race detector checks each
 // copy, so a gigabyte would take minutes. make test sends a gigabyte without the race detector.
-var answerBytes = flag.Int64("answer.bytes", 1<<27, "length of the answers of TestLargeAnswers, more than may be held")
+var responseBytes = flag.Int64("answer.bytes", 1<<27, "length of the answers of TestLargeAnswers, more than may be held")
 
-// mayHold limits the additional memory of the process while a cluster sends such responses. It
+// maxHeapGrowth limits the additional memory of the process while a cluster sends such responses. It
 // includes the fake clusters, the clients and the test.
-const mayHold = 96 << 20
+const maxHeapGrowth = 96 << 20
 
-// heldWhile returns the maximum additional heap memory while a function runs.
-func heldWhile(do func()) uint64 {
+// heapGrowth returns the maximum additional heap memory while a function runs.
+func heapGrowth(do func()) uint64 {
 	read := func() uint64 {
 		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 		metrics.Read(sample)
@@ -69,8 +69,8 @@ func heldWhile(do func()) uint64 {
 // chunk is the part that is repeated in all responses.
 var chunk = bytes.Repeat([]byte("x"), 1<<20)
 
-// send writes a number of bytes, or stops at the first error.
-func send(w http.ResponseWriter, n int64) {
+// writeChunks writes a number of bytes, or stops at the first error.
+func writeChunks(w http.ResponseWriter, n int64) {
 	for range n / int64(len(chunk)) {
 		if _, err := w.Write(chunk); err != nil {
 			return
@@ -78,9 +78,9 @@ func send(w http.ResponseWriter, n int64) {
 	}
 }
 
-// speaks starts a TLS server that handles connections with a function. It writes a kubeconfig for
+// serveTLS starts a TLS server that handles connections with a function. It writes a kubeconfig for
 // the server to path.
-func speaks(t *testing.T, path, token string, with func(net.Conn)) {
+func serveTLS(t *testing.T, path, token string, with func(net.Conn)) {
 	t.Helper()
 	base := httptest.NewUnstartedServer(http.NotFoundHandler())
 	base.StartTLS() // creates its certificate
@@ -118,12 +118,12 @@ func writeKubeconfig(t testing.TB, path, server string, authority []byte, token 
 	}
 }
 
-// TestFaultyServers checks that a faulty server at a cluster's address causes an error within
+// TestFaultyClusterFailsInTime checks that a faulty server at a cluster's address causes an error within
 // bounded time, and does not affect other clusters.
-func TestFaultyServers(t *testing.T) {
+func TestFaultyClusterFailsInTime(t *testing.T) {
 	t.Parallel()
-	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", "")+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
+	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", "")+clusterEntry("us1", ""), map[string]*fakeCluster{"eu1": eu, "us1": us})
 	read := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 4096)) }
 	n := 0
 	for what, fault := range map[string]struct {
@@ -159,12 +159,12 @@ func TestFaultyServers(t *testing.T) {
 	} {
 		n++
 		imp := fmt.Sprintf("eu1-imp-%d", n)
-		speaks(t, filepath.Join(w.dir, imp), impersonatorToken, fault.with)
+		serveTLS(t, filepath.Join(w.dir, imp), impersonatorToken, fault.with)
 		w.useImpersonator(imp)
-		held := heldWhile(func() {
+		held := heapGrowth(func() {
 			waittest.Until(t, func() error {
 				code, text := w.get("alice-token", "/clusters/eu1"+podsPath)
-				if code != fault.want || strings.Contains(text, askAgain) {
+				if code != fault.want || strings.Contains(text, tryAgain) {
 					return fmt.Errorf("%s: %d, want %d: %s", what, code, fault.want, text)
 				}
 				if strings.Contains(text, "127.0.0.1") || strings.Contains(text, "malformed") {
@@ -173,7 +173,7 @@ func TestFaultyServers(t *testing.T) {
 				return nil
 			})
 		})
-		if held > mayHold {
+		if held > maxHeapGrowth {
 			t.Errorf("%s: %d MiB are held", what, held>>20)
 		}
 		if code, text := w.getAgain("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
@@ -205,50 +205,50 @@ func TestFaultyServers(t *testing.T) {
 }
 
 // useImpersonator changes the impersonator's kubeconfig of eu1.
-func (w *world) useImpersonator(file string) {
+func (w *fixture) useImpersonator(file string) {
 	w.t.Helper()
-	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }",
-		"impersonator: { kubeConfigFile: "+file+" }", 1)+entry("us1", ""))
+	w.write("tenancy.yaml", configHeader+strings.Replace(clusterEntry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }",
+		"impersonator: { kubeConfigFile: "+file+" }", 1)+clusterEntry("us1", ""))
 }
 
 // TestLargeAnswers checks that endless responses to callers are streamed and not held in memory.
 // Responses to the gateway itself are cut off.
 func TestLargeAnswers(t *testing.T) {
-	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
-	w := newWorld(t, entry("eu1", pass)+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
+	w := newFixture(t, clusterEntry("eu1", pass)+clusterEntry("us1", ""), map[string]*fakeCluster{"eu1": eu, "us1": us})
 	account := eu.token(t, "system:serviceaccount:acme--web:builder")
-	eu.become(func() {
-		eu.answer = func(w http.ResponseWriter, _ *http.Request) bool { send(w, *answerBytes); return true }
-		eu.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+	eu.update(func() {
+		eu.handler = func(w http.ResponseWriter, _ *http.Request) bool { writeChunks(w, *responseBytes); return true }
+		eu.readerHandler = func(w http.ResponseWriter, r *http.Request) bool {
 			if large := r.Method == http.MethodPost || r.URL.Path == "/version"; large {
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = io.WriteString(w, `{"kind":"`)
-				send(w, *answerBytes)
+				writeChunks(w, *responseBytes)
 				return true
 			}
 			return false
 		}
 	})
 	var passed int64
-	if held := heldWhile(func() {
+	if held := heapGrowth(func() {
 		// A watch has no deadline.
 		resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath+"?watch=true", "")
 		passed, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
-	}); passed != *answerBytes || held > mayHold {
+	}); passed != *responseBytes || held > maxHeapGrowth {
 		t.Errorf("%d bytes came, and %d MiB were held", passed, held>>20)
 	}
-	if held := heldWhile(func() {
+	if held := heapGrowth(func() {
 		for range 4 { // the callers read nothing
 			resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath, "")
 			defer func() { _ = resp.Body.Close() }()
 		}
 		time.Sleep(time.Second)
-	}); held > mayHold {
+	}); held > maxHeapGrowth {
 		t.Errorf("of callers that read nothing %d MiB are held", held>>20)
 	}
-	if held := heldWhile(func() {
+	if held := heapGrowth(func() {
 		if code, text := w.get(account, "/clusters/eu1"+podsPath); code != http.StatusServiceUnavailable {
 			t.Errorf("a token: %d: %s", code, text)
 		}
@@ -256,7 +256,7 @@ func TestLargeAnswers(t *testing.T) {
 			"Impersonate-User", "bob"); code != http.StatusForbidden && code != http.StatusInternalServerError {
 			t.Errorf("another's name: %d: %s", code, text)
 		}
-	}); held > mayHold {
+	}); held > maxHeapGrowth {
 		t.Errorf("of reviews %d MiB are held", held>>20)
 	}
 	if code, text := w.get("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
@@ -266,27 +266,27 @@ func TestLargeAnswers(t *testing.T) {
 
 // TestLargeLists checks that a cluster with endless lists never becomes current.
 func TestLargeLists(t *testing.T) {
-	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
-	w := newWorld(t, entry("us1", ""), map[string]*standIn{"us1": us})
+	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("us1", ""), map[string]*fakeCluster{"us1": us})
 	eu.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), readerToken)
 	eu.kubeconfig(t, filepath.Join(w.dir, "eu1-imp"), impersonatorToken)
-	asked := make(chan struct{}, 100)
-	eu.become(func() {
-		eu.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+	received := make(chan struct{}, 100)
+	eu.update(func() {
+		eu.readerHandler = func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method != http.MethodGet || r.URL.Query().Has("watch") || r.URL.Path != "/api/v1/namespaces" {
 				return false
 			}
-			asked <- struct{}{}
+			received <- struct{}{}
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"`)
-			send(w, gigabyte)
+			writeChunks(w, gigabyte)
 			return true
 		}
 	})
-	held := heldWhile(func() {
-		w.write("tenancy.yaml", header+entry("eu1", "")+entry("us1", ""))
+	held := heapGrowth(func() {
+		w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")+clusterEntry("us1", ""))
 		for range 2 {
-			<-asked
+			<-received
 		}
 		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusForbidden {
 			t.Errorf("what is not known: %d: %s", code, text)
@@ -298,7 +298,7 @@ func TestLargeLists(t *testing.T) {
 	if most := uint64(4 * 128 << 20); held > most { // client-go doubles its buffer while it reads
 		t.Errorf("%d MiB are held", held>>20)
 	}
-	eu.become(func() { eu.answerReader = nil })
+	eu.update(func() { eu.readerHandler = nil })
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusOK {
 			return fmt.Errorf("well again: %d: %s", code, text)
@@ -307,9 +307,9 @@ func TestLargeLists(t *testing.T) {
 	})
 }
 
-// TestReaderFaults checks that the gateway does not accept a caller if the cluster does not answer
+// TestFailedReviewsDenyCallers checks that the gateway does not accept a caller if the cluster does not answer
 // its requests about the caller.
-func TestReaderFaults(t *testing.T) {
+func TestFailedReviewsDenyCallers(t *testing.T) {
 	t.Parallel()
 	for what, answer := range map[string]func(http.ResponseWriter, *http.Request){
 		"it hangs":  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
@@ -325,14 +325,14 @@ func TestReaderFaults(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			c := newStandIn(t, spaces())
-			w := newWorld(t,
-				entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"),
-				map[string]*standIn{"eu1": c})
+			c := newFakeCluster(t, defaultNamespaces())
+			w := newFixture(t,
+				clusterEntry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"),
+				map[string]*fakeCluster{"eu1": c})
 			account := c.token(t, "system:serviceaccount:acme--web:builder")
-			c.become(func() {
+			c.update(func() {
 				c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
-				c.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+				c.readerHandler = func(w http.ResponseWriter, r *http.Request) bool {
 					if r.Method != http.MethodPost {
 						return false
 					}
@@ -340,13 +340,13 @@ func TestReaderFaults(t *testing.T) {
 					return true
 				}
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*eventTimeout)
 			defer cancel()
-			for who, headers := range map[string][]string{account: nil, "alice-token": {"Impersonate-User", "bob"}} {
-				resp := w.open(ctx, who, http.MethodGet, podsPath+"?watch=true", "", headers...) // a watch has no deadline
+			for callerToken, headers := range map[string][]string{account: nil, "alice-token": {"Impersonate-User", "bob"}} {
+				resp := w.open(ctx, callerToken, http.MethodGet, podsPath+"?watch=true", "", headers...) // a watch has no deadline
 				text, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
-				if resp.StatusCode < 400 || err != nil && !errors.Is(err, io.EOF) || len(c.sent()) > 0 {
+				if resp.StatusCode < 400 || err != nil && !errors.Is(err, io.EOF) || len(c.takeRequests()) > 0 {
 					t.Errorf("%v: %s: %s, %v", headers, resp.Status, text, err)
 				}
 			}
@@ -357,14 +357,14 @@ func TestReaderFaults(t *testing.T) {
 	}
 }
 
-// TestKeysCannotBeHad checks the response to a token that cannot be verified because the keys are
+// TestUnavailableKeysRevealNothing checks the response to a token that cannot be verified because the keys are
 // unavailable. It reveals neither whether the cluster exists nor its state.
-func TestKeysCannotBeHad(t *testing.T) {
+func TestUnavailableKeysRevealNothing(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	token := c.token(t, "system:serviceaccount:acme--web:builder")
-	c.become(func() {
-		c.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+	c.update(func() {
+		c.readerHandler = func(w http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Path != "/openid/v1/jwks" {
 				return false
 			}
@@ -377,23 +377,23 @@ func TestKeysCannotBeHad(t *testing.T) {
 		"forged":  token[:len(token)-8] + "AAAAAAAA",
 		"none":    "x",
 	} {
-		there, is := w.get(token, "/clusters/eu1"+podsPath)
-		nowhere, was := w.get(token, "/clusters/nowhere"+podsPath)
-		if there != http.StatusUnauthorized || there != nowhere || is != was {
-			t.Errorf("%s: %d: %s, at no cluster %d: %s", what, there, is, nowhere, was)
+		code, text := w.get(token, "/clusters/eu1"+podsPath)
+		missingCode, missingText := w.get(token, "/clusters/nowhere"+podsPath)
+		if code != http.StatusUnauthorized || code != missingCode || text != missingText {
+			t.Errorf("%s: %d: %s, at no cluster %d: %s", what, code, text, missingCode, missingText)
 		}
 	}
-	c.become(func() { c.answerReader = nil })
-	w.until(http.StatusOK, token, podsPath)
+	c.update(func() { c.readerHandler = nil })
+	w.waitForStatus(http.StatusOK, token, podsPath)
 }
 
-// TestLargeHeaders checks that a proxied server cannot make the gateway hold large headers in
+// TestLargeResponseHeadersAreRejected checks that a proxied server cannot make the gateway hold large headers in
 // memory.
-func TestLargeHeaders(t *testing.T) {
+func TestLargeResponseHeadersAreRejected(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	c.become(func() {
-		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+	w, c := newRootFixture(t)
+	c.update(func() {
+		c.handler = func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("X-Large", strings.Repeat("x", 1<<20))
 			return false
 		}
@@ -403,11 +403,11 @@ func TestLargeHeaders(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheGatewayIsTold checks that responses contain neither a cluster's address nor the
+// TestResponsesDoNotRevealTheGateway checks that responses contain neither a cluster's address nor the
 // gateway's name there.
-func TestNothingOfTheGatewayIsTold(t *testing.T) {
+func TestResponsesDoNotRevealTheGateway(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: ` +
 		`User \"system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator\" cannot impersonate resource ` +
 		`\"users\" in API group \"\" at the cluster scope","reason":"Forbidden","code":403}`
@@ -424,8 +424,8 @@ func TestNothingOfTheGatewayIsTold(t *testing.T) {
 		"what is proxied has a password": {podsPath + "/x/proxy/", "log in", 401, 401},
 		"what is proxied refuses":        {podsPath + "/x/proxy/", "no", 403, 403},
 	} {
-		c.become(func() {
-			c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+		c.update(func() {
+			c.handler = func(w http.ResponseWriter, _ *http.Request) bool {
 				w.WriteHeader(a.code)
 				_, _ = io.WriteString(w, a.body)
 				return true

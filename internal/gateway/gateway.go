@@ -36,29 +36,29 @@ import (
 type Gateway struct {
 	// stack authenticates the callers of all clusters and watches the revocations. Each cluster also
 	// has its own stack, with the cluster's boundary and sessions.
-	stack          *stack.Stack
-	metrics        *gatewayMetrics
-	views          inFlight // requests for the view of the clusters, by tenant
-	writers        writers
-	unknownCallers *unknownCallers
-	omissions      omissions
-	audits         *auditStreams // nil if no audit stream is configured
-	strangers      *counts       // requests whose caller is being authenticated
-	refusals       *counts       // responses to callers that were not authenticated
-	path           string        // path of the configuration
-	register       func(metrics.Registerable) error
-	tracer         trace.TracerProvider // nil if requests are not traced
-	stopping       *stopping
-	opened         time.Time
-	known          atomic.Bool // whether the caches of all clusters have synced once
-	following      sync.Mutex  // held while a generation is built
-	committing     atomic.Bool // whether parts of the next generation already apply. New requests then get 503
-	current        atomic.Pointer[generation]
-	usage          *usage.Running
+	stack                 *stack.Stack
+	metrics               *gatewayMetrics
+	views                 inFlight // requests for the view of the clusters, by tenant
+	writers               writers
+	unauthenticatedEvents *unauthenticatedEventLimits
+	omissions             omissions
+	audits                *auditStreams  // nil if no audit stream is configured
+	unauthenticated       *requestLimits // requests whose caller is being authenticated
+	rejections            *requestLimits // responses to callers that were not authenticated
+	path                  string         // path of the configuration
+	register              func(metrics.Registerable) error
+	tracer                trace.TracerProvider // nil if requests are not traced
+	stopping              *stopping
+	started               time.Time
+	synced                atomic.Bool // whether the caches of all clusters have synced once
+	applyMu               sync.Mutex  // held while a generation is built
+	committing            atomic.Bool // whether parts of the next generation already apply. New requests then get 503
+	current               atomic.Pointer[snapshot]
+	usage                 *usage.Running
 }
 
-// generation is one version of the configuration and everything that was built from it.
-type generation struct {
+// snapshot is one version of the configuration and everything that was built from it.
+type snapshot struct {
 	routes         map[string]*route
 	root           *route // nil if no cluster is the root
 	unknownCluster http.Handler
@@ -86,11 +86,11 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		register: o.Register,
 		tracer:   o.Tracer,
 		stopping: newStopping(),
-		opened:   time.Now(),
+		started:  time.Now(),
 
-		unknownCallers: newUnknownCallers(),
-		strangers:      newCounts(strangersInAll, strangersByAddress),
-		refusals:       newCounts(refusalsInAll, refusalsByAddress),
+		unauthenticatedEvents: newUnauthenticatedEventLimits(),
+		unauthenticated:       newRequestLimits(maxUnauthenticated, maxUnauthenticatedPerAddress),
+		rejections:            newRequestLimits(maxRejections, maxRejectionsPerAddress),
 	}
 	g.metrics = newGatewayMetrics(g)
 	for _, m := range append(g.metrics.registerables(), g.metrics.streams.Registerables()...) {
@@ -98,21 +98,21 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 			return nil, err
 		}
 	}
-	file, err := reload.Open(path, func(data []byte) (*generation, error) {
+	file, err := reload.Open(path, func(data []byte) (*snapshot, error) {
 		config, err := configv1alpha1.Decode(data)
 		if err != nil {
 			return nil, err
 		}
 		config.ResolvePaths(filepath.Dir(path))
-		return g.follow(ctx, &config.Settings)
-	}, func(path string, err error) { g.stack.Reloaded(ctx, path, err) })
+		return g.applySettings(ctx, &config.Settings)
+	}, func(path string, err error) { g.stack.RecordReload(ctx, path, err) })
 	if err != nil {
 		return nil, err
 	}
 	go file.Run(ctx)
-	go g.followFiles(ctx)
+	go g.watchFiles(ctx)
 	go g.writers.run(ctx)
-	go wait.UntilWithContext(ctx, func(context.Context) { g.stack.ForgetTenants() }, forgetEvery)
+	go wait.UntilWithContext(ctx, func(context.Context) { g.stack.ForgetTenants() }, forgetInterval)
 	g.usage = g.stack.StartUsage(ctx, usage.Gateway, nil)
 	return g, nil
 }
@@ -121,27 +121,27 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 // advertises.
 func (g *Gateway) ClientCA() dynamiccertificates.CAContentProvider { return g.stack.ClientCA }
 
-// forgetEvery is the interval at which the gateway deletes the metrics of tenants that exist in no
+// forgetInterval is the interval at which the gateway deletes the metrics of tenants that exist in no
 // cluster.
-const forgetEvery = time.Minute
+const forgetInterval = time.Minute
 
 // hasTenant reports whether a tenant exists in a cluster that it may use.
 func (g *Gateway) hasTenant(id tenant.ID) bool {
-	now := g.current.Load()
-	if now == nil {
+	current := g.current.Load()
+	if current == nil {
 		return false
 	}
-	for _, c := range now.routes {
-		if there, known := c.mapping.tenant(id); known && c.serves(id) && c.cluster.stack.HasTenant(there) {
+	for _, c := range current.routes {
+		if mapped, ok := c.mapping.tenant(id); ok && c.allowsTenant(id) && c.cluster.stack.HasTenant(mapped) {
 			return true
 		}
 	}
 	return false
 }
 
-// accepts reports whether the cluster of a request accepts a tenant's credential with this time of
+// acceptsIssueTime reports whether the cluster of a request accepts a tenant's credential with this time of
 // issue. A deleted tenant may have had the same name. See [tenant.Lineage.Accepts].
-func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
+func acceptsIssueTime(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	x := proxyStateFrom(ctx)
 	switch {
 	case x == nil: // not a request to the gateway
@@ -150,14 +150,14 @@ func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 		x.issued = &issued
 		return true
 	}
-	there, _ := x.route.mapping.tenant(id)
-	return x.route.accepts(there, issued)
+	mapped, _ := x.route.mapping.tenant(id)
+	return x.route.acceptsIssueTime(mapped, issued)
 }
 
-// accepts reports whether the cluster accepts a tenant's credential with this time of issue. there
+// acceptsIssueTime reports whether the cluster accepts a tenant's credential with this time of issue. there
 // is the tenant's name in the cluster. See [tenant.Lineage.Accepts].
-func (c *route) accepts(there tenant.ID, issued time.Time) bool {
-	return c.cluster.state.Server.Cluster.Tenants().Accepts(there, issued)
+func (c *route) acceptsIssueTime(mapped tenant.ID, issued time.Time) bool {
+	return c.cluster.state.Server.Cluster.Tenants().Accepts(mapped, issued)
 }
 
 // withoutAccounts returns settings without the sources of service accounts. Each cluster
@@ -169,15 +169,15 @@ func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	return &out
 }
 
-// follow applies a version of the configuration.
-func (g *Gateway) follow(ctx context.Context, settings *configv1alpha1.Settings) (*generation, error) {
-	g.following.Lock()
-	defer g.following.Unlock()
-	return g.apply(ctx, settings)
+// applySettings applies a version of the configuration.
+func (g *Gateway) applySettings(ctx context.Context, settings *configv1alpha1.Settings) (*snapshot, error) {
+	g.applyMu.Lock()
+	defer g.applyMu.Unlock()
+	return g.applySettingsLocked(ctx, settings)
 }
 
-// apply is follow without locking. The caller MUST hold g.following.
-func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) (_ *generation, err error) {
+// applySettingsLocked is follow without locking. The caller MUST hold g.following.
+func (g *Gateway) applySettingsLocked(ctx context.Context, settings *configv1alpha1.Settings) (_ *snapshot, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection
 	}
@@ -197,7 +197,7 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 			Exists:   g.hasTenant,
 			Authentication: stack.Authentication{
 				APIAudiences:       settings.Service.APIAudiences,
-				Accepts:            accepts,
+				Accepts:            acceptsIssueTime,
 				RevocationsChanged: g.endRevoked,
 			},
 		}); err != nil {
@@ -210,10 +210,10 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 		}
 		commits, discards = append(commits, commit), append(discards, discard)
 	}
-	if err = g.openStreams(ctx, settings.Audit); err != nil {
+	if err = g.openAuditStreams(ctx, settings.Audit); err != nil {
 		return nil, err
 	}
-	next := &generation{routes: map[string]*route{}, settings: settings}
+	next := &snapshot{routes: map[string]*route{}, settings: settings}
 	if next.auditing, err = g.openAuditing(settings.Gateway.Audit); err != nil {
 		return nil, err
 	}
@@ -234,13 +234,13 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 		next.view = own.view(next)
 	}
 	g.commit(next, commits)
-	files, _ := next.look()
-	g.stack.Follows(g.path, slices.Collect(maps.Keys(files))...)
+	files, _ := next.changedFiles()
+	g.stack.SetFollowedFiles(g.path, slices.Collect(maps.Keys(files))...)
 	return next, nil
 }
 
 // commit applies the parts of a generation one by one.
-func (g *Gateway) commit(next *generation, parts []func()) {
+func (g *Gateway) commit(next *snapshot, parts []func()) {
 	g.committing.Store(true) // remains true if a part panics
 	for _, part := range parts {
 		part()
@@ -251,18 +251,18 @@ func (g *Gateway) commit(next *generation, parts []func()) {
 
 // swap replaces the current generation. It ends the sessions of the previous one that the new one
 // does not allow to continue.
-func (g *Gateway) swap(next *generation) {
+func (g *Gateway) swap(next *snapshot) {
 	before := g.current.Swap(next)
 	if before == nil {
 		return
 	}
 	next.auditing.replace(before.auditing)
 	for name, old := range before.routes {
-		now := next.routes[name]
-		if !now.keepsSessions(old) {
+		replacement := next.routes[name]
+		if !replacement.keepsSessions(old) {
 			old.cluster.stack.EndSessions()
 		}
-		if now == nil || now.cluster != old.cluster {
+		if replacement == nil || replacement.cluster != old.cluster {
 			old.cluster.stop()
 		}
 		old.close()
@@ -273,11 +273,11 @@ func (g *Gateway) swap(next *generation) {
 // the revocations, and it authenticates the requests that reopen a session. Therefore a revoked
 // caller cannot reopen it.
 func (g *Gateway) endRevoked(revoked *authn.Revocations) {
-	now := g.current.Load()
-	if now == nil { // no request has been accepted yet
+	current := g.current.Load()
+	if current == nil { // no request has been accepted yet
 		return
 	}
-	for _, c := range now.routes {
+	for _, c := range current.routes {
 		c.cluster.stack.EndRevoked(revoked)
 	}
 }
@@ -293,11 +293,11 @@ func (g *Gateway) newRoute(
 		shared:  settings.Gateway,
 		gateway: g,
 	}
-	reader, err := load(config.Reader.KubeConfigFile)
+	reader, err := loadKubeconfig(config.Reader.KubeConfigFile)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	sender, err := load(config.Impersonator.KubeConfigFile)
+	sender, err := loadKubeconfig(config.Impersonator.KubeConfigFile)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -305,8 +305,8 @@ func (g *Gateway) newRoute(
 		return nil, nil, nil, err
 	}
 	c.files = map[string]fingerprint{
-		config.Reader.KubeConfigFile:       reader.whole,
-		config.Impersonator.KubeConfigFile: sender.whole,
+		config.Reader.KubeConfigFile:       reader.fullDigest,
+		config.Impersonator.KubeConfigFile: sender.fullDigest,
 	}
 	if c.tenants, err = tenant.ParseSet(config.Tenants); err != nil {
 		return nil, nil, nil, err
@@ -314,41 +314,41 @@ func (g *Gateway) newRoute(
 	if c.mapping, err = newMapping(config); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := c.reach(sender.Config); err != nil {
+	if err := c.createTransports(sender.Config); err != nil {
 		return nil, nil, nil, err
 	}
-	if c.own, err = newOwnNames(config.Name, reader.Config, sender.Config); err != nil {
+	if c.gatewayNames, err = newGatewayNames(config.Name, reader.Config, sender.Config); err != nil {
 		return nil, nil, nil, err
 	}
-	var keep, drop func()
-	key := keyOf(reader.text, config, settings)
+	var commitStack, discardStack func()
+	key := keyOf(reader.fileDigest, config, settings)
 	before := g.current.Load()
 	if before != nil && before.routes[config.Name] != nil && before.routes[config.Name].cluster.key == key {
 		c.cluster = before.routes[config.Name].cluster
-		if keep, drop, err = c.cluster.stack.Prepare(ctx, settings); err != nil {
+		if commitStack, discardStack, err = c.cluster.stack.Prepare(ctx, settings); err != nil {
 			return nil, nil, nil, err
 		}
 	} else {
 		if c.cluster, err = newCluster(ctx, key, reader.Config, config, settings, g.stack); err != nil {
 			return nil, nil, nil, err
 		}
-		keep, drop = func() {}, c.cluster.stop
+		commitStack, discardStack = func() {}, c.cluster.stop
 	}
 	if err := c.build(a); err != nil {
-		drop()
+		discardStack()
 		return nil, nil, nil, err
 	}
 	commit = func() {
 		c.cluster.route.Store(c)
-		c.cluster.turns.Resize(*c.shared.Limits.Concurrent, *c.shared.Limits.Queued)
-		keep()
+		c.cluster.queue.Resize(*c.shared.Limits.Concurrent, *c.shared.Limits.Queued)
+		commitStack()
 	}
-	return c, commit, func() { drop(); c.close() }, nil
+	return c, commit, func() { discardStack(); c.close() }, nil
 }
 
-// reach creates the transports to the cluster. The impersonator's kubeconfig determines the
+// createTransports creates the transports to the cluster. The impersonator's kubeconfig determines the
 // address.
-func (c *route) reach(sender *rest.Config) (err error) {
+func (c *route) createTransports(sender *rest.Config) (err error) {
 	if c.server, err = serverOf(sender.Host); err != nil {
 		return err
 	}
@@ -365,38 +365,38 @@ func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *confi
 	return clusterKey{
 		reader:    reader,
 		namespace: c.Namespace,
-		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled,
+		settings: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled,
 			*settings.Admission.Quota.Enabled),
 	}
 }
 
-// goawayAfter is the minimum age of a connection before the gateway requests its client to open
+// goawayMinAge is the minimum age of a connection before the gateway requests its client to open
 // another one. During the handshake, the requests of a busy client wait. Without a minimum, a
 // client that sends a thousand requests a second would have to reconnect every second.
-const goawayAfter = time.Minute
+const goawayMinAge = time.Minute
 
 // ServeHTTP implements [http.Handler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	leave, ok := g.strangers.enter(r.RemoteAddr)
+	leave, ok := g.unauthenticated.enter(r.RemoteAddr)
 	if !ok {
-		g.metrics.countTurnedAway()
-		turnAway(w, r)
+		g.metrics.countOverLimit()
+		rejectOverLimit(w, r)
 		return
 	}
 	defer leave()
-	withoutUnread(r)
+	removeUnreadHeaders(r)
 	growStack(r.ProtoMajor)
-	serving.Recovered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	serving.WithPanicRecovery(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.serve(w, r, leave)
 	})).ServeHTTP(w, r)
 }
 
 // serve handles a request. It calls decided when the caller is authenticated or rejected.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) {
-	began, now := time.Now(), g.current.Load()
-	answer, timed, done := g.writers.writes(w)
-	x := &proxyState{path: r.URL.EscapedPath(), left: r.Context().Err, control: http.NewResponseController(w)}
-	x.authenticated = func() { x.known = true; decided() }
+	began, current := time.Now(), g.current.Load()
+	answer, timed, done := g.writers.track(w)
+	x := &proxyState{path: r.URL.EscapedPath(), callerErr: r.Context().Err, control: http.NewResponseController(w)}
+	x.authenticated = func() { x.isAuthenticated = true; decided() }
 	defer func() { // also if the response is aborted
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
@@ -404,49 +404,49 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) 
 	if r.URL.IsAbs() {
 		x.target = r.RequestURI
 	}
-	handler, rest, refused := now.accept(x, r)
+	handler, rest, refused := current.accept(x, r)
 	if refused != nil {
 		respond(answer, r, refused)
 		decided()
-		g.finish(timed, r)
+		g.flushRejection(timed, r)
 		return
 	}
 	if r.ContentLength != 0 {
 		// A slow body must not hold a connection for longer than a request may take. This also applies to
 		// callers that are not yet authenticated.
-		_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
+		_ = x.control.SetReadDeadline(began.Add(current.settings.Gateway.Limits.Timeout.Duration))
 	}
 	ctx := authn.WithExpiry(rest.Context(), &x.expiry)
 	rest = rest.WithContext(context.WithValue(ctx, proxyStateKey{}, x))
-	for _, name := range forged {
+	for _, name := range ignoredHeaders {
 		rest.Header.Del(name)
 	}
-	if isOfPage(r) {
-		rest = ofPage(rest)
+	if isFromPage(r) {
+		rest = withoutBrowserCredentials(rest)
 	}
-	goaway := rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion // #nosec G404 -- spreads load
-	if r.ProtoMajor == 2 && goaway && serving.ConnectionAge(r.Context()) > goawayAfter {
+	goaway := rand.N(1_000_000) < *current.settings.Gateway.Limits.GoawayPerMillion // #nosec G404 -- spreads load
+	if r.ProtoMajor == 2 && goaway && serving.ConnectionAge(r.Context()) > goawayMinAge {
 		w.Header().Set("Connection", "close") // becomes a GOAWAY frame
 	}
 	handler.ServeHTTP(answer, rest)
-	if !x.known {
+	if !x.isAuthenticated {
 		decided()
-		g.finish(timed, r)
+		g.flushRejection(timed, r)
 	}
 }
 
 // accept returns the handler of a request, and the request without the cluster part of its path. If
 // refused is not nil, no handler accepts the request, whatever its caller.
-func (now *generation) accept(
+func (s *snapshot) accept(
 	x *proxyState, r *http.Request,
 ) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
 	if err := checkRaw(r); err != nil {
 		return nil, nil, err
 	}
-	if isOfPage(r) && !bearsToken(r) {
+	if isFromPage(r) && !hasToken(r) {
 		return nil, nil, forbidden(errPage)
 	}
-	c, handler, rest, err := now.find(r)
+	c, handler, rest, err := s.find(r)
 	if err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -456,19 +456,19 @@ func (now *generation) accept(
 
 // find returns the handler of a request, and the request without the cluster part of its path. If
 // the request is for a configured cluster, it also returns the cluster's route.
-func (now *generation) find(r *http.Request) (c *route, handler http.Handler, rest *http.Request, err error) {
-	if rest, found := cutView(r); found && now.view != nil {
-		return nil, now.view, rest, nil
+func (s *snapshot) find(r *http.Request) (c *route, handler http.Handler, rest *http.Request, err error) {
+	if rest, found := cutView(r); found && s.view != nil {
+		return nil, s.view, rest, nil
 	}
 	name, rest, err := cutCluster(r)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if c = now.root; name != "" {
-		c = now.routes[name]
+	if c = s.root; name != "" {
+		c = s.routes[name]
 	}
 	if c == nil {
-		return nil, now.unknownCluster, rest, nil
+		return nil, s.unknownCluster, rest, nil
 	}
 	if c.objects != nil && name != "" {
 		if below, found := cutView(rest); found {

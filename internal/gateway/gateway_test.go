@@ -24,29 +24,29 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-func spaces() map[string]string {
+func defaultNamespaces() map[string]string {
 	return map[string]string{"acme--web": "acme", "globex--shop": "globex", "default": ""}
 }
 
-// rooted returns a gateway in front of one cluster, which is the root.
-func rooted(t testing.TB) (*world, *standIn) {
+// newRootFixture returns a gateway in front of one cluster, which is the root.
+func newRootFixture(t testing.TB) (*fixture, *fakeCluster) {
 	t.Helper()
-	c := newStandIn(t, spaces())
-	return newWorld(t, rootEntry(), map[string]*standIn{"eu1": c}), c
+	c := newFakeCluster(t, defaultNamespaces())
+	return newFixture(t, rootClusterEntry(), map[string]*fakeCluster{"eu1": c}), c
 }
 
-// rootEntry returns the cluster of [rooted] in a configuration.
-func rootEntry() string {
-	return entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }")
+// rootClusterEntry returns the cluster of [rooted] in a configuration.
+func rootClusterEntry() string {
+	return clusterEntry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }")
 }
 
-const asAlice = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
+const aliceIdentity = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
 
-// TestSentOnAsTheCaller checks that a request is forwarded with its caller's identity, whatever its
+// TestForwardedAsTheCaller checks that a request is forwarded with its caller's identity, whatever its
 // headers contain.
-func TestSentOnAsTheCaller(t *testing.T) {
+func TestForwardedAsTheCaller(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	for what, headers := range map[string][]string{
 		"plain":                               nil,
 		"the identity of a front proxy":       {"X-Remote-User", "root", "X-Remote-Group", "system:masters"},
@@ -55,16 +55,16 @@ func TestSentOnAsTheCaller(t *testing.T) {
 		"another request's name in the audit": {"Audit-Id", "mine"},
 	} {
 		code, text := w.get("alice-token", "/api/v1/namespaces/acme--web/pods", headers...)
-		sent := c.sent()
+		sent := c.takeRequests()
 		if code != http.StatusOK || len(sent) != 1 {
 			t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
 			continue
 		}
 		r := sent[0]
-		if r.as() != asAlice || r.Header.Get("X-Remote-User") != "" || r.Header.Get("Forwarded") != "" ||
+		if r.identity() != aliceIdentity || r.Header.Get("X-Remote-User") != "" || r.Header.Get("Forwarded") != "" ||
 			r.Header.Get("X-Forwarded-For") != "127.0.0.1" || r.Header.Get("Audit-Id") == "mine" ||
 			r.Header.Get("Audit-Id") == "" {
-			t.Errorf("%s: it is of %s: %v", what, r.as(), r.Header)
+			t.Errorf("%s: it is of %s: %v", what, r.identity(), r.Header)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestSentOnAsTheCaller(t *testing.T) {
 // caller's identity or rights, and that no caller can close the shared connection.
 func TestConnectionHeaders(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	from := map[string]bool{}
 	for _, path := range []string{podsPath, podsPath + "/x/proxy/"} {
 		for _, more := range []string{
@@ -83,8 +83,8 @@ func TestConnectionHeaders(t *testing.T) {
 			"Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n",
 		} {
 			_, _, resp := w.raw("GET " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" + more + "\r\n")
-			sent := c.sent()
-			if resp.StatusCode != http.StatusOK || len(sent) != 1 || sent[0].as() != asAlice ||
+			sent := c.takeRequests()
+			if resp.StatusCode != http.StatusOK || len(sent) != 1 || sent[0].identity() != aliceIdentity ||
 				sent[0].Header.Get("Connection")+sent[0].Header.Get("Keep-Alive")+sent[0].Header.Get("Te") != "" {
 				t.Errorf("%s, %q: %s, %v", path, more, resp.Status, sent)
 				continue
@@ -97,16 +97,16 @@ func TestConnectionHeaders(t *testing.T) {
 	}
 	_, _, resp := w.raw("GET " + podsPath + "/x/proxy/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" +
 		"Upgrade: websocket\r\nConnection: Upgrade, Impersonate-User\r\n\r\n")
-	if sent := c.sent(); len(sent) != 1 || sent[0].as() != asAlice ||
+	if sent := c.takeRequests(); len(sent) != 1 || sent[0].identity() != aliceIdentity ||
 		strings.Join(sent[0].Header["Connection"], ",") != "Upgrade" {
 		t.Errorf("an upgrade: %s, %v", resp.Status, sent)
 	}
 }
 
-// TestRefusals checks requests that the gateway rejects and never forwards to a cluster.
-func TestRefusals(t *testing.T) {
+// TestRejectedRequests checks requests that the gateway rejects and never forwards to a cluster.
+func TestRejectedRequests(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	for what, r := range map[string]struct {
 		token, method, path, body string
 		headers                   []string
@@ -246,7 +246,7 @@ func TestRefusals(t *testing.T) {
 			method = http.MethodGet
 		}
 		code, text := w.do(r.token, method, r.path, r.body, r.headers...)
-		if sent := c.sent(); code != r.want || len(sent) > 0 {
+		if sent := c.takeRequests(); code != r.want || len(sent) > 0 {
 			t.Errorf("%s: %d, want %d: %s, and %d requests came", what, code, r.want, text, len(sent))
 		}
 	}
@@ -256,11 +256,11 @@ func TestRefusals(t *testing.T) {
 // decides by the caller's identity there. The first of several user names applies.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	var asked []authorizationv1.SubjectAccessReviewSpec
+	w, c := newRootFixture(t)
+	var reviews []authorizationv1.SubjectAccessReviewSpec
 	c.mu.Lock()
 	c.allow = func(s authorizationv1.SubjectAccessReviewSpec) bool {
-		asked = append(asked, s)
+		reviews = append(reviews, s)
 		return s.ResourceAttributes != nil && s.ResourceAttributes.Verb == "impersonate" &&
 			s.ResourceAttributes.Name == "carol"
 	}
@@ -269,27 +269,27 @@ func TestImpersonation(t *testing.T) {
 		"Impersonate-User", "root"); code != http.StatusOK {
 		t.Fatalf("%d: %s", code, text)
 	}
-	sent := c.sent()
-	if len(sent) != 1 || sent[0].as() != "carol [tenant:acme] kubetenant.dev%2ftenant=acme" {
+	sent := c.takeRequests()
+	if len(sent) != 1 || sent[0].identity() != "carol [tenant:acme] kubetenant.dev%2ftenant=acme" {
 		t.Errorf("it is of %v", sent)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range asked {
+	for _, s := range reviews {
 		if s.User != "alice" || !slices.Contains(s.Groups, "tenant:acme") ||
 			!slices.Contains(s.Groups, "system:authenticated") || s.UID != "" || len(s.Extra) != 1 {
 			t.Errorf("the cluster is asked about %+v", s)
 		}
 	}
-	if len(asked) == 0 {
+	if len(reviews) == 0 {
 		t.Error("the cluster is not asked")
 	}
 }
 
-// TestReviewsAgree checks that self reviews return the same decisions as requests.
-func TestReviewsAgree(t *testing.T) {
+// TestSelfReviewsAgreeWithRequests checks that self reviews return the same decisions as requests.
+func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	for _, r := range []struct {
 		attributes string
@@ -307,13 +307,13 @@ func TestReviewsAgree(t *testing.T) {
 		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` + r.attributes +
 			`}}`
 		code, text := w.do("alice-token", http.MethodPost, path, body)
-		sent := c.sent()
+		sent := c.takeRequests()
 		var review authorizationv1.SelfSubjectAccessReview
 		switch {
 		case r.goesOn != (len(sent) == 1):
 			t.Errorf("%s: %d: %s, and %d requests came", r.attributes, code, text, len(sent))
 		case r.goesOn:
-			if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) || sent[0].as() != asAlice {
+			if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) || sent[0].identity() != aliceIdentity {
 				t.Errorf("%s: what goes on is %s", r.attributes, sent[0].body)
 			}
 		case json.Unmarshal([]byte(text), &review) != nil || code != http.StatusCreated || review.Status.Allowed ||
@@ -326,9 +326,9 @@ func TestReviewsAgree(t *testing.T) {
 // TestServiceAccounts checks that a cluster authenticates only its own service accounts, with
 // tokens that its own keys signed.
 func TestServiceAccounts(t *testing.T) {
-	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
-	w := newWorld(t, entry("eu1", pass)+entry("us1", pass), map[string]*standIn{"eu1": eu, "us1": us})
+	w := newFixture(t, clusterEntry("eu1", pass)+clusterEntry("us1", pass), map[string]*fakeCluster{"eu1": eu, "us1": us})
 	const path = "/api/v1/namespaces/acme--web/pods"
 	account, admin := eu.token(t, "system:serviceaccount:acme--web:builder"), eu.token(t, "system:admin")
 	others := us.token(t, "system:serviceaccount:acme--web:builder")
@@ -357,9 +357,9 @@ func TestServiceAccounts(t *testing.T) {
 		if code, text := w.get(r.token, "/clusters/"+r.cluster+path); code != r.want {
 			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
 		}
-		for _, sent := range eu.sent() {
-			if sent.as() != "token "+account {
-				t.Errorf("%s: it is of %s", what, sent.as())
+		for _, sent := range eu.takeRequests() {
+			if sent.identity() != "token "+account {
+				t.Errorf("%s: it is of %s", what, sent.identity())
 			}
 		}
 	}
@@ -368,17 +368,17 @@ func TestServiceAccounts(t *testing.T) {
 	}
 	// A token that the cluster rejects is not sent to it again.
 	deleted := us.token(t, "system:serviceaccount:acme--web:gone")
-	us.become(func() { delete(us.tokens, deleted) })
+	us.update(func() { delete(us.tokens, deleted) })
 	for range 20 {
 		if code, text := w.get(deleted, "/clusters/us1"+path); code != http.StatusUnauthorized {
 			t.Errorf("of an account that is gone: %d: %s", code, text)
 		}
 	}
-	us.become(func() {
-		if us.reviewed > 1 {
-			t.Errorf("one token was shown %d times", us.reviewed)
+	us.update(func() {
+		if us.tokenReviews > 1 {
+			t.Errorf("one token was shown %d times", us.tokenReviews)
 		}
-		us.reviewed = 0
+		us.tokenReviews = 0
 	})
 	// The rate of TokenReviews for one namespace is limited, even if all tokens differ. Tokens of
 	// another namespace are not affected.
@@ -393,9 +393,9 @@ func TestServiceAccounts(t *testing.T) {
 		codes[http.StatusTooManyRequests] != refused || len(codes) != 2 {
 		t.Errorf("tokens of one namespace: %v, want no more than %d", codes, most)
 	}
-	us.become(func() {
-		if us.reviewed != codes[http.StatusOK] {
-			t.Errorf("%d tokens were shown to the cluster: %v", us.reviewed, codes)
+	us.update(func() {
+		if us.tokenReviews != codes[http.StatusOK] {
+			t.Errorf("%d tokens were shown to the cluster: %v", us.tokenReviews, codes)
 		}
 	})
 	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:builder"),
@@ -403,8 +403,8 @@ func TestServiceAccounts(t *testing.T) {
 		t.Errorf("one of another namespace: %d: %s", code, text)
 	}
 	// If the cluster cannot review a token, the token is not rejected.
-	us.become(func() {
-		us.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+	us.update(func() {
+		us.readerHandler = func(w http.ResponseWriter, r *http.Request) bool {
 			if fails := strings.HasSuffix(r.URL.Path, "/tokenreviews"); !fails {
 				return false
 			}
@@ -416,13 +416,13 @@ func TestServiceAccounts(t *testing.T) {
 		"/clusters/us1"+path); code != http.StatusServiceUnavailable || strings.Contains(text, "nauthorized") {
 		t.Errorf("a token that is not reviewed: %d: %s", code, text)
 	}
-	us.become(func() { us.reviewed, us.answerReader = 0, nil })
+	us.update(func() { us.tokenReviews, us.readerHandler = 0, nil })
 	for range 3 {
 		w.get(others+"x", "/clusters/us1"+path)
 		w.get(expired, "/clusters/us1"+path)
 	}
 	us.mu.Lock()
-	if us.reviewed > 0 {
+	if us.tokenReviews > 0 {
 		t.Error("a token that its keys did not sign, or that has expired, was shown to a cluster")
 	}
 	us.mu.Unlock()
@@ -432,7 +432,7 @@ func TestServiceAccounts(t *testing.T) {
 	if code, text := w.get(account, "/clusters/eu1"+path, "Impersonate-User", "carol"); code != http.StatusOK {
 		t.Errorf("as another: %d: %s", code, text)
 	}
-	if sent := eu.sent(); len(sent) != 1 || !strings.HasPrefix(sent[0].as(), "carol ") {
+	if sent := eu.takeRequests(); len(sent) != 1 || !strings.HasPrefix(sent[0].identity(), "carol ") {
 		t.Errorf("as another it is of %v", sent)
 	}
 }
@@ -441,20 +441,20 @@ func TestServiceAccounts(t *testing.T) {
 // use. Each cluster has its own names, and decides about impersonation itself.
 func TestClusters(t *testing.T) {
 	t.Parallel()
-	eu, us := newStandIn(t, map[string]string{"acme--web": "acme-eu", "x": "acme"}), newStandIn(t, spaces())
-	config := entry("eu1",
-		", tenantMap: { acme: acme-eu }") + strings.Replace(entry("us1", ""), `["*", system]`, "[acme, globex]", 1)
-	w := newWorld(t, config, map[string]*standIn{"eu1": eu, "us1": us})
+	eu, us := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "x": "acme"}), newFakeCluster(t, defaultNamespaces())
+	config := clusterEntry("eu1",
+		", tenantMap: { acme: acme-eu }") + strings.Replace(clusterEntry("us1", ""), `["*", system]`, "[acme, globex]", 1)
+	w := newFixture(t, config, map[string]*fakeCluster{"eu1": eu, "us1": us})
 	_, unknown := w.get("root-token", "/clusters/nowhere/api")
 	code, closed := w.get("root-token", "/clusters/us1/api")
 	if code != http.StatusForbidden || unknown != closed {
 		t.Errorf("%d: %s, and of one that is not known: %s", code, closed, unknown)
 	}
 	for _, path := range []string{"/api", "/tenants/-bad-/api", "/tenants/acme/api", "/api?timeout=x"} {
-		one, is := w.get("", "/clusters/us1"+path)
-		other, was := w.get("", "/clusters/nowhere"+path)
-		if one != other || is != was || one < 400 {
-			t.Errorf("nobody is told of a cluster by %s: %d, %d: %s, %s", path, one, other, is, was)
+		one, oneText := w.get("", "/clusters/us1"+path)
+		other, otherText := w.get("", "/clusters/nowhere"+path)
+		if one != other || oneText != otherText || one < 400 {
+			t.Errorf("nobody is told of a cluster by %s: %d, %d: %s, %s", path, one, other, oneText, otherText)
 		}
 	}
 	if code, text := w.get("alice-token", "/api"); code != http.StatusForbidden || text != closed {
@@ -471,13 +471,13 @@ func TestClusters(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", path, code, want, text)
 		}
 	}
-	for _, r := range eu.sent() {
-		if r.as() != "alice [dev ops tenant:acme-eu] kubetenant.dev%2ftenant=acme-eu" ||
+	for _, r := range eu.takeRequests() {
+		if r.identity() != "alice [dev ops tenant:acme-eu] kubetenant.dev%2ftenant=acme-eu" ||
 			r.URL.Path != "/api/v1/namespaces/acme--web/pods" {
-			t.Errorf("%s is of %s", r.URL, r.as())
+			t.Errorf("%s is of %s", r.URL, r.identity())
 		}
 	}
-	us.sent()
+	us.takeRequests()
 	eu.mu.Lock()
 	eu.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 	eu.mu.Unlock()
@@ -489,15 +489,15 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// TestPages checks that credentials that a browser sends by itself do not authenticate a page, even
+// TestPagesNeedATokenOfTheirOwn checks that credentials that a browser sends by itself do not authenticate a page, even
 // next to an invalid token.
-func TestPages(t *testing.T) {
+func TestPagesNeedATokenOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	w.write("passwords.csv", "secret,carol,u9,dev,acme\n")
-	w.write("tenancy.yaml", strings.Replace(header, "fairUse:",
+	w.write("tenancy.yaml", strings.Replace(configHeader, "fairUse:",
 		"  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\nfairUse:",
-		1)+rootEntry())
+		1)+rootClusterEntry())
 	basic := []string{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("carol:secret"))}
 	const path = "/api/v1/namespaces/acme--web/pods"
 	waittest.Until(t, func() error {
@@ -506,13 +506,13 @@ func TestPages(t *testing.T) {
 		}
 		return nil
 	})
-	c.sent()
+	c.takeRequests()
 	for what, more := range map[string][]string{
 		"a page":                    nil,
 		"with a token that is none": {"Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"},
 	} {
 		code, _ := w.get("", path, slices.Concat(basic, []string{"Origin", "https://evil.example"}, more)...)
-		if sent := c.sent(); code != http.StatusForbidden && code != http.StatusUnauthorized || len(sent) > 0 {
+		if sent := c.takeRequests(); code != http.StatusForbidden && code != http.StatusUnauthorized || len(sent) > 0 {
 			t.Errorf("%s: %d, and %d requests came", what, code, len(sent))
 		}
 	}
@@ -521,13 +521,13 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestSlowBodies checks that slow and large bodies are aborted, whatever their caller and their
+// TestSlowBodiesAreAborted checks that slow and large bodies are aborted, whatever their caller and their
 // Connection header.
-func TestSlowBodies(t *testing.T) {
+func TestSlowBodiesAreAborted(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	c.mu.Lock()
-	c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+	c.handler = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet {
 			<-r.Context().Done()
 			return true
@@ -561,11 +561,11 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// TestAnswers checks that a response about the gateway itself does not reach the caller, and that
+// TestResponsesAboutTheGatewayAreHidden checks that a response about the gateway itself does not reach the caller, and that
 // redirects stay behind the gateway.
-func TestAnswers(t *testing.T) {
+func TestResponsesAboutTheGatewayAreHidden(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: ` +
 		`User \"gateway\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","code":403}`
 	const own = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden: User \"alice\" ` +
@@ -601,7 +601,7 @@ func TestAnswers(t *testing.T) {
 		},
 	} {
 		c.mu.Lock()
-		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+		c.handler = func(w http.ResponseWriter, _ *http.Request) bool {
 			if a.location != "" {
 				w.Header().Set("Location", a.location)
 			}
@@ -628,9 +628,9 @@ func TestAnswers(t *testing.T) {
 // (CVE-2018-1002105).
 func TestFailedUpgrade(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	c.mu.Lock()
-	c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+	c.handler = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Upgrade") == "" {
 			return false
 		}
@@ -643,7 +643,7 @@ func TestFailedUpgrade(t *testing.T) {
 	if _, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusNotFound {
 		t.Fatalf("%s, %v", resp.Status, err)
 	}
-	if sent := c.sent(); len(sent) != 1 || sent[0].as() != asAlice {
+	if sent := c.takeRequests(); len(sent) != 1 || sent[0].identity() != aliceIdentity {
 		t.Errorf("the upgrade is of %v", sent)
 	}
 	if _, err := io.WriteString(conn, "GET /api/v1/namespaces/globex--shop/secrets HTTP/1.1\r\nHost: x\r\n"+
@@ -653,13 +653,13 @@ func TestFailedUpgrade(t *testing.T) {
 	if resp, err := http.ReadResponse(reader, nil); err == nil && resp.StatusCode != http.StatusForbidden {
 		t.Errorf("%s", resp.Status)
 	}
-	if sent := c.sent(); len(sent) > 0 {
+	if sent := c.takeRequests(); len(sent) > 0 {
 		t.Errorf("%d requests came", len(sent))
 	}
 }
 
-// ends waits until a response has ended without an error.
-func ends(resp *http.Response) error {
+// waitForEnd waits until a response has ended without an error.
+func waitForEnd(resp *http.Response) error {
 	done := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, resp.Body)
@@ -668,34 +668,34 @@ func ends(resp *http.Response) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(soon):
+	case <-time.After(eventTimeout):
 		return fmt.Errorf("it goes on")
 	}
 }
 
-// TestWatchesEnd checks that a watch ends with its right, and that another tenant's continues.
-func TestWatchesEnd(t *testing.T) {
-	for what, act := range map[string]func(*world, *standIn){
-		"the caller is revoked": func(w *world, _ *standIn) {
+// TestWatchesEndWithTheirRights checks that a watch ends with its right, and that another tenant's continues.
+func TestWatchesEndWithTheirRights(t *testing.T) {
+	for what, act := range map[string]func(*fixture, *fakeCluster){
+		"the caller is revoked": func(w *fixture, _ *fakeCluster) {
 			w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: alice } ]\n")
 		},
-		"the tenant is revoked": func(w *world, _ *standIn) {
+		"the tenant is revoked": func(w *fixture, _ *fakeCluster) {
 			w.write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n")
 		},
-		"the namespace's owner": func(_ *world, c *standIn) { c.set("acme--web", "initech") },
-		"the cluster is gone": func(w *world, c *standIn) {
-			w.write("tenancy.yaml", header+strings.Replace(entry("other", ""), "other-", "eu1-", 2))
+		"the namespace's owner": func(_ *fixture, c *fakeCluster) { c.setOwner("acme--web", "initech") },
+		"the cluster is gone": func(w *fixture, c *fakeCluster) {
+			w.write("tenancy.yaml", configHeader+strings.Replace(clusterEntry("other", ""), "other-", "eu1-", 2))
 		},
-		"the mapping is another": func(w *world, c *standIn) {
-			w.write("tenancy.yaml", header+entry("eu1", ", root: true, tenantMap: { acme: acme-eu }"))
+		"the mapping is another": func(w *fixture, c *fakeCluster) {
+			w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ", root: true, tenantMap: { acme: acme-eu }"))
 		},
-		"another name in the map": func(w *world, c *standIn) {
-			w.write("tenancy.yaml", header+entry("eu1", ", root: true, identity: { withUID: true }"))
+		"another name in the map": func(w *fixture, c *fakeCluster) {
+			w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ", root: true, identity: { withUID: true }"))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			w, c := rooted(t)
+			w, c := newRootFixture(t)
 			resp := w.open(t.Context(), "alice-token", http.MethodGet, "/api/v1/namespaces/acme--web/pods?watch=1", "")
 			defer func() { _ = resp.Body.Close() }()
 			ctx, stop := context.WithCancel(t.Context())
@@ -705,7 +705,7 @@ func TestWatchesEnd(t *testing.T) {
 				t.Fatalf("%s, %s", resp.Status, others.Status)
 			}
 			act(w, c)
-			if err := ends(resp); err != nil {
+			if err := waitForEnd(resp); err != nil {
 				t.Errorf("%v", err)
 			}
 			if !strings.Contains(what, "cluster") && !strings.Contains(what, "map") {
@@ -722,10 +722,10 @@ func TestWatchesEnd(t *testing.T) {
 	}
 }
 
-// TestOneTenantsStreams checks that only the tenant with too many streams gets 429.
-func TestOneTenantsStreams(t *testing.T) {
+// TestStreamLimitIsPerTenant checks that only the tenant with too many streams gets 429.
+func TestStreamLimitIsPerTenant(t *testing.T) {
 	t.Parallel()
-	w, _ := rooted(t)
+	w, _ := newRootFixture(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	codes := map[int]int{}
@@ -759,12 +759,12 @@ func TestOneTenantsStreams(t *testing.T) {
 	})
 }
 
-// TestBrokenClusters checks that requests to a cluster that hangs, resets or is gone fail within
+// TestBrokenClusterAffectsNoOther checks that requests to a cluster that hangs, resets or is gone fail within
 // bounded time, and that other clusters are not affected.
-func TestBrokenClusters(t *testing.T) {
+func TestBrokenClusterAffectsNoOther(t *testing.T) {
 	t.Parallel()
-	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", "")+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
+	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", "")+clusterEntry("us1", ""), map[string]*fakeCluster{"eu1": eu, "us1": us})
 	const path = "/api/v1/namespaces/acme--web/pods"
 	for what, c := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request) bool
@@ -774,7 +774,7 @@ func TestBrokenClusters(t *testing.T) {
 		"it resets": {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, 503},
 	} {
 		eu.mu.Lock()
-		eu.answer = c.answer
+		eu.handler = c.answer
 		eu.mu.Unlock()
 		code, text := w.get("alice-token", "/clusters/eu1"+path)
 		if code != c.want || strings.Contains(text, "127.0.0.1") {
@@ -796,12 +796,12 @@ func TestBrokenClusters(t *testing.T) {
 		t.Errorf("one is gone, and another: %d: %s", code, text)
 	}
 	// A new version of the configuration still applies.
-	w.write("tenancy.yaml", header+entry("eu1", "")+entry("us2", "")+strings.ReplaceAll(entry("us3", ""), "us3-", "us1-"))
+	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")+clusterEntry("us2", "")+strings.ReplaceAll(clusterEntry("us3", ""), "us3-", "us1-"))
 	time.Sleep(3 * reload.Interval) // no response shows that it is rejected
 	if code, _ := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
 		t.Errorf("a version that names a file that is not there counts: %d", code)
 	}
-	w.write("tenancy.yaml", header+entry("eu1", "")+strings.ReplaceAll(entry("us3", ""), "us3-", "us1-"))
+	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")+strings.ReplaceAll(clusterEntry("us3", ""), "us3-", "us1-"))
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/clusters/us3"+path); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)
@@ -810,18 +810,18 @@ func TestBrokenClusters(t *testing.T) {
 	})
 }
 
-// TestNoTokens checks that neither logs nor responses contain a credential, at any verbosity. Above
+// TestLogsContainNoTokens checks that neither logs nor responses contain a credential, at any verbosity. Above
 // 8, client-go also logs times of connections, which it reads while another dial of the same
 // transport writes them (transport/round_trippers.go, debuggingRoundTripper, release 1.37). The
 // test avoids this race: it opens the connections first.
-func TestNoTokens(t *testing.T) {
+func TestLogsContainNoTokens(t *testing.T) {
 	log, end, err := authntest.CaptureLog(8)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	account := c.token(t, "system:serviceaccount:acme--web:builder")
-	said := ""
+	responses := ""
 	for _, level := range []int{8, 10} {
 		if err := log.Verbose(level); err != nil {
 			t.Fatal(err)
@@ -831,7 +831,7 @@ func TestNoTokens(t *testing.T) {
 			c.tokenUntil(t, fmt.Sprintf("system:serviceaccount:acme--web:b%d", level), time.Now().Add(time.Hour)),
 		} {
 			_, text := w.get(token, "/api/v1/namespaces/acme--web/pods")
-			said += text
+			responses += text
 		}
 	}
 	end()
@@ -841,7 +841,7 @@ func TestNoTokens(t *testing.T) {
 	for _, secret := range []string{
 		"alice-token", "CANARY-token", account[len(account)-40:], impersonatorToken, readerToken,
 	} {
-		if strings.Contains(log.String(), secret) || strings.Contains(said, secret) {
+		if strings.Contains(log.String(), secret) || strings.Contains(responses, secret) {
 			t.Errorf("%s... is told", secret[:6])
 		}
 	}

@@ -14,50 +14,50 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// passed are the headers of a caller that are forwarded to kube-apiserver, next to those that begin
+// allowedHeaders are the headers of a caller that are forwarded to kube-apiserver, next to those that begin
 // with one of passedPrefixes.
-var passed = []string{
+var allowedHeaders = []string{
 	"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Traceparent", "X-Stream-Protocol-Version",
 }
 
-var passedPrefixes = []string{"Kubectl-", "Sec-Websocket-"}
+var allowedPrefixes = []string{"Kubectl-", "Sec-Websocket-"}
 
-// kept are the headers that are not forwarded to a Pod, Service or node. They identify the caller
+// identityHeaders are the headers that are not forwarded to a Pod, Service or node. They identify the caller
 // or a forwarder.
-var kept = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real-Ip", "Cookie2"}
+var identityHeaders = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real-Ip", "Cookie2"}
 
-var keptPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
+var identityPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
 
-// forged are the headers of a caller that the gateway ignores. The gateway assigns the IDs of
+// ignoredHeaders are the headers of a caller that the gateway ignores. The gateway assigns the IDs of
 // requests, and the connection determines the client's address. Otherwise, the audit log and spans
 // would contain the caller's values.
-var forged = []string{auditapi.HeaderAuditID, "X-Forwarded-For", "X-Real-Ip", "Forwarded"}
+var ignoredHeaders = []string{auditapi.HeaderAuditID, "X-Forwarded-For", "X-Real-Ip", "Forwarded"}
 
-// read are the headers that the gateway reads and does not forward, next to those that begin with
+// readHeaders are the headers that the gateway reads and does not forward, next to those that begin with
 // one of keptPrefixes.
-var read = []string{
+var readHeaders = []string{
 	"Authorization", "Connection", "Upgrade", "Origin", "Sec-Fetch-Site", "Expect", "Content-Length", "Accept-Language",
 	"Transfer-Encoding", "Host", "Te", "Trailer",
 }
 
-// withoutUnread removes the headers that the gateway neither reads nor forwards. It runs first,
+// removeUnreadHeaders removes the headers that the gateway neither reads nor forwards. It runs first,
 // because headers stay in memory as long as the request. Only a request that may be proxied to a
 // Pod, Service or node retains other headers, except cookies, which are never forwarded.
-func withoutUnread(r *http.Request) {
+func removeUnreadHeaders(r *http.Request) {
 	delete(r.Header, "Cookie")
 	if strings.Contains(r.URL.Path, "/proxy") {
 		return
 	}
 	for name := range r.Header {
 		canonical := http.CanonicalHeaderKey(name)
-		if !goesOn(canonical, false) && !slices.Contains(read, canonical) && !beginsWith(canonical, keptPrefixes) {
+		if !isForwarded(canonical, false) && !slices.Contains(readHeaders, canonical) && !hasAnyPrefix(canonical, identityPrefixes) {
 			delete(r.Header, name)
 		}
 	}
 }
 
-// beginsWith reports whether a header's name begins with one of the prefixes, ignoring case.
-func beginsWith(name string, prefixes []string) bool {
+// hasAnyPrefix reports whether a header's name begins with one of the prefixes, ignoring case.
+func hasAnyPrefix(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool {
 		return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p)
 	})
@@ -71,21 +71,21 @@ var hopByHop = []string{"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-E
 // pkg/authentication/request/websocket, v0.37.1).
 const tokenProtocol = "base64url.bearer.authorization.k8s.io." // #nosec G101 -- the beginning of a name
 
-// sent returns the headers of a request that are forwarded. Headers with an underscore in their
+// forwardedHeaders returns the headers of a request that are forwarded. Headers with an underscore in their
 // name are never forwarded, because some servers read them as other headers.
-func sent(r *http.Request) http.Header {
+func forwardedHeaders(r *http.Request) http.Header {
 	info, _ := request.RequestInfoFrom(r.Context())
 	proxied := info != nil && info.Subresource == "proxy"
 	out := http.Header{}
 	for name, values := range r.Header {
-		if name = http.CanonicalHeaderKey(name); goesOn(name, proxied) {
+		if name = http.CanonicalHeaderKey(name); isForwarded(name, proxied) {
 			out[name] = append(out[name], values...)
 		}
 	}
 	for _, name := range hopByHop {
 		out.Del(name)
 	}
-	withoutTokens(out)
+	removeTokens(out)
 	if id := audit.GetAuditIDTruncated(r.Context()); id != "" {
 		out.Set(auditapi.HeaderAuditID, id)
 	}
@@ -95,19 +95,19 @@ func sent(r *http.Request) http.Header {
 	return out
 }
 
-func goesOn(name string, proxied bool) bool {
+func isForwarded(name string, proxied bool) bool {
 	switch {
 	case strings.Contains(name, "_"):
 		return false
 	case proxied:
-		return !slices.Contains(kept, name) && !beginsWith(name, keptPrefixes) &&
+		return !slices.Contains(identityHeaders, name) && !hasAnyPrefix(name, identityPrefixes) &&
 			name != http.CanonicalHeaderKey(auditapi.HeaderAuditID) && name != "Cookie"
 	}
-	return slices.Contains(passed, name) || beginsWith(name, passedPrefixes)
+	return slices.Contains(allowedHeaders, name) || hasAnyPrefix(name, allowedPrefixes)
 }
 
-// withoutTokens removes tokens from the websocket subprotocols.
-func withoutTokens(h http.Header) {
+// removeTokens removes tokens from the websocket subprotocols.
+func removeTokens(h http.Header) {
 	const name = "Sec-Websocket-Protocol"
 	var protocols []string
 	for _, line := range h[name] {
@@ -122,30 +122,30 @@ func withoutTokens(h http.Header) {
 	}
 }
 
-// isOfPage reports whether a web page in a browser sent a request. Proxied pages share the
+// isFromPage reports whether a web page in a browser sent a request. Proxied pages share the
 // gateway's origin.
-func isOfPage(r *http.Request) bool {
+func isFromPage(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none"
 }
 
-// isBearer reports whether a request has a bearer token in its header.
-func isBearer(r *http.Request) bool {
+// hasBearerHeader reports whether a request has a bearer token in its header.
+func hasBearerHeader(r *http.Request) bool {
 	scheme, _, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	return strings.EqualFold(scheme, "Bearer")
 }
 
-// bearsToken reports whether a request itself contains a token, in its header or its websocket
+// hasToken reports whether a request itself contains a token, in its header or its websocket
 // subprotocols.
-func bearsToken(r *http.Request) bool {
-	return isBearer(r) || strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), tokenProtocol)
+func hasToken(r *http.Request) bool {
+	return hasBearerHeader(r) || strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), tokenProtocol)
 }
 
-// ofPage returns a request without the credentials that a browser adds to a page's requests by
+// withoutBrowserCredentials returns a request without the credentials that a browser adds to a page's requests by
 // itself. These are the certificates of the connection, and a password.
-func ofPage(r *http.Request) *http.Request {
+func withoutBrowserCredentials(r *http.Request) *http.Request {
 	out := r.Clone(r.Context())
-	if !isBearer(r) {
+	if !hasBearerHeader(r) {
 		out.Header.Del("Authorization")
 	}
 	if r.TLS != nil {

@@ -14,32 +14,32 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestSentHeaders checks that only listed headers of a caller are forwarded, and that no forwarded
+// TestForwardedHeaders checks that only listed headers of a caller are forwarded, and that no forwarded
 // header can change the caller's identity.
-func TestSentHeaders(t *testing.T) {
-	mine := []string{
+func TestForwardedHeaders(t *testing.T) {
+	allowed := []string{
 		"Accept", "Content-Type", "User-Agent", "Kubectl-Command", "Sec-Websocket-Key", "X-Stream-Protocol-Version",
 		"Traceparent", "If-None-Match",
 	}
 	ofApps := []string{"X-Csrf-Token", "Accept-Language", "Range"}
-	never := []string{
+	dropped := []string{
 		"Authorization", "Impersonate-User", "impersonate-group", "IMPERSONATE-EXTRA-a", "Impersonate-Uid",
 		"impersonate_user", "X_Remote_User",
 		"X-Remote-User", "X-Remote-Extra-A", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-Ip",
 		"Proxy-Authorization", "Proxy-Connection", "Cookie", "Audit-Id",
 	}
-	for subresource, goesOn := range map[string][]string{"": mine, "log": mine, "proxy": slices.Concat(mine, ofApps)} {
+	for subresource, forwarded := range map[string][]string{"": allowed, "log": allowed, "proxy": slices.Concat(allowed, ofApps)} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.RemoteAddr = "192.0.2.7:1234"
-		for _, name := range slices.Concat(mine, ofApps, never) {
+		for _, name := range slices.Concat(allowed, ofApps, dropped) {
 			r.Header[name] = []string{"v"}
 		}
 		r.Header["X-Forwarded-For"] = []string{"203.0.113.1"}
 		r.Header["Sec-Websocket-Protocol"] = []string{"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0"}
 		ctx := request.WithRequestInfo(context.Background(),
 			&request.RequestInfo{IsResourceRequest: true, Subresource: subresource})
-		got := sent(r.WithContext(ctx))
-		want := append([]string{"Sec-Websocket-Protocol", "X-Forwarded-For"}, goesOn...)
+		got := forwardedHeaders(r.WithContext(ctx))
+		want := append([]string{"Sec-Websocket-Protocol", "X-Forwarded-For"}, forwarded...)
 		for name := range got {
 			if !slices.Contains(want, name) {
 				t.Errorf("of %q goes on: %s", subresource, name)
@@ -50,18 +50,18 @@ func TestSentHeaders(t *testing.T) {
 				t.Errorf("of %q does not go on: %s", subresource, name)
 			}
 		}
-		if is := got.Get("X-Forwarded-For"); is != "192.0.2.7" {
-			t.Errorf("X-Forwarded-For is %q", is)
+		if value := got.Get("X-Forwarded-For"); value != "192.0.2.7" {
+			t.Errorf("X-Forwarded-For is %q", value)
 		}
-		if is := got.Get("Sec-Websocket-Protocol"); is != "v4.channel.k8s.io" {
-			t.Errorf("the subprotocols are %q", is)
+		if value := got.Get("Sec-Websocket-Protocol"); value != "v4.channel.k8s.io" {
+			t.Errorf("the subprotocols are %q", value)
 		}
 	}
 }
 
-// FuzzSent checks that no forwarded header can change the caller's identity or belongs to one
+// FuzzForwardedHeaders checks that no forwarded header can change the caller's identity or belongs to one
 // connection, whatever the names of the caller's headers.
-func FuzzSent(f *testing.F) {
+func FuzzForwardedHeaders(f *testing.F) {
 	for _, name := range []string{
 		"Accept", "Authorization", "impersonate-user", "Impersonate_User", "X-Remote-Group", "Connection", "x-forwarded-host",
 		"Sec-WebSocket-Protocol", "Cookie", "Kubectl-Session", "Audit-ID",
@@ -77,19 +77,19 @@ func FuzzSent(f *testing.F) {
 		if proxied {
 			info.Subresource = "proxy"
 		}
-		for is, values := range sent(r.WithContext(request.WithRequestInfo(context.Background(), info))) {
-			lower := strings.ToLower(is)
+		for header, values := range forwardedHeaders(r.WithContext(request.WithRequestInfo(context.Background(), info))) {
+			lower := strings.ToLower(header)
 			for _, begins := range []string{"impersonate-", "x-remote-", "proxy-", "x-forwarded-"} {
 				if strings.HasPrefix(lower, begins) && (lower != "x-forwarded-for" || values[0] != "192.0.2.7") {
-					t.Errorf("%q goes on: %q", is, values)
+					t.Errorf("%q goes on: %q", header, values)
 				}
 			}
-			if strings.Contains(is, "_") ||
+			if strings.Contains(header, "_") ||
 				slices.Contains([]string{
 					"authorization", "cookie", "audit-id", "forwarded", "connection", "upgrade", "te", "trailer", "transfer-encoding",
 					"keep-alive",
 				}, lower) {
-				t.Errorf("%q goes on: %q", is, values)
+				t.Errorf("%q goes on: %q", header, values)
 			}
 			if lower == "sec-websocket-protocol" && strings.Contains(strings.Join(values, ","), tokenProtocol) {
 				t.Errorf("a token goes on: %q", values)

@@ -83,20 +83,20 @@ func newMapping(c *configv1alpha1.GatewayCluster) (*mapping, error) {
 // tenant returns the name of a tenant in the cluster. It returns false if that name belongs to
 // another tenant there.
 func (m *mapping) tenant(id tenant.ID) (tenant.ID, bool) {
-	if to, mapped := m.to[id]; mapped {
+	if to, ok := m.to[id]; ok {
 		return to, true
 	}
-	_, anothers := m.from[id]
-	return id, !anothers
+	_, taken := m.from[id]
+	return id, !taken
 }
 
 // source returns the tenant with the given name in the cluster. It returns the zero ID if no tenant
 // has this name there.
 func (m *mapping) source(id tenant.ID) tenant.ID {
-	if from, mapped := m.from[id]; mapped {
+	if from, ok := m.from[id]; ok {
 		return from
 	}
-	if _, elsewhere := m.to[id]; elsewhere { // it has another name here, so this name has no tenant
+	if _, renamed := m.to[id]; renamed { // it has another name here, so this name has no tenant
 		return tenant.ID{}
 	}
 	return id
@@ -105,7 +105,7 @@ func (m *mapping) source(id tenant.ID) tenant.ID {
 // caller returns the identity of a tenant's caller in the cluster, with the groups that the cluster
 // receives. The error is the reason why the identity is not forwarded.
 func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
-	there, ok := m.tenant(id)
+	mapped, ok := m.tenant(id)
 	if !ok {
 		return nil, errTenantName
 	}
@@ -124,13 +124,13 @@ func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
 		}
 		out.Groups = append(out.Groups, m.config.GroupsPrefix+group)
 	}
-	out.Groups = append(out.Groups, there.Group(), user.AllAuthenticated)
+	out.Groups = append(out.Groups, mapped.Group(), user.AllAuthenticated)
 	for key, values := range u.GetExtra() {
 		if m.extras[key] {
 			out.Extra[key] = slices.Clone(values)
 		}
 	}
-	return tenant.Bind(out, there), nil
+	return tenant.Bind(out, mapped), nil
 }
 
 // name returns the name of a user in the cluster.
@@ -138,7 +138,7 @@ func (m *mapping) name(id tenant.ID, name string) (string, error) {
 	if !*m.config.WithUser {
 		return m.config.DefaultUser, nil
 	}
-	if as, mapped := m.users[tenantUser{id, name}]; mapped {
+	if as, ok := m.users[tenantUser{id, name}]; ok {
 		return as, nil
 	}
 	if m.config.Unmapped == configv1alpha1.UnmappedDeny && !id.IsSystem() {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-func mappingOf(t *testing.T, change func(*configv1alpha1.GatewayCluster)) *mapping {
+func newTestMapping(t *testing.T, change func(*configv1alpha1.GatewayCluster)) *mapping {
 	t.Helper()
 	c := configv1alpha1.GatewayCluster{Name: "c", Tenants: []string{"*"}}
 	change(&c)
@@ -28,8 +28,8 @@ func mappingOf(t *testing.T, change func(*configv1alpha1.GatewayCluster)) *mappi
 	return m
 }
 
-// TestIdentityCarried checks the identity in a cluster for each field of the configuration.
-func TestIdentityCarried(t *testing.T) {
+// TestMappedIdentity checks the identity in a cluster for each field of the configuration.
+func TestMappedIdentity(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	alice := tenant.Bind(&user.DefaultInfo{
 		Name:   "alice",
@@ -87,16 +87,16 @@ func TestIdentityCarried(t *testing.T) {
 			}
 		}, want{"bob", "u1", []string{"tenant:acme"}, 2, "acme"}},
 	} {
-		m := mappingOf(t, c.change)
-		there, err := m.caller(acme, alice)
+		m := newTestMapping(t, c.change)
+		mapped, err := m.caller(acme, alice)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			continue
 		}
-		if !slices.Contains(there.GetGroups(), user.AllAuthenticated) {
-			t.Errorf("%s: it is decided without %s: %v", what, user.AllAuthenticated, there.GetGroups())
+		if !slices.Contains(mapped.GetGroups(), user.AllAuthenticated) {
+			t.Errorf("%s: it is decided without %s: %v", what, user.AllAuthenticated, mapped.GetGroups())
 		}
-		got, err := m.impersonation(there)
+		got, err := m.impersonation(mapped)
 		if err != nil || got.UserName != c.want.name || got.UID != c.want.uid || !slices.Equal(got.Groups, c.want.groups) ||
 			len(got.Extra) != c.want.extras ||
 			!slices.Equal(got.Extra[tenant.ExtraKey], []string{c.want.tenant}) {
@@ -105,8 +105,8 @@ func TestIdentityCarried(t *testing.T) {
 	}
 }
 
-// TestIdentityRefused checks that an identity is rejected if it cannot be forwarded completely.
-func TestIdentityRefused(t *testing.T) {
+// TestIncompleteIdentityIsRejected checks that an identity is rejected if it cannot be forwarded completely.
+func TestIncompleteIdentityIsRejected(t *testing.T) {
 	acme, other := tenanttest.ID(t, "acme"), tenanttest.ID(t, "acme-eu")
 	plain := func(*configv1alpha1.GatewayCluster) {}
 	for what, c := range map[string]struct {
@@ -136,10 +136,10 @@ func TestIdentityRefused(t *testing.T) {
 			errUnmapped,
 		},
 	} {
-		m := mappingOf(t, c.change)
-		there, err := m.caller(c.id, &c.user)
+		m := newTestMapping(t, c.change)
+		mapped, err := m.caller(c.id, &c.user)
 		if err == nil {
-			_, err = m.impersonation(there)
+			_, err = m.impersonation(mapped)
 		}
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", what, err)
@@ -147,10 +147,10 @@ func TestIdentityRefused(t *testing.T) {
 	}
 }
 
-// TestImpersonatedCarried checks that an impersonated identity is forwarded completely, or
+// TestImpersonatedIdentityIsComplete checks that an impersonated identity is forwarded completely, or
 // rejected.
-func TestImpersonatedCarried(t *testing.T) {
-	m := mappingOf(t, func(c *configv1alpha1.GatewayCluster) { c.Identity.Extras = []string{"example.com/a"} })
+func TestImpersonatedIdentityIsComplete(t *testing.T) {
+	m := newTestMapping(t, func(c *configv1alpha1.GatewayCluster) { c.Identity.Extras = []string{"example.com/a"} })
 	of := map[string][]string{tenant.ExtraKey: {"acme"}}
 	for what, c := range map[string]struct {
 		user user.DefaultInfo

@@ -20,10 +20,10 @@ type inFlight struct {
 
 // acquire adds a request of a tenant until release is called. It returns false if the tenant
 // already has the maximum number.
-func (p *inFlight) acquire(id tenant.ID, most int) (release func(), ok bool) {
+func (p *inFlight) acquire(id tenant.ID, limit int) (release func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open[id] >= most {
+	if p.open[id] >= limit {
 		return nil, false
 	}
 	if p.open == nil {
@@ -39,6 +39,6 @@ func (p *inFlight) acquire(id tenant.ID, most int) (release func(), ok bool) {
 	}, true
 }
 
-func errTooMany() *apierrors.StatusError {
+func errTooManyRequests() *apierrors.StatusError {
 	return apierrors.NewTooManyRequests("the tenant has too many concurrent requests or streams", 1)
 }

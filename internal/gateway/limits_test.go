@@ -17,10 +17,10 @@ import (
 // not affect other tenants.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c})
 	limits := strings.NewReplacer("timeout: 5s", "timeout: 30s, bodyBytes: 1000", "watches: 4", "inFlight: 2")
-	w.write("tenancy.yaml", limits.Replace(header)+entry("eu1", ", root: true"))
+	w.write("tenancy.yaml", limits.Replace(configHeader)+clusterEntry("eu1", ", root: true"))
 	post := func(token, namespace string, size int) (int, string) {
 		return w.do(token, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", strings.Repeat("x", size))
 	}
@@ -30,13 +30,13 @@ func TestLimits(t *testing.T) {
 		}
 		return nil
 	})
-	w.until(http.StatusOK, "alice-token", podsPath)
+	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
 	if code, text := post("alice-token", "acme--web", 1000); code != http.StatusOK {
 		t.Errorf("a body of the largest size: %d: %s", code, text)
 	}
 	holding, release := make(chan struct{}, 2), make(chan struct{})
-	c.become(func() {
-		c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+	c.update(func() {
+		c.handler = func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Query().Has("hold") {
 				holding <- struct{}{}
 				<-release
@@ -70,14 +70,14 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestUpgradesOfRequests checks that a header cannot turn a request into a stream, which has other
+// TestUpgradeDoesNotBypassLimits checks that a header cannot turn a request into a stream, which has other
 // limits and does not wait in the queue.
-func TestUpgradesOfRequests(t *testing.T) {
+func TestUpgradeDoesNotBypassLimits(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
-	w.until(http.StatusOK, "alice-token", podsPath)
-	c.sent()
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c})
+	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
+	c.takeRequests()
 	for path, refused := range map[string]bool{
 		podsPath:                    true,
 		podsPath + "/p":             true,

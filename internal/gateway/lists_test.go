@@ -12,9 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestListsOfViews checks how many lists the views of one tenant, and of all tenants, read at the
+// TestConcurrentViewListsAreLimited checks how many lists the views of one tenant, and of all tenants, read at the
 // same time.
-func TestListsOfViews(t *testing.T) {
+func TestConcurrentViewListsAreLimited(t *testing.T) {
 	t.Parallel()
 	k := &cluster{}
 	var left []func()
@@ -30,12 +30,12 @@ func TestListsOfViews(t *testing.T) {
 	if code := acquire(last); code != http.StatusOK {
 		t.Fatal(code)
 	}
-	for i := range viewListsInAll {
+	for i := range maxViewLists {
 		want := http.StatusOK
-		if i == viewListsInAll-1 {
+		if i == maxViewLists-1 {
 			want = http.StatusServiceUnavailable
 		}
-		if code := acquire(tenanttest.ID(t, fmt.Sprint("t", i/viewLists))); code != want {
+		if code := acquire(tenanttest.ID(t, fmt.Sprint("t", i/maxViewListsPerTenant))); code != want {
 			t.Errorf("list %d: %d, want %d", i+1, code, want)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 type gatewayMetrics struct {
 	requests *metrics.CounterVec
 	latency  *metrics.HistogramVec
-	// turnedAway has no label for the address, because callers choose their addresses.
-	turnedAway *metrics.Counter
+	// overLimit has no label for the address, because callers choose their addresses.
+	overLimit *metrics.Counter
 	// auditEvents has the results auditWritten, auditFailed and auditOmitted.
 	auditEvents *metrics.CounterVec
 	streams     *tenantaudit.Metrics
@@ -53,7 +53,7 @@ func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 			StabilityLevel: metrics.ALPHA,
 			Buckets:        []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30},
 		}, []string{"cluster"}),
-		turnedAway: metrics.NewCounter(&metrics.CounterOpts{
+		overLimit: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: "kubetenant",
 			Subsystem: "gateway",
 			Name:      "unauthenticated_requests_refused_total",
@@ -75,21 +75,21 @@ func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 }
 
 func (m *gatewayMetrics) registerables() []metrics.Registerable {
-	return []metrics.Registerable{m.requests, m.latency, m.turnedAway, m.auditEvents}
+	return []metrics.Registerable{m.requests, m.latency, m.overLimit, m.auditEvents}
 }
 
 // count records a request after the response.
 func (m *gatewayMetrics) count(x *proxyState, code int, took time.Duration) {
 	name := nameOf(x.route)
 	m.requests.WithLabelValues(name, strconv.Itoa(code)).Inc()
-	if !x.stream {
+	if !x.isStream {
 		m.latency.WithLabelValues(name).Observe(took.Seconds())
 	}
 }
 
-// countTurnedAway records a request that was rejected before authentication.
-func (m *gatewayMetrics) countTurnedAway() {
-	m.turnedAway.Inc()
+// countOverLimit records a request that was rejected before authentication.
+func (m *gatewayMetrics) countOverLimit() {
+	m.overLimit.Inc()
 	m.requests.WithLabelValues(noCluster, strconv.Itoa(http.StatusTooManyRequests)).Inc()
 }
 
@@ -108,11 +108,11 @@ func (c *clusterCollector) DescribeWithStability(ch chan<- *metrics.Desc) { ch <
 
 // CollectWithStability implements [metrics.StableCollector].
 func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
-	now := c.gateway.current.Load()
-	if now == nil {
+	current := c.gateway.current.Load()
+	if current == nil {
 		return
 	}
-	for name, r := range now.routes {
+	for name, r := range current.routes {
 		value := 0.0
 		if r.cluster.state.Current() {
 			value = 1

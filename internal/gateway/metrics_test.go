@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// value returns the sum of all series of a metric that have the labels. It is 0 if there are none.
-func (w *world) value(name string, labels ...string) (sum float64) {
+// metricSum returns the sum of all series of a metric that have the labels. It is 0 if there are none.
+func (w *fixture) metricSum(name string, labels ...string) (sum float64) {
 	w.t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {
@@ -28,11 +28,11 @@ func (w *world) value(name string, labels ...string) (sum float64) {
 			for _, label := range series.GetLabel() {
 				text += fmt.Sprintf("%s=%s ", label.GetName(), label.GetValue())
 			}
-			has := true
+			matches := true
 			for _, label := range labels {
-				has = has && strings.Contains(text, label+" ")
+				matches = matches && strings.Contains(text, label+" ")
 			}
-			if has {
+			if matches {
 				sum += series.GetCounter().GetValue() + series.GetGauge().GetValue()
 			}
 		}
@@ -44,34 +44,34 @@ func (w *world) value(name string, labels ...string) (sum float64) {
 // has its name in the configuration, and invented tenants have no series.
 func TestDecisionMetrics(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, map[string]string{"acme--web": "acme", "acme-eu--web": "acme-eu", "globex--shop": "globex"})
-	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, map[string]string{"acme--web": "acme", "acme-eu--web": "acme-eu", "globex--shop": "globex"})
+	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	w.write("tokens.csv", "alice-token,alice,u1,dev,,acme\nbob-token,bob,u2,dev,,globex\neve-token,eve,u4,dev,,initech\n"+
 		"root-token,root,u3,ops,,system\n")
-	w.write("tenancy.yaml", header+entry("eu1", ", tenantMap: { acme: acme-eu }"))
-	w.until(http.StatusOK, "alice-token", "/clusters/eu1/api/v1/namespaces/acme-eu--web/pods")
-	w.until(http.StatusForbidden, "eve-token", "/clusters/eu1/api/v1/namespaces/acme-eu--web/pods")
+	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ", tenantMap: { acme: acme-eu }"))
+	w.waitForStatus(http.StatusOK, "alice-token", "/clusters/eu1/api/v1/namespaces/acme-eu--web/pods")
+	w.waitForStatus(http.StatusForbidden, "eve-token", "/clusters/eu1/api/v1/namespaces/acme-eu--web/pods")
 	const requests, denials = "kubetenant_tenant_requests_total", "kubetenant_tenant_denials_total"
-	before := w.value(requests, "tenant=acme")
+	before := w.metricSum(requests, "tenant=acme")
 	for range 3 {
 		w.get("alice-token", "/clusters/eu1/api/v1/namespaces/acme-eu--web/pods")
 		w.get("alice-token", "/clusters/eu1/api/v1/namespaces/globex--shop/pods")
 	}
-	if got := w.value(requests, "tenant=acme") - before; got != 6 {
+	if got := w.metricSum(requests, "tenant=acme") - before; got != 6 {
 		t.Errorf("%v requests of acme, want 6", got)
 	}
-	if got := w.value(denials, "tenant=acme"); got < 3 {
+	if got := w.metricSum(denials, "tenant=acme"); got < 3 {
 		t.Errorf("%v denials of acme, want 3 or more", got)
 	}
-	if got := w.value("kubetenant_authorization_decisions_total", "decision=deny"); got < 4 {
+	if got := w.metricSum("kubetenant_authorization_decisions_total", "decision=deny"); got < 4 {
 		t.Errorf("%v decisions to deny, want 4 or more", got)
 	}
 	for _, name := range []string{"acme-eu", "initech"} {
-		if got := w.value(requests, "tenant="+name); got != 0 {
+		if got := w.metricSum(requests, "tenant="+name); got != 0 {
 			t.Errorf("%v requests of %s, which is no tenant of the gateway or does not exist", got, name)
 		}
 	}
-	if got := w.value(requests, "tenant=(others)"); got < 1 {
+	if got := w.metricSum(requests, "tenant=(others)"); got < 1 {
 		t.Errorf("%v requests of other tenants, want 1 or more", got)
 	}
 }
@@ -79,23 +79,23 @@ func TestDecisionMetrics(t *testing.T) {
 // TestReloadMetrics checks that the metrics show a configuration that the gateway rejected.
 func TestReloadMetrics(t *testing.T) {
 	t.Parallel()
-	w, _ := rooted(t)
+	w, _ := newRootFixture(t)
 	const successful, reloads = "kubetenant_config_last_reload_successful", "kubetenant_config_reloads_total"
 	path := "path=" + w.dir + "/tenancy.yaml"
-	if got := w.value(successful, path); got != 1 {
+	if got := w.metricSum(successful, path); got != 1 {
 		t.Errorf("%v, want 1 at the start", got)
 	}
-	w.write("tenancy.yaml", header+entry("eu1", ", tenantMap: { acme: globex, initech: globex }"))
+	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ", tenantMap: { acme: globex, initech: globex }"))
 	waittest.Until(t, func() error {
-		if refused := w.value(reloads, path, "result=error"); refused != 1 || w.value(successful, path) != 0 {
-			return fmt.Errorf("%v refused reloads, successful: %v", refused, w.value(successful, path))
+		if refused := w.metricSum(reloads, path, "result=error"); refused != 1 || w.metricSum(successful, path) != 0 {
+			return fmt.Errorf("%v refused reloads, successful: %v", refused, w.metricSum(successful, path))
 		}
 		return nil
 	})
-	w.write("tenancy.yaml", header+entry("eu1", ""))
+	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ""))
 	waittest.Until(t, func() error {
-		if loaded := w.value(reloads, path, "result=success"); loaded != 1 || w.value(successful, path) != 1 {
-			return fmt.Errorf("%v reloads, successful: %v", loaded, w.value(successful, path))
+		if loaded := w.metricSum(reloads, path, "result=success"); loaded != 1 || w.metricSum(successful, path) != 1 {
+			return fmt.Errorf("%v reloads, successful: %v", loaded, w.metricSum(successful, path))
 		}
 		return nil
 	})

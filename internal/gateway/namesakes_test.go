@@ -25,19 +25,19 @@ const (
 	reviewPath = "/apis/authentication.k8s.io/v1/tokenreviews"
 )
 
-// shared returns a gateway in front of a cluster in which acme owns the namespace "shared".
-func shared(t *testing.T) (*world, *standIn) {
+// newSharedFixture returns a gateway in front of a cluster in which acme owns the namespace "shared".
+func newSharedFixture(t *testing.T) (*fixture, *fakeCluster) {
 	t.Helper()
-	c := newStandIn(t, map[string]string{"shared": "acme", "globex--shop": "globex", "acme--web": "acme"})
+	c := newFakeCluster(t, map[string]string{"shared": "acme", "globex--shop": "globex", "acme--web": "acme"})
 	c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
-	w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: "+
+	w := newFixture(t, clusterEntry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: "+
 		"[\"https://kubernetes.default.svc\"] }")+"authorization: { delegatedReviews: true }\n",
-		map[string]*standIn{"eu1": c})
+		map[string]*fakeCluster{"eu1": c})
 	return w, c
 }
 
-// reviewedBy returns the status of a TokenReview that a caller sends.
-func (w *world) reviewedBy(caller, token string) (authenticationv1.TokenReviewStatus, error) {
+// reviewToken returns the status of a TokenReview that a caller sends.
+func (w *fixture) reviewToken(caller, token string) (authenticationv1.TokenReviewStatus, error) {
 	code, text := w.do(caller, http.MethodPost, reviewPath,
 		fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":%q}}`, token),
 		"Content-Type", "application/json")
@@ -48,14 +48,14 @@ func (w *world) reviewedBy(caller, token string) (authenticationv1.TokenReviewSt
 	return review.Status, nil
 }
 
-// TestTokensOfAnEarlierNamespace checks that a service account's token is rejected after its
+// TestTokensOfARecreatedNamespaceAreRejected checks that a service account's token is rejected after its
 // namespace was deleted and created again, for the same or another tenant. It tries each way to
 // present the token. The fake cluster still accepts the token, like a server that has cached it.
-func TestTokensOfAnEarlierNamespace(t *testing.T) {
+func TestTokensOfARecreatedNamespaceAreRejected(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
 			t.Parallel()
-			w, c := shared(t)
+			w, c := newSharedFixture(t)
 			old := c.token(t, robot)
 			if code, text := w.get(old, sharedPath+"pods"); code != http.StatusOK {
 				t.Fatalf("%d: %s", code, text)
@@ -63,7 +63,7 @@ func TestTokensOfAnEarlierNamespace(t *testing.T) {
 			if code, text := w.get(old, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusOK {
 				t.Fatalf("%d: %s", code, text)
 			}
-			c.makeAgain("shared", owner)
+			c.recreate("shared", owner)
 			// The reviewer may access the namespace.
 			reviewer := map[string]string{"globex": "bob-token", "acme": "alice-token"}[owner]
 			waittest.Until(t, func() error {
@@ -76,7 +76,7 @@ func TestTokensOfAnEarlierNamespace(t *testing.T) {
 				}
 				return nil
 			})
-			c.sent()
+			c.takeRequests()
 			for _, headers := range [][]string{
 				nil,
 				{"Impersonate-User", robot},
@@ -103,11 +103,11 @@ func TestTokensOfAnEarlierNamespace(t *testing.T) {
 					}
 				}
 			}
-			if sent := c.sent(); len(sent) > 0 {
-				t.Errorf("%d requests reached the cluster, the first as %s", len(sent), sent[0].as())
+			if sent := c.takeRequests(); len(sent) > 0 {
+				t.Errorf("%d requests reached the cluster, the first as %s", len(sent), sent[0].identity())
 			}
-			if told, err := w.reviewedBy(reviewer, old); err != nil || told.Authenticated {
-				t.Errorf("a review of the old token: %+v, %v", told, err)
+			if status, err := w.reviewToken(reviewer, old); err != nil || status.Authenticated {
+				t.Errorf("a review of the old token: %+v, %v", status, err)
 			}
 			for range 1000 { // they do not use the budget of the new namespace
 				w.get(old, sharedPath+"pods", "Impersonate-User", robot)
@@ -116,25 +116,25 @@ func TestTokensOfAnEarlierNamespace(t *testing.T) {
 			if code, text := w.get(now, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusOK {
 				t.Errorf("a token of the new namespace: %d: %s", code, text)
 			}
-			if told, err := w.reviewedBy(reviewer, now); err != nil || told.User.Username != robot {
-				t.Errorf("a review of a token of the new namespace: %+v, %v", told, err)
+			if status, err := w.reviewToken(reviewer, now); err != nil || status.User.Username != robot {
+				t.Errorf("a review of a token of the new namespace: %+v, %v", status, err)
 			}
 		})
 	}
 }
 
-// TestTokensWithoutATime checks that a token without a time of issue is rejected.
-func TestTokensWithoutATime(t *testing.T) {
+// TestTokensWithoutIssueTimeAreRejected checks that a token without a time of issue is rejected.
+func TestTokensWithoutIssueTimeAreRejected(t *testing.T) {
 	t.Parallel()
-	w, c := shared(t)
+	w, c := newSharedFixture(t)
 	for what, issued := range map[string]time.Time{
 		"the epoch":                   time.Unix(0, 0),
 		"no time":                     time.Unix(-1, 0),
 		"a time in the far future":    time.Unix(1<<41, 0),
-		"the time of the namespace":   c.began.Add(-time.Hour),
-		"a second before it":          c.began.Add(-time.Hour - time.Second),
-		"a second after it":           c.began.Add(-time.Hour + time.Second),
-		"longer than a minute before": c.began.Add(-2 * time.Hour),
+		"the time of the namespace":   c.started.Add(-time.Hour),
+		"a second before it":          c.started.Add(-time.Hour - time.Second),
+		"a second after it":           c.started.Add(-time.Hour + time.Second),
+		"longer than a minute before": c.started.Add(-2 * time.Hour),
 	} {
 		want := http.StatusUnauthorized
 		if strings.HasPrefix(what, "the time") || strings.HasSuffix(what, "after it") {
@@ -153,17 +153,17 @@ func TestTokensWithoutATime(t *testing.T) {
 // forwarded with the token. The namespace must still have the same owner.
 func TestStoredReviews(t *testing.T) {
 	t.Parallel()
-	w, c := shared(t)
+	w, c := newSharedFixture(t)
 	token := c.token(t, robot)
-	reviews := func(ask func() error) (n int) {
+	reviews := func(attempt func() error) (n int) {
 		t.Helper()
-		c.become(func() { c.reviewed = 0 })
+		c.update(func() { c.tokenReviews = 0 })
 		for range 3 {
-			if err := ask(); err != nil {
+			if err := attempt(); err != nil {
 				t.Error(err)
 			}
 		}
-		c.become(func() { n = c.reviewed })
+		c.update(func() { n = c.tokenReviews })
 		return n
 	}
 	get := func(headers ...string) func() error {
@@ -181,29 +181,29 @@ func TestStoredReviews(t *testing.T) {
 		t.Errorf("with impersonation: %d reviews, want 3", n)
 	}
 	if n := reviews(func() error {
-		told, err := w.reviewedBy("alice-token", token)
-		if err == nil && !told.Authenticated {
+		status, err := w.reviewToken("alice-token", token)
+		if err == nil && !status.Authenticated {
 			err = errors.New("it is not known")
 		}
 		return err
 	}); n != 3 {
 		t.Errorf("reviewed by another caller: %d reviews, want 3", n)
 	}
-	if n := reviews(func() error { _, err := w.reviewedBy(token, "another"); return err }); n != 3 {
+	if n := reviews(func() error { _, err := w.reviewToken(token, "another"); return err }); n != 3 {
 		t.Errorf("as the caller of a review: %d reviews, want 3", n)
 	}
 	// A deleted account is rejected at once, except if the cluster itself checks the token.
-	c.become(func() { delete(c.tokens, token) })
+	c.update(func() { delete(c.tokens, token) })
 	if code, _ := w.get(token, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusUnauthorized {
 		t.Errorf("an account that is gone impersonates: %d", code)
 	}
-	if told, err := w.reviewedBy("alice-token", token); err != nil || told.Authenticated {
-		t.Errorf("an account that is gone is reviewed: %+v, %v", told, err)
+	if status, err := w.reviewToken("alice-token", token); err != nil || status.Authenticated {
+		t.Errorf("an account that is gone is reviewed: %+v, %v", status, err)
 	}
 	if code, _ := w.get(token, sharedPath+"pods"); code != http.StatusOK {
 		t.Errorf("a request that the cluster checks: %d", code)
 	}
-	c.set("shared", "globex") // changes the label
+	c.setOwner("shared", "globex") // changes the label
 	waittest.Within(t, 5*time.Second, func() error {
 		if code, _ := w.get(token, sharedPath+"pods"); code != http.StatusUnauthorized {
 			return fmt.Errorf("after its namespace got another owner: %d", code)
@@ -214,15 +214,15 @@ func TestStoredReviews(t *testing.T) {
 
 // storedDecisions returns requests of a caller of acme whose decisions the gateway stores. All of
 // them name the namespace "shared".
-func storedDecisions() map[string]func(w *world) (int, string) {
-	return map[string]func(w *world) (int, string){
-		"impersonation": func(w *world) (int, string) {
+func storedDecisions() map[string]func(w *fixture) (int, string) {
+	return map[string]func(w *fixture) (int, string){
+		"impersonation": func(w *fixture) (int, string) {
 			return w.get("alice-token", "/api/v1/namespaces/acme--web/pods", "Impersonate-User", robot)
 		},
-		"impersonation of a user": func(w *world) (int, string) {
+		"impersonation of a user": func(w *fixture) (int, string) {
 			return w.get("alice-token", sharedPath+"pods", "Impersonate-User", "carol")
 		},
-		"review": func(w *world) (int, string) {
+		"review": func(w *fixture) (int, string) {
 			code, text := w.do("alice-token", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 				`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"`+robot+
 					`","resourceAttributes":{"namespace":"acme--web","verb":"list","resource":"pods"}}}`,
@@ -235,50 +235,50 @@ func storedDecisions() map[string]func(w *world) (int, string) {
 	}
 }
 
-// deciding returns a gateway that has stored the decision of a request, and a counter of the
+// newDecisionFixture returns a gateway that has stored the decision of a request, and a counter of the
 // reviews that the cluster answered.
-func deciding(t *testing.T, allowed *atomic.Bool, ask func(w *world) (int, string)) (*world, *standIn, *atomic.Int64) {
+func newDecisionFixture(t *testing.T, allowed *atomic.Bool, attempt func(w *fixture) (int, string)) (*fixture, *fakeCluster, *atomic.Int64) {
 	t.Helper()
-	w, c := shared(t)
-	asked := &atomic.Int64{}
-	c.become(func() {
-		c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { asked.Add(1); return allowed.Load() }
+	w, c := newSharedFixture(t)
+	reviews := &atomic.Int64{}
+	c.update(func() {
+		c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { reviews.Add(1); return allowed.Load() }
 	})
 	for range 2 {
-		if code, text := ask(w); code != http.StatusOK {
+		if code, text := attempt(w); code != http.StatusOK {
 			t.Fatalf("%d: %s", code, text)
 		}
 	}
-	before := asked.Load()
-	if code, _ := ask(w); code != http.StatusOK || asked.Load() != before {
-		t.Fatalf("it is not stored: %d, %d reviews more", code, asked.Load()-before)
+	before := reviews.Load()
+	if code, _ := attempt(w); code != http.StatusOK || reviews.Load() != before {
+		t.Fatalf("it is not stored: %d, %d reviews more", code, reviews.Load()-before)
 	}
-	return w, c, asked
+	return w, c, reviews
 }
 
-// TestDecisionsAreForgotten checks that the cluster decides again after a namespace in the request
+// TestNamespaceChangeDropsDecisions checks that the cluster decides again after a namespace in the request
 // was created again or got another owner. This applies to impersonation and to the subject of a
 // review.
-func TestDecisionsAreForgotten(t *testing.T) {
-	for what, change := range map[string]func(w *world, c *standIn){
-		"created again": func(_ *world, c *standIn) { c.makeAgain("shared", "acme") },
-		"another's":     func(_ *world, c *standIn) { c.set("shared", "globex") },
-		"another's and back": func(w *world, c *standIn) {
-			c.set("shared", "globex")
-			w.until(http.StatusForbidden, "alice-token", sharedPath+"pods")
-			c.set("shared", "acme")
+func TestNamespaceChangeDropsDecisions(t *testing.T) {
+	for what, change := range map[string]func(w *fixture, c *fakeCluster){
+		"created again": func(_ *fixture, c *fakeCluster) { c.recreate("shared", "acme") },
+		"another's":     func(_ *fixture, c *fakeCluster) { c.setOwner("shared", "globex") },
+		"another's and back": func(w *fixture, c *fakeCluster) {
+			c.setOwner("shared", "globex")
+			w.waitForStatus(http.StatusForbidden, "alice-token", sharedPath+"pods")
+			c.setOwner("shared", "acme")
 		},
 	} {
-		for way, ask := range storedDecisions() {
+		for way, attempt := range storedDecisions() {
 			t.Run(what+"/"+way, func(t *testing.T) {
 				t.Parallel()
 				allowed := &atomic.Bool{}
 				allowed.Store(true)
-				w, c, _ := deciding(t, allowed, ask)
+				w, c, _ := newDecisionFixture(t, allowed, attempt)
 				allowed.Store(false)
 				change(w, c)
 				waittest.Within(t, 5*time.Second, func() error { // before the stored decision expires
-					if code, text := ask(w); code == http.StatusOK {
+					if code, text := attempt(w); code == http.StatusOK {
 						return fmt.Errorf("%d: %s", code, text)
 					}
 					return nil
@@ -288,32 +288,32 @@ func TestDecisionsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestDecisionsOfOthersAreKept checks that stored decisions about other tenants' requests remain
+// TestOtherTenantsKeepStoredDecisions checks that stored decisions about other tenants' requests remain
 // valid when a tenant creates and deletes its namespaces.
-func TestDecisionsOfOthersAreKept(t *testing.T) {
-	for way, ask := range storedDecisions() {
+func TestOtherTenantsKeepStoredDecisions(t *testing.T) {
+	for way, attempt := range storedDecisions() {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			allowed := &atomic.Bool{}
 			allowed.Store(true)
-			w, c, asked := deciding(t, allowed, ask)
-			before := asked.Load()
+			w, c, reviews := newDecisionFixture(t, allowed, attempt)
+			before := reviews.Load()
 			for range 3 {
-				c.makeAgain("globex--shop", "globex")
-				c.set("globex--shop", "initech")
+				c.recreate("globex--shop", "globex")
+				c.setOwner("globex--shop", "initech")
 				waittest.Until(t, func() error { // until the gateway has observed the change
 					if code, _ := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusForbidden {
 						return fmt.Errorf("%d", code)
 					}
 					return nil
 				})
-				if code, text := ask(w); code != http.StatusOK {
+				if code, text := attempt(w); code != http.StatusOK {
 					t.Fatalf("%d: %s", code, text)
 				}
-				c.set("globex--shop", "globex")
-				w.until(http.StatusOK, "bob-token", "/api/v1/namespaces/globex--shop/pods")
+				c.setOwner("globex--shop", "globex")
+				w.waitForStatus(http.StatusOK, "bob-token", "/api/v1/namespaces/globex--shop/pods")
 			}
-			if more := asked.Load() - before; more != 0 {
+			if more := reviews.Load() - before; more != 0 {
 				t.Errorf("the cluster decided %d times again", more)
 			}
 		})

@@ -33,15 +33,15 @@ const (
 	// viewBytes limits the bytes of objects that the gateway holds for the responses of one cluster's
 	// views.
 	viewBytes = 64 << 20
-	// viewBytesEach is the limit for one tenant.
-	viewBytesEach = 16 << 20
-	// viewLists is how many lists of all objects a tenant's views may read at the same time. The
+	// viewBytesPerTenant is the limit for one tenant.
+	viewBytesPerTenant = 16 << 20
+	// maxViewListsPerTenant is how many lists of all objects a tenant's views may read at the same time. The
 	// reader also sends the requests that the boundary needs, and the cluster treats all its requests
 	// as one flow.
-	viewLists = 4
-	// viewListsInAll is the limit for the views of all tenants. Each list in progress holds one object
+	maxViewListsPerTenant = 4
+	// maxViewLists is the limit for the views of all tenants. Each list in progress holds one object
 	// of at most 4 MiB.
-	viewListsInAll = 24
+	maxViewLists = 24
 )
 
 var errViewSource = errors.New("the cluster does not allow the gateway to read the objects of the view: check the " +
@@ -55,11 +55,11 @@ func (c *route) withObjects(next http.Handler) (http.Handler, error) {
 		return nil, err
 	}
 	c.objects = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		proxyStateFrom(r.Context()).view = true
+		proxyStateFrom(r.Context()).isView = true
 		c.handler.ServeHTTP(w, r)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if proxyStateFrom(r.Context()).view {
+		if proxyStateFrom(r.Context()).isView {
 			objects.ServeHTTP(w, r)
 			return
 		}
@@ -78,7 +78,7 @@ func (c *route) newObjects() (http.Handler, error) {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(r)
 			if err == nil && resp.StatusCode != http.StatusOK { // client-go reads the whole body of an error
-				resp.Body = &boundedBody{ReadCloser: resp.Body, limit: newByteLimit(answerBytes)}
+				resp.Body = &limitedBody{ReadCloser: resp.Body, limit: newByteLimit(responseBytes)}
 			}
 			return resp, err
 		})
@@ -106,17 +106,17 @@ func (c *route) newObjects() (http.Handler, error) {
 		Client:    client,
 		Authorize: c.authorizeView,
 		Tenant: func(r *http.Request) string {
-			id, _ := c.viewer(r)
+			id, _ := c.callerTenant(r)
 			return id.String()
 		},
 		Acquire: func(r *http.Request) (leave func(), refused *apierrors.StatusError) {
-			id, err := c.viewer(r)
+			id, err := c.callerTenant(r)
 			if err != nil {
-				return nil, forbidden(errSomebody)
+				return nil, forbidden(errNoTenant)
 			}
 			return c.cluster.acquireList(id)
 		},
-		Failed: func(ctx context.Context, err error) *apierrors.StatusError {
+		ClusterError: func(ctx context.Context, err error) *apierrors.StatusError {
 			klog.FromContext(ctx).V(2).Info("The gateway could not read the objects of a view", "cluster", c.name, "err", err)
 			if apierrors.IsForbidden(err) {
 				out := apierrors.NewGenericServerResponse(http.StatusBadGateway, "", schemaNone, "", "", 0, true)
@@ -125,12 +125,12 @@ func (c *route) newObjects() (http.Handler, error) {
 			}
 			return statusOf(ctx, err)
 		},
-		Held: c.cluster.held,
+		Budget: c.cluster.viewBudget,
 	}, nil
 }
 
-// viewer returns the tenant of a caller of a view.
-func (c *route) viewer(r *http.Request) (tenant.ID, error) {
+// callerTenant returns the tenant of a caller of a view.
+func (c *route) callerTenant(r *http.Request) (tenant.ID, error) {
 	u, _ := request.UserFrom(r.Context())
 	id, _, err := c.cluster.stack.Subject(r.Context(), u)
 	return id, err
@@ -140,11 +140,11 @@ func (c *route) viewer(r *http.Request) (tenant.ID, error) {
 // It returns an error if there are too many. If refused is nil, leave must be called, at least
 // once.
 func (k *cluster) acquireList(id tenant.ID) (leave func(), refused *apierrors.StatusError) {
-	leaveOwn, ok := k.lists.acquire(id, viewLists)
+	leaveOwn, ok := k.listsByTenant.acquire(id, maxViewListsPerTenant)
 	if !ok {
 		return nil, apierrors.NewTooManyRequests("the tenant reads too many lists of views at the same time", 1)
 	}
-	leaveAll, ok := k.listsInAll.acquire(tenant.ID{}, viewListsInAll)
+	leaveAll, ok := k.totalLists.acquire(tenant.ID{}, maxViewLists)
 	if !ok {
 		leaveOwn()
 		out := apierrors.NewServiceUnavailable("callers read too many lists of views at the same time")
@@ -172,7 +172,7 @@ func newObjectView(config *configv1alpha1.GatewayObjectView) (*views.ObjectView,
 			Version:  config.Of.Version,
 			Resource: config.Of.Resource,
 		},
-		Shows: projection.New(from, fields),
+		Projection: projection.New(from, fields),
 	}, nil
 }
 
@@ -182,23 +182,23 @@ func (c *route) authorizeView(r *http.Request) *apierrors.StatusError {
 	ctx := r.Context()
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
-		return forbidden(errSomebody)
+		return forbidden(errNoTenant)
 	}
-	record := recordOf(attributes)
-	there, err := c.forwarded(ctx, record.User)
+	record := copyAttributes(attributes)
+	forwarded, err := c.forwardedIdentity(ctx, record.User)
 	if err != nil {
 		return statusOf(ctx, err)
 	}
-	record.User = there
-	decision, reason, err := c.ask(ctx, record)
+	record.User = forwarded
+	decision, reason, err := c.reviewAccess(ctx, record)
 	if err == nil && decision == authorizer.DecisionAllow {
 		return nil
 	}
 	return responsewriters.ForbiddenStatusError(record, reason)
 }
 
-// recordOf returns attributes as a record, in which the user can be replaced.
-func recordOf(a authorizer.Attributes) *authorizer.AttributesRecord {
+// copyAttributes returns attributes as a record, in which the user can be replaced.
+func copyAttributes(a authorizer.Attributes) *authorizer.AttributesRecord {
 	byField, errField := a.GetFieldSelector()
 	byLabel, errLabel := a.GetLabelSelector()
 	return &authorizer.AttributesRecord{
@@ -219,30 +219,30 @@ func recordOf(a authorizer.Attributes) *authorizer.AttributesRecord {
 	}
 }
 
-// forwarded returns the identity that the cluster would receive if the gateway forwarded a request
+// forwardedIdentity returns the identity that the cluster would receive if the gateway forwarded a request
 // of the caller. The error is the same as for such a request.
-func (c *route) forwarded(ctx context.Context, u user.Info) (user.Info, error) {
+func (c *route) forwardedIdentity(ctx context.Context, u user.Info) (user.Info, error) {
 	if u == nil {
-		return nil, &uncarried{errForm}
+		return nil, &notForwardedError{errForm}
 	}
 	if proxyStateFrom(ctx).passesToken() {
 		return u, nil // the cluster's TokenReview returned it
 	}
-	who, err := c.mapping.impersonation(u)
+	impersonated, err := c.mapping.impersonation(u)
 	if err != nil {
-		return nil, &uncarried{err}
+		return nil, &notForwardedError{err}
 	}
-	if err := c.own.check(ctx, who.UserName); err != nil {
+	if err := c.gatewayNames.check(ctx, impersonated.UserName); err != nil {
 		return nil, err
 	}
-	groups := append(slices.Clone(who.Groups), user.AllAuthenticated)
-	if namespace, is := tenant.ServiceAccountNamespace(who.UserName); is && len(who.Groups) == 0 {
+	groups := append(slices.Clone(impersonated.Groups), user.AllAuthenticated)
+	if namespace, ok := tenant.ServiceAccountNamespace(impersonated.UserName); ok && len(impersonated.Groups) == 0 {
 		groups = append(groups, serviceaccount.MakeGroupNames(namespace)...)
 	}
 	return &user.DefaultInfo{
-		Name:   who.UserName,
-		UID:    who.UID,
+		Name:   impersonated.UserName,
+		UID:    impersonated.UID,
 		Groups: groups,
-		Extra:  who.Extra,
+		Extra:  impersonated.Extra,
 	}, nil
 }

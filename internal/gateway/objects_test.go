@@ -46,25 +46,25 @@ func trackerOf(name, version string, namespaces ...string) string {
 		`"compression":{"data":"CANARY"},"managedResources":[%[3]s]}}`, name, version, strings.Join(entries, ","))
 }
 
-// source serves ResourceTrackers to the reader of a cluster.
-type source struct {
+// trackerServer serves ResourceTrackers to the reader of a cluster.
+type trackerServer struct {
 	mu       sync.Mutex
 	items    map[string]string // JSON by name
-	asked    []string          // paths and queries
-	answer   func(http.ResponseWriter, *http.Request) bool
+	paths    []string          // paths and queries
+	handler  func(http.ResponseWriter, *http.Request) bool
 	events   chan string
 	reviewed []authorizationv1.SubjectAccessReviewSpec
 	denied   bool
 }
 
-func (s *source) serve(w http.ResponseWriter, r *http.Request) bool {
-	rest, is := strings.CutPrefix(r.URL.Path, sourcePath)
-	if !is {
+func (s *trackerServer) serve(w http.ResponseWriter, r *http.Request) bool {
+	rest, ok := strings.CutPrefix(r.URL.Path, sourcePath)
+	if !ok {
 		return false
 	}
 	s.mu.Lock()
-	s.asked = append(s.asked, rest+"?"+r.URL.RawQuery)
-	answer := s.answer
+	s.paths = append(s.paths, rest+"?"+r.URL.RawQuery)
+	answer := s.handler
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	if answer != nil && answer(w, r) {
@@ -104,28 +104,28 @@ func (s *source) serve(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // requests returns and clears the recorded requests.
-func (s *source) requests() []string {
+func (s *trackerServer) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { s.asked, s.reviewed = nil, nil }()
-	return s.asked
+	defer func() { s.paths, s.reviewed = nil, nil }()
+	return s.paths
 }
 
-func (s *source) set(change func()) {
+func (s *trackerServer) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// tracked returns a gateway with a view of ResourceTrackers.
-func tracked(t testing.TB, more string) (*world, *standIn, *source) {
+// newTrackerFixture returns a gateway with a view of ResourceTrackers.
+func newTrackerFixture(t testing.TB, more string) (*fixture, *fakeCluster, *trackerServer) {
 	t.Helper()
-	return trackedIn(t, more, spaces())
+	return newTrackerFixtureIn(t, more, defaultNamespaces())
 }
 
-func trackedIn(t testing.TB, more string, namespaces map[string]string) (*world, *standIn, *source) {
+func newTrackerFixtureIn(t testing.TB, more string, namespaces map[string]string) (*fixture, *fakeCluster, *trackerServer) {
 	t.Helper()
-	s := &source{
+	s := &trackerServer{
 		events: make(chan string, 16),
 		items: map[string]string{
 			"shop":   trackerOf("shop", "7", "acme--web", "globex--shop"),
@@ -134,21 +134,21 @@ func trackedIn(t testing.TB, more string, namespaces map[string]string) (*world,
 			"other":  `{"metadata":{"name":"other","resourceVersion":"3"},"spec":"acme--web"}`,
 		},
 	}
-	c := newStandIn(t, namespaces)
-	c.answerReader = s.serve
+	c := newFakeCluster(t, namespaces)
+	c.readerHandler = s.serve
 	c.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.reviewed = append(s.reviewed, spec)
 		return !s.denied
 	}
-	return newWorld(t, entry("eu1", more)+trackerViews, map[string]*standIn{"eu1": c}), c, s
+	return newFixture(t, clusterEntry("eu1", more)+trackerViews, map[string]*fakeCluster{"eu1": c}), c, s
 }
 
 // TestObjectViews checks that a view has only the entries of its namespace and the listed fields.
 func TestObjectViews(t *testing.T) {
 	t.Parallel()
-	w, c, s := tracked(t, accountsToo)
+	w, c, s := newTrackerFixture(t, passAccountTokens)
 	const (
 		own = `{"apiVersion":"gateway.kubetenant.dev/v1alpha1","kind":"Trackers","metadata":{"labels":` +
 			`{"app.oam.dev/name":"shop"},"name":"shop","namespace":"acme--web","resourceVersion":"7"},"spec":` +
@@ -204,7 +204,7 @@ func TestObjectViews(t *testing.T) {
 		if accept == "" {
 			accept = "application/json"
 		}
-		code, text := w.accepting(t.Context(), "alice-token", trackersPath+r.path, accept)
+		code, text := w.getAs(t.Context(), "alice-token", trackersPath+r.path, accept)
 		if code != r.code || !strings.Contains(text, r.want) || strings.HasPrefix(r.want, "{") && r.accept == "" &&
 			strings.TrimSpace(text) != r.want {
 			t.Errorf("%s: %d: %s, want %d: %s", what, code, text, r.code, r.want)
@@ -215,20 +215,20 @@ func TestObjectViews(t *testing.T) {
 			}
 		}
 	}
-	for _, asked := range s.requests() {
-		if strings.Contains(asked, "elector") || strings.Contains(asked, "continue") || strings.Contains(asked, "limit") {
-			t.Errorf("the cluster was asked %s", asked)
+	for _, requested := range s.requests() {
+		if strings.Contains(requested, "elector") || strings.Contains(requested, "continue") || strings.Contains(requested, "limit") {
+			t.Errorf("the cluster was asked %s", requested)
 		}
 	}
-	if came := c.sent(); len(came) > 0 {
-		t.Errorf("the cluster got %v", came[0].URL)
+	if received := c.takeRequests(); len(received) > 0 {
+		t.Errorf("the cluster got %v", received[0].URL)
 	}
 }
 
 // TestObjectViewPaths checks that a view has one path, in one version and one namespace.
 func TestObjectViewPaths(t *testing.T) {
 	t.Parallel()
-	w, c, s := tracked(t, "")
+	w, c, s := newTrackerFixture(t, "")
 	for what, r := range map[string]struct {
 		token, method, path string
 		want                int
@@ -275,11 +275,11 @@ func TestObjectViewPaths(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
 		}
 	}
-	if asked := s.requests(); len(asked) > 0 {
-		t.Errorf("the cluster was asked %v", asked)
+	if paths := s.requests(); len(paths) > 0 {
+		t.Errorf("the cluster was asked %v", paths)
 	}
-	if came := c.sent(); len(came) > 0 {
-		t.Errorf("the cluster got %v", came[0].URL)
+	if received := c.takeRequests(); len(received) > 0 {
+		t.Errorf("the cluster got %v", received[0].URL)
 	}
 	const resource = `{"name":"trackers","singularName":"trackers","namespaced":true,"kind":"Trackers",` +
 		`"verbs":["get","list","watch"]}`
@@ -292,11 +292,11 @@ func TestObjectViewPaths(t *testing.T) {
 // namespace and name of the request. Nothing is read before the cluster has allowed the request.
 func TestObjectViewRights(t *testing.T) {
 	t.Parallel()
-	w, c, s := trackedIn(t,
-		accountsToo+`, tenantMap: { acme: acme-eu }, identity: { usernamePrefix: "kt:", groupPattern: ops }`,
+	w, c, s := newTrackerFixtureIn(t,
+		passAccountTokens+`, tenantMap: { acme: acme-eu }, identity: { usernamePrefix: "kt:", groupPattern: ops }`,
 		map[string]string{"acme--web": "acme-eu"})
 	robot := c.token(t, "system:serviceaccount:acme--web:robot")
-	s.set(func() { s.denied = true })
+	s.update(func() { s.denied = true })
 	for what, r := range map[string]struct {
 		token, path string
 		headers     []string
@@ -326,34 +326,34 @@ func TestObjectViewRights(t *testing.T) {
 		if code != http.StatusForbidden || !strings.Contains(text, `cannot`) {
 			t.Errorf("%s: %d: %s", what, code, text)
 		}
-		s.set(func() {
+		s.update(func() {
 			if len(s.reviewed) != 1 {
 				t.Errorf("%s: reviews: %v", what, s.reviewed)
 				return
 			}
-			is, a := s.reviewed[0], s.reviewed[0].ResourceAttributes
+			spec, a := s.reviewed[0], s.reviewed[0].ResourceAttributes
 			got := fmt.Sprintf("%s %s %s %s %s/%s",
-				is.User, strings.Join(is.Groups, ","), a.Verb, a.Namespace, a.Resource, a.Name)
+				spec.User, strings.Join(spec.Groups, ","), a.Verb, a.Namespace, a.Resource, a.Name)
 			if got != r.want || a.Group != "gateway.kubetenant.dev" || a.Version != "v1alpha1" || a.Subresource != "" {
 				t.Errorf("%s: %s, want %s", what, got, r.want)
 			}
 		})
-		if asked := s.requests(); len(asked) > 0 {
-			t.Errorf("%s: the cluster was asked %v", what, asked)
+		if paths := s.requests(); len(paths) > 0 {
+			t.Errorf("%s: the cluster was asked %v", what, paths)
 		}
 	}
 }
 
-// TestObjectViewAs checks that with --as, the roles of the impersonated user decide.
-func TestObjectViewAs(t *testing.T) {
+// TestObjectViewWithImpersonation checks that with --as, the roles of the impersonated user decide.
+func TestObjectViewWithImpersonation(t *testing.T) {
 	t.Parallel()
-	w, c, s := tracked(t, "")
+	w, c, s := newTrackerFixture(t, "")
 	as := []string{"Impersonate-User", "carol"}
 	if code, text := w.get("alice-token", trackersPath, as...); code != http.StatusOK ||
 		!strings.Contains(text, `"shop"`) {
 		t.Fatalf("%d: %s", code, text)
 	}
-	c.become(func() {
+	c.update(func() {
 		c.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 			return spec.ResourceAttributes.Verb == "impersonate" || spec.User != "dave"
 		}
@@ -370,8 +370,8 @@ func TestObjectViewAs(t *testing.T) {
 		if code, text := w.get("alice-token", trackersPath, "Impersonate-User", name); code != want {
 			t.Errorf("%s: %d: %s", name, code, text)
 		}
-		if asked := s.requests(); want != 200 && len(asked) > 0 {
-			t.Errorf("%s: the cluster was asked %v", name, asked)
+		if paths := s.requests(); want != 200 && len(paths) > 0 {
+			t.Errorf("%s: the cluster was asked %v", name, paths)
 		}
 	}
 }
@@ -379,7 +379,7 @@ func TestObjectViewAs(t *testing.T) {
 // TestObjectViewFaults checks that faulty responses of a cluster are not forwarded.
 func TestObjectViewFaults(t *testing.T) {
 	t.Parallel()
-	w, _, s := tracked(t, "")
+	w, _, s := newTrackerFixture(t, "")
 	status := func(code int, reason string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(code)
@@ -388,7 +388,7 @@ func TestObjectViewFaults(t *testing.T) {
 			return true
 		}
 	}
-	says := func(text string) func(http.ResponseWriter, *http.Request) bool {
+	respond := func(text string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool { _, _ = io.WriteString(w, text); return true }
 	}
 	endless := func(start string) func(http.ResponseWriter, *http.Request) bool {
@@ -415,17 +415,17 @@ func TestObjectViewFaults(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 			return endless(`{`)(w, r)
 		}, 503, 503},
-		"nothing":         {says(""), 503, 404},
-		"no object":       {says(`"CANARY"`), 503, 404},
-		"a cut list":      {says(`{"metadata":{"resourceVersion":"1"},"items":[{}`), 503, 404},
-		"no items":        {says(`{"metadata":{"resourceVersion":"1"}}`), 503, 404},
-		"items, no list":  {says(`{"metadata":{"resourceVersion":"1"},"items":{"CANARY":1}}`), 503, 404},
-		"no version":      {says(`{"metadata":{},"items":[]}`), 503, 404},
-		"a page":          {says(`{"metadata":{"resourceVersion":"1","continue":"CANARY"},"items":[]}`), 503, 404},
+		"nothing":         {respond(""), 503, 404},
+		"no object":       {respond(`"CANARY"`), 503, 404},
+		"a cut list":      {respond(`{"metadata":{"resourceVersion":"1"},"items":[{}`), 503, 404},
+		"no items":        {respond(`{"metadata":{"resourceVersion":"1"}}`), 503, 404},
+		"items, no list":  {respond(`{"metadata":{"resourceVersion":"1"},"items":{"CANARY":1}}`), 503, 404},
+		"no version":      {respond(`{"metadata":{},"items":[]}`), 503, 404},
+		"a page":          {respond(`{"metadata":{"resourceVersion":"1","continue":"CANARY"},"items":[]}`), 503, 404},
 		"an endless text": {endless(`{"items":["`), 503, 503},
-		"another object":  {says(trackerOf("another", "1", "acme--web")), 503, 404},
+		"another object":  {respond(trackerOf("another", "1", "acme--web")), 503, 404},
 	} {
-		s.set(func() { s.answer = c.answer })
+		s.update(func() { s.handler = c.answer })
 		for path, want := range map[string]int{
 			"":                           c.list,
 			"?watch=1":                   c.list,
@@ -438,7 +438,7 @@ func TestObjectViewFaults(t *testing.T) {
 			}
 		}
 	}
-	s.set(func() { s.answer = nil })
+	s.update(func() { s.handler = nil })
 	if code, text := w.get("alice-token", trackersPath+"/shop"); code != http.StatusOK {
 		t.Errorf("afterwards: %d: %s", code, text)
 	}
@@ -447,10 +447,10 @@ func TestObjectViewFaults(t *testing.T) {
 // TestObjectViewLimits checks that a tenant reads at most four lists at the same time.
 func TestObjectViewLimits(t *testing.T) {
 	t.Parallel()
-	w, _, s := tracked(t, "")
+	w, _, s := newTrackerFixture(t, "")
 	arrived, wait := make(chan struct{}, 8), make(chan struct{})
-	s.set(func() {
-		s.answer = func(http.ResponseWriter, *http.Request) bool {
+	s.update(func() {
+		s.handler = func(http.ResponseWriter, *http.Request) bool {
 			arrived <- struct{}{}
 			<-wait
 			return false
@@ -466,7 +466,7 @@ func TestObjectViewLimits(t *testing.T) {
 			t.Errorf("%s: a fifth list: %d: %s", path, code, text)
 		}
 	}
-	s.set(func() { s.answer = nil })
+	s.update(func() { s.handler = nil })
 	if code, text := w.get("bob-token", viewsVersion+"/namespaces/globex--shop/trackers"); code != http.StatusOK {
 		t.Errorf("another tenant: %d: %s", code, text)
 	}
@@ -481,31 +481,31 @@ func TestObjectViewLimits(t *testing.T) {
 	}
 }
 
-// TestObjectViewsAreOff checks that views are off by default. Their paths belong to the cluster.
-func TestObjectViewsAreOff(t *testing.T) {
+// TestObjectViewsAreDisabledByDefault checks that views are off by default. Their paths belong to the cluster.
+func TestObjectViewsAreDisabledByDefault(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	for _, path := range []string{viewsRoot + "/apis", trackersPath} {
-		if code, text := w.get("alice-token", path); code != http.StatusForbidden || len(c.sent()) > 0 {
+		if code, text := w.get("alice-token", path); code != http.StatusForbidden || len(c.takeRequests()) > 0 {
 			t.Errorf("%s: %d: %s", path, code, text)
 		}
 	}
-	viewed, there, _ := tracked(t, ", root: true")
-	if code, text := viewed.get("alice-token", "/gateway/apis"); code != http.StatusForbidden || len(there.sent()) > 0 {
+	tracker, cluster, _ := newTrackerFixture(t, ", root: true")
+	if code, text := tracker.get("alice-token", "/gateway/apis"); code != http.StatusForbidden || len(cluster.takeRequests()) > 0 {
 		t.Errorf("without the name of the cluster: %d: %s", code, text)
 	}
 }
 
-// TestObjectViewsOfRemovedAccounts checks that a stored TokenReview does not authenticate a request
+// TestRemovedAccountsCannotReadViews checks that a stored TokenReview does not authenticate a request
 // that the gateway answers itself.
-func TestObjectViewsOfRemovedAccounts(t *testing.T) {
+func TestRemovedAccountsCannotReadViews(t *testing.T) {
 	t.Parallel()
-	w, c, _ := tracked(t, accountsToo)
+	w, c, _ := newTrackerFixture(t, passAccountTokens)
 	token := c.token(t, "system:serviceaccount:acme--web:robot")
 	if code, text := w.get(token, trackersPath); code != http.StatusOK {
 		t.Fatalf("of an account: %d %s", code, text)
 	}
-	c.become(func() { delete(c.tokens, token) })
+	c.update(func() { delete(c.tokens, token) })
 	if code, _ := w.get(token, trackersPath); code != http.StatusUnauthorized {
 		t.Errorf("of an account that is gone: %d", code)
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// omittedEvery is the interval of the events that report omitted events.
-	omittedEvery = 10 * time.Second
+	// omittedInterval is the interval of the events that report omitted events.
+	omittedInterval = 10 * time.Second
 	// omittedPeers limits the addresses in such an event.
 	omittedPeers = 16
 )
@@ -47,18 +47,18 @@ type omission struct {
 	write func(*auditinternal.Event) bool // from the newest version of the configuration
 }
 
-// note adds an event that is not written. The tenant is empty for an unauthenticated request.
-func (o *omissions) note(tenant, peer string, write func(*auditinternal.Event) bool) {
+// record adds an event that is not written. The tenant is empty for an unauthenticated request.
+func (o *omissions) record(tenant, peer string, write func(*auditinternal.Event) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byTenant == nil {
 		o.byTenant = map[string]*omission{}
 	}
-	of, known := o.byTenant[tenant]
-	if !known {
+	of, ok := o.byTenant[tenant]
+	if !ok {
 		of = &omission{since: time.Now()}
 		o.byTenant[tenant] = of
-		time.AfterFunc(omittedEvery, func() { o.state(tenant) })
+		time.AfterFunc(omittedInterval, func() { o.report(tenant) })
 	}
 	of.count++
 	of.write = write
@@ -67,28 +67,28 @@ func (o *omissions) note(tenant, peer string, write func(*auditinternal.Event) b
 	}
 }
 
-// state writes the event with the number of a tenant. If this fails, it tries again later.
-func (o *omissions) state(tenant string) {
+// report writes the event with the number of a tenant. If this fails, it tries again later.
+func (o *omissions) report(tenant string) {
 	o.mu.Lock()
 	of := o.byTenant[tenant]
 	if of == nil { // flush has written it
 		o.mu.Unlock()
 		return
 	}
-	stated, event, write := of.count, of.event(tenant), of.write
+	reported, event, write := of.count, of.event(tenant), of.write
 	o.mu.Unlock()
 	written := write(event)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if written {
-		of.count -= stated
+		of.count -= reported
 		of.since, of.peers = time.Now(), nil
 	}
 	if of.count == 0 {
 		delete(o.byTenant, tenant)
 		return
 	}
-	time.AfterFunc(omittedEvery, func() { o.state(tenant) })
+	time.AfterFunc(omittedInterval, func() { o.report(tenant) })
 }
 
 // flush writes the numbers of all tenants. It is called when the gateway stops.

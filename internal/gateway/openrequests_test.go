@@ -16,9 +16,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestOpenRequestsEnd checks that a request whose last byte is missing has no effect after its
+// TestRevocationEndsUnfinishedRequests checks that a request whose last byte is missing has no effect after its
 // caller was revoked, whatever its path and tenant. The caller gets 503.
-func TestOpenRequestsEnd(t *testing.T) {
+func TestRevocationEndsUnfinishedRequests(t *testing.T) {
 	const review = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
 		`"spec":{"resourceAttributes":{"namespace":"globex--shop","verb":"list","resource":"pods"}}}`
 	const tokenReview = `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"x"}}`
@@ -42,10 +42,10 @@ func TestOpenRequestsEnd(t *testing.T) {
 			}
 			t.Run(what+" by "+by, func(t *testing.T) {
 				t.Parallel()
-				c := newStandIn(t, spaces())
+				c := newFakeCluster(t, defaultNamespaces())
 				c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
-				w := newWorld(t, entry("eu1", ", root: true")+"authorization: { delegatedReviews: true }\n",
-					map[string]*standIn{"eu1": c})
+				w := newFixture(t, clusterEntry("eu1", ", root: true")+"authorization: { delegatedReviews: true }\n",
+					map[string]*fakeCluster{"eu1": c})
 				conn := w.dial("http/1.1")
 				if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s-token\r\n"+
 					"Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
@@ -64,7 +64,7 @@ func TestOpenRequestsEnd(t *testing.T) {
 				}
 				// The request ends with the same change as a watch of the same caller.
 				path := map[string]string{"root": "/api/v1/nodes", "alice": "/api/v1/namespaces/acme--web/pods"}[r.caller]
-				ended := read(w.open(t.Context(), r.caller+"-token", http.MethodGet, path+"?watch=1", ""))
+				ended := streamEnd(w.open(t.Context(), r.caller+"-token", http.MethodGet, path+"?watch=1", ""))
 				tenant := map[string]string{"root": "system", "alice": "acme"}[r.caller]
 				w.write("revoked.yaml", noRevocations+fmt.Sprintf(revoked, tenant, r.caller))
 				waittest.Until(t, func() error {
@@ -82,7 +82,7 @@ func TestOpenRequestsEnd(t *testing.T) {
 				if code, text := w.read(resp, nil); code != http.StatusServiceUnavailable {
 					t.Errorf("%d: %s", code, text)
 				}
-				for _, sent := range c.sent() {
+				for _, sent := range c.takeRequests() {
 					if sent.Method == r.method && sent.body == r.body {
 						t.Errorf("it reached the cluster: %s %s", sent.Method, sent.URL.Path)
 					}

@@ -23,40 +23,40 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// errOwn: a caller with the gateway's own name would be able to impersonate every user that the
+// errGatewayName: a caller with the gateway's own name would be able to impersonate every user that the
 // gateway can.
-var errOwn = errors.New("the name belongs to an account of the gateway")
+var errGatewayName = errors.New("the name belongs to an account of the gateway")
 
 const (
-	// ownNamesFor is how long the gateway's user names in a cluster are valid. A token file may later
+	// gatewayNamesTTL is how long the gateway's user names in a cluster are valid. A token file may later
 	// contain the token of another account.
-	ownNamesFor = 30 * time.Second
-	// ownNamesFailFor is the pause after a failed request for the names.
-	ownNamesFailFor = time.Second
+	gatewayNamesTTL = 30 * time.Second
+	// gatewayNamesRetryDelay is the pause after a failed request for the names.
+	gatewayNamesRetryDelay = time.Second
 )
 
-// ownNames are the user names of the gateway's two credentials in a cluster. It is safe for
+// gatewayNames are the user names of the gateway's two credentials in a cluster. It is safe for
 // concurrent use.
-type ownNames struct {
+type gatewayNames struct {
 	cluster string // name of the cluster
 	configs []*rest.Config
 	clients []kubernetes.Interface
 	flight  singleflight.Group // for requests to the cluster
-	known   atomic.Pointer[ownAnswer]
+	cached  atomic.Pointer[gatewayNamesResult]
 }
 
-// ownAnswer is the result of a request for the names.
-type ownAnswer struct {
+// gatewayNamesResult is the result of a request for the names.
+type gatewayNamesResult struct {
 	names sets.Set[string] // nil if the request failed
 	err   error
 	until time.Time
 }
 
-func newOwnNames(cluster string, configs ...*rest.Config) (*ownNames, error) {
-	o := &ownNames{cluster: cluster, configs: configs}
+func newGatewayNames(cluster string, configs ...*rest.Config) (*gatewayNames, error) {
+	o := &gatewayNames{cluster: cluster, configs: configs}
 	for _, config := range configs {
-		config := bounded(config, func() *byteLimit { return newByteLimit(answerBytes) })
-		config.QPS, config.Timeout = -1, answerWithin // at most one request is sent at a time
+		config := limitResponses(config, func() *byteLimit { return newByteLimit(responseBytes) })
+		config.QPS, config.Timeout = -1, responseTimeout // at most one request is sent at a time
 		connection, err := rest.HTTPClientFor(config)
 		if err != nil {
 			return nil, err
@@ -72,68 +72,68 @@ func newOwnNames(cluster string, configs ...*rest.Config) (*ownNames, error) {
 	return o, nil
 }
 
-// check returns an error if a caller must not use a name. The error wraps [errOwn], or reports that
+// check returns an error if a caller must not use a name. The error wraps [errGatewayName], or reports that
 // the gateway's names in the cluster are unknown.
-func (o *ownNames) check(ctx context.Context, name string) error {
-	known := o.known.Load()
-	if known == nil || time.Now().After(known.until) {
-		asked := o.flight.DoChan("", func() (any, error) { return o.ask(context.WithoutCancel(ctx)), nil })
-		if known == nil || known.names == nil { // otherwise the known names are valid until there are new ones
+func (o *gatewayNames) check(ctx context.Context, name string) error {
+	cached := o.cached.Load()
+	if cached == nil || time.Now().After(cached.until) {
+		result := o.flight.DoChan("", func() (any, error) { return o.refresh(context.WithoutCancel(ctx)), nil })
+		if cached == nil || cached.names == nil { // otherwise the known names are valid until there are new ones
 			select {
-			case answer := <-asked:
-				known, _ = answer.Val.(*ownAnswer)
+			case fetched := <-result:
+				cached, _ = fetched.Val.(*gatewayNamesResult)
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
 	}
 	switch {
-	case known.names == nil:
-		return known.err
-	case known.names.Has(name):
-		return errOwn
+	case cached.names == nil:
+		return cached.err
+	case cached.names.Has(name):
+		return errGatewayName
 	}
 	return nil
 }
 
-// ask requests the names from the cluster, unless they are new. Names from earlier answers remain
+// refresh requests the names from the cluster, unless they are new. Names from earlier answers remain
 // reserved, because the gateway may get an earlier account again.
-func (o *ownNames) ask(ctx context.Context) *ownAnswer {
-	before := o.known.Load()
+func (o *gatewayNames) refresh(ctx context.Context) *gatewayNamesResult {
+	before := o.cached.Load()
 	if before != nil && time.Now().Before(before.until) {
 		return before
 	}
-	answer := &ownAnswer{until: time.Now().Add(ownNamesFor)}
-	if answer.names, answer.err = o.recovered(ctx); answer.err != nil {
-		klog.FromContext(ctx).Error(answer.err, "Failed to read the user names of the gateway in the "+
+	result := &gatewayNamesResult{until: time.Now().Add(gatewayNamesTTL)}
+	if result.names, result.err = o.reviewSelfRecovered(ctx); result.err != nil {
+		klog.FromContext(ctx).Error(result.err, "Failed to read the user names of the gateway in the "+
 			"cluster", "cluster", o.cluster)
-		answer.names, answer.until = nil, time.Now().Add(ownNamesFailFor)
+		result.names, result.until = nil, time.Now().Add(gatewayNamesRetryDelay)
 	}
 	if before != nil && before.names != nil {
-		answer.names = answer.names.Union(before.names)
+		result.names = result.names.Union(before.names)
 	}
-	o.known.Store(answer)
-	return answer
+	o.cached.Store(result)
+	return result
 }
 
-var errOwnPanic = errors.New("panic while reading the user names of the gateway")
+var errNamesPanic = errors.New("panic while reading the user names of the gateway")
 
-// recovered is names for a goroutine in which a panic would end the gateway for all clusters.
-func (o *ownNames) recovered(ctx context.Context) (names sets.Set[string], err error) {
+// reviewSelfRecovered is names for a goroutine in which a panic would end the gateway for all clusters.
+func (o *gatewayNames) reviewSelfRecovered(ctx context.Context) (names sets.Set[string], err error) {
 	defer func() {
 		if recover() != nil { // the panic value may contain text of the cluster
-			names, err = nil, errOwnPanic
+			names, err = nil, errNamesPanic
 		}
 	}()
-	return o.names(ctx)
+	return o.reviewSelf(ctx)
 }
 
-// names requests the name of each credential, and adds the names that the credential itself
+// reviewSelf requests the name of each credential, and adds the names that the credential itself
 // contains. Clusters before Kubernetes 1.28 do not support this review.
-func (o *ownNames) names(ctx context.Context) (sets.Set[string], error) {
+func (o *gatewayNames) reviewSelf(ctx context.Context) (sets.Set[string], error) {
 	names := sets.New[string]()
 	for i, client := range o.clients {
-		names.Insert(statedNames(o.configs[i])...)
+		names.Insert(credentialNames(o.configs[i])...)
 		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx,
 			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		switch {
@@ -149,8 +149,8 @@ func (o *ownNames) names(ctx context.Context) (sets.Set[string], error) {
 	return names, nil
 }
 
-// statedNames returns the names that a certificate or token itself contains.
-func statedNames(config *rest.Config) (names []string) {
+// credentialNames returns the names that a certificate or token itself contains.
+func credentialNames(config *rest.Config) (names []string) {
 	loaded := rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(loaded); err == nil {
 		if block, _ := pem.Decode(loaded.CertData); block != nil {

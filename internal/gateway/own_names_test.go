@@ -22,10 +22,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestOwnNamesStay checks that a name that a cluster has reported remains reserved for the gateway.
+// TestGatewayNamesStayReserved checks that a name that a cluster has reported remains reserved for the gateway.
 // A later request may return another name, fail or panic. Before the first report, no caller is
 // allowed.
-func TestOwnNamesStay(t *testing.T) {
+func TestGatewayNamesStayReserved(t *testing.T) {
 	t.Parallel()
 	review := func(name string) func() (runtime.Object, error) {
 		return func() (runtime.Object, error) {
@@ -44,26 +44,26 @@ func TestOwnNamesStay(t *testing.T) {
 		"a panic":  func() (runtime.Object, error) { panic("what a cluster sends") },
 	} {
 		client := fake.NewClientset()
-		says := answer
+		answerNow := answer
 		client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-			obj, err := says()
+			obj, err := answerNow()
 			return true, obj, err
 		})
-		o := &ownNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
+		o := &gatewayNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
 		if err := o.check(t.Context(), "gateway"); slices.Contains([]string{"no name", "an error", "a panic"},
 			what) != (err != nil) {
 			t.Errorf("%s, at first: %v", what, err)
 		}
-		ask := func(now func() (runtime.Object, error)) {
-			says = now
-			known := *o.known.Load()
+		refresh := func(now func() (runtime.Object, error)) {
+			answerNow = now
+			known := *o.cached.Load()
 			known.until = time.Time{}
-			o.known.Store(&known)
-			o.ask(t.Context())
+			o.cached.Store(&known)
+			o.refresh(t.Context())
 		}
-		ask(review("gateway"))
-		ask(answer)
-		if err := o.check(t.Context(), "gateway"); !errors.Is(err, errOwn) {
+		refresh(review("gateway"))
+		refresh(answer)
+		if err := o.check(t.Context(), "gateway"); !errors.Is(err, errGatewayName) {
 			t.Errorf("%s, later: %v", what, err)
 		}
 		if err := o.check(t.Context(), "alice"); err != nil {
@@ -72,17 +72,17 @@ func TestOwnNamesStay(t *testing.T) {
 	}
 }
 
-// TestTheGatewayWaitsForItsNames checks that callers wait for the response while the gateway
+// TestCallersWaitForGatewayNames checks that callers wait for the response while the gateway
 // requests its names. The pause after a failure begins at the end of the request.
-func TestTheGatewayWaitsForItsNames(t *testing.T) {
+func TestCallersWaitForGatewayNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		var asked atomic.Int64
+		var requests atomic.Int64
 		var broken atomic.Bool
 		broken.Store(true)
 		client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-			asked.Add(1)
-			time.Sleep(3 * ownNamesFailFor)
+			requests.Add(1)
+			time.Sleep(3 * gatewayNamesRetryDelay)
 			if broken.Load() {
 				return true, nil, errors.New("no")
 			}
@@ -90,7 +90,7 @@ func TestTheGatewayWaitsForItsNames(t *testing.T) {
 				Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "gateway"}},
 			}, nil
 		})
-		o := &ownNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
+		o := &gatewayNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
 		all := func() []error {
 			errs := make([]error, 16)
 			var group sync.WaitGroup
@@ -107,17 +107,17 @@ func TestTheGatewayWaitsForItsNames(t *testing.T) {
 				t.Errorf("caller %d: the names are not known", i)
 			}
 		}
-		if n := asked.Load(); n != 1 {
+		if n := requests.Load(); n != 1 {
 			t.Errorf("asked %d times in the pause", n)
 		}
 		broken.Store(false)
-		time.Sleep(ownNamesFailFor)
+		time.Sleep(gatewayNamesRetryDelay)
 		for i, err := range all() {
 			if err != nil {
 				t.Errorf("caller %d: %v", i, err)
 			}
 		}
-		if n := asked.Load(); n != 2 {
+		if n := requests.Load(); n != 2 {
 			t.Errorf("asked %d times, want 2", n)
 		}
 	})

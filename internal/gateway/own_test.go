@@ -12,19 +12,19 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// TestNobodyIsTheGateway checks that a caller with the name of one of the gateway's accounts is
+// TestCallersCannotUseGatewayNames checks that a caller with the name of one of the gateway's accounts is
 // rejected, and so is a caller that impersonates this name. Otherwise, the caller would have the
 // account's rights, including impersonation.
-func TestNobodyIsTheGateway(t *testing.T) {
+func TestCallersCannotUseGatewayNames(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
+	c := newFakeCluster(t, defaultNamespaces())
 	c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
-	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	w := newFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c})
 	w.write("tokens.csv", "alice-token,alice,u1,dev,,acme\nacts-token,"+impersonatorName+",u2,dev,,acme\nreads-token,"+
 		readerName+",u3,dev,,system\nroot-token,root,u4,\"system:masters\",,system\n")
-	w.until(http.StatusForbidden, "acts-token", podsPath)
-	c.sent()
-	for what, ask := range map[string]func() (int, string){
+	w.waitForStatus(http.StatusForbidden, "acts-token", podsPath)
+	c.takeRequests()
+	for what, attempt := range map[string]func() (int, string){
 		"the impersonator": func() (int, string) { return w.get("acts-token", podsPath) },
 		"the impersonator, as carol": func() (int, string) {
 			return w.get("acts-token", podsPath, "Impersonate-User", "carol")
@@ -39,13 +39,13 @@ func TestNobodyIsTheGateway(t *testing.T) {
 				"acme")
 		},
 	} {
-		if code, text := ask(); code != http.StatusForbidden || !strings.Contains(text, "the name belongs to an account "+
+		if code, text := attempt(); code != http.StatusForbidden || !strings.Contains(text, "the name belongs to an account "+
 			"of the gateway") {
 			t.Errorf("%s: %d: %s", what, code, text)
 		}
 	}
-	if sent := c.sent(); len(sent) > 0 {
-		t.Errorf("%d requests were sent on, the first as %s", len(sent), sent[0].as())
+	if sent := c.takeRequests(); len(sent) > 0 {
+		t.Errorf("%d requests were sent on, the first as %s", len(sent), sent[0].identity())
 	}
 	if code, text := w.get("root-token", podsPath, "Impersonate-User", "carol",
 		"Impersonate-Extra-Kubetenant.dev%2ftenant", "acme"); code != http.StatusOK {
@@ -53,9 +53,9 @@ func TestNobodyIsTheGateway(t *testing.T) {
 	}
 }
 
-// TestOwnNamesUnknown checks that callers are rejected until the cluster reports the gateway's
+// TestCallersDeniedWhileGatewayNamesUnknown checks that callers are rejected until the cluster reports the gateway's
 // names. A cluster that does not support this review is allowed.
-func TestOwnNamesUnknown(t *testing.T) {
+func TestCallersDeniedWhileGatewayNamesUnknown(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ code, want int }{
 		"it has no such reviews":  {http.StatusNotFound, http.StatusOK},
@@ -66,10 +66,10 @@ func TestOwnNamesUnknown(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			known := newStandIn(t, spaces())
-			w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": known})
-			other := newStandIn(t, spaces())
-			other.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+			known := newFakeCluster(t, defaultNamespaces())
+			w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": known})
+			other := newFakeCluster(t, defaultNamespaces())
+			other.readerHandler = func(w http.ResponseWriter, r *http.Request) bool {
 				if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
 					w.Header().Set("Content-Type", "application/json")
 					w.WriteHeader(c.code)
@@ -78,8 +78,8 @@ func TestOwnNamesUnknown(t *testing.T) {
 			}
 			other.kubeconfig(t, filepath.Join(w.dir, "us1-reader"), readerToken)
 			other.kubeconfig(t, filepath.Join(w.dir, "us1-imp"), impersonatorToken)
-			w.write("tenancy.yaml", header+entry("eu1", "")+entry("us1", ""))
-			w.until(c.want, "alice-token", "/clusters/us1"+podsPath)
+			w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")+clusterEntry("us1", ""))
+			w.waitForStatus(c.want, "alice-token", "/clusters/us1"+podsPath)
 			if code, text := w.get("alice-token", "/clusters/us1"+podsPath); code != c.want {
 				t.Errorf("%d: %s", code, text)
 			}
@@ -90,17 +90,17 @@ func TestOwnNamesUnknown(t *testing.T) {
 	}
 }
 
-// TestNobodyReviewsAsTheGateway checks that a review never confirms a user with the gateway's name.
+// TestReviewsRejectGatewayNames checks that a review never confirms a user with the gateway's name.
 // The server that sent the review would trust the result.
-func TestNobodyReviewsAsTheGateway(t *testing.T) {
+func TestReviewsRejectGatewayNames(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
+	c := newFakeCluster(t, defaultNamespaces())
 	c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
-	w := newWorld(t, entry("eu1", ", root: true")+"authorization: { delegatedReviews: true }\n",
-		map[string]*standIn{"eu1": c})
+	w := newFixture(t, clusterEntry("eu1", ", root: true")+"authorization: { delegatedReviews: true }\n",
+		map[string]*fakeCluster{"eu1": c})
 	w.write("tokens.csv",
 		"alice-token,alice,u1,dev,,acme\ncarol-token,carol,u2,dev,,acme\nacts-token,"+impersonatorName+",u3,dev,,acme\n")
-	w.until(http.StatusForbidden, "acts-token", podsPath)
+	w.waitForStatus(http.StatusForbidden, "acts-token", podsPath)
 	tokenReview := func(token string) (int, string) {
 		return w.do("alice-token", http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
@@ -111,7 +111,7 @@ func TestNobodyReviewsAsTheGateway(t *testing.T) {
 				`","extra":{"kubetenant.dev/tenant":["acme"]},"resourceAttributes":{"namespace":"acme--web","verb":"get",`+
 				`"resource":"pods"}}}`)
 	}
-	for what, ask := range map[string]struct {
+	for what, reviews := range map[string]struct {
 		somebodys, gateways func() (int, string)
 		yes                 string
 	}{
@@ -126,10 +126,10 @@ func TestNobodyReviewsAsTheGateway(t *testing.T) {
 			`"allowed":true`,
 		},
 	} {
-		if code, text := ask.somebodys(); code != http.StatusCreated || !strings.Contains(text, ask.yes) {
+		if code, text := reviews.somebodys(); code != http.StatusCreated || !strings.Contains(text, reviews.yes) {
 			t.Errorf("%s of somebody: %d: %s", what, code, text)
 		}
-		if code, text := ask.gateways(); strings.Contains(text, ask.yes) {
+		if code, text := reviews.gateways(); strings.Contains(text, reviews.yes) {
 			t.Errorf("%s of the gateway's: %d: %s", what, code, text)
 		}
 	}

@@ -37,7 +37,7 @@ func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error)
 	if r.URL.RawPath != "" && !strings.HasPrefix(r.URL.RawPath+"/", prefix+"/") { // the prefix contains an escape
 		return "", nil, errClusterPath
 	}
-	return cluster, without(r, prefix), nil
+	return cluster, trimPathPrefix(r, prefix), nil
 }
 
 // cutView removes the root of the views from the path of a request. It returns false if the path is
@@ -46,12 +46,12 @@ func cutView(r *http.Request) (rest *http.Request, found bool) {
 	if path := r.URL.EscapedPath(); path != views.Path && !strings.HasPrefix(path, views.Path+"/") {
 		return nil, false
 	}
-	return without(r, views.Path), true
+	return trimPathPrefix(r, views.Path), true
 }
 
-// without returns a request whose path does not have the prefix. The request's escaped path MUST
+// trimPathPrefix returns a request whose path does not have the prefix. The request's escaped path MUST
 // begin with the prefix.
-func without(r *http.Request, prefix string) *http.Request {
+func trimPathPrefix(r *http.Request, prefix string) *http.Request {
 	out := r.Clone(r.Context())
 	out.URL.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, prefix), "/")
 	if out.URL.RawPath != "" {

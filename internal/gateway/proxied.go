@@ -13,12 +13,12 @@ import (
 	"sync/atomic"
 )
 
-// answered are the headers in the response of a Pod, Service or node that the gateway passes to the
+// proxiedResponseHeaders are the headers in the response of a Pod, Service or node that the gateway passes to the
 // caller. Headers that begin with one of answeredPrefixes are passed too. Headers that apply to the
 // whole origin are not in the list, because all responses share the gateway's origin. Examples are
 // Clear-Site-Data, Strict-Transport-Security, Alt-Svc, Set-Cookie, Service-Worker-Allowed,
 // WWW-Authenticate, Access-Control-*.
-var answered = []string{
+var proxiedResponseHeaders = []string{
 	"Accept-Patch", "Accept-Post", "Accept-Ranges", "Age", "Allow", "Cache-Control", "Connection",
 	"Cross-Origin-Embedder-Policy",
 	"Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy", "Date", "Etag", "Expires", "Last-Modified", "Link",
@@ -27,19 +27,19 @@ var answered = []string{
 	"Transfer-Encoding", "Upgrade", "Vary", "Via", "Warning",
 }
 
-var answeredPrefixes = []string{"Content-", "Docker-", "Grpc-", "Sec-Websocket-", "X-"}
+var proxiedResponsePrefixes = []string{"Content-", "Docker-", "Grpc-", "Sec-Websocket-", "X-"}
 
-// instructions are prefixes of response headers that instruct a proxy in front of the gateway.
-var instructions = []string{"X-Accel-", "X-Forwarded-", "X-Lighttpd-", "X-Litespeed-", "X-Remote-", "X-Sendfile"}
+// proxyInstructionPrefixes are prefixes of response headers that instruct a proxy in front of the gateway.
+var proxyInstructionPrefixes = []string{"X-Accel-", "X-Forwarded-", "X-Lighttpd-", "X-Litespeed-", "X-Remote-", "X-Sendfile"}
 
-// ofProxied deletes the headers in the response of a Pod, Service or node that the caller must not
+// removeUnsafeHeaders deletes the headers in the response of a Pod, Service or node that the caller must not
 // receive.
-func ofProxied(h http.Header) {
+func removeUnsafeHeaders(h http.Header) {
 	for name := range h {
 		canonical := http.CanonicalHeaderKey(name)
 		begins := func(prefix string) bool { return strings.HasPrefix(canonical, prefix) }
-		allowed := slices.Contains(answered, canonical) || slices.ContainsFunc(answeredPrefixes, begins)
-		if !allowed || strings.Contains(name, "_") || slices.ContainsFunc(instructions, begins) {
+		allowed := slices.Contains(proxiedResponseHeaders, canonical) || slices.ContainsFunc(proxiedResponsePrefixes, begins)
+		if !allowed || strings.Contains(name, "_") || slices.ContainsFunc(proxyInstructionPrefixes, begins) {
 			delete(h, name)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestProxiedAnswers checks that a Pod cannot set headers that apply to the gateway's origin, in a
+// TestProxiedResponseHeaders checks that a Pod cannot set headers that apply to the gateway's origin, in a
 // response, an informational response or an upgrade.
-func TestProxiedAnswers(t *testing.T) {
+func TestProxiedResponseHeaders(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	good := []string{
 		"Content-Type", "Content-Disposition", "Content-Security-Policy", "Cache-Control", "Etag", "Last-Modified", "Vary",
 		"X-Frame-Options", "X-Total-Count", "Link", "Retry-After", "Accept-Ranges", "Grpc-Status",
@@ -30,8 +30,8 @@ func TestProxiedAnswers(t *testing.T) {
 		"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Public-Key-Pins", "Expect-Ct",
 		"Origin-Agent-Cluster", "X-Accel-Redirect", "X-Sendfile", "X-Forwarded-For", "X-Remote-User", "Audit-Id", "X_y",
 	}
-	c.become(func() {
-		c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+	c.update(func() {
+		c.handler = func(w http.ResponseWriter, r *http.Request) bool {
 			for _, name := range append(good, bad...) {
 				w.Header()[name] = []string{"v"}
 			}
@@ -77,7 +77,7 @@ func TestProxiedAnswers(t *testing.T) {
 // TestMalformedBodies checks that a malformed body is an error of the caller, not of the cluster.
 func TestMalformedBodies(t *testing.T) {
 	t.Parallel()
-	w, _ := rooted(t)
+	w, _ := newRootFixture(t)
 	const requests = "kubetenant_gateway_requests_total"
 	for what, body := range map[string]string{
 		"a size that is no number":  "zz\r\nx\r\n0\r\n\r\n",
@@ -86,28 +86,28 @@ func TestMalformedBodies(t *testing.T) {
 		"text after the last chunk": "2\r\n{}\r\n0\r\nno trailer\r\n\r\n",
 		"a negative size":           "-1\r\n{}\r\n0\r\n\r\n",
 	} {
-		before := w.value(requests, "code=400")
+		before := w.metricSum(requests, "code=400")
 		_, _, resp := w.raw("POST " + podsPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" +
 			"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
 		if resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %s", what, resp.Status)
 		}
 		_ = resp.Body.Close()
-		if got := w.value(requests, "code=400") - before; got != 1 {
+		if got := w.metricSum(requests, "code=400") - before; got != 1 {
 			t.Errorf("%s: %v requests with status 400, want 1", what, got)
 		}
 	}
-	if got := w.value(requests, "code=503") + w.value(requests, "code=502"); got != 0 {
+	if got := w.metricSum(requests, "code=503") + w.metricSum(requests, "code=502"); got != 0 {
 		t.Errorf("%v requests count against the cluster", got)
 	}
 }
 
-// TestImpersonatedUID checks that the gateway rejects a UID that the configuration does not
+// TestUIDIsRejectedUnlessForwarded checks that the gateway rejects a UID that the configuration does not
 // forward. The cluster would reject the gateway's request.
-func TestImpersonatedUID(t *testing.T) {
+func TestUIDIsRejectedUnlessForwarded(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	c.become(func() { c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true } })
+	w, c := newRootFixture(t)
+	c.update(func() { c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true } })
 	for _, path := range []string{podsPath, podsPath + "?watch=1", podsPath + "/p/proxy/"} {
 		resp := w.open(t.Context(), "alice-token", http.MethodGet, path, "", "Impersonate-User", "carol",
 			"Impersonate-Uid", "u9")
@@ -120,13 +120,13 @@ func TestImpersonatedUID(t *testing.T) {
 			t.Errorf("%s: %s", path, text)
 		}
 	}
-	if came := c.sent(); len(came) != 0 {
-		t.Errorf("%d requests were sent on", len(came))
+	if received := c.takeRequests(); len(received) != 0 {
+		t.Errorf("%d requests were sent on", len(received))
 	}
 	if code, text := w.get("alice-token", podsPath, "Impersonate-User", "carol"); code != http.StatusOK {
 		t.Errorf("without a UID: %d, %s", code, text)
 	}
-	w.write("tenancy.yaml", header+entry("eu1", ", root: true, identity: { withUID: true }"))
+	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ", root: true, identity: { withUID: true }"))
 	waittest.Until(t, func() error {
 		code, text := w.get("alice-token", podsPath, "Impersonate-User", "carol", "Impersonate-Uid", "u9")
 		if code != http.StatusOK {
@@ -134,16 +134,16 @@ func TestImpersonatedUID(t *testing.T) {
 		}
 		return nil
 	})
-	if came := c.sent(); len(came) == 0 || came[len(came)-1].Header.Get("Impersonate-Uid") != "u9" {
-		t.Errorf("%v: want the UID", came)
+	if received := c.takeRequests(); len(received) == 0 || received[len(received)-1].Header.Get("Impersonate-Uid") != "u9" {
+		t.Errorf("%v: want the UID", received)
 	}
 }
 
-// TestOrigins checks that the Origin of an upgrade is forwarded, because the cluster requires it
+// TestOriginOfUpgradesIsForwarded checks that the Origin of an upgrade is forwarded, because the cluster requires it
 // for a watch over websocket. The Origin of other requests is not forwarded.
-func TestOrigins(t *testing.T) {
+func TestOriginOfUpgradesIsForwarded(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	const origin = "https://console.example.com"
 	for _, header := range []string{"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"} {
 		_, _, resp := w.raw("GET " + podsPath + "?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" +
@@ -152,9 +152,9 @@ func TestOrigins(t *testing.T) {
 		if header != "" {
 			want = origin
 		}
-		came := c.sent()
-		if len(came) != 1 || came[0].Header.Get("Origin") != want {
-			t.Errorf("%q: %s, %v", header, resp.Status, came)
+		received := c.takeRequests()
+		if len(received) != 1 || received[0].Header.Get("Origin") != want {
+			t.Errorf("%q: %s, %v", header, resp.Status, received)
 		}
 	}
 }

@@ -23,38 +23,38 @@ import (
 type proxyState struct {
 	route *route // nil if the request is for no configured cluster
 	// control sets the deadlines of the caller's connection, or of its HTTP/2 stream.
-	control *http.ResponseController
-	left    func() error           // returns an error after the caller has disconnected
-	path    string                 // original path, with escapes
-	prefix  string                 // prefix of path that the cluster's path does not have
-	target  string                 // request target if it is more than a path (RFC 9112, section 3.2.2)
-	stream  bool                   // whether the client determines the duration of the response
-	token   string                 // token of a service account that the caller sent to its own cluster
-	unknown *apierrors.StatusError // response if the token's signature is valid, but its review failed
-	expiry  authn.Expiry
+	control     *http.ResponseController
+	callerErr   func() error           // returns an error after the caller has disconnected
+	path        string                 // original path, with escapes
+	prefix      string                 // prefix of path that the cluster's path does not have
+	target      string                 // request target if it is more than a path (RFC 9112, section 3.2.2)
+	isStream    bool                   // whether the client determines the duration of the response
+	token       string                 // token of a service account that the caller sent to its own cluster
+	reviewError *apierrors.StatusError // response if the token's signature is valid, but its review failed
+	expiry      authn.Expiry
 	// issued is the time of issue of a credential in a request for no cluster. It is nil before
 	// authentication.
 	issued *time.Time
 	// body is the body of the caller's request. It is nil if there is none or authentication has not
 	// finished.
-	body *callerBody
-	view bool // whether the request is for a view of the cluster's objects
-	// asOther reports whether the caller impersonates another user.
-	asOther bool
+	body   *callerBody
+	isView bool // whether the request is for a view of the cluster's objects
+	// impersonates reports whether the caller impersonates another user.
+	impersonates bool
 	// tokenIsSent reports whether the cluster receives and checks the token of the service account
 	// that sends the request. If it is false, a stored result of a TokenReview MUST NOT be used.
 	tokenIsSent bool
-	// hasPlace reports whether the request is one of the limited number that are sent to the cluster
+	// hasSlot reports whether the request is one of the limited number that are sent to the cluster
 	// at the same time.
-	hasPlace bool
+	hasSlot bool
 	// authenticated is called when the caller is authenticated. known reports whether it was called.
-	authenticated func()
-	known         bool
+	authenticated   func()
+	isAuthenticated bool
 }
 
 // passesToken reports whether the gateway forwards a request with the token of the caller's own
 // service account, and not by impersonation.
-func (x *proxyState) passesToken() bool { return x.token != "" && !x.asOther }
+func (x *proxyState) passesToken() bool { return x.token != "" && !x.impersonates }
 
 type proxyStateKey struct{}
 
@@ -68,17 +68,17 @@ func (c *route) newProxy() http.Handler {
 	through := func(b *buffers) http.Handler {
 		return &httputil.ReverseProxy{
 			Rewrite:        c.rewrite,
-			Transport:      c.gateway.tracedSending(c.name, c.roundTrip),
+			Transport:      c.gateway.traceRoundTrip(c.name, c.roundTrip),
 			ModifyResponse: c.modifyResponse,
-			ErrorHandler:   c.answerError,
+			ErrorHandler:   c.respondError,
 			BufferPool:     b,
-			ErrorLog:       quiet(),
+			ErrorLog:       quietLogger(),
 		}
 	}
 	requests, streams := through(requestBuffers), through(streamBuffers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = &finalWriter{w}
-		if proxyStateFrom(r.Context()).stream {
+		if proxyStateFrom(r.Context()).isStream {
 			streams.ServeHTTP(w, r)
 			return
 		}
@@ -91,7 +91,7 @@ func (c *route) newProxy() http.Handler {
 func (c *route) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(c.server)
 	p.Out.Host = c.server.Host
-	p.Out.Header = sent(p.In)
+	p.Out.Header = forwardedHeaders(p.In)
 	p.Out.Trailer = nil
 	if fairuse.IsUpgrade(p.In) {
 		p.Out.Header.Set("Connection", "Upgrade")
@@ -119,31 +119,31 @@ func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	// A proxied request must not contain it either.
 	r.Header.Del("Authorization")
-	u, known := request.UserFrom(r.Context())
-	if !known {
+	u, ok := request.UserFrom(r.Context())
+	if !ok {
 		return nil, errForm
 	}
-	who, err := c.mapping.impersonation(u)
+	impersonated, err := c.mapping.impersonation(u)
 	if err != nil {
-		return nil, &uncarried{err}
+		return nil, &notForwardedError{err}
 	}
-	switch err := c.own.check(r.Context(), who.UserName); {
-	case errors.Is(err, errOwn):
-		return nil, &uncarried{err}
+	switch err := c.gatewayNames.check(r.Context(), impersonated.UserName); {
+	case errors.Is(err, errGatewayName):
+		return nil, &notForwardedError{err}
 	case err != nil:
 		return nil, err
 	}
-	return transport.NewImpersonatingRoundTripper(who, next).RoundTrip(r)
+	return transport.NewImpersonatingRoundTripper(impersonated, next).RoundTrip(r)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// uncarried is the error of an identity that cannot be forwarded.
-type uncarried struct{ error }
+// notForwardedError is the error of an identity that cannot be forwarded.
+type notForwardedError struct{ error }
 
-func (u *uncarried) Unwrap() error { return u.error }
+func (u *notForwardedError) Unwrap() error { return u.error }
 
 // serverOf returns the URL of a cluster.
 func serverOf(host string) (*url.URL, error) {

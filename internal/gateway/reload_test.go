@@ -27,18 +27,18 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// hooked calls a function once, after the gateway has selected the route of a request and before it
+// hookedRecorder calls a function once, after the gateway has selected the route of a request and before it
 // handles the request.
-type hooked struct {
+type hookedRecorder struct {
 	*httptest.ResponseRecorder
-	once sync.Once
-	do   func()
-	gone chan bool
+	once   sync.Once
+	do     func()
+	closed chan bool
 }
 
-func (h *hooked) CloseNotify() <-chan bool         { return h.gone }
-func (h *hooked) SetReadDeadline(time.Time) error  { h.once.Do(h.do); return nil }
-func (h *hooked) SetWriteDeadline(time.Time) error { return nil }
+func (h *hookedRecorder) CloseNotify() <-chan bool         { return h.closed }
+func (h *hookedRecorder) SetReadDeadline(time.Time) error  { h.once.Do(h.do); return nil }
+func (h *hookedRecorder) SetWriteDeadline(time.Time) error { return nil }
 
 // TestReloadDuringARequest checks that requests that begin while the configuration is replaced get
 // a 503, so that clients retry. No watch outlives its configuration, and no view contains the
@@ -69,62 +69,62 @@ func TestReloadDuringARequest(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			at := newStandIn(t, spaces())
+			cluster := newFakeCluster(t, defaultNamespaces())
 			of := func(tenants string) string {
-				return strings.Replace(entry("eu1", ", root: true"), `["*", system]`, tenants, 1) + shown
+				return strings.Replace(clusterEntry("eu1", ", root: true"), `["*", system]`, tenants, 1) + shown
 			}
-			w := newWorld(t, of("[acme]"), map[string]*standIn{"eu1": at})
+			w := newFixture(t, of("[acme]"), map[string]*fakeCluster{"eu1": cluster})
 			req := httptest.NewRequest(http.MethodGet, c.path, strings.NewReader("x")) // the body causes a read deadline
 			req.Header.Set("Authorization", "Bearer "+c.token)
-			h := &hooked{ResponseRecorder: httptest.NewRecorder(), gone: make(chan bool), do: func() {
-				w.write("tenancy.yaml", header+of("[initech]"))
+			h := &hookedRecorder{ResponseRecorder: httptest.NewRecorder(), closed: make(chan bool), do: func() {
+				w.write("tenancy.yaml", configHeader+of("[initech]"))
 				waittest.Until(t, func() error {
 					if code, _ := w.get("alice-token", podsPath); code != http.StatusForbidden {
 						return fmt.Errorf("%d", code)
 					}
 					return nil
 				})
-				at.sent()
+				cluster.takeRequests()
 			}}
 			ended := make(chan struct{})
 			go func() { defer close(ended); w.gateway.ServeHTTP(h, req) }()
 			select {
 			case <-ended:
 				again := h.Header().Get("Retry-After") != ""
-				if came := at.sent(); h.Code != c.code || again != (c.code == http.StatusServiceUnavailable) ||
-					!strings.Contains(h.Body.String(), c.says) || len(came) > 0 {
-					t.Errorf("%d: %s, to be asked for again: %v; %d requests came", h.Code, h.Body, again, len(came))
+				if received := cluster.takeRequests(); h.Code != c.code || again != (c.code == http.StatusServiceUnavailable) ||
+					!strings.Contains(h.Body.String(), c.says) || len(received) > 0 {
+					t.Errorf("%d: %s, to be asked for again: %v; %d requests came", h.Code, h.Body, again, len(received))
 				}
-			case <-time.After(soon):
-				at.CloseClientConnections()
+			case <-time.After(eventTimeout):
+				cluster.CloseClientConnections()
 				t.Error("it goes on")
 			}
 		})
 	}
 }
 
-// TestCutOff checks that a change of the configuration, or the end of the gateway, ends active
+// TestActiveRequestsGet503 checks that a change of the configuration, or the end of the gateway, ends active
 // requests with a 503. It has Retry-After only if the request cannot have written anything.
-func TestCutOff(t *testing.T) {
-	for what, act := range map[string]func(w *world){
-		"changed during the request": func(w *world) {
-			w.write("tenancy.yaml", header+entry("eu1", ", root: true, identity: { withUID: true }"))
+func TestActiveRequestsGet503(t *testing.T) {
+	for what, act := range map[string]func(w *fixture){
+		"changed during the request": func(w *fixture) {
+			w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ", root: true, identity: { withUID: true }"))
 		},
-		"is shutting down": func(w *world) { w.gateway.EndStreams(t.Context()) },
+		"is shutting down": func(w *fixture) { w.gateway.EndStreams(t.Context()) },
 	} {
 		for method, again := range map[string]string{http.MethodGet: "1", http.MethodPost: ""} {
 			t.Run(what+" "+method, func(t *testing.T) {
 				t.Parallel()
-				w, c := rooted(t)
-				came := make(chan struct{}, 1)
-				c.become(func() {
-					c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
-						came <- struct{}{}
+				w, c := newRootFixture(t)
+				received := make(chan struct{}, 1)
+				c.update(func() {
+					c.handler = func(_ http.ResponseWriter, r *http.Request) bool {
+						received <- struct{}{}
 						<-r.Context().Done()
 						return true
 					}
 				})
-				go func() { <-came; act(w) }()
+				go func() { <-received; act(w) }()
 				resp := w.open(t.Context(), "alice-token", method, podsPath, "")
 				code, text := w.read(resp, nil)
 				if code != http.StatusServiceUnavailable || !strings.Contains(text, what) ||
@@ -140,12 +140,12 @@ func TestCutOff(t *testing.T) {
 // another.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
+	w, c := newRootFixture(t)
 	w.write("others.csv", "alice-token,beta,u1,\"dev\",,acme\n")
 	configs := []string{
-		header + entry("eu1", ", root: true"),
-		strings.Replace(header, "tokens.csv", "others.csv",
-			1) + entry("eu1", ", root: true, identity: { usernamePrefix: \"b:\" }"),
+		configHeader + clusterEntry("eu1", ", root: true"),
+		strings.Replace(configHeader, "tokens.csv", "others.csv",
+			1) + clusterEntry("eu1", ", root: true, identity: { usernamePrefix: \"b:\" }"),
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
@@ -176,7 +176,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		w.write("tenancy.yaml", configs[(i+1)%2])
 		want := []string{"b:beta", "alice"}[i%2]
 		waittest.Until(t, func() error {
-			for _, r := range c.sent() {
+			for _, r := range c.takeRequests() {
 				seen[r.Header.Get("Impersonate-User")]++
 				if r.Header.Get("Impersonate-User") == want {
 					return nil
@@ -194,54 +194,54 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestKubeconfigsAreFollowed checks that a new credential applies, even if nothing else changes.
-func TestKubeconfigsAreFollowed(t *testing.T) {
+// TestKubeconfigsAreReloaded checks that a new credential applies, even if nothing else changes.
+func TestKubeconfigsAreReloaded(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c})
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-imp"), "rotated-token")
-	waittest.Until(t, func() error { return sendsAs(w, c, "rotated-token") })
+	waittest.Until(t, func() error { return checkToken(w, c, "rotated-token") })
 	// From now on, the fake cluster accepts only the new token of the reader.
-	c.become(func() { c.readerToken = "rotated-reader" })
+	c.update(func() { c.readerToken = "rotated-reader" })
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), "rotated-reader")
 	c.CloseClientConnections()
-	c.set("later", "acme") // only the new token can read it
+	c.setOwner("later", "acme") // only the new token can read it
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/api/v1/namespaces/later/pods"); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)
 		}
-		return sendsAs(w, c, "rotated-token")
+		return checkToken(w, c, "rotated-token")
 	})
 }
 
-// TestUselessKubeconfigsAreIgnored checks that the gateway keeps its credential if the new
+// TestInvalidKubeconfigsAreIgnored checks that the gateway keeps its credential if the new
 // kubeconfig is invalid.
-func TestUselessKubeconfigsAreIgnored(t *testing.T) {
+func TestInvalidKubeconfigsAreIgnored(t *testing.T) {
 	t.Parallel()
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	authority, _ := pem.Decode(other)
-	for what, write := range map[string]func(w *world, path string){
-		"no kubeconfig": func(w *world, path string) { w.write(path, "{") },
-		"nothing":       func(w *world, path string) { w.write(path, "") },
-		"another cluster's": func(w *world, path string) {
+	for what, write := range map[string]func(w *fixture, path string){
+		"no kubeconfig": func(w *fixture, path string) { w.write(path, "{") },
+		"nothing":       func(w *fixture, path string) { w.write(path, "") },
+		"another cluster's": func(w *fixture, path string) {
 			writeKubeconfig(w.t, filepath.Join(w.dir, path), "https://127.0.0.1:1", authority.Bytes, "x")
 		},
-		"without TLS": func(w *world, path string) {
+		"without TLS": func(w *fixture, path string) {
 			writeKubeconfig(w.t, filepath.Join(w.dir, path), "http://127.0.0.1:1", authority.Bytes, "x")
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			c := newStandIn(t, spaces())
-			w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+			c := newFakeCluster(t, defaultNamespaces())
+			w := newFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c})
 			write(w, "eu1-imp")
 			// The gateway checks the file three times during this loop.
 			for range 30 {
 				time.Sleep(200 * time.Millisecond)
-				if err := sendsAs(w, c, impersonatorToken); err != nil {
+				if err := checkToken(w, c, impersonatorToken); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -249,17 +249,17 @@ func TestUselessKubeconfigsAreIgnored(t *testing.T) {
 	}
 }
 
-// sendsAs sends a request as alice. It returns an error if the cluster does not receive the request
+// checkToken sends a request as alice. It returns an error if the cluster does not receive the request
 // with the gateway's token.
-func sendsAs(w *world, c *standIn, token string) error {
-	c.sent()
+func checkToken(w *fixture, c *fakeCluster, token string) error {
+	c.takeRequests()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
 		return fmt.Errorf("%d: %s", code, text)
 	}
-	sent := c.sent()
+	sent := c.takeRequests()
 	for _, r := range sent { // the transport repeats a request if its connection was closed
-		if is := r.Header.Get("Authorization"); is != "Bearer "+token {
-			return fmt.Errorf("it is sent as %s, not as %s", is, token)
+		if got := r.Header.Get("Authorization"); got != "Bearer "+token {
+			return fmt.Errorf("it is sent as %s, not as %s", got, token)
 		}
 	}
 	if len(sent) == 0 {
@@ -269,7 +269,7 @@ func sendsAs(w *world, c *standIn, token string) error {
 }
 
 // changeImpersonator changes the user in the kubeconfig of eu1's impersonator.
-func changeImpersonator(w *world, change func(*clientcmdapi.AuthInfo)) {
+func changeImpersonator(w *fixture, change func(*clientcmdapi.AuthInfo)) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, "eu1-imp")
 	config, err := clientcmd.LoadFromFile(path)
@@ -284,18 +284,18 @@ func changeImpersonator(w *world, change func(*clientcmdapi.AuthInfo)) {
 	}
 }
 
-// shows sends a request as alice. It returns an error if the name in the gateway's client
+// checkCertificate sends a request as alice. It returns an error if the name in the gateway's client
 // certificate does not have a prefix.
-func shows(w *world, c *standIn, want string) error {
-	c.sent()
+func checkCertificate(w *fixture, c *fakeCluster, want string) error {
+	c.takeRequests()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
 		return fmt.Errorf("%d: %s", code, text)
 	}
-	came := c.sent()
-	if len(came) == 0 {
+	received := c.takeRequests()
+	if len(received) == 0 {
 		return errors.New("nothing came")
 	}
-	for _, r := range came {
+	for _, r := range received {
 		shown := ""
 		if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 			shown = certs[0].Subject.CommonName
@@ -307,15 +307,15 @@ func shows(w *world, c *standIn, want string) error {
 	return nil
 }
 
-// TestPluginsAreAskedAgain checks that a plugin's credential is used until the cluster rejects it
+// TestPluginRunsAgainAfter401 checks that a plugin's credential is used until the cluster rejects it
 // with 401. The rejected request gets 503 and not 401, because its caller is not at fault. The
 // plugin then runs again: the next request has its new token, and its new certificate over a new
 // connection.
-func TestPluginsAreAskedAgain(t *testing.T) {
+func TestPluginRunsAgainAfter401(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
-	says := func(token, name string) {
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c})
+	setCredential := func(token, name string) {
 		certificate, key, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -334,9 +334,9 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 		}
 		w.write("says.json", string(text))
 	}
-	knows := func(token string) {
-		c.become(func() {
-			c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+	acceptToken := func(token string) {
+		c.update(func() {
+			c.handler = func(w http.ResponseWriter, r *http.Request) bool {
 				known := r.Header.Get("Authorization") == "Bearer "+token
 				if !known {
 					w.WriteHeader(http.StatusUnauthorized)
@@ -345,8 +345,8 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 			}
 		})
 	}
-	says("first-token", "first")
-	knows("first-token")
+	setCredential("first-token", "first")
+	acceptToken("first-token")
 	changeImpersonator(w, func(u *clientcmdapi.AuthInfo) {
 		*u = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 			APIVersion:      "client.authentication.k8s.io/v1",
@@ -355,25 +355,25 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		}}
 	})
-	waittest.Until(t, func() error { return shows(w, c, "first") })
-	says("second-token", "second")
-	if err := shows(w, c, "first"); err != nil {
+	waittest.Until(t, func() error { return checkCertificate(w, c, "first") })
+	setCredential("second-token", "second")
+	if err := checkCertificate(w, c, "first"); err != nil {
 		t.Errorf("it is asked before it has to be: %v", err)
 	}
-	knows("second-token")
+	acceptToken("second-token")
 	if code, text := w.get("alice-token", podsPath); code != http.StatusServiceUnavailable ||
 		!strings.Contains(text, "did not authenticate the gateway") {
 		t.Errorf("%d: %s", code, text)
 	}
-	waittest.Until(t, func() error { return shows(w, c, "second") })
+	waittest.Until(t, func() error { return checkCertificate(w, c, "second") })
 }
 
-// TestCertificatesAreFollowed checks that a renewed certificate file applies while connections use
+// TestCertificatesAreReloaded checks that a renewed certificate file applies while connections use
 // the old certificate. Streams on these connections continue.
-func TestCertificatesAreFollowed(t *testing.T) {
+func TestCertificatesAreReloaded(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c})
 	renew := func(name string) {
 		certificate, key, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
 		if err != nil {
@@ -384,13 +384,13 @@ func TestCertificatesAreFollowed(t *testing.T) {
 	}
 	renew("first")
 	changeImpersonator(w, func(u *clientcmdapi.AuthInfo) { u.ClientCertificate, u.ClientKey = "imp.crt", "imp.key" })
-	waittest.Until(t, func() error { return shows(w, c, "first") })
+	waittest.Until(t, func() error { return checkCertificate(w, c, "first") })
 	// This keeps the old connection busy.
 	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 	defer func() { _ = watch.Body.Close() }()
 	renew("second")
-	waittest.Until(t, func() error { return shows(w, c, "second") })
-	if !goesOn(read(watch)) {
+	waittest.Until(t, func() error { return checkCertificate(w, c, "second") })
+	if !isActive(streamEnd(watch)) {
 		t.Error("what was open ended")
 	}
 }

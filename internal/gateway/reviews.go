@@ -39,12 +39,12 @@ func (c *route) withReviews(next http.Handler) http.Handler {
 	})
 }
 
-// isReviewOfOthers reports whether a request is a review of other users.
-func isReviewOfOthers(a authorizer.Attributes) bool {
-	return a.IsResourceRequest() && reviewsOthers(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
+// isDelegatedReview reports whether a request is a review of other users.
+func isDelegatedReview(a authorizer.Attributes) bool {
+	return a.IsResourceRequest() && isDelegatedReviewResource(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
 }
 
-func reviewsOthers(r schema.GroupResource) bool {
+func isDelegatedReviewResource(r schema.GroupResource) bool {
 	switch r {
 	case authenticationv1.Resource("tokenreviews"), authorizationv1.Resource("subjectaccessreviews"),
 		authorizationv1.Resource("localsubjectaccessreviews"):
@@ -53,9 +53,9 @@ func reviewsOthers(r schema.GroupResource) bool {
 	return false
 }
 
-// answersReview reports whether the gateway answers a request itself instead of the cluster.
-func answersReview(info *request.RequestInfo) bool {
-	return info.IsResourceRequest && reviewsOthers(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+// answersLocally reports whether the gateway answers a request itself instead of the cluster.
+func answersLocally(info *request.RequestInfo) bool {
+	return info.IsResourceRequest && isDelegatedReviewResource(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 }
 
 // reviewToken authenticates a token. The user has its name in the cluster.
@@ -65,7 +65,7 @@ func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, e
 		return nil, false, errNoRoute
 	}
 	x := &proxyState{route: c} // the reviewed token is not the request's own
-	resp, ok, err := c.who.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), proxyStateKey{}, x)))
+	resp, ok, err := c.authn.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), proxyStateKey{}, x)))
 	if err != nil || !ok {
 		return resp, ok, err
 	}
@@ -78,23 +78,23 @@ func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, e
 		case c.gateway.stack.Revocations().Covers(c.mapping.source(id), resp.User):
 			return nil, false, authn.ErrRevoked
 		}
-		if err := c.own.check(r.Context(), resp.User.GetName()); err != nil {
+		if err := c.gatewayNames.check(r.Context(), resp.User.GetName()); err != nil {
 			return nil, false, err
 		}
 		return resp, true, nil
 	}
 	id, err := tenant.Of(resp.User)
-	if err != nil || !c.serves(id) {
+	if err != nil || !c.allowsTenant(id) {
 		return nil, false, errCluster
 	}
-	there, err := c.mapping.caller(id, resp.User)
+	mapped, err := c.mapping.caller(id, resp.User)
 	if err == nil {
-		err = c.own.check(r.Context(), there.GetName())
+		err = c.gatewayNames.check(r.Context(), mapped.GetName())
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	return &authenticator.Response{User: there, Audiences: resp.Audiences}, true, nil
+	return &authenticator.Response{User: mapped, Audiences: resp.Audiences}, true, nil
 }
 
 // reviewSubject decides about a subject, which has its name in the cluster. The boundary decides
@@ -107,12 +107,12 @@ func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (a
 	if reason := k.stack.Denies(ctx, a); reason != "" {
 		return authorizer.DecisionDeny, reason, nil
 	}
-	if err := c.own.check(ctx, a.GetUser().GetName()); err != nil {
+	if err := c.gatewayNames.check(ctx, a.GetUser().GetName()); err != nil {
 		return authorizer.DecisionDeny, "", err
 	}
 	// The cluster receives the same groups as with the subject's own requests. The roles of tenants
 	// are bound to the tenants' groups.
-	if record, is := a.(authorizer.AttributesRecord); is && !tenant.IsServiceAccountName(record.User.GetName()) {
+	if record, ok := a.(authorizer.AttributesRecord); ok && !tenant.IsServiceAccountName(record.User.GetName()) {
 		id, err := tenant.Of(record.User)
 		if err != nil {
 			return authorizer.DecisionDeny, "", err
@@ -124,14 +124,14 @@ func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (a
 		record.User = u
 		a = record
 	}
-	return c.ask(ctx, a)
+	return c.reviewAccess(ctx, a)
 }
 
 // reviewRules allows callers to review their rules in their own namespaces only. The rules in other
 // namespaces belong to other tenants.
 func (c *route) reviewRules(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
-	review, is := object.(*authorizationv1.SelfSubjectRulesReview)
-	if !is {
+	review, ok := object.(*authorizationv1.SelfSubjectRulesReview)
+	if !ok {
 		return nil, apierrors.NewBadRequest("the kind or version of the review does not match the request")
 	}
 	u, known := request.UserFrom(r.Context())

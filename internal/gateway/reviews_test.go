@@ -21,10 +21,10 @@ import (
 // by their names in the cluster. The gateway does not forward the review, or a token in it.
 func TestDelegatedReviews(t *testing.T) {
 	t.Parallel()
-	eu := newStandIn(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
-	entry := strings.Replace(entry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: "+
+	eu := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
+	entry := strings.Replace(clusterEntry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: "+
 		"[\"https://kubernetes.default.svc\"] }"), `["*", system]`, "[acme, globex, system]", 1)
-	w := newWorld(t, entry+"authorization: { delegatedReviews: true }\n", map[string]*standIn{"eu1": eu})
+	w := newFixture(t, entry+"authorization: { delegatedReviews: true }\n", map[string]*fakeCluster{"eu1": eu})
 	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\n"+
 		"carol-token,carol,u4,dev,,initech\nroot-token,root,u3,,,system\n")
 	waittest.Until(t, func() error { // this tenant may not use the cluster
@@ -35,11 +35,11 @@ func TestDelegatedReviews(t *testing.T) {
 	})
 	own, others := eu.token(t, "system:serviceaccount:acme--web:builder"),
 		eu.token(t, "system:serviceaccount:globex--shop:builder")
-	var asked []authorizationv1.SubjectAccessReviewSpec // reviews about subjects
-	eu.become(func() {
+	var reviews []authorizationv1.SubjectAccessReviewSpec // reviews about subjects
+	eu.update(func() {
 		eu.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 			if spec.ResourceAttributes.Resource == "pods" {
-				asked = append(asked, spec)
+				reviews = append(reviews, spec)
 			}
 			return true
 		}
@@ -65,17 +65,17 @@ func TestDelegatedReviews(t *testing.T) {
 		"root-token":  "",
 		"nobody's":    "",
 	} {
-		is := reviewToken("alice-token", token)
-		extra := strings.Join(is.User.Extra["kubetenant.dev/tenant"], ",")
+		status := reviewToken("alice-token", token)
+		extra := strings.Join(status.User.Extra["kubetenant.dev/tenant"], ",")
 		switch {
-		case want == "" && (is.Authenticated || is.User.Username != "" || is.Error != ""):
-			t.Errorf("of %.20s is told %+v", token, is)
-		case want != "" && (!is.Authenticated || !strings.HasPrefix(is.User.Username+" "+extra, want)):
-			t.Errorf("of %.20s is told %+v, want %q", token, is, want)
+		case want == "" && (status.Authenticated || status.User.Username != "" || status.Error != ""):
+			t.Errorf("of %.20s is told %+v", token, status)
+		case want != "" && (!status.Authenticated || !strings.HasPrefix(status.User.Username+" "+extra, want)):
+			t.Errorf("of %.20s is told %+v, want %q", token, status, want)
 		}
 	}
-	if sent := eu.sent(); len(sent) > 0 {
-		t.Errorf("reviews of tokens were sent on: %v", sent[0].as())
+	if sent := eu.takeRequests(); len(sent) > 0 {
+		t.Errorf("reviews of tokens were sent on: %v", sent[0].identity())
 	}
 	for subject, want := range map[string]bool{
 		`"user":"dave"`: true,
@@ -87,8 +87,8 @@ func TestDelegatedReviews(t *testing.T) {
 		`"user":"dave","groups":["system:masters"]`:                  false,
 		`"user":"dave","extra":{"kubetenant.dev/tenant":["globex"]}`: false,
 	} {
-		for namespace, theirs := range map[string]bool{"acme--web": true, "globex--shop": false} {
-			eu.become(func() { asked = nil })
+		for namespace, isOwn := range map[string]bool{"acme--web": true, "globex--shop": false} {
+			eu.update(func() { reviews = nil })
 			code, text := w.do("alice-token", http.MethodPost, "/clusters/eu1/apis/authorization.k8s.io/v1/subjectaccessreviews",
 				fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview",`+
 					`"spec":{%s,"resourceAttributes":{"namespace":%q,"verb":"get","resource":"pods"}}}`,
@@ -97,31 +97,31 @@ func TestDelegatedReviews(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &review); code != http.StatusCreated || err != nil {
 				t.Fatalf("%s: %d: %s", subject, code, text)
 			}
-			if review.Status.Allowed != (want && theirs) {
+			if review.Status.Allowed != (want && isOwn) {
 				t.Errorf("%s in %s: %+v", subject, namespace, review.Status)
 			}
-			eu.become(func() {
-				allowed := want && theirs
+			eu.update(func() {
+				allowed := want && isOwn
 				if allowed &&
-					(len(asked) != 1 ||
-						!slices.Contains(asked[0].Groups, "tenant:acme-eu") != strings.Contains(subject, "serviceaccount")) {
-					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, asked)
+					(len(reviews) != 1 ||
+						!slices.Contains(reviews[0].Groups, "tenant:acme-eu") != strings.Contains(subject, "serviceaccount")) {
+					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, reviews)
 				}
-				if !allowed && len(asked) > 0 {
-					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, asked)
+				if !allowed && len(reviews) > 0 {
+					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, reviews)
 				}
 			})
 		}
 	}
-	if sent := eu.sent(); len(sent) > 0 {
-		t.Errorf("reviews of subjects were sent on: %v", sent[0].as())
+	if sent := eu.takeRequests(); len(sent) > 0 {
+		t.Errorf("reviews of subjects were sent on: %v", sent[0].identity())
 	}
 	// The revocation has the tenant's name in the sources.
 	w.write("revoked.yaml",
 		noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n")
 	waittest.Until(t, func() error {
-		if is := reviewToken("alice-token", own); is.Authenticated {
-			return fmt.Errorf("of who is revoked is told %+v", is)
+		if status := reviewToken("alice-token", own); status.Authenticated {
+			return fmt.Errorf("of who is revoked is told %+v", status)
 		}
 		return nil
 	})

@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// goesOn reports whether a stream is still active.
-func goesOn(ended <-chan time.Time) bool {
+// isActive reports whether a stream is still active.
+func isActive(ended <-chan time.Time) bool {
 	select {
 	case <-ended:
 		return false
@@ -36,14 +36,14 @@ func goesOn(ended <-chan time.Time) bool {
 	}
 }
 
-// read reads a stream, and sends the time at which it ended.
-func read(resp *http.Response) <-chan time.Time {
+// streamEnd reads a stream, and sends the time at which it ended.
+func streamEnd(resp *http.Response) <-chan time.Time {
 	ended := make(chan time.Time, 1)
 	go func() { _, _ = io.Copy(io.Discard, resp.Body); ended <- time.Now() }()
 	return ended
 }
 
-const accountsToo = ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
+const passAccountTokens = ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
 
 // TestEndWithCredential checks that a stream ends with its credential if this is configured.
 // Streams without an expiry continue.
@@ -51,8 +51,8 @@ func TestEndWithCredential(t *testing.T) {
 	for more, ending := range map[string]bool{"": false, "  sessions: { endWithCredential: true }\n": true} {
 		t.Run(fmt.Sprint(ending), func(t *testing.T) {
 			t.Parallel()
-			c := newStandIn(t, spaces())
-			w := newWorld(t, entry("eu1", accountsToo)+more, map[string]*standIn{"eu1": c})
+			c := newFakeCluster(t, defaultNamespaces())
+			w := newFixture(t, clusterEntry("eu1", passAccountTokens)+more, map[string]*fakeCluster{"eu1": c})
 			end := time.Now().Add(5 * time.Second).Truncate(time.Second)
 			token := c.tokenUntil(t, "system:serviceaccount:acme--web:builder", end)
 			account := w.open(t.Context(), token, http.MethodGet, podsPath+"?watch=1", "")
@@ -62,24 +62,24 @@ func TestEndWithCredential(t *testing.T) {
 			if account.StatusCode != http.StatusOK || alices.StatusCode != http.StatusOK {
 				t.Fatalf("%s, %s", account.Status, alices.Status)
 			}
-			ended := read(account)
+			ended := streamEnd(account)
 			if ending {
 				select {
 				case at := <-ended:
 					if at.Before(end) {
 						t.Errorf("it ended %v before its credential", end.Sub(at))
 					}
-				case <-time.After(soon):
+				case <-time.After(eventTimeout):
 					t.Error("it goes on")
 				}
 				// Only the clock shows that the credential has expired.
-			} else if <-time.After(time.Until(end)); !goesOn(ended) {
+			} else if <-time.After(time.Until(end)); !isActive(ended) {
 				t.Error("it ended")
 			}
 			if code, text := w.get(token, podsPath); code != http.StatusUnauthorized { // it was valid a moment ago
 				t.Errorf("a token that has ended: %d: %s", code, text)
 			}
-			if !goesOn(read(alices)) {
+			if !isActive(streamEnd(alices)) {
 				t.Error("what names no end ended")
 			}
 		})
@@ -88,7 +88,7 @@ func TestEndWithCredential(t *testing.T) {
 
 // newAuthority returns a certificate authority, and a function that issues the TLS configuration of
 // a caller of tenant acme. The caller's certificate expires at end.
-func newAuthority(t *testing.T, w *world) (ca []byte, issue func(end time.Time) *tls.Config) {
+func newAuthority(t *testing.T, w *fixture) (ca []byte, issue func(end time.Time) *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -159,12 +159,12 @@ func echo(t *testing.T) func(http.ResponseWriter, *http.Request) bool {
 // that a certificate authenticated.
 func TestEndWithCertificate(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	c.become(func() { c.answer = echo(t) })
+	w, c := newRootFixture(t)
+	c.update(func() { c.handler = echo(t) })
 	ca, issue := newAuthority(t, w)
 	w.write("ca.crt", string(ca))
-	w.write("tenancy.yaml", strings.Replace(header, "  sources:\n",
-		"  sources:\n  - { name: certs, x509: { clientCAFile: ca.crt } }\n", 1)+entry("eu1", accountsToo)+
+	w.write("tenancy.yaml", strings.Replace(configHeader, "  sources:\n",
+		"  sources:\n  - { name: certs, x509: { clientCAFile: ca.crt } }\n", 1)+clusterEntry("eu1", passAccountTokens)+
 		"  sessions: { endWithCredential: true }\n")
 	open := func(config *tls.Config, path string) *http.Response {
 		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
@@ -196,7 +196,7 @@ func TestEndWithCertificate(t *testing.T) {
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s", what, resp.Status)
 		}
-		ended[what] = read(resp)
+		ended[what] = streamEnd(resp)
 	}
 	config = config.Clone()
 	config.NextProtos = []string{"http/1.1"}
@@ -215,46 +215,46 @@ func TestEndWithCertificate(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v, %v", resp, err)
 	}
-	ended["what is upgraded"] = read(&http.Response{Body: io.NopCloser(reader)})
+	ended["what is upgraded"] = streamEnd(&http.Response{Body: io.NopCloser(reader)})
 	for what, at := range ended {
 		select {
 		case at := <-at:
 			if at.Before(end) {
 				t.Errorf("%s ended %v before its credential", what, end.Sub(at))
 			}
-		case <-time.After(soon):
+		case <-time.After(eventTimeout):
 			t.Errorf("%s goes on", what)
 		}
 	}
 }
 
-// TestSessionsBecomeOthers checks that existing streams end when endWithCredential is enabled.
-func TestSessionsBecomeOthers(t *testing.T) {
+// TestEndWithCredentialEndsStreams checks that existing streams end when endWithCredential is enabled.
+func TestEndWithCredentialEndsStreams(t *testing.T) {
 	t.Parallel()
-	w, _ := rooted(t)
+	w, _ := newRootFixture(t)
 	resp := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 	defer func() { _ = resp.Body.Close() }()
-	w.write("tenancy.yaml", header+entry("eu1", accountsToo)+"  sessions: { endWithCredential: true }\n")
-	if err := ends(resp); err != nil {
+	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", passAccountTokens)+"  sessions: { endWithCredential: true }\n")
+	if err := waitForEnd(resp); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestConnectionsAreLeft checks that some requests on old connections make their client open
+// TestGoawayClosesOldConnections checks that some requests on old connections make their client open
 // another connection, if this is configured. Active streams continue.
-func TestConnectionsAreLeft(t *testing.T) {
+func TestGoawayClosesOldConnections(t *testing.T) {
 	t.Parallel()
-	w, _ := rooted(t)
+	w, _ := newRootFixture(t)
 	for _, c := range []struct {
 		perMillion, least int
 		older             time.Duration
 	}{{0, 0, time.Hour}, {20_000, 0, 0}, {19_999, 1, time.Hour}} {
 		perMillion, least := c.perMillion, c.least
 		w.server.Client().CloseIdleConnections() // they keep their age
-		w.older.Store(int64(c.older))
-		w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s",
+		w.connectionAge.Store(int64(c.older))
+		w.write("tenancy.yaml", strings.Replace(configHeader, "timeout: 5s",
 			fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion),
-			1)+entry("eu1", ", root: true")+strings.ReplaceAll(entry(fmt.Sprintf("v%d", perMillion), ""),
+			1)+clusterEntry("eu1", ", root: true")+strings.ReplaceAll(clusterEntry(fmt.Sprintf("v%d", perMillion), ""),
 			fmt.Sprintf("v%d-", perMillion), "eu1-"))
 		waittest.Until(t, func() error {
 			if now := w.gateway.Clusters(); !slices.Contains(now, fmt.Sprintf("v%d", perMillion)) {
@@ -262,7 +262,7 @@ func TestConnectionsAreLeft(t *testing.T) {
 			}
 			return nil
 		})
-		w.until(http.StatusOK, "alice-token", podsPath) // streams of the previous version have ended
+		w.waitForStatus(http.StatusOK, "alice-token", podsPath) // streams of the previous version have ended
 		watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 		fresh := 0
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
@@ -278,19 +278,19 @@ func TestConnectionsAreLeft(t *testing.T) {
 		if fresh < least || least == 0 && fresh > 0 {
 			t.Errorf("%d in a million: %d new connections", perMillion, fresh)
 		}
-		if !goesOn(read(watch)) {
+		if !isActive(streamEnd(watch)) {
 			t.Error("what was open ended")
 		}
 		_ = watch.Body.Close()
 	}
 }
 
-// TestRevokedStayOut checks that a revoked caller cannot reopen a stream that the revocation ended,
+// TestRevokedCallersCannotReconnect checks that a revoked caller cannot reopen a stream that the revocation ended,
 // even if its name in the cluster differs.
-func TestRevokedStayOut(t *testing.T) {
+func TestRevokedCallersCannotReconnect(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, entry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"),
-		map[string]*standIn{"eu1": newStandIn(t, spaces())})
+	w := newFixture(t, clusterEntry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"),
+		map[string]*fakeCluster{"eu1": newFakeCluster(t, defaultNamespaces())})
 	for opened := 0; ; opened++ {
 		resp := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 		switch {
@@ -301,7 +301,7 @@ func TestRevokedStayOut(t *testing.T) {
 			t.Fatalf("opened again %d times: %s", opened, resp.Status)
 		}
 		w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: alice } ]\n")
-		err := ends(resp)
+		err := waitForEnd(resp)
 		_ = resp.Body.Close()
 		if err != nil {
 			t.Fatal(err)
@@ -321,8 +321,8 @@ func TestRevokedAccountTokens(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			c := newStandIn(t, spaces())
-			w := newWorld(t, entry("eu1", accountsToo), map[string]*standIn{"eu1": c})
+			c := newFakeCluster(t, defaultNamespaces())
+			w := newFixture(t, clusterEntry("eu1", passAccountTokens), map[string]*fakeCluster{"eu1": c})
 			_, issue := newAuthority(t, w)
 			client := &http.Client{Transport: &http.Transport{TLSClientConfig: issue(time.Now().Add(time.Hour))}}
 			defer client.CloseIdleConnections()

@@ -20,16 +20,16 @@ const (
 	// upgradeGrace is how long upgraded connections may continue when the gateway stops. Unlike a
 	// watch, a shell cannot be resumed.
 	upgradeGrace = 10 * time.Second
-	// lastWords is how long such a connection then has to notify its caller and to write its audit
+	// closeGrace is how long such a connection then has to notify its caller and to write its audit
 	// event.
-	lastWords = time.Second
-	// knownWithin is how long a starting gateway waits for its clusters before it accepts requests.
-	knownWithin = 30 * time.Second
+	closeGrace = time.Second
+	// syncTimeout is how long a starting gateway waits for its clusters before it accepts requests.
+	syncTimeout = 30 * time.Second
 )
 
 var (
-	errStopping = errors.New("the gateway is shutting down")
-	errUnknown  = errors.New("the state of some clusters has not been read yet")
+	errStopping  = errors.New("the gateway is shutting down")
+	errNotSynced = errors.New("the state of some clusters has not been read yet")
 )
 
 // stopping ends streams when the gateway stops. It is safe for concurrent use.
@@ -80,30 +80,30 @@ func (g *Gateway) EndStreams(ctx context.Context) {
 	for _, c := range g.current.Load().routes {
 		c.cluster.stack.EndSessions()
 	}
-	g.stopping.awaitUpgrades(context.WithoutCancel(ctx), lastWords)
+	g.stopping.awaitUpgrades(context.WithoutCancel(ctx), closeGrace)
 }
 
 // awaitUpgrades waits until no upgraded connection is left, or until the timeout.
-func (s *stopping) awaitUpgrades(ctx context.Context, most time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, most)
+func (s *stopping) awaitUpgrades(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
 		return s.upgrades.Load() == 0, nil
 	})
 }
 
-// Known returns an error while a gateway that has just started should not receive requests. A
+// CheckReady returns an error while a gateway that has just started should not receive requests. A
 // cluster denies its tenants' requests until its caches have synced. An unreachable cluster delays
 // readiness for half a minute after the start, and never later.
-func (g *Gateway) Known(*http.Request) error {
-	if g.known.Load() || time.Since(g.opened) > knownWithin {
+func (g *Gateway) CheckReady(*http.Request) error {
+	if g.synced.Load() || time.Since(g.started) > syncTimeout {
 		return nil
 	}
 	for _, c := range g.current.Load().routes {
 		if c.cluster.state.Check() != nil {
-			return errUnknown
+			return errNotSynced
 		}
 	}
-	g.known.Store(true)
+	g.synced.Store(true)
 	return nil
 }

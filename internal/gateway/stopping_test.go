@@ -19,15 +19,15 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestStreamsEndInOrder checks a gateway that stops. It ends watches without an error, rejects new
+// TestShutdownEndsStreams checks a gateway that stops. It ends watches without an error, rejects new
 // streams, and lets upgraded connections continue for a while.
-func TestStreamsEndInOrder(t *testing.T) {
+func TestShutdownEndsStreams(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	c.become(func() { c.answer = echo(t) })
+	w, c := newRootFixture(t)
+	c.update(func() { c.handler = echo(t) })
 	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 	defer func() { _ = watch.Body.Close() }()
-	conn, reader := w.upgraded()
+	conn, reader := w.openUpgrade()
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.gateway.EndStreams(t.Context()) }()
 	if _, err := io.Copy(io.Discard, watch.Body); err != nil {
@@ -46,9 +46,9 @@ func TestStreamsEndInOrder(t *testing.T) {
 	if _, err := io.WriteString(conn, "still here"); err != nil {
 		t.Error(err)
 	}
-	said := make([]byte, len("still here"))
-	if _, err := io.ReadFull(reader, said); err != nil || string(said) != "still here" {
-		t.Errorf("what was upgraded: %q, %v", said, err)
+	echoed := make([]byte, len("still here"))
+	if _, err := io.ReadFull(reader, echoed); err != nil || string(echoed) != "still here" {
+		t.Errorf("what was upgraded: %q, %v", echoed, err)
 	}
 	select {
 	case <-ended:
@@ -58,17 +58,17 @@ func TestStreamsEndInOrder(t *testing.T) {
 	_ = conn.Close()
 	select {
 	case <-ended:
-	case <-time.After(soon):
+	case <-time.After(eventTimeout):
 		t.Error("it waits for nothing")
 	}
 }
 
-// TestUpgradesEnd checks that upgraded connections end when the time is over.
-func TestUpgradesEnd(t *testing.T) {
+// TestShutdownEndsUpgrades checks that upgraded connections end when the time is over.
+func TestShutdownEndsUpgrades(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	c.become(func() { c.answer = echo(t) })
-	_, reader := w.upgraded()
+	w, c := newRootFixture(t)
+	c.update(func() { c.handler = echo(t) })
+	_, reader := w.openUpgrade()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	w.gateway.EndStreams(ctx)
@@ -77,16 +77,16 @@ func TestUpgradesEnd(t *testing.T) {
 	}
 }
 
-// TestReadyWhenKnown checks that a gateway is not ready until its caches of all clusters have
+// TestReadyAfterSync checks that a gateway is not ready until its caches of all clusters have
 // synced.
-func TestReadyWhenKnown(t *testing.T) {
+func TestReadyAfterSync(t *testing.T) {
 	t.Parallel()
-	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
-	waittest.Until(t, func() error { return w.gateway.Known(nil) })
+	c := newFakeCluster(t, defaultNamespaces())
+	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
+	waittest.Until(t, func() error { return w.gateway.CheckReady(nil) })
 	c.CloseClientConnections()
 	c.Close()
-	if err := w.gateway.Known(nil); err != nil {
+	if err := w.gateway.CheckReady(nil); err != nil {
 		t.Errorf("a cluster is away: %v", err) // other clusters must not be affected
 	}
 	fresh, err := gateway.Open(t.Context(), filepath.Join(w.dir, "tenancy.yaml"),
@@ -94,7 +94,7 @@ func TestReadyWhenKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fresh.Known(nil); err == nil {
+	if err := fresh.CheckReady(nil); err == nil {
 		t.Error("nothing is known of a cluster, and it is ready")
 	}
 }

@@ -16,27 +16,27 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// TestStrangersAreBounded checks the limits of requests whose callers are being authenticated, in
+// TestUnauthenticatedRequestsAreLimited checks the limits of requests whose callers are being authenticated, in
 // total and by address. Each request uses the limits until it leaves.
-func TestStrangersAreBounded(t *testing.T) {
-	s := newCounts(strangersInAll, strangersByAddress)
+func TestUnauthenticatedRequestsAreLimited(t *testing.T) {
+	s := newRequestLimits(maxUnauthenticated, maxUnauthenticatedPerAddress)
 	var leave []func()
 	enter := func(remote string, want bool) {
 		t.Helper()
 		left, ok := s.enter(remote)
 		if ok != want {
-			t.Fatalf("%s: %v, want %v with %d in all", remote, ok, want, s.all)
+			t.Fatalf("%s: %v, want %v with %d in all", remote, ok, want, s.total)
 		}
 		if ok {
 			leave = append(leave, left)
 		}
 	}
-	for i := range strangersByAddress {
+	for i := range maxUnauthenticatedPerAddress {
 		enter(fmt.Sprintf("192.0.2.1:%d", i), true)
 	}
 	enter("192.0.2.1:1", false)
 	enter("[::ffff:192.0.2.1]:1", false)
-	for i := range strangersByAddress {
+	for i := range maxUnauthenticatedPerAddress {
 		enter(fmt.Sprintf("[2001:db8::%x]:1", i), true)
 	}
 	enter("[2001:db8::ffff:1]:1", false)
@@ -45,53 +45,53 @@ func TestStrangersAreBounded(t *testing.T) {
 	leave[0]()
 	enter("192.0.2.1:1", true)
 	enter("192.0.2.1:1", false)
-	for i := 0; s.all < strangersInAll; i++ {
+	for i := 0; s.total < maxUnauthenticated; i++ {
 		enter(fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), true)
 	}
 	enter("198.51.100.1:1", false)
 	for _, left := range leave {
 		left()
 	}
-	if s.all != 0 || len(s.byAddress) != 0 {
-		t.Errorf("%d are left, of %d addresses", s.all, len(s.byAddress))
+	if s.total != 0 || len(s.byAddress) != 0 {
+		t.Errorf("%d are left, of %d addresses", s.total, len(s.byAddress))
 	}
 }
 
-// TestRefusalsWait checks how long a refusal waits for its reader: two seconds, or a tenth of a
+// TestRejectionTimeout checks how long a refusal waits for its reader: two seconds, or a tenth of a
 // second if many refusals wait.
-func TestRefusalsWait(t *testing.T) {
-	g := &Gateway{refusals: newCounts(refusalsInAll, refusalsByAddress)}
+func TestRejectionTimeout(t *testing.T) {
+	g := &Gateway{rejections: newRequestLimits(maxRejections, maxRejectionsPerAddress)}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
 	r.ProtoMajor = 2
-	for i := range refusalsByAddress + 1 {
-		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	for i := range maxRejectionsPerAddress + 1 {
+		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		began := time.Now()
-		g.finish(&timedWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
-		want := refusedFor
-		if i == refusalsByAddress {
-			want = hurriedFor
+		g.flushRejection(&timedWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
+		want := rejectionTimeout
+		if i == maxRejectionsPerAddress {
+			want = shortRejectionTimeout
 		}
 		if waits := w.set[len(w.set)-1].Sub(began); waits < want || waits > want+time.Second {
 			t.Errorf("refusal %d waits %v, want %v", i, waits, want)
 		}
-		if _, ok := g.refusals.enter(r.RemoteAddr); ok != (i < refusalsByAddress) { // it is never left
+		if _, ok := g.rejections.enter(r.RemoteAddr); ok != (i < maxRejectionsPerAddress) { // it is never left
 			t.Errorf("refusal %d counts: %t", i, ok)
 		}
 	}
 }
 
-// TestTurnedAway checks that a request above the limits gets 429, and that its connection ends.
-func TestTurnedAway(t *testing.T) {
+// TestRequestsOverLimitGet429 checks that a request above the limits gets 429, and that its connection ends.
+func TestRequestsOverLimitGet429(t *testing.T) {
 	w := httptest.NewRecorder()
-	turnAway(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody))
+	rejectOverLimit(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody))
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Connection") != "close" ||
 		w.Header().Get("Retry-After") != "1" {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}
 }
 
-// TestUnreadHeaders checks that headers that nothing reads are removed before authentication.
-func TestUnreadHeaders(t *testing.T) {
+// TestUnreadHeadersAreRemoved checks that headers that nothing reads are removed before authentication.
+func TestUnreadHeadersAreRemoved(t *testing.T) {
 	headers := map[string]bool{ // whether the header is kept
 		"Cookie":                         false,
 		"Cookie2":                        false,
@@ -122,18 +122,18 @@ func TestUnreadHeaders(t *testing.T) {
 		for name := range headers {
 			r.Header[name] = []string{"x"}
 		}
-		withoutUnread(r)
+		removeUnreadHeaders(r)
 		for name, want := range headers {
-			if has := slices.Contains(r.Header[name], "x"); has != (want || proxied && name != "Cookie") {
-				t.Errorf("%s: %s is there: %v", path, name, has)
+			if present := slices.Contains(r.Header[name], "x"); present != (want || proxied && name != "Cookie") {
+				t.Errorf("%s: %s is there: %v", path, name, present)
 			}
 		}
 	}
 }
 
-// TestTurnedAwayAreCounted checks that the metrics count requests above the limits.
-func TestTurnedAwayAreCounted(t *testing.T) {
-	g := &Gateway{strangers: newCounts(0, 0)}
+// TestRequestsOverLimitAreCounted checks that the metrics count requests above the limits.
+func TestRequestsOverLimitAreCounted(t *testing.T) {
+	g := &Gateway{unauthenticated: newRequestLimits(0, 0)}
 	g.metrics = newGatewayMetrics(g)
 	registry := metrics.NewKubeRegistry()
 	for _, m := range g.metrics.registerables() {

@@ -18,15 +18,15 @@ import (
 // instrumentation is the name of the gateway's own tracer.
 const instrumentation = "github.com/kubetenant/kubetenant/internal/gateway"
 
-// traced creates a span for each request, in a new trace that links to the caller's trace. The
+// withTracing creates a span for each request, in a new trace that links to the caller's trace. The
 // caller does not decide whether the span is recorded. Unlike kube-apiserver (k8s.io/apiserver
 // pkg/endpoints/filters/traces.go, v0.37.1), it records neither queries nor the paths of proxied
 // requests, which may contain secrets.
-func (g *Gateway) traced(next http.Handler) http.Handler {
+func (g *Gateway) withTracing(next http.Handler) http.Handler {
 	if g.tracer == nil {
 		return next
 	}
-	next = withoutProxied(next)
+	next = withoutProxiedPath(next)
 	return otelhttp.NewHandler(next, "kubetenant-gateway",
 		otelhttp.WithTracerProvider(g.tracer),
 		otelhttp.WithPropagators(propagation.TraceContext{}),
@@ -34,11 +34,11 @@ func (g *Gateway) traced(next http.Handler) http.Handler {
 		otelhttp.WithSpanNameFormatter(spanName))
 }
 
-// withoutProxied shortens the path in the span of a proxied request. The part after "/proxy" is
+// withoutProxiedPath shortens the path in the span of a proxied request. The part after "/proxy" is
 // removed.
-func withoutProxied(next http.Handler) http.Handler {
+func withoutProxiedPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, known := request.RequestInfoFrom(r.Context()); known && info.Subresource == "proxy" {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Subresource == "proxy" {
 			if of, _, found := strings.Cut(r.URL.Path, "/proxy"); found {
 				trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("url.path", of+"/proxy"))
 			}
@@ -49,8 +49,8 @@ func withoutProxied(next http.Handler) http.Handler {
 
 // spanName returns a span name with a small number of possible values.
 func spanName(_ string, r *http.Request) string {
-	info, known := request.RequestInfoFrom(r.Context())
-	if !known || !info.IsResourceRequest {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !info.IsResourceRequest {
 		return r.Method
 	}
 	name := info.Verb + " " + info.Resource
@@ -60,10 +60,10 @@ func spanName(_ string, r *http.Request) string {
 	return name
 }
 
-// tracedSending creates a span for the time until a cluster begins its response. kube-apiserver
+// traceRoundTrip creates a span for the time until a cluster begins its response. kube-apiserver
 // links its own spans to this span. If the impersonator is in system:masters or system:monitoring,
 // they become its children.
-func (g *Gateway) tracedSending(cluster string, send roundTripper) roundTripper {
+func (g *Gateway) traceRoundTrip(cluster string, send roundTripper) roundTripper {
 	if g.tracer == nil {
 		return send
 	}

@@ -25,8 +25,8 @@ func TestTraces(t *testing.T) {
 		want    int
 	}{"all are recorded": {sdktrace.AlwaysSample(), 2}, "none is": {sdktrace.NeverSample(), 0}} {
 		recorder := tracetest.NewSpanRecorder()
-		c1 := newStandIn(t, spaces())
-		w := newTracedWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c1},
+		c1 := newFakeCluster(t, defaultNamespaces())
+		w := newTracedFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c1},
 			sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(c.sampler)),
 				sdktrace.WithSpanProcessor(recorder)))
 		recorder.Reset()
@@ -36,7 +36,7 @@ func TestTraces(t *testing.T) {
 		}
 		w.server.Close() // waits for active responses
 		spans := recorder.Ended()
-		sent := c1.sent()
+		sent := c1.takeRequests()
 		if len(sent) != 1 || sent[0].Header.Get("Tracestate") != "" {
 			t.Fatalf("%s: %v", what, sent)
 		}

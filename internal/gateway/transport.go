@@ -20,16 +20,16 @@ const (
 	// of 45s.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
-	// blockedFor is how long a write may make no progress.
-	blockedFor = 30 * time.Second
+	// stalledWriteTimeout is how long a write may make no progress.
+	stalledWriteTimeout = 30 * time.Second
 	// receiveBuffer limits the bytes that one HTTP/2 stream buffers. The default in Go is 4 MiB. A
 	// tenant may have about 260 streams. If a caller reads nothing, its stream ends after blockedFor.
 	receiveBuffer = 128 << 10
 	// headerBytes limits the headers of a response, which stay in memory until the body is complete. A
 	// proxied response may come from any server.
-	headerBytes = 128 << 10
-	idleTimeout = 90 * time.Second
-	idleEach    = 64
+	headerBytes      = 128 << 10
+	idleTimeout      = 90 * time.Second
+	idleConnsPerHost = 64
 )
 
 // transports send requests to one cluster with one credential.
@@ -74,7 +74,7 @@ func newTransports(config *rest.Config) (*transports, error) {
 	return out, err
 }
 
-func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Transport, error) {
+func newTransport(to *transport.Config, setProtocols func(*http.Protocols)) (*http.Transport, error) {
 	secured, err := transport.TLSConfigFor(to)
 	if err != nil {
 		return nil, err
@@ -84,19 +84,19 @@ func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Tran
 		TLSClientConfig:        secured,
 		TLSHandshakeTimeout:    dialTimeout,
 		DialContext:            to.DialHolder.Dial, // plugins close its connections
-		MaxIdleConnsPerHost:    idleEach,
+		MaxIdleConnsPerHost:    idleConnsPerHost,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: headerBytes,
 		DisableCompression:     true, // bodies are forwarded unchanged
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout:           pingAfter,
 			PingTimeout:               pingTimeout,
-			WriteByteTimeout:          blockedFor,
+			WriteByteTimeout:          stalledWriteTimeout,
 			MaxReceiveBufferPerStream: receiveBuffer,
 		},
 		Protocols: &http.Protocols{},
 	}
-	speak(t.Protocols)
+	setProtocols(t.Protocols)
 	if to.Proxy != nil {
 		t.Proxy = to.Proxy
 	}

@@ -22,18 +22,18 @@ import (
 
 const globexPods = "/api/v1/namespaces/globex--shop/pods"
 
-// slow makes a cluster hold the requests whose query contains "hold" until they are released.
-type slow struct {
-	cluster *standIn
+// slowCluster makes a cluster hold the requests whose query contains "hold" until they are released.
+type slowCluster struct {
+	cluster *fakeCluster
 	release chan struct{}
 	mu      sync.Mutex
 	held    []string // the values of "hold"
 }
 
-func newSlow(c *standIn) *slow {
-	s := &slow{cluster: c, release: make(chan struct{})}
-	c.become(func() {
-		c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+func newSlowCluster(c *fakeCluster) *slowCluster {
+	s := &slowCluster{cluster: c, release: make(chan struct{})}
+	c.update(func() {
+		c.handler = func(_ http.ResponseWriter, r *http.Request) bool {
 			name := r.URL.Query().Get("hold")
 			if name == "" || r.URL.Query().Has("watch") {
 				return false
@@ -52,14 +52,14 @@ func newSlow(c *standIn) *slow {
 }
 
 // names returns the requests that the cluster has received, in order.
-func (s *slow) names() string {
+func (s *slowCluster) names() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.held, " ")
 }
 
-// until waits until the cluster has received the requests.
-func (s *slow) until(t *testing.T, want string) {
+// waitFor waits until the cluster has received the requests.
+func (s *slowCluster) waitFor(t *testing.T, want string) {
 	t.Helper()
 	waittest.Until(t, func() error {
 		if got := s.names(); got != want {
@@ -71,25 +71,25 @@ func (s *slow) until(t *testing.T, want string) {
 
 // limitedTo returns the header of a configuration with limits on the requests to a cluster.
 func limitedTo(concurrent, queued int) string {
-	return strings.Replace(header, "timeout: 5s",
+	return strings.Replace(configHeader, "timeout: 5s",
 		fmt.Sprintf("timeout: 60s, concurrent: %d, queued: %d", concurrent, queued), 1)
 }
 
-// newLimitedWorld returns a gateway in front of two clusters with limits, and the first cluster.
-func newLimitedWorld(t *testing.T, concurrent, queued int) (w *world, eu *standIn) {
+// newLimitedFixture returns a gateway in front of two clusters with limits, and the first cluster.
+func newLimitedFixture(t *testing.T, concurrent, queued int) (w *fixture, eu *fakeCluster) {
 	t.Helper()
-	eu = newStandIn(t, spaces())
-	w = newWorld(t, entry("eu1", ", root: true")+entry("us1", ""),
-		map[string]*standIn{"eu1": eu, "us1": newStandIn(t, spaces())})
-	w.limit(concurrent, queued)
+	eu = newFakeCluster(t, defaultNamespaces())
+	w = newFixture(t, clusterEntry("eu1", ", root: true")+clusterEntry("us1", ""),
+		map[string]*fakeCluster{"eu1": eu, "us1": newFakeCluster(t, defaultNamespaces())})
+	w.setLimits(concurrent, queued)
 	return w, eu
 }
 
-// limit changes the limits, and waits until they apply.
-func (w *world) limit(concurrent, queued int) {
+// setLimits changes the limits, and waits until they apply.
+func (w *fixture) setLimits(concurrent, queued int) {
 	w.t.Helper()
 	before := w.reloads()
-	w.write("tenancy.yaml", limitedTo(concurrent, queued)+entry("eu1", ", root: true")+entry("us1", ""))
+	w.write("tenancy.yaml", limitedTo(concurrent, queued)+clusterEntry("eu1", ", root: true")+clusterEntry("us1", ""))
 	waittest.Until(w.t, func() error {
 		if w.reloads() == before {
 			return errors.New("the configuration was not read")
@@ -99,7 +99,7 @@ func (w *world) limit(concurrent, queued int) {
 }
 
 // reloads returns how many versions of the configuration have been applied.
-func (w *world) reloads() (total float64) {
+func (w *fixture) reloads() (total float64) {
 	w.t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {
@@ -120,8 +120,8 @@ func (w *world) reloads() (total float64) {
 	return total
 }
 
-// untilWaiting waits until a number of requests wait for the first cluster.
-func (w *world) untilWaiting(number int) {
+// waitForQueued waits until a number of requests wait for the first cluster.
+func (w *fixture) waitForQueued(number int) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
 		if got := w.gateway.Waiting("eu1"); got != number {
@@ -138,7 +138,7 @@ type call struct {
 }
 
 // start sends a request without waiting for the response.
-func (w *world) start(token, path string, headers ...string) *call {
+func (w *fixture) start(token, path string, headers ...string) *call {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	c := &call{code: make(chan int, 1), close: cancel}
 	go func() {
@@ -162,35 +162,35 @@ func (w *world) start(token, path string, headers ...string) *call {
 	return c
 }
 
-// want waits for the status of a request.
-func (c *call) want(t *testing.T, code int) {
+// wantCode waits for the status of a request.
+func (c *call) wantCode(t *testing.T, code int) {
 	t.Helper()
 	select {
 	case got := <-c.code:
 		if got != code {
 			t.Errorf("status %d, want %d", got, code)
 		}
-	case <-time.After(soon):
+	case <-time.After(eventTimeout):
 		t.Errorf("there is no answer, want %d", code)
 	}
 }
 
-// TestQuietTenantAtTheGateway checks that a noisy tenant of a slow cluster does not delay a quiet
+// TestNoisyTenantDoesNotDelayOthers checks that a noisy tenant of a slow cluster does not delay a quiet
 // tenant or requests to another cluster. Watches do not wait.
-func TestQuietTenantAtTheGateway(t *testing.T) {
+func TestNoisyTenantDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
-	w, eu := newLimitedWorld(t, 2, 20)
-	held := newSlow(eu)
+	w, eu := newLimitedFixture(t, 2, 20)
+	held := newSlowCluster(eu)
 	noisy := []*call{w.start("alice-token", podsPath+"?hold=noisy")}
-	held.until(t, "noisy")
+	held.waitFor(t, "noisy")
 	noisy = append(noisy, w.start("alice-token", podsPath+"?hold=noisy"))
-	held.until(t, "noisy noisy")
+	held.waitFor(t, "noisy noisy")
 	for range 10 {
 		noisy = append(noisy, w.start("alice-token", podsPath+"?hold=noisy"))
 	}
-	w.untilWaiting(10)
+	w.waitForQueued(10)
 	quiet := w.start("bob-token", globexPods+"?hold=quiet")
-	w.untilWaiting(11)
+	w.waitForQueued(11)
 	if code, text := w.get("bob-token", "/clusters/us1"+globexPods); code != http.StatusOK {
 		t.Errorf("at the other cluster: %d: %s", code, text)
 	}
@@ -202,11 +202,11 @@ func TestQuietTenantAtTheGateway(t *testing.T) {
 	cancel()
 	_ = watch.Body.Close()
 	held.release <- struct{}{}
-	held.until(t, "noisy noisy quiet")
+	held.waitFor(t, "noisy noisy quiet")
 	close(held.release)
-	quiet.want(t, http.StatusOK)
+	quiet.wantCode(t, http.StatusOK)
 	for _, c := range noisy {
-		c.want(t, http.StatusOK)
+		c.wantCode(t, http.StatusOK)
 	}
 }
 
@@ -214,12 +214,12 @@ func TestQuietTenantAtTheGateway(t *testing.T) {
 // still enter the queue.
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
-	w, eu := newLimitedWorld(t, 1, 2)
-	held := newSlow(eu)
+	w, eu := newLimitedFixture(t, 1, 2)
+	held := newSlowCluster(eu)
 	first := w.start("alice-token", podsPath+"?hold=first")
-	held.until(t, "first")
+	held.waitFor(t, "first")
 	waits := []*call{w.start("alice-token", podsPath+"?hold=a"), w.start("alice-token", podsPath+"?hold=a")}
-	w.untilWaiting(2)
+	w.waitForQueued(2)
 	resp := w.open(t.Context(), "alice-token", http.MethodPost, podsPath, "{}")
 	code, text := w.read(resp, nil)
 	var status metav1.Status
@@ -242,44 +242,44 @@ func TestFullQueue(t *testing.T) {
 		return errors.New("no request was refused")
 	})
 	close(held.release)
-	first.want(t, http.StatusOK)
-	quiet.want(t, http.StatusOK)
+	first.wantCode(t, http.StatusOK)
+	quiet.wantCode(t, http.StatusOK)
 	select {
 	case code := <-waits[0].code:
 		codes[code]++
 	case code := <-waits[1].code:
 		codes[code]++
-	case <-time.After(soon):
+	case <-time.After(eventTimeout):
 	}
 	if codes[http.StatusOK] != 1 || codes[http.StatusTooManyRequests] != 1 {
 		t.Errorf("of two requests that waited: %v, want one that gave its place to the quiet tenant", codes)
 	}
 }
 
-// TestWaitingEnds checks that a waiting request ends when its client disconnects or its caller is
+// TestWaitingRequestsEnd checks that a waiting request ends when its client disconnects or its caller is
 // revoked. The request is not sent, and does not block the queue.
-func TestWaitingEnds(t *testing.T) {
+func TestWaitingRequestsEnd(t *testing.T) {
 	t.Parallel()
-	w, eu := newLimitedWorld(t, 1, 10)
-	held := newSlow(eu)
+	w, eu := newLimitedFixture(t, 1, 10)
+	held := newSlowCluster(eu)
 	first := w.start("alice-token", podsPath+"?hold=first")
-	held.until(t, "first")
+	held.waitFor(t, "first")
 	left := w.start("alice-token", podsPath+"?hold=left")
 	revoked := w.start("bob-token", globexPods+"?hold=revoked")
-	w.untilWaiting(2)
+	w.waitForQueued(2)
 	left.close()
-	left.want(t, 0)
+	left.wantCode(t, 0)
 	w.write("revoked.yaml", noRevocations+"tenants: [ { name: globex } ]\n")
 	select {
 	case code := <-revoked.code:
 		if code == http.StatusOK {
 			t.Error("the request of a revoked tenant was answered")
 		}
-	case <-time.After(soon):
+	case <-time.After(eventTimeout):
 		t.Error("the request of a revoked tenant still waits")
 	}
 	close(held.release)
-	first.want(t, http.StatusOK)
+	first.wantCode(t, http.StatusOK)
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
 		t.Errorf("afterwards: %d: %s", code, text)
 	}
@@ -288,40 +288,40 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestDeadlineInTheQueue checks that a client may retry a request whose deadline passed while it
+// TestDeadlineInQueueGets429 checks that a client may retry a request whose deadline passed while it
 // waited.
-func TestDeadlineInTheQueue(t *testing.T) {
+func TestDeadlineInQueueGets429(t *testing.T) {
 	t.Parallel()
-	w, eu := newLimitedWorld(t, 1, 10)
-	held := newSlow(eu)
+	w, eu := newLimitedFixture(t, 1, 10)
+	held := newSlowCluster(eu)
 	first := w.start("alice-token", podsPath+"?hold=first")
-	held.until(t, "first")
+	held.waitFor(t, "first")
 	resp := w.open(t.Context(), "bob-token", http.MethodGet, globexPods+"?timeout=1s", "")
 	if code, text := w.read(resp, nil); code != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("%d: %s", code, text)
 	}
 	close(held.release)
-	first.want(t, http.StatusOK)
+	first.wantCode(t, http.StatusOK)
 }
 
-// TestLimitsChange checks that a change of the limits ends no running or waiting request. No place
+// TestLimitChangeKeepsRequests checks that a change of the limits ends no running or waiting request. No place
 // in the queue is lost or used twice.
-func TestLimitsChange(t *testing.T) {
+func TestLimitChangeKeepsRequests(t *testing.T) {
 	t.Parallel()
-	w, eu := newLimitedWorld(t, 2, 20)
-	held := newSlow(eu)
+	w, eu := newLimitedFixture(t, 2, 20)
+	held := newSlowCluster(eu)
 	var calls []*call
 	for i := range 2 {
 		calls = append(calls, w.start("alice-token", podsPath+"?hold=a"))
-		held.until(t, strings.TrimSpace(strings.Repeat("a ", i+1)))
+		held.waitFor(t, strings.TrimSpace(strings.Repeat("a ", i+1)))
 	}
 	for range 6 {
 		calls = append(calls, w.start("alice-token", podsPath+"?hold=a"))
 	}
-	w.untilWaiting(6)
-	w.limit(3, 20)
-	held.until(t, "a a a")
-	w.limit(1, 20)
+	w.waitForQueued(6)
+	w.setLimits(3, 20)
+	held.waitFor(t, "a a a")
+	w.setLimits(1, 20)
 	held.release <- struct{}{}
 	held.release <- struct{}{}
 	time.Sleep(200 * time.Millisecond)
@@ -329,23 +329,23 @@ func TestLimitsChange(t *testing.T) {
 		t.Errorf("the cluster has received %q while it has as many requests as the new limit", got)
 	}
 	held.release <- struct{}{}
-	held.until(t, "a a a a")
-	w.limit(5, 20)
-	held.until(t, "a a a a a a a a")
+	held.waitFor(t, "a a a a")
+	w.setLimits(5, 20)
+	held.waitFor(t, "a a a a a a a a")
 	close(held.release)
 	for _, c := range calls {
-		c.want(t, http.StatusOK)
+		c.wantCode(t, http.StatusOK)
 	}
 }
 
-// TestImpersonationWaits checks that the reviews that a tenant's impersonation causes wait in the
+// TestImpersonationReviewsWait checks that the reviews that a tenant's impersonation causes wait in the
 // queue too. The request uses one place, not one for each review.
-func TestImpersonationWaits(t *testing.T) {
+func TestImpersonationReviewsWait(t *testing.T) {
 	t.Parallel()
-	w, eu := newLimitedWorld(t, 1, 10)
+	w, eu := newLimitedFixture(t, 1, 10)
 	var mu sync.Mutex
 	reviewed := 0
-	eu.become(func() {
+	eu.update(func() {
 		eu.allow = func(authorizationv1.SubjectAccessReviewSpec) bool {
 			mu.Lock()
 			defer mu.Unlock()
@@ -362,17 +362,17 @@ func TestImpersonationWaits(t *testing.T) {
 		t.Fatalf("%d: %s", code, text)
 	}
 	before := count()
-	held := newSlow(eu)
+	held := newSlowCluster(eu)
 	first := w.start("alice-token", podsPath+"?hold=first")
-	held.until(t, "first")
+	held.waitFor(t, "first")
 	second := w.start("alice-token", podsPath, "Impersonate-User", "dave")
-	w.untilWaiting(1)
+	w.waitForQueued(1)
 	if got := count(); got != before {
 		t.Errorf("%d reviews were sent while the request waits", got-before)
 	}
 	close(held.release)
-	first.want(t, http.StatusOK)
-	second.want(t, http.StatusOK)
+	first.wantCode(t, http.StatusOK)
+	second.wantCode(t, http.StatusOK)
 	if count() == before {
 		t.Error("the impersonation was not reviewed, so this test shows nothing")
 	}

@@ -23,40 +23,40 @@ import (
 
 // view returns the handler for the view of a generation's clusters. Each caller receives only the
 // clusters that it may use.
-func (c *route) view(g *generation) http.Handler {
+func (c *route) view(g *snapshot) http.Handler {
 	// The view is valid only while its own generation is current. Changes of the generation are rare.
-	shown := c.gateway.whileInForce(func(now *generation) bool { return now == g },
+	shown := c.gateway.requireCurrent(func(current *snapshot) bool { return current == g },
 		&views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
 			u, _ := request.UserFrom(r.Context())
 			id, err := tenant.Of(u)
 			if err != nil {
-				return nil, forbidden(errSomebody)
+				return nil, forbidden(errNoTenant)
 			}
-			leave, ok := c.gateway.views.acquire(id, viewsAtOnce)
+			leave, ok := c.gateway.views.acquire(id, maxViewRequests)
 			if !ok {
-				return nil, errTooMany()
+				return nil, errTooManyRequests()
 			}
 			defer leave()
-			return g.clustersOf(id, proxyStateFrom(r.Context()).issued), nil
+			return g.tenantClusters(id, proxyStateFrom(r.Context()).issued), nil
 		}})
 	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 
-// clustersOf returns the clusters that the callers of a tenant may use, sorted by name. It omits
+// tenantClusters returns the clusters that the callers of a tenant may use, sorted by name. It omits
 // clusters in which a credential issued at that time may belong to a deleted tenant. If issued is
 // nil, it returns none.
-func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Cluster {
+func (s *snapshot) tenantClusters(id tenant.ID, issued *time.Time) []views.Cluster {
 	all := []views.Cluster{}
-	for _, name := range slices.Sorted(maps.Keys(now.routes)) {
-		c := now.routes[name]
-		there, has := c.mapping.tenant(id)
-		if !c.serves(id) || !has || issued == nil || !c.accepts(there, *issued) {
+	for _, name := range slices.Sorted(maps.Keys(s.routes)) {
+		c := s.routes[name]
+		mapped, ok := c.mapping.tenant(id)
+		if !c.allowsTenant(id) || !ok || issued == nil || !c.acceptsIssueTime(mapped, *issued) {
 			continue
 		}
 		shown := views.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(c.config.Labels)}}
 		shown.Status.Reachable = c.cluster.state.Current()
-		if said := c.cluster.version.Load(); said != nil {
-			shown.Status.Version = *said
+		if reported := c.cluster.version.Load(); reported != nil {
+			shown.Status.Version = *reported
 		}
 		all = append(all, shown)
 	}
@@ -64,17 +64,17 @@ func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Clust
 }
 
 const (
-	// viewsAtOnce is how many requests for the view of the clusters a tenant may have at the same
+	// maxViewRequests is how many requests for the view of the clusters a tenant may have at the same
 	// time.
-	viewsAtOnce = 64
-	// versionEvery is the interval at which the gateway requests the version of a cluster.
-	versionEvery = time.Minute
+	maxViewRequests = 64
+	// versionInterval is the interval at which the gateway requests the version of a cluster.
+	versionInterval = time.Minute
 	// versionBytes limits the length of a version. Longer ones are ignored.
 	versionBytes = 64
 )
 
-// followVersion requests the version of the cluster immediately and at intervals, until ctx ends.
-func (k *cluster) followVersion(ctx context.Context) {
+// pollVersion requests the version of the cluster immediately and at intervals, until ctx ends.
+func (k *cluster) pollVersion(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
@@ -83,5 +83,5 @@ func (k *cluster) followVersion(ctx context.Context) {
 		if err == nil && json.Unmarshal(text, &info) == nil && len(info.GitVersion) <= versionBytes {
 			k.version.Store(&info.GitVersion)
 		}
-	}, versionEvery)
+	}, versionInterval)
 }

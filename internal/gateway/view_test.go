@@ -21,37 +21,37 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// viewed returns a gateway in front of three clusters, each with a different list of tenants.
-func viewed(t *testing.T) *world {
+// newViewFixture returns a gateway in front of three clusters, each with a different list of tenants.
+func newViewFixture(t *testing.T) *fixture {
 	t.Helper()
-	of := func(name, tenants, more string) string {
-		return strings.Replace(entry(name, ", labels: { region: "+name[:2]+" }"+more), `tenants: ["*", system]`,
+	withTenants := func(name, tenants, more string) string {
+		return strings.Replace(clusterEntry(name, ", labels: { region: "+name[:2]+" }"+more), `tenants: ["*", system]`,
 			"tenants: "+tenants, 1)
 	}
-	clusters := map[string]*standIn{
-		"eu1": newStandIn(t, spaces()),
-		"us1": newStandIn(t, spaces()),
-		"us2": newStandIn(t, spaces()),
+	clusters := map[string]*fakeCluster{
+		"eu1": newFakeCluster(t, defaultNamespaces()),
+		"us1": newFakeCluster(t, defaultNamespaces()),
+		"us2": newFakeCluster(t, defaultNamespaces()),
 	}
-	w := newWorld(t,
-		of("eu1", `["*", system]`, "")+of("us1", "[acme]", "")+of("us2", "[acme, globex]", "")+
+	w := newFixture(t,
+		withTenants("eu1", `["*", system]`, "")+withTenants("us1", "[acme]", "")+withTenants("us2", "[acme, globex]", "")+
 			"  views: { clusters: { enabled: true } }\n", clusters)
 	return w
 }
 
 // view returns a client of the view of the clusters.
-func (w *world) view(token string) dynamic.ResourceInterface {
+func (w *fixture) view(token string) dynamic.ResourceInterface {
 	w.t.Helper()
 	config := &rest.Config{Host: w.server.URL + views.Path, BearerToken: token}
-	d, err := dynamic.NewForConfigAndClient(config, w.bearing(token))
+	d, err := dynamic.NewForConfigAndClient(config, w.clientWithToken(token))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return d.Resource(views.GroupVersion.WithResource(views.Resource))
 }
 
-// bearing returns a client that sends a token.
-func (w *world) bearing(token string) *http.Client {
+// clientWithToken returns a client that sends a token.
+func (w *fixture) clientWithToken(token string) *http.Client {
 	client := *w.server.Client()
 	next := client.Transport
 	client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -78,7 +78,7 @@ func namesOf(l *unstructured.UnstructuredList) string {
 // same response for other clusters as for missing ones.
 func TestViewOfClusters(t *testing.T) {
 	t.Parallel()
-	w := viewed(t)
+	w := newViewFixture(t)
 	for token, want := range map[string]string{"alice-token": "eu1 us1 us2", "bob-token": "eu1 us2", "root-token": "eu1"} {
 		list, err := w.view(token).List(t.Context(), metav1.ListOptions{})
 		if err != nil || namesOf(list) != want {
@@ -100,7 +100,7 @@ func TestViewOfClusters(t *testing.T) {
 		version, _, _ := unstructured.NestedString(eu.Object, "status", "version")
 		reachable, _, _ := unstructured.NestedBool(eu.Object, "status", "reachable")
 		if version != "v1.37.1" || !reachable || eu.GetLabels()["region"] != "eu" {
-			return errUnlike(eu.Object)
+			return errUnexpectedObject(eu.Object)
 		}
 		return nil
 	})
@@ -118,24 +118,24 @@ func TestViewOfClusters(t *testing.T) {
 	}
 }
 
-// TestViewAndPredecessors checks that the view omits clusters that reject a credential because it
+// TestViewOmitsDeletedTenantsClusters checks that the view omits clusters that reject a credential because it
 // may belong to a deleted tenant of the same name.
-func TestViewAndPredecessors(t *testing.T) {
+func TestViewOmitsDeletedTenantsClusters(t *testing.T) {
 	t.Parallel()
-	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
-	us.become(func() {
+	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
+	us.update(func() {
 		us.retired = []string{"bobs"}
 	})
-	w := newWorld(t, entry("eu1", "")+entry("us1", "")+"  views: { clusters: { enabled: true } }\n",
-		map[string]*standIn{"eu1": eu, "us1": us})
+	w := newFixture(t, clusterEntry("eu1", "")+clusterEntry("us1", "")+"  views: { clusters: { enabled: true } }\n",
+		map[string]*fakeCluster{"eu1": eu, "us1": us})
 	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,bobs\n")
 	waittest.Until(t, func() error {
 		list, err := w.view("bob-token").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		if is := namesOf(list); is != "eu1" {
-			return fmt.Errorf("it shows %q", is)
+		if names := namesOf(list); names != "eu1" {
+			return fmt.Errorf("it shows %q", names)
 		}
 		return nil
 	})
@@ -145,14 +145,14 @@ func TestViewAndPredecessors(t *testing.T) {
 	}
 }
 
-type errUnlike map[string]any
+type errUnexpectedObject map[string]any
 
-func (e errUnlike) Error() string { return fmt.Sprintf("it is %v", map[string]any(e)) }
+func (e errUnexpectedObject) Error() string { return fmt.Sprintf("it is %v", map[string]any(e)) }
 
-// TestViewRefuses checks the requests that the view rejects.
-func TestViewRefuses(t *testing.T) {
+// TestViewRejectsRequests checks the requests that the view rejects.
+func TestViewRejectsRequests(t *testing.T) {
 	t.Parallel()
-	w := viewed(t)
+	w := newViewFixture(t)
 	const all = "/gateway/apis/gateway.kubetenant.dev/v1alpha1/clusters"
 	for what, r := range map[string]struct {
 		token, method, path string
@@ -184,8 +184,8 @@ func TestViewRefuses(t *testing.T) {
 		}
 	}
 	for name, c := range w.clusters {
-		if came := c.sent(); len(came) > 0 {
-			t.Errorf("%s was asked: %v", name, came[0].URL)
+		if received := c.takeRequests(); len(received) > 0 {
+			t.Errorf("%s was asked: %v", name, received[0].URL)
 		}
 	}
 }
@@ -193,9 +193,9 @@ func TestViewRefuses(t *testing.T) {
 // TestViewIsAnAPI checks that Kubernetes clients can discover the view, and print it as a table.
 func TestViewIsAnAPI(t *testing.T) {
 	t.Parallel()
-	w := viewed(t)
+	w := newViewFixture(t)
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(&rest.Config{Host: w.server.URL + views.Path},
-		w.bearing("bob-token"))
+		w.clientWithToken("bob-token"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestViewIsAnAPI(t *testing.T) {
 		"?includeObject=Object": `"kind":"Cluster"`,
 		"?includeObject=None":   `"object":null`,
 	} {
-		code, text := w.accepting(t.Context(), "bob-token",
+		code, text := w.getAs(t.Context(), "bob-token",
 			views.Path+"/apis/"+views.GroupVersion.String()+"/clusters"+include, table)
 		if code != http.StatusOK || !strings.Contains(text, `"kind":"Table"`) || !strings.Contains(text, want) ||
 			!strings.Contains(text, `"name":"Reachable"`) {
@@ -223,30 +223,30 @@ func TestViewIsAnAPI(t *testing.T) {
 		"application/vnd.kubernetes.protobuf":                  406,
 		"image/png":                                            406,
 	} {
-		if code, text := w.accepting(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters",
+		if code, text := w.getAs(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters",
 			accept); code != want {
 			t.Errorf("%s: %d: %s", accept, code, text)
 		}
 	}
 }
 
-// accepting sends a request with an Accept header.
-func (w *world) accepting(ctx context.Context, token, path, accept string) (int, string) {
+// getAs sends a request with an Accept header.
+func (w *fixture) getAs(ctx context.Context, token, path, accept string) (int, string) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.server.URL+path, http.NoBody)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	req.Header.Set("Accept", accept)
-	return w.read(w.bearing(token).Do(req)) //nolint:bodyclose // read does
+	return w.read(w.clientWithToken(token).Do(req)) //nolint:bodyclose // read does
 }
 
-// TestViewIsOff checks that the view is disabled by default. Its path then belongs to the root
+// TestViewIsDisabledByDefault checks that the view is disabled by default. Its path then belongs to the root
 // cluster.
-func TestViewIsOff(t *testing.T) {
+func TestViewIsDisabledByDefault(t *testing.T) {
 	t.Parallel()
-	w, c := rooted(t)
-	if code, text := w.get("alice-token", "/gateway/apis"); code != http.StatusForbidden || len(c.sent()) > 0 {
+	w, c := newRootFixture(t)
+	if code, text := w.get("alice-token", "/gateway/apis"); code != http.StatusForbidden || len(c.takeRequests()) > 0 {
 		t.Errorf("%d: %s", code, text)
 	}
 }

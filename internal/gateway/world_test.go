@@ -54,8 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// soon is the time limit for events that take less than a second, except on a busy machine.
-const soon = 20 * time.Second
+// eventTimeout is the time limit for events that take less than a second, except on a busy machine.
+const eventTimeout = 20 * time.Second
 
 // The gateway's credentials in a fake cluster.
 const (
@@ -63,31 +63,31 @@ const (
 	impersonatorToken = "impersonator-token"
 )
 
-// standIn is a fake kube-apiserver. It serves namespaces, and records the requests that it
+// fakeCluster is a fake kube-apiserver. It serves namespaces, and records the requests that it
 // receives, with their identities.
-type standIn struct {
+type fakeCluster struct {
 	*httptest.Server
-	key   *authntest.Key
-	began time.Time
+	key     *authntest.Key
+	started time.Time
 
-	mu          sync.Mutex
-	readerToken string
-	tokens      map[string]string // user names by token
-	namespaces  map[string]string // owners by namespace
-	again       map[string]int    // how often each namespace was created again
-	swept       string            // content of the ConfigMap about the backfill of labels
-	retired     []string          // IDs of deleted tenants
-	definitions []string          // names of CustomResourceDefinitions, besides the project's
-	lacks       []string          // the project's resources that are not defined
-	changed     chan struct{}     // closed at each change
-	came        []request
-	reviewed    int // number of tokens
+	mu           sync.Mutex
+	readerToken  string
+	tokens       map[string]string // user names by token
+	namespaces   map[string]string // owners by namespace
+	recreations  map[string]int    // how often each namespace was created again
+	backfill     string            // content of the ConfigMap about the backfill of labels
+	retired      []string          // IDs of deleted tenants
+	definitions  []string          // names of CustomResourceDefinitions, besides the project's
+	missing      []string          // the project's resources that are not defined
+	changed      chan struct{}     // closed at each change
+	requests     []request
+	tokenReviews int // number of tokens
 	// allow decides SubjectAccessReviews. If answer is set and returns true, it has written the
 	// response to a forwarded request.
-	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
-	answer func(http.ResponseWriter, *http.Request) bool
-	// answerReader is answer for the requests of the gateway itself.
-	answerReader func(http.ResponseWriter, *http.Request) bool
+	allow   func(authorizationv1.SubjectAccessReviewSpec) bool
+	handler func(http.ResponseWriter, *http.Request) bool
+	// readerHandler is answer for the requests of the gateway itself.
+	readerHandler func(http.ResponseWriter, *http.Request) bool
 }
 
 // request is a request that the gateway forwarded.
@@ -96,26 +96,26 @@ type request struct {
 	body string
 }
 
-// as returns the identity of a request.
-func (r *request) as() string {
+// identity returns the identity of a request.
+func (r *request) identity() string {
 	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken &&
 		r.Header.Get("Impersonate-User") == "" {
 		return "token " + token
 	}
 	out := r.Header.Get("Impersonate-User") + " [" + strings.Join(r.Header["Impersonate-Group"], " ") + "]"
 	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
-		if key, is := strings.CutPrefix(name, "Impersonate-Extra-"); is {
+		if key, ok := strings.CutPrefix(name, "Impersonate-Extra-"); ok {
 			out += " " + strings.ToLower(key) + "=" + strings.Join(r.Header[name], ",")
 		}
 	}
 	return out
 }
 
-func newStandIn(t testing.TB, namespaces map[string]string) *standIn {
+func newFakeCluster(t testing.TB, namespaces map[string]string) *fakeCluster {
 	t.Helper()
-	s := &standIn{
+	s := &fakeCluster{
 		readerToken: readerToken,
-		began:       time.Now().Truncate(time.Second),
+		started:     time.Now().Truncate(time.Second),
 		key:         authntest.MustKey("ES256"),
 		tokens:      map[string]string{},
 		namespaces:  namespaces,
@@ -129,8 +129,8 @@ func newStandIn(t testing.TB, namespaces map[string]string) *standIn {
 	return s
 }
 
-// set changes the owner of a namespace.
-func (s *standIn) set(namespace, owner string) {
+// setOwner changes the owner of a namespace.
+func (s *fakeCluster) setOwner(namespace, owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.namespaces[namespace] = owner
@@ -138,44 +138,44 @@ func (s *standIn) set(namespace, owner string) {
 	s.changed = make(chan struct{})
 }
 
-// makeAgain deletes a namespace and creates it again with an owner.
-func (s *standIn) makeAgain(namespace, owner string) {
-	s.become(func() {
-		if s.again == nil {
-			s.again = map[string]int{}
+// recreate deletes a namespace and creates it again with an owner.
+func (s *fakeCluster) recreate(namespace, owner string) {
+	s.update(func() {
+		if s.recreations == nil {
+			s.recreations = map[string]int{}
 		}
-		s.again[namespace]++
+		s.recreations[namespace]++
 	})
-	s.set(namespace, owner)
+	s.setOwner(namespace, owner)
 }
 
-// sweep changes the content of the ConfigMap about the backfill of labels.
-func (s *standIn) sweep(text string) {
+// setBackfill changes the content of the ConfigMap about the backfill of labels.
+func (s *fakeCluster) setBackfill(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.swept = text
+	s.backfill = text
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// become changes the fake cluster.
-func (s *standIn) become(change func()) {
+// update changes the fake cluster.
+func (s *fakeCluster) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// sent returns and clears the forwarded requests.
-func (s *standIn) sent() []request {
+// takeRequests returns and clears the forwarded requests.
+func (s *fakeCluster) takeRequests() []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { s.came = nil }()
-	return s.came
+	defer func() { s.requests = nil }()
+	return s.requests
 }
 
 // namespaceOf returns a Namespace. Its creation time is an hour before the test began. After a new
 // creation, it is at least an hour after that, so that no test needs to wait.
-func (s *standIn) namespaceOf(name, owner, version string, before int) *corev1.Namespace {
+func (s *fakeCluster) namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 	uid := types.UID(fmt.Sprintf("u-%d", before+1))
 	ns := &corev1.Namespace{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
@@ -183,7 +183,7 @@ func (s *standIn) namespaceOf(name, owner, version string, before int) *corev1.N
 			Name:              name,
 			UID:               uid,
 			ResourceVersion:   version,
-			CreationTimestamp: metav1.NewTime(s.began.Add(time.Duration(2*before-1) * time.Hour)),
+			CreationTimestamp: metav1.NewTime(s.started.Add(time.Duration(2*before-1) * time.Hour)),
 		},
 	}
 	if owner != "" {
@@ -241,7 +241,7 @@ func lists() map[string]string {
 	}
 }
 
-func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
+func (s *fakeCluster) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	reader := s.readerToken
 	s.mu.Unlock()
@@ -259,8 +259,8 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
-	s.came = append(s.came, request{r, string(body)})
-	answer := s.answer
+	s.requests = append(s.requests, request{r, string(body)})
+	answer := s.handler
 	s.mu.Unlock()
 	if answer != nil && answer(w, r) {
 		return
@@ -275,9 +275,9 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
 }
 
-func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
+func (s *fakeCluster) serveReader(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	answer := s.answerReader
+	answer := s.readerHandler
 	s.mu.Unlock()
 	if answer != nil && answer(w, r) {
 		return
@@ -291,7 +291,7 @@ func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"gitVersion":"v1.37.1"}`)
 	case r.URL.Path == "/openid/v1/jwks":
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{s.key.JWK()}})
-	case kind == "", slices.Contains(s.lacks, resource):
+	case kind == "", slices.Contains(s.missing, resource):
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
 	case r.URL.Query().Get("watch") != "":
@@ -301,12 +301,12 @@ func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
+func (s *fakeCluster) list(w io.Writer, kind string, namespaces bool) {
 	items := []any{}
 	s.mu.Lock()
 	for name, owner := range s.namespaces {
 		if namespaces {
-			items = append(items, s.namespaceOf(name, owner, "1", s.again[name]))
+			items = append(items, s.namespaceOf(name, owner, "1", s.recreations[name]))
 		}
 	}
 	s.mu.Unlock()
@@ -321,7 +321,7 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 		}
 	}
 	if strings.Contains(kind, "Definition") {
-		items = append(items, ownDefinitions(s.lacks)...)
+		items = append(items, ownDefinitions(s.missing)...)
 		for _, name := range s.definitions {
 			items = append(items, definitionOf(name))
 		}
@@ -344,10 +344,10 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 	})
 }
 
-func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string) {
+func (s *fakeCluster) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	w.(http.Flusher).Flush()
-	made := map[string]int{}
-	tell := func(what string, object any) {
+	known := map[string]int{}
+	sendEvent := func(what string, object any) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"type": what, "object": object})
 	}
 	for version := 2; ; version++ {
@@ -361,27 +361,27 @@ func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string)
 		}
 		s.mu.Lock()
 		if resource == "configmaps" {
-			tell("ADDED", &corev1.ConfigMap{
+			sendEvent("ADDED", &corev1.ConfigMap{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-				Data:     map[string]string{state.SweptKey: s.swept},
+				Data:     map[string]string{state.BackfillKey: s.backfill},
 				ObjectMeta: metav1.ObjectMeta{
-					Name:            state.SweptName,
+					Name:            state.BackfillName,
 					Namespace:       "kubetenant-system",
 					ResourceVersion: fmt.Sprint(version),
 				},
 			})
 		}
 		for name, owner := range s.namespaces {
-			now := s.namespaceOf(name, owner, fmt.Sprint(version), s.again[name])
+			now := s.namespaceOf(name, owner, fmt.Sprint(version), s.recreations[name])
 			switch {
 			case resource != "namespaces":
-			case made[name] != s.again[name]:
-				tell("DELETED", s.namespaceOf(name, owner, fmt.Sprint(version), made[name]))
-				tell("ADDED", now)
+			case known[name] != s.recreations[name]:
+				sendEvent("DELETED", s.namespaceOf(name, owner, fmt.Sprint(version), known[name]))
+				sendEvent("ADDED", now)
 			default:
-				tell("MODIFIED", now)
+				sendEvent("MODIFIED", now)
 			}
-			made[name] = s.again[name]
+			known[name] = s.recreations[name]
 		}
 		s.mu.Unlock()
 		w.(http.Flusher).Flush()
@@ -401,7 +401,7 @@ func reviewSelf(w http.ResponseWriter, name string) {
 	})
 }
 
-func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
+func (s *fakeCluster) review(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
 		reviewSelf(w, readerName)
 		return
@@ -413,7 +413,7 @@ func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
 		_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // empty if the body is malformed
 		s.mu.Lock()
 		name, known := s.tokens[review.Spec.Token]
-		s.reviewed++
+		s.tokenReviews++
 		s.mu.Unlock()
 		if known {
 			groups := []string{"system:serviceaccounts", user.AllAuthenticated}
@@ -440,19 +440,19 @@ func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
 }
 
 // token returns a token of the cluster for a subject, signed by its key.
-func (s *standIn) token(t *testing.T, subject string) string {
+func (s *fakeCluster) token(t *testing.T, subject string) string {
 	t.Helper()
 	return s.tokenUntil(t, subject, time.Now().Add(time.Hour))
 }
 
 // tokenUntil is token with an expiry.
-func (s *standIn) tokenUntil(t *testing.T, subject string, end time.Time) string {
+func (s *fakeCluster) tokenUntil(t *testing.T, subject string, end time.Time) string {
 	t.Helper()
 	return s.tokenBetween(t, subject, time.Now(), end)
 }
 
 // tokenBetween is tokenUntil with a time of issue.
-func (s *standIn) tokenBetween(t *testing.T, subject string, issued, end time.Time) string {
+func (s *fakeCluster) tokenBetween(t *testing.T, subject string, issued, end time.Time) string {
 	t.Helper()
 	text := s.key.MustSign(map[string]any{
 		"iss": "https://kubernetes.default.svc",
@@ -467,25 +467,25 @@ func (s *standIn) tokenBetween(t *testing.T, subject string, issued, end time.Ti
 }
 
 // kubeconfig writes a kubeconfig with a token.
-func (s *standIn) kubeconfig(t testing.TB, path, token string) {
+func (s *fakeCluster) kubeconfig(t testing.TB, path, token string) {
 	t.Helper()
 	writeKubeconfig(t, path, s.URL, s.Certificate().Raw, token)
 }
 
-// world is a gateway in front of fake clusters.
-type world struct {
-	t        testing.TB
-	dir      string
-	server   *httptest.Server
-	gateway  *gateway.Gateway
-	clusters map[string]*standIn
-	registry metrics.KubeRegistry
-	older    atomic.Int64 // age that is added to each connection, in ns
+// fixture is a gateway in front of fake clusters.
+type fixture struct {
+	t             testing.TB
+	dir           string
+	server        *httptest.Server
+	gateway       *gateway.Gateway
+	clusters      map[string]*fakeCluster
+	registry      metrics.KubeRegistry
+	connectionAge atomic.Int64 // age that is added to each connection, in ns
 }
 
-// header begins a configuration. It has the tokens of two tenants' callers and of one system
+// configHeader begins a configuration. It has the tokens of two tenants' callers and of one system
 // caller.
-const header = `apiVersion: kubetenant.dev/v1alpha1
+const configHeader = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
   revocation: { path: revoked.yaml }
@@ -499,23 +499,23 @@ gateway:
 
 const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
-// entry returns a cluster in a configuration.
-func entry(name, more string) string {
+// clusterEntry returns a cluster in a configuration.
+func clusterEntry(name, more string) string {
 	return fmt.Sprintf("  - { name: %[1]s, tenants: [\"*\", system], admission: Unchecked, reader: { kubeConfigFile: "+
 		"%[1]s-reader }, impersonator: { kubeConfigFile: %[1]s-imp }%[2]s }\n",
 		name, more)
 }
 
-// newWorld starts a gateway. The configuration is header followed by config.
-func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world {
+// newFixture starts a gateway. The configuration is header followed by config.
+func newFixture(t testing.TB, config string, clusters map[string]*fakeCluster) *fixture {
 	t.Helper()
-	return newTracedWorld(t, config, clusters, nil)
+	return newTracedFixture(t, config, clusters, nil)
 }
 
-// newTracedWorld is newWorld with a tracer.
-func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, recorded trace.TracerProvider) *world {
+// newTracedFixture is newWorld with a tracer.
+func newTracedFixture(t testing.TB, config string, clusters map[string]*fakeCluster, recorded trace.TracerProvider) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		t:        t,
 		dir:      t.TempDir(),
 		clusters: clusters,
@@ -528,7 +528,7 @@ func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, r
 	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\n"+
 		"root-token,root,u3,\"system:masters\",,system\n")
 	w.write("revoked.yaml", noRevocations)
-	w.write("tenancy.yaml", header+config)
+	w.write("tenancy.yaml", configHeader+config)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(stop)
 	var err error
@@ -539,7 +539,7 @@ func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, r
 	w.server = httptest.NewUnstartedServer(w.gateway)
 	w.server.EnableHTTP2 = true
 	w.server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
-		return serving.Connected(ctx, time.Now().Add(-time.Duration(w.older.Load())))
+		return serving.WithConnectionStart(ctx, time.Now().Add(-time.Duration(w.connectionAge.Load())))
 	}
 	w.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
 	w.server.StartTLS()
@@ -551,12 +551,12 @@ func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, r
 			}
 			return nil
 		})
-		clusters[name].sent()
+		clusters[name].takeRequests()
 	}
 	return w
 }
 
-func (w *world) write(name, text string) {
+func (w *fixture) write(name, text string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, name)
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -567,14 +567,14 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// askAgain is part of the response to a request that a new configuration interrupts.
-const askAgain = "try again"
+// tryAgain is part of the response to a request that a new configuration interrupts.
+const tryAgain = "try again"
 
-// until repeats a request until it gets a status and no new configuration is being applied.
-func (w *world) until(want int, token, path string) {
+// waitForStatus repeats a request until it gets a status and no new configuration is being applied.
+func (w *fixture) waitForStatus(want int, token, path string) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
-		if code, text := w.get(token, path); code != want || strings.Contains(text, askAgain) {
+		if code, text := w.get(token, path); code != want || strings.Contains(text, tryAgain) {
 			return fmt.Errorf("%d: %s", code, text)
 		}
 		return nil
@@ -582,10 +582,10 @@ func (w *world) until(want int, token, path string) {
 }
 
 // getAgain is get with retries while a new configuration interrupts the request.
-func (w *world) getAgain(token, path string) (code int, text string) {
+func (w *fixture) getAgain(token, path string) (code int, text string) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
-		if code, text = w.get(token, path); strings.Contains(text, askAgain) {
+		if code, text = w.get(token, path); strings.Contains(text, tryAgain) {
 			return errors.New(text)
 		}
 		return nil
@@ -594,18 +594,18 @@ func (w *world) getAgain(token, path string) (code int, text string) {
 }
 
 // get sends a request over HTTP/2, and returns the response.
-func (w *world) get(token, path string, headers ...string) (int, string) {
+func (w *fixture) get(token, path string, headers ...string) (int, string) {
 	w.t.Helper()
 	return w.do(token, http.MethodGet, path, "", headers...)
 }
 
-func (w *world) do(token, method, path, body string, headers ...string) (int, string) {
+func (w *fixture) do(token, method, path, body string, headers ...string) (int, string) {
 	w.t.Helper()
 	return w.read(w.open(w.t.Context(), token, method, path, body, headers...), nil)
 }
 
 // read returns the status and body of a response.
-func (w *world) read(resp *http.Response, err error) (int, string) {
+func (w *fixture) read(resp *http.Response, err error) (int, string) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
@@ -618,7 +618,7 @@ func (w *world) read(resp *http.Response, err error) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-func (w *world) open(ctx context.Context, token, method, path, body string, headers ...string) *http.Response {
+func (w *fixture) open(ctx context.Context, token, method, path, body string, headers ...string) *http.Response {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, w.server.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -644,7 +644,7 @@ func (w *world) open(ctx context.Context, token, method, path, body string, head
 }
 
 // dial connects to the gateway with a protocol.
-func (w *world) dial(protocol string) *tls.Conn {
+func (w *fixture) dial(protocol string) *tls.Conn {
 	w.t.Helper()
 	pool := x509.NewCertPool()
 	pool.AddCert(w.server.Certificate())
@@ -662,8 +662,8 @@ func (w *world) dial(protocol string) *tls.Conn {
 	return conn.(*tls.Conn)
 }
 
-// upgraded returns an upgraded connection of alice to a Pod.
-func (w *world) upgraded() (*tls.Conn, *bufio.Reader) {
+// openUpgrade returns an upgraded connection of alice to a Pod.
+func (w *fixture) openUpgrade() (*tls.Conn, *bufio.Reader) {
 	w.t.Helper()
 	conn, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\n" +
 		"Authorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
@@ -674,10 +674,10 @@ func (w *world) upgraded() (*tls.Conn, *bufio.Reader) {
 }
 
 // raw sends text over an HTTP/1.1 connection, and returns the connection and the response.
-func (w *world) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
+func (w *fixture) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	w.t.Helper()
 	conn := w.dial("http/1.1")
-	if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(eventTimeout)); err != nil {
 		w.t.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, text); err != nil {

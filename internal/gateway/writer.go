@@ -24,27 +24,27 @@ type writers struct {
 	open map[*timedWriter]struct{}
 }
 
-// lookEvery is the interval at which the writers are checked.
-const lookEvery = 5 * time.Second
+// writerCheckInterval is the interval at which the writers are checked.
+const writerCheckInterval = 5 * time.Second
 
 // run aborts blocked writes until ctx ends.
 func (all *writers) run(ctx context.Context) {
-	wait.UntilWithContext(ctx, func(context.Context) { all.look(time.Now()) }, lookEvery)
+	wait.UntilWithContext(ctx, func(context.Context) { all.check(time.Now()) }, writerCheckInterval)
 }
 
-func (all *writers) look(now time.Time) {
+func (all *writers) check(now time.Time) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	for w := range all.open {
-		if since := w.since.Load(); since != 0 && now.UnixNano()-since > int64(blockedFor) {
+		if since := w.writeStart.Load(); since != 0 && now.UnixNano()-since > int64(stalledWriteTimeout) {
 			_ = w.control.SetWriteDeadline(now) // an error means that the response has ended
 		}
 	}
 }
 
-// writes returns a writer that is checked until done is called. It has the optional interfaces of
+// track returns a writer that is checked until done is called. It has the optional interfaces of
 // the writer that it wraps.
-func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *timedWriter, done func()) {
+func (all *writers) track(w http.ResponseWriter) (_ http.ResponseWriter, out *timedWriter, done func()) {
 	out = &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), code: http.StatusOK}
 	all.mu.Lock()
 	if all.open == nil {
@@ -54,18 +54,18 @@ func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *t
 	all.mu.Unlock()
 	done = func() {
 		if out.code != http.StatusSwitchingProtocols && !out.finished { // net/http writes the rest after the handler
-			_ = out.control.SetWriteDeadline(time.Now().Add(blockedFor))
+			_ = out.control.SetWriteDeadline(time.Now().Add(stalledWriteTimeout))
 		}
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		delete(all.open, out)
 	}
-	if hijacker, can := w.(http.Hijacker); can {
-		if notifier, can := w.(http.CloseNotifier); can { //nolint:staticcheck // upstream's filters ask for it
+	if hijacker, ok := w.(http.Hijacker); ok {
+		if notifier, ok := w.(http.CloseNotifier); ok { //nolint:staticcheck // upstream's filters ask for it
 			return &timedConnWriter{out, notifier, hijacker}, out, done
 		}
 	}
-	if notifier, can := w.(http.CloseNotifier); can { //nolint:staticcheck // as above
+	if notifier, ok := w.(http.CloseNotifier); ok { //nolint:staticcheck // as above
 		return &timedStreamWriter{out, notifier}, out, done
 	}
 	return out, out, done
@@ -76,14 +76,14 @@ type timedWriter struct {
 	control *http.ResponseController
 	code    int // status of the response
 	// finished reports whether the response has its last deadline.
-	finished bool
-	since    atomic.Int64 // start of the current write in ns, 0 if there is none
+	finished   bool
+	writeStart atomic.Int64 // start of the current write in ns, 0 if there is none
 }
 
-// within runs a function that may block.
-func (w *timedWriter) within(do func()) {
-	w.since.Store(time.Now().UnixNano())
-	defer w.since.Store(0)
+// timed runs a function that may block.
+func (w *timedWriter) timed(do func()) {
+	w.writeStart.Store(time.Now().UnixNano())
+	defer w.writeStart.Store(0)
 	do()
 }
 
@@ -95,7 +95,7 @@ func (w *timedWriter) WriteHeader(code int) {
 
 // Write implements [http.ResponseWriter].
 func (w *timedWriter) Write(b []byte) (n int, err error) {
-	w.within(func() { n, err = w.ResponseWriter.Write(b) })
+	w.timed(func() { n, err = w.ResponseWriter.Write(b) })
 	return n, err
 }
 
@@ -104,7 +104,7 @@ func (w *timedWriter) Flush() { _ = w.FlushError() }
 
 // FlushError is used by [http.ResponseController].
 func (w *timedWriter) FlushError() (err error) {
-	w.within(func() { err = w.control.Flush() })
+	w.timed(func() { err = w.control.Flush() })
 	return err
 }
 
@@ -143,7 +143,7 @@ type timedConn struct {
 // CloseWrite ends the data that the gateway sends, while it still reads from the caller.
 // [httputil.ReverseProxy] calls it.
 func (c *timedConn) CloseWrite() error {
-	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return c.Close()
@@ -151,6 +151,6 @@ func (c *timedConn) CloseWrite() error {
 
 // Write implements [net.Conn].
 func (c *timedConn) Write(b []byte) (n int, err error) {
-	c.writer.within(func() { n, err = c.Conn.Write(b) })
+	c.writer.timed(func() { n, err = c.Conn.Write(b) })
 	return n, err
 }

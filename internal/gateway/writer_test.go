@@ -15,22 +15,22 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// deadlines records the write deadlines that are set.
-type deadlines struct {
+// deadlineRecorder records the write deadlines that are set.
+type deadlineRecorder struct {
 	*httptest.ResponseRecorder
 	set []time.Time
 }
 
-func (d *deadlines) SetWriteDeadline(t time.Time) error { d.set = append(d.set, t); return nil }
+func (d *deadlineRecorder) SetWriteDeadline(t time.Time) error { d.set = append(d.set, t); return nil }
 
-// hijacked is a connection that can be hijacked.
-type hijacked struct{ net.Conn }
+// fakeHijacker is a connection that can be hijacked.
+type fakeHijacker struct{ net.Conn }
 
-func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.Conn, nil, nil }
+func (h fakeHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.Conn, nil, nil }
 
-// TestWritersThatStandStill checks that a blocked write is aborted, but not a response without
+// TestStalledWritesAreAborted checks that a blocked write is aborted, but not a response without
 // writes. The rest of a response gets a deadline.
-func TestWritersThatStandStill(t *testing.T) {
+func TestStalledWritesAreAborted(t *testing.T) {
 	var all writers
 	now := time.Now()
 	for what, c := range map[string]struct {
@@ -39,15 +39,15 @@ func TestWritersThatStandStill(t *testing.T) {
 	}{
 		"nothing is written":  {},
 		"it has just begun":   {since: now.Add(-time.Second)},
-		"it has nearly ended": {since: now.Add(-blockedFor + time.Second)},
-		"it stands still":     {since: now.Add(-blockedFor - time.Second), cut: true},
+		"it has nearly ended": {since: now.Add(-stalledWriteTimeout + time.Second)},
+		"it stands still":     {since: now.Add(-stalledWriteTimeout - time.Second), cut: true},
 	} {
-		d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-		_, w, done := all.writes(d)
+		d := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+		_, w, done := all.track(d)
 		if !c.since.IsZero() {
-			w.since.Store(c.since.UnixNano())
+			w.writeStart.Store(c.since.UnixNano())
 		}
-		all.look(now)
+		all.check(now)
 		if cut := len(d.set) == 1 && d.set[0].Equal(now); cut != c.cut {
 			t.Errorf("%s: deadlines %v", what, d.set)
 		}
@@ -56,60 +56,60 @@ func TestWritersThatStandStill(t *testing.T) {
 		if len(d.set) != 1 || d.set[0].Before(now) {
 			t.Errorf("%s, at its end: deadlines %v", what, d.set)
 		}
-		if all.look(now.Add(time.Hour)); len(d.set) != 1 {
+		if all.check(now.Add(time.Hour)); len(d.set) != 1 {
 			t.Errorf("%s, after its end: deadlines %v", what, d.set)
 		}
 	}
 	// A write to a hijacked connection is recorded too.
-	here, there := net.Pipe()
-	defer func() { _ = here.Close() }()
-	_, w, done := all.writes(&deadlines{ResponseRecorder: httptest.NewRecorder()})
-	conn, _, err := (&timedConnWriter{timedWriter: w, hijacker: hijacked{here}}).Hijack()
+	gatewayEnd, clusterEnd := net.Pipe()
+	defer func() { _ = gatewayEnd.Close() }()
+	_, w, done := all.track(&deadlineRecorder{ResponseRecorder: httptest.NewRecorder()})
+	conn, _, err := (&timedConnWriter{timedWriter: w, hijacker: fakeHijacker{gatewayEnd}}).Hijack()
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() { _, _ = conn.Write([]byte("x")) }()
 	waittest.Until(t, func() error {
-		if w.since.Load() == 0 {
+		if w.writeStart.Load() == 0 {
 			return errors.New("a write to a connection does not say that it goes on")
 		}
 		return nil
 	})
-	_ = there.Close()
+	_ = clusterEnd.Close()
 	done()
 	// A write records when it began, and that it ended.
-	d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	_, w, done = all.writes(d)
+	d := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	_, w, done = all.track(d)
 	defer done()
-	w.within(func() {
-		if w.since.Load() == 0 {
+	w.timed(func() {
+		if w.writeStart.Load() == 0 {
 			t.Error("a write does not say that it goes on")
 		}
 	})
-	if w.since.Load() != 0 {
+	if w.writeStart.Load() != 0 {
 		t.Error("a write that has ended goes on")
 	}
 	// An upgraded connection gets no deadline.
-	upgraded := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	_, w, done = all.writes(upgraded)
+	upgraded := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	_, w, done = all.track(upgraded)
 	w.code = http.StatusSwitchingProtocols
 	if done(); len(upgraded.set) > 0 {
 		t.Errorf("an upgrade: deadlines %v", upgraded.set)
 	}
 }
 
-// halfClosed is a connection that supports CloseWrite.
-type halfClosed struct {
+// closeWriteConn is a connection that supports CloseWrite.
+type closeWriteConn struct {
 	net.Conn
 	closed bool
 }
 
-func (h *halfClosed) CloseWrite() error { h.closed = true; return nil }
+func (h *closeWriteConn) CloseWrite() error { h.closed = true; return nil }
 
-// TestHalvesAreClosed checks that closing a hijacked connection for writing does not close it for
+// TestCloseWriteIsForwarded checks that closing a hijacked connection for writing does not close it for
 // reading.
-func TestHalvesAreClosed(t *testing.T) {
-	conn := &halfClosed{}
+func TestCloseWriteIsForwarded(t *testing.T) {
+	conn := &closeWriteConn{}
 	if err := (&timedConn{conn, &timedWriter{}}).CloseWrite(); err != nil || !conn.closed {
 		t.Errorf("%v, %t", err, conn.closed)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // AddChart adds the flag --chart, which sets image before cmd runs. chart is the name of the chart.
-// Call it after [Generates], when the flag --image exists.
+// Call it after [AddGenerate], when the flag --image exists.
 func AddChart(cmd *cobra.Command, chart string, image *string) {
 	path := cmd.Flags().String("chart", "",
 		"path of the packaged chart of the release ("+chart+"-VERSION.tgz): use its image instead of --image")
@@ -27,9 +27,9 @@ func AddChart(cmd *cobra.Command, chart string, image *string) {
 	}
 }
 
-// Generates makes cmd write the result of files to the directory --out. The hidden flag --check is
+// AddGenerate makes cmd write the result of files to the directory --out. The hidden flag --check is
 // the former name of "kubectl tenant validate" and checks the directory that it names.
-func Generates(
+func AddGenerate(
 	cmd *cobra.Command, files func() (map[string][]byte, error), check func(cmd *cobra.Command, dir string) error,
 ) {
 	out := cmd.Flags().String("out", "", "directory to write to")

@@ -19,7 +19,7 @@ func TestCheckIsDeprecated(t *testing.T) {
 	run := func(args ...string) (out, errors, checked string, err error) {
 		var stdout, stderr bytes.Buffer
 		cmd := &cobra.Command{Use: "generate"}
-		manifests.Generates(cmd, func() (map[string][]byte, error) { return nil, nil },
+		manifests.AddGenerate(cmd, func() (map[string][]byte, error) { return nil, nil },
 			func(_ *cobra.Command, dir string) error {
 				checked = dir
 				return nil

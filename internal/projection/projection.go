@@ -68,16 +68,16 @@ func (p *Projection) Part(object map[string]any, namespace string) (map[string]a
 	if !belongs {
 		return nil, false
 	}
-	out, _ := p.fields.copied(own, p.namespaceFrom, namespace).(map[string]any)
+	out, _ := p.fields.copyFields(own, p.namespaceFrom, namespace).(map[string]any)
 	if out == nil {
 		out = map[string]any{}
 	}
-	shown, _ := out["metadata"].(map[string]any)
-	if shown == nil {
-		shown = map[string]any{}
+	outMetadata, _ := out["metadata"].(map[string]any)
+	if outMetadata == nil {
+		outMetadata = map[string]any{}
 	}
-	shown["name"], shown["namespace"], shown["resourceVersion"] = name, namespace, version
-	out["metadata"] = shown
+	outMetadata["name"], outMetadata["namespace"], outMetadata["resourceVersion"] = name, namespace, version
+	out["metadata"] = outMetadata
 	return out, true
 }
 
@@ -108,23 +108,23 @@ func reduce(value any, path Path, namespace string) (any, bool) {
 	return out, len(out) > 0
 }
 
-// copied returns a copy of the listed fields of value, or nil if value has none. The caller has
+// copyFields returns a copy of the listed fields of value, or nil if value has none. The caller has
 // reduced the lists on the path. way is the rest of the path from value, or nil if value is not on
 // the path.
-func (n *node) copied(value any, way Path, namespace string) any {
+func (n *node) copyFields(value any, path Path, namespace string) any {
 	switch v := value.(type) {
 	case map[string]any:
 		out := map[string]any{}
-		if way == nil && hasAnother(v, namespace) {
+		if path == nil && namesOtherNamespace(v, namespace) {
 			return nil
 		}
-		foreign := hasAnother(v, namespace)
+		foreign := namesOtherNamespace(v, namespace)
 		for segment, child := range n.children {
-			rest := after(way, segment)
+			rest := after(path, segment)
 			if segment.Each || foreign && rest == nil { // in a foreign object, only the path is followed
 				continue
 			}
-			if field := child.copied(v[segment.Field], rest, namespace); field != nil {
+			if field := child.copyFields(v[segment.Field], rest, namespace); field != nil {
 				out[segment.Field] = field
 			}
 		}
@@ -137,14 +137,14 @@ func (n *node) copied(value any, way Path, namespace string) any {
 		if !listed {
 			return nil
 		}
-		rest := after(way, each)
+		rest := after(path, each)
 		var out []any
 		for _, entry := range v {
-			if rest == nil && namesAnother(entry, namespace) {
+			if rest == nil && containsOtherNamespace(entry, namespace) {
 				continue
 			}
-			if kept := child.copied(entry, rest, namespace); kept != nil {
-				out = append(out, kept)
+			if entryPart := child.copyFields(entry, rest, namespace); entryPart != nil {
+				out = append(out, entryPart)
 			}
 		}
 		if len(out) > 0 {
@@ -166,9 +166,9 @@ func after(path Path, segment Segment) Path {
 	return path[1:]
 }
 
-// hasAnother reports whether an object names another namespace. It checks the fields whose name
+// namesOtherNamespace reports whether an object names another namespace. It checks the fields whose name
 // ends in namespace or namespaces.
-func hasAnother(object map[string]any, namespace string) bool {
+func namesOtherNamespace(object map[string]any, namespace string) bool {
 	for key, field := range object {
 		name := strings.ToLower(key)
 		switch list, isList := field.([]any); {
@@ -182,21 +182,21 @@ func hasAnother(object map[string]any, namespace string) bool {
 	return false
 }
 
-// namesAnother reports whether any object in value names another namespace.
-func namesAnother(value any, namespace string) bool {
+// containsOtherNamespace reports whether any object in value names another namespace.
+func containsOtherNamespace(value any, namespace string) bool {
 	switch v := value.(type) {
 	case map[string]any:
-		if hasAnother(v, namespace) {
+		if namesOtherNamespace(v, namespace) {
 			return true
 		}
 		for _, field := range v {
-			if namesAnother(field, namespace) {
+			if containsOtherNamespace(field, namespace) {
 				return true
 			}
 		}
 	case []any:
 		for _, entry := range v {
-			if namesAnother(entry, namespace) {
+			if containsOtherNamespace(entry, namespace) {
 				return true
 			}
 		}

@@ -127,8 +127,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestUnknownForms checks that an object of an unexpected form has no part.
-func TestUnknownForms(t *testing.T) {
+// TestUnexpectedObjectHasNoPart checks that an object of an unexpected form has no part.
+func TestUnexpectedObjectHasNoPart(t *testing.T) {
 	p := project(t, "spec.list[*].namespace", "spec.list[*].name")
 	for _, text := range []string{
 		`{}`, `{"metadata":null}`, `{"metadata":"a"}`, `{"metadata":{}}`,
@@ -159,8 +159,8 @@ func TestUnknownForms(t *testing.T) {
 	}
 }
 
-// TestPartCopies checks that a change of the part does not change the object.
-func TestPartCopies(t *testing.T) {
+// TestPartSharesNoMemory checks that a change of the part does not change the object.
+func TestPartSharesNoMemory(t *testing.T) {
 	object := tracker(t)
 	got, _ := project(t, "spec.managedResources[*].namespace", "spec.managedResources[*].name", "spec.type").
 		Part(object, "acme--web")
@@ -257,10 +257,10 @@ func checkEntries(t *testing.T, part map[string]any, namespace string) {
 	}
 }
 
-// TestForeignObjectsOnTheWay checks that an object that names another namespace shows only the path
+// TestOtherNamespaceObjectShowsOnlyPath checks that an object that names another namespace shows only the path
 // to the entries of the caller's namespace. It also checks that the names of namespaces in a list
 // are recognized.
-func TestForeignObjectsOnTheWay(t *testing.T) {
+func TestOtherNamespaceObjectShowsOnlyPath(t *testing.T) {
 	const meta = `"metadata":{"name":"n","resourceVersion":"1"}`
 	for what, c := range map[string]struct{ from, field, spec, want string }{
 		"an entry on the way": {
@@ -288,7 +288,7 @@ func TestForeignObjectsOnTheWay(t *testing.T) {
 		}
 		part, belongs := project(t, c.from, c.field).Part(object, "acme")
 		got := ""
-		if spec, is := part["spec"]; is {
+		if spec, ok := part["spec"]; ok {
 			text, err := json.Marshal(spec)
 			if err != nil {
 				t.Fatal(err)

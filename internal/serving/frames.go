@@ -20,28 +20,28 @@ import (
 // Limits of HTTP/2. kube-apiserver has the same number of streams and the same buffer of a stream
 // (k8s.io/apiserver pkg/server/secure_serving.go, v0.37.1).
 const (
-	streamsEach      = 100
+	maxStreams       = 100
 	streamBuffer     = 256 << 10
 	connectionBuffer = 1 << 20
-	// blockedFor is how long a connection may accept no byte before the server closes it.
-	blockedFor = 30 * time.Second
+	// writeTimeout is how long a connection may accept no byte before the server closes it.
+	writeTimeout = 30 * time.Second
 )
 
 // The budgets of idle frames, per second and in a burst. A client that cancels each of its watches
 // sends some tens per second. A load balancer that hides the addresses of its clients sends the
 // frames of all of them.
 const (
-	framesEach          = 200
-	framesEachAtOnce    = 2000
-	framesAddress       = 1000
-	framesAddressAtOnce = 5000
-	// framesOwn is the number of frames that do not use the budget of the address. It lets clients
+	connectionRate  = 200
+	connectionBurst = 2000
+	addressRate     = 1000
+	addressBurst    = 5000
+	// reservedRate is the number of frames that do not use the budget of the address. It lets clients
 	// connect and keep a connection alive while others exhaust that budget.
-	framesOwn       = 5
-	framesOwnAtOnce = 50
-	// turnWithin is how long a connection may wait for the budget of its address. It is short so
+	reservedRate  = 5
+	reservedBurst = 50
+	// maxAddressWait is how long a connection may wait for the budget of its address. It is short so
 	// that the connections of an address wait for few frames together and no queue grows.
-	turnWithin = 100 * time.Millisecond
+	maxAddressWait = 100 * time.Millisecond
 )
 
 // errCalm is the error of a connection that exceeds a budget. The server responds with GOAWAY.
@@ -54,29 +54,29 @@ const errCalm = http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 type idleFrames struct{ byAddress *budget.Budgets }
 
 func newIdleFrames() *idleFrames {
-	return &idleFrames{budget.New(framesAddress, framesAddressAtOnce)}
+	return &idleFrames{budget.New(addressRate, addressBurst)}
 }
 
 // configure enables HTTP/2 with limits for a server.
 func (f *idleFrames) configure(server *http.Server) error {
 	h2 := &http2.Server{
-		MaxConcurrentStreams:         streamsEach,
+		MaxConcurrentStreams:         maxStreams,
 		MaxUploadBufferPerStream:     streamBuffer,
 		MaxUploadBufferPerConnection: connectionBuffer,
 		IdleTimeout:                  idleTimeout,
-		WriteByteTimeout:             blockedFor,
+		WriteByteTimeout:             writeTimeout,
 	}
 	if err := http2.ConfigureServer(server, h2); err != nil {
 		return err
 	}
 	server.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, conn *tls.Conn, handler http.Handler) {
 		ctx := context.Background()
-		if with, is := handler.(interface{ BaseContext() context.Context }); is { // net/http provides it
+		if with, ok := handler.(interface{ BaseContext() context.Context }); ok { // net/http provides it
 			ctx = with.BaseContext()
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		h2.ServeConn(f.counted(ctx, conn), &http2.ServeConnOpts{
+		h2.ServeConn(f.wrap(ctx, conn), &http2.ServeConnOpts{
 			Context:    ctx,
 			BaseConfig: server,
 			Handler:    handler,
@@ -85,13 +85,13 @@ func (f *idleFrames) configure(server *http.Server) error {
 	return nil
 }
 
-func (f *idleFrames) counted(ctx context.Context, conn *tls.Conn) *countedConn {
+func (f *idleFrames) wrap(ctx context.Context, conn *tls.Conn) *countedConn {
 	return &countedConn{
 		Conn:     conn,
 		ctx:      ctx,
 		received: frameReader{skip: len(http2.ClientPreface)},
-		all:      flowcontrol.NewTokenBucketRateLimiter(framesEach, framesEachAtOnce),
-		own:      flowcontrol.NewTokenBucketRateLimiter(framesOwn, framesOwnAtOnce),
+		total:    flowcontrol.NewTokenBucketRateLimiter(connectionRate, connectionBurst),
+		reserved: flowcontrol.NewTokenBucketRateLimiter(reservedRate, reservedBurst),
 		address:  f.byAddress.Of(addressOf(conn.RemoteAddr())),
 	}
 }
@@ -123,38 +123,38 @@ func AddressOf(from netip.AddrPort) string {
 // countedConn is a connection whose idle frames have a budget.
 type countedConn struct {
 	*tls.Conn
-	ctx               context.Context //nolint:containedctx // of the connection
-	received, sent    frameReader
-	work              frameWork
-	all, own, address flowcontrol.RateLimiter
+	ctx                      context.Context //nolint:containedctx // of the connection
+	received, sent           frameReader
+	classifier               frameClassifier
+	total, reserved, address flowcontrol.RateLimiter
 }
 
 // Read implements [net.Conn].
 func (c *countedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	idle := c.work.resets.Swap(0)
+	idle := c.classifier.resets.Swap(0)
 	c.received.read(p[:n], func(f frameHeader) {
-		if c.work.receive(f) {
+		if c.classifier.receive(f) {
 			idle++
 		}
 	})
 	for range idle {
-		if err := c.take(); err != nil {
+		if err := c.takeToken(); err != nil {
 			return 0, err
 		}
 	}
 	return n, err
 }
 
-// take uses the budgets for one idle frame.
-func (c *countedConn) take() error {
+// takeToken uses the budgets for one idle frame.
+func (c *countedConn) takeToken() error {
 	switch {
-	case !c.all.TryAccept():
+	case !c.total.TryAccept():
 		return errCalm
-	case c.own.TryAccept() || c.address.TryAccept():
+	case c.reserved.TryAccept() || c.address.TryAccept():
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, turnWithin)
+	ctx, cancel := context.WithTimeout(c.ctx, maxAddressWait)
 	defer cancel()
 	if c.address.Wait(ctx) != nil { // fails at once if the wait would be too long
 		return errCalm
@@ -165,6 +165,6 @@ func (c *countedConn) take() error {
 // Write implements [net.Conn].
 func (c *countedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	c.sent.read(p[:n], c.work.send)
+	c.sent.read(p[:n], c.classifier.send)
 	return n, err
 }

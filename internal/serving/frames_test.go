@@ -19,8 +19,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// framed is an HTTP/2 connection whose frames a test writes itself.
-type framed struct {
+// framedConn is an HTTP/2 connection whose frames a test writes itself.
+type framedConn struct {
 	*http2.Framer
 	conn   *tls.Conn
 	buffer bytes.Buffer
@@ -28,7 +28,7 @@ type framed struct {
 	stream uint32
 }
 
-func (r *running) frames(t *testing.T) *framed {
+func (r *testServer) frames(t *testing.T) *framedConn {
 	t.Helper()
 	certificate := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
 	config := r.config(&certificate)
@@ -38,7 +38,7 @@ func (r *running) frames(t *testing.T) *framed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	f := &framed{Framer: http2.NewFramer(conn, conn), conn: conn.(*tls.Conn), stream: 1}
+	f := &framedConn{Framer: http2.NewFramer(conn, conn), conn: conn.(*tls.Conn), stream: 1}
 	f.fields = hpack.NewEncoder(&f.buffer)
 	f.AllowIllegalWrites = true
 	_, err = io.WriteString(conn, http2.ClientPreface)
@@ -49,7 +49,7 @@ func (r *running) frames(t *testing.T) *framed {
 }
 
 // begin begins a request.
-func (f *framed) begin(method string, end bool, fields ...string) error {
+func (f *framedConn) begin(method string, end bool, fields ...string) error {
 	f.buffer.Reset()
 	for _, field := range []hpack.HeaderField{
 		{Name: ":method", Value: method},
@@ -72,7 +72,7 @@ func (f *framed) begin(method string, end bool, fields ...string) error {
 }
 
 // drain reads until the connection ends, and returns the code of its GOAWAY.
-func (f *framed) drain() <-chan http2.ErrCode {
+func (f *framedConn) drain() <-chan http2.ErrCode {
 	code := make(chan http2.ErrCode, 1)
 	go func() {
 		last := http2.ErrCodeNo
@@ -82,7 +82,7 @@ func (f *framed) drain() <-chan http2.ErrCode {
 				code <- last
 				return
 			}
-			if away, is := frame.(*http2.GoAwayFrame); is {
+			if away, ok := frame.(*http2.GoAwayFrame); ok {
 				last = away.ErrCode
 			}
 		}
@@ -90,21 +90,21 @@ func (f *framed) drain() <-chan http2.ErrCode {
 	return code
 }
 
-func answerEmpty(w http.ResponseWriter, r *http.Request) {
+func respondEmpty(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.WriteHeader(http.StatusOK)
 }
 
-// TestFloodsOfFrames checks that the server closes a connection that sends many frames which
+// TestFrameFloodsAreClosed checks that the server closes a connection that sends many frames which
 // request nothing, with the error ENHANCE_YOUR_CALM. It does not close a connection that sends as
 // many as a busy client does. Most of the frames are stream errors, which the server resets itself
 // (CVE-2025-8671).
-func TestFloodsOfFrames(t *testing.T) {
-	opened := func(send func(f *framed) error) func(f *framed) error {
-		return func(f *framed) error { return errors.Join(f.begin(http.MethodPost, false), send(f)) }
+func TestFrameFloodsAreClosed(t *testing.T) {
+	opened := func(send func(f *framedConn) error) func(f *framedConn) error {
+		return func(f *framedConn) error { return errors.Join(f.begin(http.MethodPost, false), send(f)) }
 	}
-	once := func(send func(f *framed) error) func(f *framed) error {
-		return func(f *framed) error {
+	once := func(send func(f *framedConn) error) func(f *framedConn) error {
+		return func(f *framedConn) error {
 			if f.stream == 1 {
 				if err := f.begin(http.MethodPost, false); err != nil {
 					return err
@@ -113,16 +113,16 @@ func TestFloodsOfFrames(t *testing.T) {
 			return send(f)
 		}
 	}
-	kinds := map[string]func(f *framed) error{
-		"SETTINGS":    func(f *framed) error { return f.WriteSettings() },
-		"PING":        func(f *framed) error { return f.WritePing(false, [8]byte{}) },
-		"empty DATA":  once(func(f *framed) error { return f.WriteData(f.stream, false, nil) }),
-		"DATA of one": once(func(f *framed) error { return f.WriteData(f.stream, false, []byte("x")) }),
-		"padded DATA": once(func(f *framed) error { return f.WriteDataPadded(f.stream, false, nil, make([]byte, 99)) }),
-		"reset": func(f *framed) error {
+	kinds := map[string]func(f *framedConn) error{
+		"SETTINGS":    func(f *framedConn) error { return f.WriteSettings() },
+		"PING":        func(f *framedConn) error { return f.WritePing(false, [8]byte{}) },
+		"empty DATA":  once(func(f *framedConn) error { return f.WriteData(f.stream, false, nil) }),
+		"DATA of one": once(func(f *framedConn) error { return f.WriteData(f.stream, false, []byte("x")) }),
+		"padded DATA": once(func(f *framedConn) error { return f.WriteDataPadded(f.stream, false, nil, make([]byte, 99)) }),
+		"reset": func(f *framedConn) error {
 			return errors.Join(f.begin(http.MethodGet, true), f.WriteRSTStream(f.stream, http2.ErrCodeCancel))
 		},
-		"WINDOW_UPDATE of an old stream": func(f *framed) error {
+		"WINDOW_UPDATE of an old stream": func(f *framedConn) error {
 			if f.stream == 1 {
 				if err := f.begin(http.MethodGet, true); err != nil {
 					return err
@@ -130,30 +130,30 @@ func TestFloodsOfFrames(t *testing.T) {
 			}
 			return f.WriteWindowUpdate(f.stream, 1<<16)
 		},
-		"WINDOW_UPDATE that overflows": opened(func(f *framed) error { return f.WriteWindowUpdate(f.stream, 1<<31-1) }),
-		"WINDOW_UPDATE of 0": opened(func(f *framed) error {
+		"WINDOW_UPDATE that overflows": opened(func(f *framedConn) error { return f.WriteWindowUpdate(f.stream, 1<<31-1) }),
+		"WINDOW_UPDATE of 0": opened(func(f *framedConn) error {
 			return f.WriteRawFrame(http2.FrameWindowUpdate, 0, f.stream, make([]byte, 4))
 		}),
-		"HEADERS again": opened(func(f *framed) error {
+		"HEADERS again": opened(func(f *framedConn) error {
 			f.stream -= 2
 			return f.begin(http.MethodPost, false)
 		}),
-		"HEADERS after the end": func(f *framed) error {
+		"HEADERS after the end": func(f *framedConn) error {
 			err := f.begin(http.MethodGet, true)
 			f.stream -= 2
 			return errors.Join(err, f.begin(http.MethodGet, true))
 		},
-		"DATA after the end": func(f *framed) error {
+		"DATA after the end": func(f *framedConn) error {
 			return errors.Join(f.begin(http.MethodGet, true), f.WriteData(f.stream, true, make([]byte, 999)))
 		},
-		"DATA beyond content-length": func(f *framed) error {
+		"DATA beyond content-length": func(f *framedConn) error {
 			return errors.Join(f.begin(http.MethodPost, false, "content-length", "1"),
 				f.WriteData(f.stream, true, make([]byte, 999)))
 		},
-		"an invalid method":        func(f *framed) error { return f.begin("", true) },
-		"an invalid pseudo header": func(f *framed) error { return f.begin(http.MethodGet, true, ":status", "200") },
-		"an invalid header":        func(f *framed) error { return f.begin(http.MethodGet, true, "Upper", "x") },
-		"PRIORITY of itself": opened(func(f *framed) error {
+		"an invalid method":        func(f *framedConn) error { return f.begin("", true) },
+		"an invalid pseudo header": func(f *framedConn) error { return f.begin(http.MethodGet, true, ":status", "200") },
+		"an invalid header":        func(f *framedConn) error { return f.begin(http.MethodGet, true, "Upper", "x") },
+		"PRIORITY of itself": opened(func(f *framedConn) error {
 			return f.WriteRawFrame(http2.FramePriority, 0, f.stream, []byte{0, 0, 0, byte(f.stream), 9})
 		}),
 	}
@@ -161,7 +161,7 @@ func TestFloodsOfFrames(t *testing.T) {
 		for many, floods := range map[int]bool{500: false, 20_000: true} {
 			t.Run(fmt.Sprintf("%s %d", kind, many), func(t *testing.T) {
 				t.Parallel()
-				f := run(t, http.HandlerFunc(answerEmpty), 0).frames(t) // with the full budget of the address
+				f := startServer(t, http.HandlerFunc(respondEmpty), 0).frames(t) // with the full budget of the address
 				code, sent, failed := f.drain(), 0, error(nil)
 				for ; sent < many && failed == nil; sent++ {
 					failed = send(f)

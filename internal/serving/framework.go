@@ -15,15 +15,15 @@ const (
 	// smallData is the size of DATA frames below which a frame costs a credit.
 	smallData = 256
 	// A request earns credits for its last DATA, and for what some clients send with each request.
-	creditsOfRequest = 4
+	requestCredits = 4
 	// A frame of DATA that the server sends earns credits for the WINDOW_UPDATEs of the stream and
 	// the connection. Clients send both for 4 KiB or more, or for a whole frame.
-	creditsOfData     = 2
-	dataBytesOfCredit = 1 << 10
-	mostCredits       = 8192
+	dataCredits    = 2
+	bytesPerCredit = 1 << 10
+	maxCredits     = 8192
 )
 
-// frameWork classifies the frames of a connection. One goroutine calls receive, another one calls
+// frameClassifier classifies the frames of a connection. One goroutine calls receive, another one calls
 // send. The zero value is a new connection.
 //
 // The frames that a client sends are:
@@ -39,21 +39,21 @@ const (
 //
 // A RST_STREAM that the server sends is idle too. Most of them respond to stream errors of the
 // client, such as a WINDOW_UPDATE that overflows a window, or DATA after the end of a request.
-type frameWork struct {
-	newest  uint32 // the newest stream
-	credits atomic.Int64
-	resets  atomic.Int64 // RST_STREAM frames of the server that were not counted yet
+type frameClassifier struct {
+	newestStream uint32 // the newest stream
+	credits      atomic.Int64
+	resets       atomic.Int64 // RST_STREAM frames of the server that were not counted yet
 }
 
 // receive reports whether a frame of the client is idle.
-func (w *frameWork) receive(f frameHeader) bool {
+func (w *frameClassifier) receive(f frameHeader) bool {
 	switch f.kind {
 	case http2.FrameHeaders:
-		if f.stream <= w.newest {
+		if f.stream <= w.newestStream {
 			return true
 		}
-		w.newest = f.stream
-		w.earn(creditsOfRequest)
+		w.newestStream = f.stream
+		w.earn(requestCredits)
 		return false
 	case http2.FrameData:
 		size := f.length
@@ -69,23 +69,23 @@ func (w *frameWork) receive(f frameHeader) bool {
 }
 
 // send records a frame of the server.
-func (w *frameWork) send(f frameHeader) {
+func (w *frameClassifier) send(f frameHeader) {
 	switch {
 	case f.kind == http2.FrameRSTStream:
 		w.resets.Add(1)
 	case f.kind == http2.FrameData && f.length > 0:
-		w.earn(creditsOfData + int64(f.length/dataBytesOfCredit))
+		w.earn(dataCredits + int64(f.length/bytesPerCredit))
 	}
 }
 
-func (w *frameWork) earn(credits int64) {
-	if w.credits.Load() < mostCredits {
+func (w *frameClassifier) earn(credits int64) {
+	if w.credits.Load() < maxCredits {
 		w.credits.Add(credits)
 	}
 }
 
 // spend uses a credit and reports whether there was one. Only the goroutine of receive calls it.
-func (w *frameWork) spend() bool {
+func (w *frameClassifier) spend() bool {
 	if w.credits.Load() <= 0 {
 		return false
 	}
@@ -107,9 +107,9 @@ type frameHeader struct {
 // frameReader finds the frame headers in one direction of a connection. The zero value expects a
 // frame.
 type frameReader struct {
-	header [frameHeaderBytes]byte
-	have   int // bytes of the header
-	skip   int // bytes until the next header
+	header    [frameHeaderBytes]byte
+	headerLen int // bytes of the header
+	skip      int // bytes until the next header
 }
 
 // read calls found for each header that is complete after these bytes.
@@ -121,12 +121,12 @@ func (r *frameReader) read(bytes []byte, found func(frameHeader)) {
 			bytes = bytes[skipped:]
 			continue
 		}
-		copied := copy(r.header[r.have:], bytes)
-		r.have += copied
+		copied := copy(r.header[r.headerLen:], bytes)
+		r.headerLen += copied
 		bytes = bytes[copied:]
-		if r.have == frameHeaderBytes {
+		if r.headerLen == frameHeaderBytes {
 			f := r.parse()
-			r.have, r.skip = 0, f.length
+			r.headerLen, r.skip = 0, f.length
 			found(f)
 		}
 	}

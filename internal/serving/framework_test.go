@@ -92,7 +92,7 @@ func TestIdleFrames(t *testing.T) {
 		}
 		for size := 1; size <= sent.Len(); size += 1 + size/8 {
 			all := append([]byte(http2.ClientPreface), sent.Bytes()...)
-			without, with := idleIn(all, size, 0)-1, idleIn(all, size, 1)-1
+			without, with := countIdle(all, size, 0)-1, countIdle(all, size, 1)-1
 			is := map[[2]int]string{{0, 0}: works, {1, 0}: small, {1, 1}: idle}[[2]int{without, with}]
 			if is != c.is {
 				t.Errorf("%s, read by %d bytes: %d idle frames, %d with a credit: want it %s", what, size, without, with, c.is)
@@ -101,11 +101,11 @@ func TestIdleFrames(t *testing.T) {
 	}
 }
 
-// idleIn returns the number of idle frames in the bytes of a client, read size bytes at a time. The
+// countIdle returns the number of idle frames in the bytes of a client, read size bytes at a time. The
 // connection has a stream with the ID 1.
-func idleIn(sent []byte, size int, credits int64) (idle int) {
+func countIdle(sent []byte, size int, credits int64) (idle int) {
 	r := frameReader{skip: len(http2.ClientPreface)}
-	w := &frameWork{newest: 1}
+	w := &frameClassifier{newestStream: 1}
 	w.credits.Store(credits)
 	for len(sent) > 0 {
 		n := min(size, len(sent))
@@ -130,11 +130,11 @@ func TestCredits(t *testing.T) {
 		"headers":    {[]frameHeader{{kind: http2.FrameHeaders, length: 99}}, 0, 0},
 		"ping":       {[]frameHeader{{kind: http2.FramePing}, {kind: http2.FrameSettings}}, 0, 0},
 		"empty data": {[]frameHeader{{kind: http2.FrameData}}, 0, 0},
-		"an event":   {[]frameHeader{{kind: http2.FrameData, length: 99}}, creditsOfData, 0},
-		"16 KiB":     {[]frameHeader{{kind: http2.FrameData, length: 16 << 10}}, creditsOfData + 16, 0},
+		"an event":   {[]frameHeader{{kind: http2.FrameData, length: 99}}, dataCredits, 0},
+		"16 KiB":     {[]frameHeader{{kind: http2.FrameData, length: 16 << 10}}, dataCredits + 16, 0},
 		"resets":     {[]frameHeader{{kind: http2.FrameRSTStream}, {kind: http2.FrameRSTStream}}, 0, 2},
 	} {
-		w := &frameWork{}
+		w := &frameClassifier{}
 		for _, f := range c.sent {
 			w.send(f)
 		}
@@ -142,11 +142,11 @@ func TestCredits(t *testing.T) {
 			t.Errorf("%s: %d credits, %d resets", what, w.credits.Load(), w.resets.Load())
 		}
 	}
-	w := &frameWork{}
+	w := &frameClassifier{}
 	for range 100_000 {
 		w.send(frameHeader{kind: http2.FrameData, length: 16 << 10})
 	}
-	if most := w.credits.Load(); most > 2*mostCredits {
+	if most := w.credits.Load(); most > 2*maxCredits {
 		t.Errorf("%d credits after a long response", most)
 	}
 }
@@ -161,8 +161,8 @@ func FuzzFrameReader(f *testing.F) {
 		if size <= 0 || size > 1<<16 {
 			return
 		}
-		whole := idleIn(sent, len(sent)+1, 0)
-		if n := idleIn(sent, size, 0); n != whole {
+		whole := countIdle(sent, len(sent)+1, 0)
+		if n := countIdle(sent, size, 0); n != whole {
 			t.Errorf("%d idle frames, read by %d bytes %d", whole, size, n)
 		}
 		if whole > len(sent)/frameHeaderBytes {

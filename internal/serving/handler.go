@@ -82,9 +82,9 @@ func health(path string, checks []healthz.HealthChecker) http.Handler {
 	})
 }
 
-// Recovered responds with 500 if a handler panics. It passes on http.ErrAbortHandler, which aborts
+// WithPanicRecovery responds with 500 if a handler panics. It passes on http.ErrAbortHandler, which aborts
 // a response.
-func Recovered(next http.Handler) http.Handler {
+func WithPanicRecovery(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p == http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
@@ -98,9 +98,9 @@ func Recovered(next http.Handler) http.Handler {
 	})
 }
 
-// ServeSide serves metrics and health checks on a separate listener, which the kubelet and
+// ServeMetrics serves metrics and health checks on a separate listener, which the kubelet and
 // Prometheus reach without a certificate.
-func ServeSide(
+func ServeMetrics(
 	ctx context.Context, address string, registry metrics.KubeRegistry, live, ready []healthz.HealthChecker,
 ) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)

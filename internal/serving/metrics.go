@@ -18,7 +18,7 @@ func LeadingMetric(name string, leads func() bool) prometheus.Collector {
 		ConstLabels:    map[string]string{"name": name},
 		Help:           "1 if this replica does the work of the named controller, otherwise 0.",
 		StabilityLevel: metrics.ALPHA,
-	}, number(leads))
+	}, boolValue(leads))
 }
 
 // WebhookMetrics returns the metrics of a replica of kubetenant-webhook. The function current
@@ -42,7 +42,7 @@ func WebhookMetrics(server *Server, current func() bool) []prometheus.Collector 
 				"Infinite if no client has a certificate.",
 			StabilityLevel: metrics.ALPHA,
 		}, func() float64 {
-			if end := server.ClientCertificatesEnd(); !end.IsZero() {
+			if end := server.ClientCertificatesExpiry(); !end.IsZero() {
 				return float64(end.Unix())
 			}
 			return math.Inf(1)
@@ -51,12 +51,12 @@ func WebhookMetrics(server *Server, current func() bool) []prometheus.Collector 
 			Name:           "kubetenant_webhook_state_current",
 			Help:           "1 if the replica's data about the cluster is current, otherwise 0.",
 			StabilityLevel: metrics.ALPHA,
-		}, number(current)),
+		}, boolValue(current)),
 	}
 }
 
-// number returns 1 if a condition is true, otherwise 0.
-func number(condition func() bool) func() float64 {
+// boolValue returns 1 if a condition is true, otherwise 0.
+func boolValue(condition func() bool) func() float64 {
 	return func() float64 {
 		if condition() {
 			return 1

@@ -81,9 +81,9 @@ func TestBehindProxies(t *testing.T) {
 	}
 }
 
-// TestSilentBehindProxies checks that a client that connects and sends nothing does not delay other
+// TestSilentClientBehindProxyDelaysNoOther checks that a client that connects and sends nothing does not delay other
 // clients.
-func TestSilentBehindProxies(t *testing.T) {
+func TestSilentClientBehindProxyDelaysNoOther(t *testing.T) {
 	proxies, err := serving.ParsePrefixes([]string{"127.0.0.0/8"})
 	if err != nil {
 		t.Fatal(err)

@@ -34,11 +34,11 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 150 * time.Second
 	headerBytes   = 64 << 10
-	// leaveAfter is the age from which the server closes a connection if the replica is not ready.
+	// minConnectionAge is the age from which the server closes a connection if the replica is not ready.
 	// If no other replica is ready, not every request needs a new handshake.
-	leaveAfter = time.Second
-	// lastRequests limits how long running requests may take after the service stopped.
-	lastRequests = 20 * time.Second
+	minConnectionAge = time.Second
+	// shutdownTimeout limits how long running requests may take after the service stopped.
+	shutdownTimeout = 20 * time.Second
 )
 
 // Serving configures a server. The files are watched.
@@ -59,9 +59,9 @@ type Serving struct {
 	ClientNames []string
 	// Drain is how long requests are served after the shutdown has begun.
 	Drain time.Duration
-	// Leaving ends background work after the listener was closed. It returns when all work has
+	// StopBackground ends background work after the listener was closed. It returns when all work has
 	// ended. It may be nil.
-	Leaving func(context.Context)
+	StopBackground func(context.Context)
 	// Ready reports whether this replica should receive requests. While it returns false, the
 	// server closes each connection after its next response, so that clients connect to another
 	// replica. A Service does not move existing connections. If nil, the replica is always ready.
@@ -84,9 +84,9 @@ type connections struct {
 	open map[net.Conn]http.ConnState
 }
 
-// note records the state of a connection. It is a server's ConnState.
-func (c *connections) note(conn net.Conn, state http.ConnState) {
-	if counted, is := conn.(*countedConn); is { // the connection is HTTP/2
+// setState records the state of a connection. It is a server's ConnState.
+func (c *connections) setState(conn net.Conn, state http.ConnState) {
+	if counted, ok := conn.(*countedConn); ok { // the connection is HTTP/2
 		conn = counted.Conn
 	}
 	c.mu.Lock()
@@ -101,8 +101,8 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.open[conn] = state
 }
 
-// idle reports whether no request is running or about to start.
-func (c *connections) idle(context.Context) (bool, error) {
+// allIdle reports whether no request is running or about to start.
+func (c *connections) allIdle(context.Context) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, state := range c.open {
@@ -113,12 +113,12 @@ func (c *connections) idle(context.Context) (bool, error) {
 	return true, nil
 }
 
-// known returns the connections that have completed their handshake.
-func (c *connections) known() (out []*tls.Conn) {
+// established returns the connections that have completed their handshake.
+func (c *connections) established() (out []*tls.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for conn, state := range c.open {
-		if secured, is := conn.(*tls.Conn); is && state != http.StateNew {
+		if secured, ok := conn.(*tls.Conn); ok && state != http.StateNew {
 			out = append(out, secured)
 		}
 	}
@@ -147,12 +147,12 @@ func (s *Server) Certificate() []byte {
 	return certificate
 }
 
-// ClientCertificatesEnd returns the earliest expiry of the certificates of connected clients, or
+// ClientCertificatesExpiry returns the earliest expiry of the certificates of connected clients, or
 // zero if no client has presented a certificate.
-func (s *Server) ClientCertificatesEnd() (end time.Time) {
-	for _, c := range s.clients.known() {
-		if shown := c.ConnectionState().PeerCertificates; len(shown) > 0 && (end.IsZero() || shown[0].NotAfter.Before(end)) {
-			end = shown[0].NotAfter
+func (s *Server) ClientCertificatesExpiry() (end time.Time) {
+	for _, c := range s.clients.established() {
+		if certs := c.ConnectionState().PeerCertificates; len(certs) > 0 && (end.IsZero() || certs[0].NotAfter.Before(end)) {
+			end = certs[0].NotAfter
 		}
 	}
 	return end
@@ -182,30 +182,30 @@ func (s *Server) CertificateValid() healthz.HealthChecker {
 	})
 }
 
-// begunKey is the context key of the time at which a connection began.
-type begunKey struct{}
+// connectionStartKey is the context key of the time at which a connection began.
+type connectionStartKey struct{}
 
-// Connected returns a context for a connection that began at a time, for
+// WithConnectionStart returns a context for a connection that began at a time, for
 // [net/http.Server.ConnContext].
-func Connected(ctx context.Context, begun time.Time) context.Context {
-	return context.WithValue(ctx, begunKey{}, begun)
+func WithConnectionStart(ctx context.Context, begun time.Time) context.Context {
+	return context.WithValue(ctx, connectionStartKey{}, begun)
 }
 
 // ConnectionAge returns how long ago the connection of a request began, or 0 if this is unknown.
 func ConnectionAge(ctx context.Context) time.Duration {
-	begun, known := ctx.Value(begunKey{}).(time.Time)
+	begun, known := ctx.Value(connectionStartKey{}).(time.Time)
 	if !known {
 		return 0
 	}
 	return time.Since(begun)
 }
 
-// leaves reports whether the server must close the connection of a request after the response.
-func (s *Server) leaves(ctx context.Context) bool {
+// closesConnection reports whether the server must close the connection of a request after the response.
+func (s *Server) closesConnection(ctx context.Context) bool {
 	if s.draining.Load() {
 		return true
 	}
-	return s.Ready != nil && !s.Ready() && ConnectionAge(ctx) > leaveAfter
+	return s.Ready != nil && !s.Ready() && ConnectionAge(ctx) > minConnectionAge
 }
 
 // tlsConfig returns the configuration of connections. The requirements do not depend on the current
@@ -228,7 +228,7 @@ func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	if s.ca != nil {
 		ca = s.ca
 		base.ClientAuth = tls.RequireAndVerifyClientCert
-		base.VerifyConnection = s.checkName
+		base.VerifyConnection = s.checkClientName
 	}
 	controller := dynamiccertificates.NewDynamicServingCertificateController(base, ca, s.cert, nil, nil)
 	s.cert.AddListener(controller)
@@ -237,7 +237,7 @@ func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 		s.ca.AddListener(controller)
 		go s.ca.Run(ctx, 1)
 	}
-	if changing, is := s.ClientCA.(dynamiccertificates.Notifier); is {
+	if changing, ok := s.ClientCA.(dynamiccertificates.Notifier); ok {
 		changing.AddListener(controller)
 	}
 	if err := controller.RunOnce(); err != nil {
@@ -255,9 +255,9 @@ func errorLog(ctx context.Context) *log.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(klog.FromContext(ctx).V(2)), slog.LevelInfo)
 }
 
-// checkName rejects clients with other names. It is called for every handshake, including resumed
+// checkClientName rejects clients with other names. It is called for every handshake, including resumed
 // ones.
-func (s *Server) checkName(c tls.ConnectionState) error {
+func (s *Server) checkClientName(c tls.ConnectionState) error {
 	if len(s.ClientNames) == 0 {
 		return nil
 	}
@@ -280,7 +280,7 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	}
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if s.leaves(r.Context()) {
+			if s.closesConnection(r.Context()) {
 				w.Header().Set("Connection", "close")
 			}
 			handler.ServeHTTP(w, r)
@@ -288,9 +288,9 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 		TLSConfig:         config,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       s.ReadTimeout,
-		ConnState:         s.clients.note,
+		ConnState:         s.clients.setState,
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return Connected(ctx, time.Now())
+			return WithConnectionStart(ctx, time.Now())
 		},
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: headerBytes,
@@ -317,11 +317,11 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	if err := s.Listener.Close(); err != nil {
 		return err
 	}
-	if s.Leaving != nil {
-		s.Leaving(background)
+	if s.StopBackground != nil {
+		s.StopBackground(background)
 	}
-	last, cancel := context.WithTimeout(background, lastRequests)
+	last, cancel := context.WithTimeout(background, shutdownTimeout)
 	defer cancel()
-	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.idle) // aborts requests that still run
+	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.allIdle) // aborts requests that still run
 	return s.http.Shutdown(last)
 }

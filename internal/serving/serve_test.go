@@ -138,8 +138,8 @@ func writePair(t testing.TB, dir string, c *tls.Certificate) (certFile, keyFile 
 	return certFile, keyFile
 }
 
-// running is a running server.
-type running struct {
+// testServer is a running server.
+type testServer struct {
 	dir, address string
 	ca, clients  *authority
 	server       *serving.Server
@@ -147,9 +147,9 @@ type running struct {
 	ended        chan error
 }
 
-func run(t testing.TB, handler http.Handler, drain time.Duration) *running {
+func startServer(t testing.TB, handler http.Handler, drain time.Duration) *testServer {
 	t.Helper()
-	r := &running{
+	r := &testServer{
 		dir:     t.TempDir(),
 		ca:      newAuthority(t, "serving"),
 		clients: newAuthority(t, "clients"),
@@ -181,7 +181,7 @@ func run(t testing.TB, handler http.Handler, drain time.Duration) *running {
 }
 
 // config returns the configuration of a client, with a certificate or nil.
-func (r *running) config(certificate *tls.Certificate) *tls.Config {
+func (r *testServer) config(certificate *tls.Certificate) *tls.Config {
 	c := &tls.Config{RootCAs: r.ca.pool(), ServerName: "webhook.test", MinVersion: tls.VersionTLS12}
 	if certificate != nil {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
@@ -190,7 +190,7 @@ func (r *running) config(certificate *tls.Certificate) *tls.Config {
 }
 
 // get returns the common name of the server's certificate, or an error.
-func (r *running) get(ctx context.Context, c *tls.Config) (string, error) {
+func (r *testServer) get(ctx context.Context, c *tls.Config) (string, error) {
 	resp, err := r.answer(ctx, c)
 	if err != nil {
 		return "", err
@@ -199,7 +199,7 @@ func (r *running) get(ctx context.Context, c *tls.Config) (string, error) {
 }
 
 // answer returns a response without its body.
-func (r *running) answer(ctx context.Context, c *tls.Config) (*http.Response, error) {
+func (r *testServer) answer(ctx context.Context, c *tls.Config) (*http.Response, error) {
 	transport := &http.Transport{TLSClientConfig: c}
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.address+"/livez", nil)
@@ -216,7 +216,7 @@ func (r *running) answer(ctx context.Context, c *tls.Config) (*http.Response, er
 // TestDex_CVE_2024_23656 checks that the requirements for connections are the same before and after
 // a certificate is replaced.
 func TestDex_CVE_2024_23656(t *testing.T) {
-	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
+	r := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
 	check := func(when string) {
 		weak := func(change func(*tls.Config)) *tls.Config {
@@ -284,7 +284,7 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 func TestDrain(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
-			r := run(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			r := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				time.Sleep(time.Millisecond)
 				_, _ = io.WriteString(w, "{}")
@@ -336,10 +336,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestNotReadyBeforeTheEnd checks that readiness fails as soon as the shutdown begins, while
+// TestReadinessFailsBeforeShutdown checks that readiness fails as soon as the shutdown begins, while
 // requests are still served. Connections are kept before that, and closed after it.
-func TestNotReadyBeforeTheEnd(t *testing.T) {
-	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
+func TestReadinessFailsBeforeShutdown(t *testing.T) {
+	r := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
 	if resp, err := r.answer(t.Context(), r.config(&good)); err != nil || resp.Close ||
 		r.server.Draining().Check(nil) != nil {
@@ -361,7 +361,7 @@ func TestNotReadyBeforeTheEnd(t *testing.T) {
 // not delay other clients, and that the slow clients are disconnected.
 func TestSlowClients(t *testing.T) {
 	const idle, slow = 2_000, 50
-	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
+	r := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
 	var connections []net.Conn
 	defer func() {
@@ -405,10 +405,10 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestLeave checks that a replica that is not ready closes its connections, but not before they
+// TestUnreadyReplicaClosesConnections checks that a replica that is not ready closes its connections, but not before they
 // have a minimum age.
-func TestLeave(t *testing.T) {
-	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
+func TestUnreadyReplicaClosesConnections(t *testing.T) {
+	r := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	var ready atomic.Bool
 	ready.Store(true)
 	r.server.Ready = ready.Load
@@ -457,7 +457,7 @@ func TestLeave(t *testing.T) {
 
 // TestCertificateValid checks that a replica with an expired certificate is not ready.
 func TestCertificateValid(t *testing.T) {
-	r := run(t, http.NotFoundHandler(), 0)
+	r := startServer(t, http.NotFoundHandler(), 0)
 	if err := r.server.CertificateValid().Check(nil); err != nil {
 		t.Errorf("a good one: %v", err)
 	}

@@ -15,43 +15,43 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestTurns checks that no connection waits for long for the budget of its address. If other
+// TestWaitForAddressBudgetIsShort checks that no connection waits for long for the budget of its address. If other
 // connections have exhausted this budget, clients of the address can still connect and keep their
 // connections alive.
-func TestTurns(t *testing.T) {
+func TestWaitForAddressBudgetIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		frames := newIdleFrames()
 		client, server := net.Pipe()
 		defer func() { _, _ = client.Close(), server.Close() }()
-		connect := func() *countedConn { return frames.counted(t.Context(), tls.Server(server, &tls.Config{})) }
+		connect := func() *countedConn { return frames.wrap(t.Context(), tls.Server(server, &tls.Config{})) }
 		for range 100 { // attackers
 			for c := connect(); c.address.TryAccept(); {
-				if c.take() != nil {
+				if c.takeToken() != nil {
 					break
 				}
 			}
 		}
 		c, longest := connect(), time.Duration(0)
-		for range framesEachAtOnce {
+		for range connectionBurst {
 			began := time.Now()
-			if c.take() != nil {
+			if c.takeToken() != nil {
 				break
 			}
 			longest = max(longest, time.Since(began))
 		}
-		if longest > turnWithin {
+		if longest > maxAddressWait {
 			t.Errorf("a connection waited %v", longest)
 		}
 		results := make(chan error, 1000)
 		for range cap(results) {
 			c := connect()
-			for c.own.TryAccept() {
+			for c.reserved.TryAccept() {
 				continue
 			}
 			go func() {
 				began := time.Now()
-				err := c.take()
-				if took := time.Since(began); took > turnWithin {
+				err := c.takeToken()
+				if took := time.Since(began); took > maxAddressWait {
 					t.Errorf("a connection waited %v", took)
 				}
 				results <- err
@@ -68,7 +68,7 @@ func TestTurns(t *testing.T) {
 		}
 		honest := connect()
 		for range 10 { // SETTINGS, its ACK and more
-			if err := honest.take(); err != nil {
+			if err := honest.takeToken(); err != nil {
 				t.Fatal("a new client:", err)
 			}
 		}
@@ -76,18 +76,18 @@ func TestTurns(t *testing.T) {
 			for honest.address.TryAccept() {
 				continue
 			}
-			if err := honest.take(); err != nil {
+			if err := honest.takeToken(); err != nil {
 				t.Fatal("a PING of an idle client:", err)
 			}
 			time.Sleep(time.Second)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		gone := frames.counted(ctx, tls.Server(server, &tls.Config{}))
-		for gone.own.TryAccept() || gone.address.TryAccept() {
+		gone := frames.wrap(ctx, tls.Server(server, &tls.Config{}))
+		for gone.reserved.TryAccept() || gone.address.TryAccept() {
 			continue
 		}
-		if gone.take() == nil {
+		if gone.takeToken() == nil {
 			t.Error("a connection that has ended waits")
 		}
 	})

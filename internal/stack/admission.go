@@ -53,26 +53,26 @@ func Register(all []Plugin, into *admission.Plugins) {
 
 // reloadablePlugins returns plugins that use the current snapshot for each request. They have the
 // order of the given plugins.
-func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
-	out := slices.Clone(of)
+func (s *Stack) reloadablePlugins(all []Plugin) []Plugin {
+	out := slices.Clone(all)
 	for i := range out {
 		out[i].Interface = newReloadablePlugin(s, i, &out[i])
 	}
 	return out
 }
 
-// halves are the mutating and the validating part of a plugin, or nil. They are determined once
+// pluginParts are the mutating and the validating part of a plugin, or nil. They are determined once
 // from the type of the plugin, and not for each write.
-type halves struct {
-	admits    admission.MutationInterface
-	validates admission.ValidationInterface
+type pluginParts struct {
+	mutator   admission.MutationInterface
+	validator admission.ValidationInterface
 }
 
-func halvesOf(all []Plugin) []halves {
-	out := make([]halves, len(all))
+func pluginPartsOf(all []Plugin) []pluginParts {
+	out := make([]pluginParts, len(all))
 	for i := range all {
-		out[i].admits, _ = all[i].Interface.(admission.MutationInterface)
-		out[i].validates, _ = all[i].Interface.(admission.ValidationInterface)
+		out[i].mutator, _ = all[i].Interface.(admission.MutationInterface)
+		out[i].validator, _ = all[i].Interface.(admission.ValidationInterface)
 	}
 	return out
 }
@@ -81,37 +81,37 @@ func halvesOf(all []Plugin) []halves {
 // snapshots.
 type reloadablePlugin struct {
 	stack *Stack
-	at    int
-	// by is the suffix of rejections.
-	by string
+	index int
+	// suffix is the suffix of rejections.
+	suffix string
 	// creates, updates, deletes and connects report which operations the plugin handles with any
 	// settings.
 	creates, updates, deletes, connects bool
 }
 
-func newReloadablePlugin(s *Stack, at int, of *Plugin) *reloadablePlugin {
-	by := " (" + of.Name
-	if of.Setting != "" {
-		by += ", " + of.Setting
+func newReloadablePlugin(s *Stack, index int, p *Plugin) *reloadablePlugin {
+	suffix := " (" + p.Name
+	if p.Setting != "" {
+		suffix += ", " + p.Setting
 	}
 	return &reloadablePlugin{
 		s,
-		at,
-		by + ")",
-		of.Handles(admission.Create),
-		of.Handles(admission.Update),
-		of.Handles(admission.Delete),
-		of.Handles(admission.Connect),
+		index,
+		suffix + ")",
+		p.Handles(admission.Create),
+		p.Handles(admission.Update),
+		p.Handles(admission.Delete),
+		p.Handles(admission.Connect),
 	}
 }
 
-// in returns the plugin of the snapshot that the request uses.
-func (f *reloadablePlugin) in(ctx context.Context) *halves {
-	plugins, kept := ctx.Value(pluginsKey{}).([]halves)
-	if !kept {
-		plugins = f.stack.current.Load().halves
+// current returns the plugin of the snapshot that the request uses.
+func (f *reloadablePlugin) current(ctx context.Context) *pluginParts {
+	plugins, ok := ctx.Value(pluginsKey{}).([]pluginParts)
+	if !ok {
+		plugins = f.stack.current.Load().pluginParts
 	}
-	return &plugins[f.at]
+	return &plugins[f.index]
 }
 
 // pluginsKey is the context key of the plugins of a write. The plugins that admit the write also
@@ -124,7 +124,7 @@ type pluginsKey struct{}
 func (s *Stack) withPlugins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			ctx := context.WithValue(r.Context(), pluginsKey{}, s.current.Load().halves)
+			ctx := context.WithValue(r.Context(), pluginsKey{}, s.current.Load().pluginParts)
 			r = r.WithContext(plugins.WithRequested(ctx))
 		}
 		next.ServeHTTP(w, r)
@@ -146,21 +146,21 @@ func (f *reloadablePlugin) Handles(op admission.Operation) bool {
 }
 
 func (f *reloadablePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if p := f.in(ctx).admits; p != nil {
-		return f.named(p.Admit(ctx, a, o))
+	if p := f.current(ctx).mutator; p != nil {
+		return f.withSuffix(p.Admit(ctx, a, o))
 	}
 	return nil
 }
 
 func (f *reloadablePlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if p := f.in(ctx).validates; p != nil {
-		return f.named(p.Validate(ctx, a, o))
+	if p := f.current(ctx).validator; p != nil {
+		return f.withSuffix(p.Validate(ctx, a, o))
 	}
 	return nil
 }
 
-// named adds the plugin and its setting to a rejection, so that the caller knows the cause.
-func (f *reloadablePlugin) named(err error) error {
+// withSuffix adds the plugin and its setting to a rejection, so that the caller knows the cause.
+func (f *reloadablePlugin) withSuffix(err error) error {
 	if err == nil { // before any allocation, because most writes are admitted
 		return nil
 	}
@@ -168,20 +168,20 @@ func (f *reloadablePlugin) named(err error) error {
 	if !errors.As(err, &status) {
 		return err
 	}
-	said := *status
-	said.ErrStatus.Message += f.by
-	return &said
+	out := *status
+	out.ErrStatus.Message += f.suffix
+	return &out
 }
 
-// namedByPrefix returns the function that finds the owner of a namespace that a pod's affinity
+// ownerByPrefix returns the function that finds the owner of a namespace that a pod's affinity
 // names. It returns nil if the name can later belong to another tenant while the pod runs.
-func namedByPrefix(
+func ownerByPrefix(
 	c *configv1alpha1.Admission, owners *authz.Owners,
 ) func(context.Context, tenant.ID, string) (tenant.ID, error) {
 	if c.Namespace.NamespacePrefix != v1alpha1.NamespacePrefixRequired {
 		return nil
 	}
-	return owners.AskedBy
+	return owners.OfForTenant
 }
 
 // controllerObjects returns the functions that find the objects from which controllers create
@@ -237,14 +237,14 @@ func recordedAnnotations(c *configv1alpha1.Admission) []string {
 	return []string{tenant.HeldAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
 }
 
-// governedKinds returns the kinds for whose objects an identity is recorded. The value reports
+// bindingKinds returns the kinds for whose objects an identity is recorded. The value reports
 // whether the kind belongs to KubeVela.
-func governedKinds(kinds []configv1alpha1.BindingKind) map[schema.GroupKind]bool {
-	governed := map[schema.GroupKind]bool{}
+func bindingKinds(kinds []configv1alpha1.BindingKind) map[schema.GroupKind]bool {
+	out := map[schema.GroupKind]bool{}
 	for _, k := range kinds {
-		governed[schema.GroupKind{Group: k.Group, Kind: k.Kind}] = k.KubeVela
+		out[schema.GroupKind{Group: k.Group, Kind: k.Kind}] = k.KubeVela
 	}
-	return governed
+	return out
 }
 
 func workloadKinds(configured []configv1alpha1.WorkloadKind) workload.Kinds {
@@ -282,15 +282,15 @@ func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*a
 	return out, nil
 }
 
-// mandatory is the store of a configuration with a default quota. It also limits tenants without a
+// defaultQuotas is the store of a configuration with a default quota. It also limits tenants without a
 // TenantQuota.
-type mandatory struct {
+type defaultQuotas struct {
 	lookup.Quotas
 	hard corev1.ResourceList
 }
 
 // Of implements [quota.Store].
-func (m mandatory) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
+func (m defaultQuotas) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
 	states, err := m.Quotas.Of(ctx, id)
 	if err == nil && len(states) == 0 {
 		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // the quota is being created, and its use is unknown
@@ -325,7 +325,7 @@ func (c *clusterParts) quotaStore(config *configv1alpha1.Quota) quota.Store {
 	case c.quotas == nil || !*config.Enabled:
 		return unlimited{}
 	case len(config.Default) > 0:
-		return mandatory{c.quotas, config.Default}
+		return defaultQuotas{c.quotas, config.Default}
 	}
 	return c.quotas
 }

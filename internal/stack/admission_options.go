@@ -37,16 +37,16 @@ var fieldPolicies = map[configv1alpha1.FieldPolicy]plugins.Policy{
 // it.
 func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
 	merge := func(all ...*configv1alpha1.PolicyRules) plugins.Rules {
-		rules, held := plugins.Rules{}, false
+		rules, enforced := plugins.Rules{}, false
 		for _, r := range all {
 			for name, rule := range r.Fields() {
 				rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
 			}
 		}
 		for _, rule := range rules {
-			held = held || rule.Policy != plugins.Ignore
+			enforced = enforced || rule.Policy != plugins.Ignore
 		}
-		if !held {
+		if !enforced {
 			return nil
 		}
 		return rules
@@ -59,43 +59,43 @@ func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
 		}
 	}
 	return func(id tenant.ID) plugins.Rules {
-		if rules, has := own[id.String()]; has {
+		if rules, ok := own[id.String()]; ok {
 			return rules
 		}
 		return others
 	}
 }
 
-// placementSpaces returns a function that returns the placement rules of a tenant.
-func placementSpaces(c *configv1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
+// placementRules returns a function that returns the placement rules of a tenant.
+func placementRules(c *configv1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
 	scheduler := ""
 	if !user.Off && user.Scheduling != nil {
 		scheduler = user.Scheduling.SchedulerName // the server sets it in pods, so it is allowed
 	}
-	others := placementSpace(scheduler, &c.PlacementRules)
+	others := mergePlacement(scheduler, &c.PlacementRules)
 	own := map[string]*placement.Space{}
 	for i := range c.Tenants {
 		for _, name := range c.Tenants[i].Tenants {
-			own[name] = placementSpace(scheduler, &c.PlacementRules, &c.Tenants[i].PlacementRules)
+			own[name] = mergePlacement(scheduler, &c.PlacementRules, &c.Tenants[i].PlacementRules)
 		}
 	}
 	return func(id tenant.ID) *placement.Space {
-		if space, has := own[id.String()]; has {
-			return space
+		if rules, ok := own[id.String()]; ok {
+			return rules
 		}
 		return others
 	}
 }
 
-// placementSpace merges rules. Later rules override earlier ones.
-func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *placement.Space {
-	space := &placement.Space{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
+// mergePlacement merges rules. Later rules override earlier ones.
+func mergePlacement(scheduler string, rules ...*configv1alpha1.PlacementRules) *placement.Space {
+	out := &placement.Space{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
 	for _, r := range rules {
 		for name, rule := range r.Fields() {
-			space.Rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
+			out.Rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
 		}
 		if c := r.Cluster; c != nil {
-			space.Cluster = placement.Cluster{
+			out.Cluster = placement.Cluster{
 				Defaults: placement.Defaults{
 					NodeSelector:  c.NodeSelector,
 					Tolerations:   c.Tolerations,
@@ -106,17 +106,17 @@ func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 			}
 		}
 		if d := r.Defaults; d != nil {
-			space.Defaults = placement.Defaults{
+			out.Defaults = placement.Defaults{
 				NodeSelector:  d.NodeSelector,
 				Tolerations:   d.Tolerations,
 				SchedulerName: d.SchedulerName,
 			}
 			if d.SchedulerName == "" {
-				space.Defaults.SchedulerName = scheduler
+				out.Defaults.SchedulerName = scheduler
 			}
 		}
 	}
-	return space
+	return out
 }
 
 // decode returns the object of an admission request as its Go type. A server represents custom
@@ -151,8 +151,8 @@ func idOf(text string) (tenant.ID, error) {
 	return id, nil
 }
 
-// spreadOf returns the rights that a Tenant provides in namespaces.
-func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
+// tenantRightsOf returns the rights that a Tenant provides in namespaces.
+func tenantRightsOf(obj runtime.Object) (*rolebinding.Spread, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {
 		return nil, err
@@ -160,8 +160,8 @@ func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
 	return provision.SpreadOf(id, &t.Spec), nil
 }
 
-// membersOf returns the rights that TenantMembers provide in namespaces.
-func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
+// memberRightsOf returns the rights that TenantMembers provide in namespaces.
+func memberRightsOf(obj runtime.Object) (*rolebinding.Spread, error) {
 	m, err := decode[v1alpha1.TenantMembers](obj)
 	if err != nil {
 		return nil, err
@@ -211,20 +211,20 @@ func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	return t.Resources(), t.Validate()
 }
 
-// droppedOf returns the resources of the objects that an update removes from a NamespaceTemplate.
+// removedResources returns the resources of the objects that an update removes from a NamespaceTemplate.
 // If the earlier template cannot be read, it returns all resources that a template may have.
-func droppedOf(was, is runtime.Object) []schema.GroupVersionResource {
-	before, err := objectsOf(was)
+func removedResources(oldObj, newObj runtime.Object) []schema.GroupVersionResource {
+	before, err := objectsOf(oldObj)
 	if err != nil {
 		return slices.SortedFunc(maps.Values(template.Kinds()), compareResources)
 	}
-	now, err := objectsOf(is)
+	now, err := objectsOf(newObj)
 	if err != nil {
 		now = nil
 	}
 	var dropped []schema.GroupVersionResource
 	for object, r := range before {
-		if _, remains := now[object]; !remains && !slices.Contains(dropped, r) {
+		if _, ok := now[object]; !ok && !slices.Contains(dropped, r) {
 			dropped = append(dropped, r)
 		}
 	}
@@ -256,8 +256,8 @@ func objectsOf(obj runtime.Object) (map[string]schema.GroupVersionResource, erro
 	return all, nil
 }
 
-// lifeOf reads the fields of a Tenant that its creation and deletion depend on.
-func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
+// lifecycleOf reads the fields of a Tenant that its creation and deletion depend on.
+func lifecycleOf(obj runtime.Object) (*lifecycle.Life, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {
 		return nil, err

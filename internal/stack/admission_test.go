@@ -98,13 +98,13 @@ func TestReinvocation(t *testing.T) {
 		},
 	} {
 		for by, u := range callers {
-			again(t, name+" by "+by, stack, c.kind, c.is.DeepCopyObject(), c.was, u)
+			admitAgain(t, name+" by "+by, stack, c.kind, c.is.DeepCopyObject(), c.was, u)
 		}
 	}
 }
 
-func again(
-	t *testing.T, name string, stack *stack.Stack, kind schema.GroupVersionKind, is, was runtime.Object, u user.Info,
+func admitAgain(
+	t *testing.T, name string, stack *stack.Stack, kind schema.GroupVersionKind, newObj, oldObj runtime.Object, u user.Info,
 ) {
 	t.Helper()
 	resource := map[string]string{
@@ -114,17 +114,17 @@ func again(
 		"Namespace":   "namespaces",
 	}[kind.Kind]
 	operation, namespace := admission.Create, "acme--web"
-	if was != nil {
+	if oldObj != nil {
 		operation = admission.Update
 	}
 	if kind.Kind == "Namespace" {
 		namespace = ""
 	}
-	a := admission.NewAttributesRecord(is, was, kind, namespace, "x", kind.GroupVersion().WithResource(resource), "",
+	a := admission.NewAttributesRecord(newObj, oldObj, kind, namespace, "x", kind.GroupVersion().WithResource(resource), "",
 		operation, nil, false, u)
 	var first runtime.Object
 	for range 2 {
-		first = is.DeepCopyObject()
+		first = newObj.DeepCopyObject()
 		for _, p := range stack.Admission {
 			if m, ok := p.Interface.(admission.MutationInterface); ok && p.Handles(operation) {
 				if err := m.Admit(t.Context(), a, nil); err != nil {
@@ -134,7 +134,7 @@ func again(
 			}
 		}
 	}
-	if !equalJSON(t, first, is) {
+	if !equalJSON(t, first, newObj) {
 		t.Errorf("%s: changed again", name)
 	}
 	for _, p := range stack.Admission {
@@ -159,9 +159,9 @@ func equalJSON(t *testing.T, a, b runtime.Object) bool {
 	return cmp.Equal(one, other)
 }
 
-// TestAWriteMeetsOneGeneration checks that the configuration that admits a write also validates it,
+// TestWriteUsesOneSnapshot checks that the configuration that admits a write also validates it,
 // even if the configuration changes in between.
-func TestAWriteMeetsOneGeneration(t *testing.T) {
+func TestWriteUsesOneSnapshot(t *testing.T) {
 	dir := t.TempDir()
 	tenancy := func(level string) map[string]string {
 		return map[string]string{
@@ -176,9 +176,9 @@ func TestAWriteMeetsOneGeneration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin, is := stack.Admission[1].Interface.(admission.MutationInterface)
+	plugin, ok := stack.Admission[1].Interface.(admission.MutationInterface)
 	validation, both := stack.Admission[1].Interface.(admission.ValidationInterface)
-	if !is || !both {
+	if !ok || !both {
 		t.Fatalf("%s is no plugin of both kinds", stack.Admission[1].Name)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--new"}}

@@ -44,10 +44,10 @@ func (s *Stack) AuditResolver() *tenantaudit.Resolver {
 		CallerKey: authz.CallerTenantAuditAnnotation,
 		OwnerKey:  authz.OwnerTenantAuditAnnotation,
 		Caller: func(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
-			return s.current.Load().boundary.Recorded(caller, as, at)
+			return s.current.Load().boundary.AuditEventTenants(caller, as, at)
 		},
 		Owner: func(namespace string, at time.Time) tenant.ID {
-			return s.current.Load().boundary.RecordedOwner(namespace, at)
+			return s.current.Load().boundary.AuditEventOwner(namespace, at)
 		},
 		Stream: s.auditStreamAt,
 	}
@@ -76,7 +76,7 @@ func (s *Stack) AuditStream(id tenant.ID) (tenantaudit.Stream, bool) {
 		return tenantaudit.System, true
 	case of == nil:
 		return tenantaudit.StreamOf(id, ""), s.HasTenant(id)
-	case of.Of(id) == authz.AccessUnknown:
+	case of.Access(id) == authz.AccessUnknown:
 		return "", false
 	}
 	lineage := of.Lineage(id)
@@ -90,7 +90,7 @@ func (s *Stack) AuditStream(id tenant.ID) (tenantaudit.Stream, bool) {
 // called before the server handles requests.
 func (s *Stack) ServeAudit(streams *tenantaudit.Streams) { s.shared.audit = streams }
 
-func isAudit(r *http.Request) bool {
+func isAuditRequest(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == authz.AuditPath
 }
 
@@ -102,7 +102,7 @@ var errAuditTenant = errors.New("a caller can only read the audit stream of its 
 // alone determines the stream. The server MUST have authorized the request.
 func (s *Stack) withAudit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.shared.audit == nil || !isAudit(r) {
+		if s.shared.audit == nil || !isAuditRequest(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -120,12 +120,12 @@ func (s *Stack) withAudit(next http.Handler) http.Handler {
 	})
 }
 
-// WithAuditOfAll serves callers of the system tenant the audit stream of any tenant. It is a filter
+// WithAllTenantsAudit serves callers of the system tenant the audit stream of any tenant. It is a filter
 // within [Stack.WithTenant]. It does not handle requests whose path names a tenant, because they
 // are limited to that tenant. The server MUST have authorized the request.
-func (s *Stack) WithAuditOfAll(next http.Handler) http.Handler {
+func (s *Stack) WithAllTenantsAudit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.shared.audit != nil && isAudit(r) && authz.PathTenant(r.Context()).IsZero() {
+		if s.shared.audit != nil && isAuditRequest(r) && authz.PathTenant(r.Context()).IsZero() {
 			u, _ := request.UserFrom(r.Context())
 			if id, _, err := s.Subject(r.Context(), u); err == nil && id.IsSystem() {
 				(&AuditReader{Streams: s.shared.audit, Stream: s.AuditStream}).Serve(w, r, id)
@@ -143,9 +143,9 @@ type AuditReader struct {
 	Stream func(id tenant.ID) (tenantaudit.Stream, bool)
 	// Cluster selects the records of a cluster. If empty, all records are selected.
 	Cluster string
-	// Named returns the tenant that a query of a caller of the system tenant names. Defaults to the
+	// ResolveTenant returns the tenant that a query of a caller of the system tenant names. Defaults to the
 	// tenant of that name.
-	Named func(tenant.ID) tenant.ID
+	ResolveTenant func(tenant.ID) tenant.ID
 }
 
 // Serve handles a request of a caller of a tenant. A caller of the system tenant reads the stream
@@ -165,8 +165,8 @@ func (a *AuditReader) Serve(w http.ResponseWriter, r *http.Request, id tenant.ID
 	defer end()
 	if query.Tenant != "" {
 		named, err := tenant.Parse(query.Tenant)
-		if err == nil && a.Named != nil && !named.IsSystem() {
-			named = a.Named(named)
+		if err == nil && a.ResolveTenant != nil && !named.IsSystem() {
+			named = a.ResolveTenant(named)
 		}
 		switch {
 		case !id.IsSystem() && (err != nil || named != id):
@@ -178,8 +178,8 @@ func (a *AuditReader) Serve(w http.ResponseWriter, r *http.Request, id tenant.ID
 		}
 		id = named
 	}
-	stream, has := a.Stream(id)
-	if !has {
+	stream, found := a.Stream(id)
+	if !found {
 		reviews.Respond(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "audit streams"}, id.String()))
 		return
 	}
@@ -198,9 +198,9 @@ type AuditStreams struct {
 	metrics *tenantaudit.Metrics
 }
 
-// OpenAuditOf opens the audit streams of the configuration of a stack, which then serves them. It
+// OpenStackAudit opens the audit streams of the configuration of a stack, which then serves them. It
 // returns nil if the configuration has none.
-func OpenAuditOf(s *Stack) (*AuditStreams, error) {
+func OpenStackAudit(s *Stack) (*AuditStreams, error) {
 	streams, err := OpenAudit(s.current.Load().config.Audit)
 	if err != nil || streams == nil {
 		return nil, err
@@ -213,19 +213,19 @@ func OpenAuditOf(s *Stack) (*AuditStreams, error) {
 
 // Backend returns the backend that writes events into the streams. The server MUST run it and shut
 // it down.
-func (a *AuditStreams) Backend() audit.Backend { return &closing{a.backend, a.streams} }
+func (a *AuditStreams) Backend() audit.Backend { return &closingBackend{a.backend, a.streams} }
 
 // Metrics returns the metrics of the streams.
 func (a *AuditStreams) Metrics() []metrics.Registerable { return a.metrics.Registerables() }
 
-// closing is a backend that closes the streams after the last event.
-type closing struct {
+// closingBackend is a backend that closes the streams after the last event.
+type closingBackend struct {
 	audit.Backend
 	streams *tenantaudit.Streams
 }
 
 // Shutdown implements [audit.Backend].
-func (c *closing) Shutdown() {
+func (c *closingBackend) Shutdown() {
 	c.Backend.Shutdown()
 	_ = c.streams.Close() // each record has been synced
 }

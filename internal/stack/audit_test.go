@@ -33,7 +33,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-func TestAuditIsAStream(t *testing.T) {
+func TestAuditFollowIsAStream(t *testing.T) {
 	info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
 	for query, want := range map[string]bool{
 		"?follow=true":                true,
@@ -50,11 +50,11 @@ func TestAuditIsAStream(t *testing.T) {
 
 // auditTenants are tenants with a Tenant, except none, invented, unknown and deleted. renewed
 // replaced a deleted Tenant.
-type auditTenants struct{ tenantsOf }
+type auditTenants struct{ fakeTenants }
 
 var renewedAt = time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
 
-func (auditTenants) Of(id tenant.ID) authz.Access {
+func (auditTenants) Access(id tenant.ID) authz.Access {
 	switch id.String() {
 	case "none", "invented":
 		return authz.AccessNone
@@ -79,16 +79,16 @@ func (auditTenants) Lineage(id tenant.ID) tenant.Lineage {
 	return tenant.Lineage{UID: "u-" + id.String(), Created: renewedAt}
 }
 
-// recording returns a stack that serves audit streams. A live read of a namespace is an error.
-func recording(t *testing.T) (*stack.Stack, *tenantaudit.Streams) {
+// newAuditStack returns a stack that serves audit streams. A live read of a namespace is an error.
+func newAuditStack(t *testing.T) (*stack.Stack, *tenantaudit.Streams) {
 	t.Helper()
 	one := int32(1)
 	settings := &configv1alpha1.Settings{FairUse: v1alpha1.FairUse{Watches: &one}}
 	s, err := stack.New(t.Context(), settings, stack.Server{
 		Cluster: (&lookup.Parts{
 			Owners: authz.NewOwners(func(name string) (*corev1.Namespace, error) {
-				owner, _, has := strings.Cut(name, "--")
-				if !has {
+				owner, _, ok := strings.Cut(name, "--")
+				if !ok {
 					return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 				}
 				labels := map[string]string{tenant.Label: owner}
@@ -123,7 +123,7 @@ func recording(t *testing.T) (*stack.Stack, *tenantaudit.Streams) {
 }
 
 func TestAuditStream(t *testing.T) {
-	s, _ := recording(t)
+	s, _ := newAuditStack(t)
 	for name, want := range map[string]tenantaudit.Stream{
 		"acme":     "u-acme",
 		"none":     "id-none",
@@ -137,13 +137,13 @@ func TestAuditStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, has := s.AuditStream(id)
-		if has != (want != "") || has && got != want {
-			t.Errorf("%s has the stream %q (%v), want %q", name, got, has, want)
+		got, ok := s.AuditStream(id)
+		if ok != (want != "") || ok && got != want {
+			t.Errorf("%s has the stream %q (%v), want %q", name, got, ok, want)
 		}
-		after, has := s.AuditResolver().Stream(id, renewedAt.Add(6*time.Second))
-		if has != (want != "") || has && after != want {
-			t.Errorf("%s has the stream %q (%v) for an event, want %q", name, after, has, want)
+		after, ok := s.AuditResolver().Stream(id, renewedAt.Add(6*time.Second))
+		if ok != (want != "") || ok && after != want {
+			t.Errorf("%s has the stream %q (%v) for an event, want %q", name, after, ok, want)
 		}
 	}
 	for _, name := range []string{"acme", "renewed"} {
@@ -151,17 +151,17 @@ func TestAuditStream(t *testing.T) {
 		// The event is in the second of the creation, or its server's clock is ahead.
 		for _, after := range []time.Duration{-time.Hour, 900 * time.Millisecond, 5 * time.Second} {
 			at := renewedAt.Add(after)
-			if got, has := s.AuditResolver().Stream(id, at); has {
+			if got, ok := s.AuditResolver().Stream(id, at); ok {
 				t.Errorf("an event of %s at %s, which a deleted tenant may have caused, is in the stream %s", name, at, got)
 			}
 		}
 	}
 }
 
-// TestEventsOfAFormerNamespace checks that the owner of a namespace receives no events of an
+// TestAuditExcludesDeletedNamespaces checks that the owner of a namespace receives no events of an
 // earlier namespace of the same name.
-func TestEventsOfAFormerNamespace(t *testing.T) {
-	s, _ := recording(t)
+func TestAuditExcludesDeletedNamespaces(t *testing.T) {
+	s, _ := newAuditStack(t)
 	r, account := s.AuditResolver(), &user.DefaultInfo{Name: "system:serviceaccount:acme--new:robot"}
 	for at, want := range map[time.Time]string{
 		renewedAt.Add(-time.Hour):             "",
@@ -178,7 +178,7 @@ func TestEventsOfAFormerNamespace(t *testing.T) {
 }
 
 func TestAuditResolver(t *testing.T) {
-	s, _ := recording(t)
+	s, _ := newAuditStack(t)
 	r := s.AuditResolver()
 	named := func(name string, groups ...string) user.Info { return &user.DefaultInfo{Name: name, Groups: groups} }
 	account := named("system:serviceaccount:acme--web:robot")
@@ -215,10 +215,10 @@ func TestAuditResolver(t *testing.T) {
 	}
 }
 
-// TestReadAudit checks that the identity of a caller decides which stream it reads, whatever the
+// TestCallerReadsOwnAuditStream checks that the identity of a caller decides which stream it reads, whatever the
 // query.
-func TestReadAudit(t *testing.T) {
-	s, streams := recording(t)
+func TestCallerReadsOwnAuditStream(t *testing.T) {
+	s, streams := newAuditStack(t)
 	of := func(stream tenantaudit.Stream, name string) tenantaudit.Placed {
 		return tenantaudit.Placed{Stream: stream, Record: &tenantaudit.Record{Name: name}}
 	}
@@ -229,11 +229,11 @@ func TestReadAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(caller, as user.Info, method, query string) (int, string) {
-		resp := during(s, caller, as, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
+		resp := duringRequest(s, caller, as, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
 			r.Method, r.URL.Path, r.URL.RawQuery = method, authz.AuditPath, query
 			info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
 			api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-			s.WithTenant(s.WithAuditOfAll(api)).ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+			s.WithTenant(s.WithAllTenantsAudit(api)).ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 		})
 		text, err := io.ReadAll(resp.Body)
 		if err != nil {
@@ -287,7 +287,7 @@ func TestReadAudit(t *testing.T) {
 		s.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
 			ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), root)
-			s.WithAuditOfAll(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
+			s.WithAllTenantsAudit(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
 		})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 		return w.Code, w.Body.String()
 	}
@@ -318,12 +318,12 @@ func TestReadAudit(t *testing.T) {
 // TestConcurrentReadsAreLimited checks that the reads of one tenant neither overload the server nor
 // prevent the reads of other callers.
 func TestConcurrentReadsAreLimited(t *testing.T) {
-	s, streams := recording(t)
+	s, streams := newAuditStack(t)
 	read := func(caller user.Info) *http.Response {
-		return during(s, caller, nil, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
+		return duringRequest(s, caller, nil, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
 			r.Method, r.URL.Path = http.MethodGet, authz.AuditPath
 			info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
-			s.WithTenant(s.WithAuditOfAll(http.NotFoundHandler())).ServeHTTP(w,
+			s.WithTenant(s.WithAllTenantsAudit(http.NotFoundHandler())).ServeHTTP(w,
 				r.WithContext(request.WithRequestInfo(r.Context(), info)))
 		})
 	}
@@ -369,12 +369,12 @@ func TestConcurrentReadsAreLimited(t *testing.T) {
 	}
 }
 
-// TestReadAuditIsLimited checks that a follower is a stream of its tenant, and that it ends when
+// TestAuditFollowerCountsAsStream checks that a follower is a stream of its tenant, and that it ends when
 // its caller loses access.
-func TestReadAuditIsLimited(t *testing.T) {
-	s, _ := recording(t)
+func TestAuditFollowerCountsAsStream(t *testing.T) {
+	s, _ := newAuditStack(t)
 	follow := func() int {
-		return during(s, callerOf("alice", "acme"), nil, func(w http.ResponseWriter, r *http.Request, u user.Info) {
+		return duringRequest(s, callerOf("alice", "acme"), nil, func(w http.ResponseWriter, r *http.Request, u user.Info) {
 			r.URL.Path, r.URL.RawQuery = authz.AuditPath, "follow=true"
 			info := &request.RequestInfo{Verb: "get", Path: authz.AuditPath}
 			ctx, cancel := context.WithTimeout(request.WithRequestInfo(r.Context(), info), time.Minute)

@@ -55,15 +55,15 @@ type sourceParts struct {
 	certificates *authnx509.Verifier
 	// compiler compiles CEL, and claims compiles CEL over claims. Issuers share compiled programs
 	// and clients.
-	compiler, claims func() authenticationcel.Compiler
-	issuers          *oidc.Clients
+	compiler, claimsCompiler func() authenticationcel.Compiler
+	issuers                  *oidc.Clients
 	// serviceAccounts returns the tenant of the service accounts of a namespace.
 	serviceAccounts func(context.Context, string) (tenant.ID, error)
 	// clientCAs are the authorities of the sources so far. changed is called after one of them has
 	// changed.
 	clientCAs []func() []byte
-	changed   func()
-	legacy    bool // a source of legacy tokens exists
+	caChanged func()
+	hasLegacy bool // a source of legacy tokens exists
 }
 
 // sourceKind specifies how a kind of source is opened.
@@ -122,7 +122,7 @@ func openSource(
 	if err != nil {
 		return authn.Source{}, err
 	}
-	s := authn.Source{Hygiene: authn.Hygiene{
+	s := authn.Source{Rules: authn.IdentityRules{
 		Source:         config.Name,
 		Tenants:        tenants,
 		UsernamePrefix: config.UsernamePrefix,
@@ -148,7 +148,7 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 		return bundle{data, authorities}, frontproxy.CheckAuthorities(p.RequestHeader, data)
 	}, func(path string, err error) {
 		p.report(path, err)
-		p.changed()
+		p.caChanged()
 	})
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	o := tokenfile.Options{
 		DefaultTenant: config.TokenFile.Default(),
-		Check:         s.Hygiene.Check,
+		Check:         s.Rules.Check,
 		Report:        p.report,
 	}
 	a, err := tokenfile.Open(ctx, config.TokenFile.Path, o)
@@ -187,7 +187,7 @@ func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.S
 func openBasicAuthFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	o := basicauth.Options{
 		DefaultTenant: config.BasicAuthFile.Default(),
-		Check:         s.Hygiene.Check,
+		Check:         s.Rules.Check,
 		Report:        p.report,
 	}
 	a, err := basicauth.Open(ctx, config.BasicAuthFile.Path, o)
@@ -228,7 +228,7 @@ func openServiceAccount(ctx context.Context, p *sourceParts, config *configv1alp
 	keys.Run(ctx)
 	o := serviceaccount.Options{
 		Issuer:             config.ServiceAccount.Issuer,
-		Legacy:             !p.legacy,
+		Legacy:             !p.hasLegacy,
 		Audiences:          config.ServiceAccount.Audiences,
 		RequireTenantClaim: config.ServiceAccount.RequireTenantClaim,
 		Owner:              p.serviceAccounts,
@@ -238,14 +238,14 @@ func openServiceAccount(ctx context.Context, p *sourceParts, config *configv1alp
 	if len(o.Audiences) == 0 {
 		o.Audiences = p.APIAudiences
 	}
-	o.Used, p.legacy = p.LegacyTokenUsed, true // the first source of this kind accepts legacy tokens
+	o.OnLegacyTokenUsed, p.hasLegacy = p.LegacyTokenUsed, true // the first source of this kind accepts legacy tokens
 	a := serviceaccount.New(keys, o)
-	s.Token, s.Match.Issuers, s.AudienceAware, s.Hygiene.ServiceAccounts = a, a.Issuers(), true, true
+	s.Token, s.Match.Issuers, s.AudienceAware, s.Rules.ServiceAccounts = a, a.Issuers(), true, true
 	return nil
 }
 
 func openOIDC(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
-	if p.issues(config.OIDC.JWT.Issuer.URL) {
+	if p.ownsIssuer(config.OIDC.JWT.Issuer.URL) {
 		return errOwnIssuer
 	}
 	jwt, err := config.OIDC.Authenticator()
@@ -259,11 +259,11 @@ func openOIDC(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 	a := oidc.New(ctx, oidc.Options{
 		JWT:        jwt,
 		TenantFrom: tenantFrom,
-		Compiler:   p.claims(),
+		Compiler:   p.claimsCompiler(),
 		Clients:    p.issuers,
 		Now:        p.now,
 	})
-	s.Token, s.Match.Issuers, s.Hygiene.Remote, s.Hygiene.Extras = a, a.Issuers(), true, []string{user.CredentialIDKey}
+	s.Token, s.Match.Issuers, s.Rules.Remote, s.Rules.Extras = a, a.Issuers(), true, []string{user.CredentialIDKey}
 	return nil
 }
 
@@ -285,8 +285,8 @@ func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.So
 		return err
 	}
 	go run(ctx)
-	s.Token, s.Uncached, s.Hygiene.Remote = a, true, true
-	s.Hygiene.Extras = append(keystone.LegacyExtras(), tenant.KeystoneDomainKey, tenant.KeystoneProjectKey,
+	s.Token, s.Uncached, s.Rules.Remote = a, true, true
+	s.Rules.Extras = append(keystone.LegacyExtras(), tenant.KeystoneDomainKey, tenant.KeystoneProjectKey,
 		tenant.KeystoneRolesKey, user.CredentialIDKey)
 	s.Match = authn.Match{Form: keystone.LooksLike}
 	if config.Match != nil {
@@ -312,10 +312,10 @@ func scopesOf(names []configv1alpha1.KeystoneScope) (scopes keystone.Scopes) {
 
 func openWebhook(ctx context.Context, p *sourceParts, source *configv1alpha1.Source, s *authn.Source) error {
 	config := source.Webhook
-	if p.issues(config.Match.Issuer) {
+	if p.ownsIssuer(config.Match.Issuer) {
 		return errOwnIssuer
 	}
-	o := webhook.Options{Source: source.Name, Audiences: p.APIAudiences, Limits: s.Hygiene.Limits}
+	o := webhook.Options{Source: source.Name, Audiences: p.APIAudiences, Limits: s.Rules.Limits}
 	switch t := config.Tenant; {
 	case t.Value != "":
 		id, err := tenant.Parse(t.Value)
@@ -336,7 +336,7 @@ func openWebhook(ctx context.Context, p *sourceParts, source *configv1alpha1.Sou
 		return err
 	}
 	go a.Run(ctx)
-	s.Token, s.AudienceAware, s.Hygiene.Remote, s.Match = a, true, true, matchOf(&config.Match)
+	s.Token, s.AudienceAware, s.Rules.Remote, s.Match = a, true, true, matchOf(&config.Match)
 	return nil
 }
 
@@ -350,8 +350,8 @@ func matchOf(m *configv1alpha1.TokenMatch) authn.Match {
 	return authn.Match{Rest: m.Opaque}
 }
 
-// issues reports whether an issuer belongs to the server.
-func (p *sourceParts) issues(issuer string) bool {
+// ownsIssuer reports whether an issuer belongs to the server.
+func (p *sourceParts) ownsIssuer(issuer string) bool {
 	return issuer == serviceaccount.LegacyIssuer || slices.Contains(p.ServiceAccountIssuers, issuer)
 }
 

@@ -39,11 +39,11 @@ type RBAC struct {
 	UpstreamRules authorizer.RuleResolver
 	// Synced reports whether the index is complete. If nil, it is.
 	Synced func() bool
-	// AskedAgain reports whether the server calls its own evaluator if the index allows nothing.
+	// ServerFallback reports whether the server calls its own evaluator if the index allows nothing.
 	// That evaluator ignores the limits in the annotations of bindings. Requests that only a
 	// limited binding would allow are therefore denied, and so are all requests until the index has
 	// synced.
-	AskedAgain bool
+	ServerFallback bool
 }
 
 // Authorization configures the authorization of a server.
@@ -55,15 +55,15 @@ type Authorization struct {
 	RuleResolver authorizer.RuleResolver
 	// RBAC is called before Authorizer. It is nil if Authorizer includes RBAC.
 	RBAC *RBAC
-	// Grantors decides what a grantor may do itself. Defaults to the Stack's own Authorizer, which
+	// GrantorAuthorizer decides what a grantor may do itself. Defaults to the Stack's own Authorizer, which
 	// is sufficient if the Stack calls all authorizers of the server.
-	Grantors authorizer.Authorizer
-	// ReviewsElsewhere reports whether the server itself answers reviews of rules, tokens and
+	GrantorAuthorizer authorizer.Authorizer
+	// ServerAnswersReviews reports whether the server itself answers reviews of rules, tokens and
 	// subjects. Tenants are then denied these reviews.
-	ReviewsElsewhere bool
-	// Reviewed decides for the subjects in reviews of tenants' callers. Defaults to the Stack's own
+	ServerAnswersReviews bool
+	// ReviewAuthorizer decides for the subjects in reviews of tenants' callers. Defaults to the Stack's own
 	// Authorizer.
-	Reviewed authorizer.Authorizer
+	ReviewAuthorizer authorizer.Authorizer
 }
 
 // authorizationParts are the dependencies of a boundary.
@@ -105,23 +105,23 @@ func newBoundary(
 		UnboundPaths:   config.UnboundAllow.Paths,
 		UnboundObjects: objectVerbs(config.UnboundAllow.Resources),
 		Shared:         groupResources(config.SharedClusterResources),
-		Labelled:       p.cluster.resources.Labeled,
+		Labeled:        p.cluster.resources.Labeled,
 		Selectable:     groupResources(config.SelectableResources),
 		Stale:          p.cluster.stale,
 		Shadow:         config.Mode == configv1alpha1.ModeShadow,
 		Observe:        p.observe,
 
-		Limits:         p.limits,
-		QualifiedNames: p.qualified,
-		OwnPrefixes:    p.ownPrefixes,
+		Limits:           p.limits,
+		QualifiedNames:   p.qualified,
+		PrefixesReserved: p.ownPrefixes,
 
-		AccountsInGroup:  p.accountsInGroup,
-		ReviewsElsewhere: p.ReviewsElsewhere,
-		Reviews:          config.DelegatedReviews && !p.ReviewsElsewhere,
-		IsAbout:          p.cluster.isAbout,
-		ObjectField:      p.cluster.objectField,
-		OwnWritable:      OwnWritable(),
-		Access:           p.cluster.access(ctx, config.RequireTenant),
+		ServiceAccountsInTenantGroup: p.accountsInGroup,
+		RulesReviewsBypassBoundary:   p.ServerAnswersReviews,
+		Reviews:                      config.DelegatedReviews && !p.ServerAnswersReviews,
+		DescribesTenant:              p.cluster.describesTenant,
+		ObjectField:                  p.cluster.objectField,
+		TenantWritable:               OwnWritable(),
+		Access:                       p.cluster.access(ctx, config.RequireTenant),
 	}
 	if p.revoked != nil {
 		o.Revoked = func(id tenant.ID, u user.Info) bool {
@@ -130,16 +130,16 @@ func newBoundary(
 	}
 	if p.cluster.grants != nil && *config.Grants.Enabled {
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.grants.Allows},
-			authz.Exception{Reason: authz.ReasonAnnounced, Whole: true, Allows: grant.Announced})
+			authz.Exception{Reason: authz.ReasonAnnounced, Unpaged: true, Allows: grant.AllowsAnnounced})
 	}
 	chain := &delegates{}
 	if config.ABAC != nil {
-		lines, err := p.openPolicyFile(ctx, config.ABAC.Path, chain)
+		policies, err := p.openPolicyFile(ctx, config.ABAC.Path, chain)
 		if err != nil {
 			return nil, fmt.Errorf("authorization.abac: %w", err)
 		}
-		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonABAC, Allows: lines.except})
-		chain.add("abac", authorizer.AuthorizerFunc(lines.authorize), lines)
+		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonABAC, Allows: policies.allowsException})
+		chain.add("abac", authorizer.AuthorizerFunc(policies.authorize), policies)
 	}
 	p.addRBAC(ctx, config, &o, chain)
 	chain.add(serverDelegate, p.Authorizer, p.RuleResolver)
@@ -164,13 +164,13 @@ func (p *authorizationParts) addRBAC(
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:
 		options := rbac.Options{
-			Subject:     o.Subjects.Of,
-			Space:       chain.space,
-			DenyLimited: r.AskedAgain && !o.Shadow,
+			Subject:     o.Subjects.TenantOf,
+			Owner:       chain.ownerOf,
+			DenyLimited: r.ServerFallback && !o.Shadow,
 			Synced:      r.Synced,
 		}
 		if p.derivesRights(config) {
-			options.Derive = p.cluster.rights
+			options.DerivedRoles = p.cluster.rights
 		}
 		evaluator := rbac.New(r.Index, options)
 		chain.add("rbac", evaluator, evaluator)
@@ -192,7 +192,7 @@ func objectVerbs(resources []configv1alpha1.ObjectVerb) (out []authz.ObjectVerb)
 // derivesRights reports whether callers of tenants have rights that follow from their Tenant. This
 // requires that only the index evaluates RBAC and that the boundary is enforced.
 func (p *authorizationParts) derivesRights(config *configv1alpha1.Authorization) bool {
-	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed &&
+	return p.RBAC != nil && !p.RBAC.ServerFallback && config.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed &&
 		config.Mode != configv1alpha1.ModeShadow
 }
 
@@ -225,14 +225,14 @@ const serverDelegate = "server"
 // the server.
 type flatUnion struct {
 	authorizer.Authorizer
-	all []union.NamedAuthorizer
+	authorizers []union.NamedAuthorizer
 }
 
 // Authorize implements [authorizer.Authorizer].
 func (f *flatUnion) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	var ours, servers []string
+	var reasons, serverReasons []string
 	var errs []error
-	for _, each := range f.all {
+	for _, each := range f.authorizers {
 		decision, reason, err := each.Authorizer.Authorize(ctx, a)
 		if decision != authorizer.DecisionNoOpinion {
 			return decision, reason, err
@@ -243,12 +243,12 @@ func (f *flatUnion) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 		switch {
 		case reason == "":
 		case each.AuthorizerName == serverDelegate:
-			servers = append(servers, reason)
+			serverReasons = append(serverReasons, reason)
 		default:
-			ours = append(ours, each.AuthorizerName+": "+reason)
+			reasons = append(reasons, each.AuthorizerName+": "+reason)
 		}
 	}
-	return authorizer.DecisionNoOpinion, strings.Join(append(servers, ours...), "\n"), utilerrors.NewAggregate(errs)
+	return authorizer.DecisionNoOpinion, strings.Join(append(serverReasons, reasons...), "\n"), utilerrors.NewAggregate(errs)
 }
 
 func (d *delegates) add(name string, a authorizer.Authorizer, r authorizer.RuleResolver) {
@@ -260,18 +260,18 @@ func (d *delegates) add(name string, a authorizer.Authorizer, r authorizer.RuleR
 	}
 }
 
-// space returns the tenant that owns the objects of a request, or the zero ID if there is not
+// ownerOf returns the tenant that owns the objects of a request, or the zero ID if there is not
 // exactly one.
-func (d *delegates) space(ctx context.Context, a authorizer.Attributes) (tenant.ID, error) {
+func (d *delegates) ownerOf(ctx context.Context, a authorizer.Attributes) (tenant.ID, error) {
 	if isPrivileged(a.GetUser()) {
 		return tenant.ID{}, nil
 	}
-	space, err := d.boundary.SpaceOf(ctx, a)
-	return space.ID, err
+	owner, err := d.boundary.ObjectOwnerOf(ctx, a)
+	return owner.ID, err
 }
 
 // openPolicyFile follows the ABAC file until ctx ends.
-func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, of *delegates) (*policyFile, error) {
+func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, chain *delegates) (*policyFile, error) {
 	file, err := reload.Open(path, abac.Parse, func(path string, err error) {
 		p.report(path, err)
 		if err == nil {
@@ -282,7 +282,7 @@ func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, of
 		return nil, err
 	}
 	go file.Run(ctx)
-	return &policyFile{file, of}, nil
+	return &policyFile{file, chain}, nil
 }
 
 // policyFile is the ABAC file. A policy that allows cross-tenant requests is an exception from the
@@ -292,18 +292,18 @@ type policyFile struct {
 	delegates *delegates
 }
 
-func (p *policyFile) except(_ context.Context, c *authz.Crossing) (bool, time.Time) {
-	return (*p.file.Load()).Allows(c.Caller, c.Space, c), time.Time{}
+func (p *policyFile) allowsException(_ context.Context, c *authz.CrossTenantRequest) (bool, time.Time) {
+	return (*p.file.Load()).Allows(c.Caller, c.Owner, c), time.Time{}
 }
 
 func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	boundary := p.delegates.boundary
-	id, err := boundary.Subjects.Of(ctx, a.GetUser())
+	id, err := boundary.Subjects.TenantOf(ctx, a.GetUser())
 	if err != nil || isPrivileged(a.GetUser()) {
 		return authorizer.DecisionNoOpinion, "", nil // no policy applies to a user without a tenant
 	}
-	space, err := boundary.SpaceOf(ctx, a)
-	if err != nil || space.ID != id && !id.IsSystem() || !(*p.file.Load()).Allows(id, space, a) {
+	owner, err := boundary.ObjectOwnerOf(ctx, a)
+	if err != nil || owner.ID != id && !id.IsSystem() || !(*p.file.Load()).Allows(id, owner, a) {
 		return authorizer.DecisionNoOpinion, "", nil // no policy applies if the owner is unknown
 	}
 	return authorizer.DecisionAllow, authz.ReasonABAC.String(), nil
@@ -324,15 +324,15 @@ func (p *policyFile) RulesFor(
 	ctx context.Context, u user.Info, namespace string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	boundary := p.delegates.boundary
-	id, err := boundary.Subjects.Of(ctx, u)
+	id, err := boundary.Subjects.TenantOf(ctx, u)
 	if err != nil {
 		return nil, nil, true, nil
 	}
-	space, err := boundary.SpaceOf(ctx, authorizer.AttributesRecord{Namespace: namespace, ResourceRequest: true})
+	owner, err := boundary.ObjectOwnerOf(ctx, authorizer.AttributesRecord{Namespace: namespace, ResourceRequest: true})
 	if err != nil {
 		return nil, nil, true, nil
 	}
-	resources, paths, incomplete := (*p.file.Load()).RulesFor(id, space, u, namespace)
+	resources, paths, incomplete := (*p.file.Load()).RulesFor(id, owner, u, namespace)
 	return resources, paths, incomplete, nil
 }
 
@@ -345,17 +345,17 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 			return nil
 		}
 		d := &reviews.Delegated{
-			Subject:      g.boundary.Subjects.Of,
+			Subject:      g.boundary.Subjects.TenantOf,
 			Authenticate: g.authenticator.AuthenticateRequest,
 			Authorize:    g.boundary.Authorize,
 			Denies: func(ctx context.Context, a authorizer.Attributes) string {
-				return g.boundary.Denies(ctx, a).String()
+				return g.boundary.DenialReason(ctx, a).String()
 			},
 		}
-		if tokens := s.shared.Authentication.Reviewed; tokens != nil {
+		if tokens := s.shared.Authentication.ReviewAuthenticator; tokens != nil {
 			d.Authenticate = tokens.AuthenticateRequest
 		}
-		if subjects := s.shared.Authorization.Reviewed; subjects != nil {
+		if subjects := s.shared.Authorization.ReviewAuthorizer; subjects != nil {
 			d.Authorize = subjects.Authorize
 		}
 		return d.Of(r, resource)
@@ -365,5 +365,5 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 // Denies returns why the boundary denies a request that did not pass the filters, or "" if it does
 // not deny it. The mode has no effect.
 func (s *Stack) Denies(ctx context.Context, a authorizer.Attributes) string {
-	return s.current.Load().boundary.Denies(ctx, a).String()
+	return s.current.Load().boundary.DenialReason(ctx, a).String()
 }

@@ -26,11 +26,11 @@ func (c *clientCAs) set(bundles []func() []byte) {
 	c.mu.Lock()
 	c.bundles = bundles
 	c.mu.Unlock()
-	c.changed()
+	c.notify()
 }
 
-// changed notifies the listeners of new content in a bundle.
-func (c *clientCAs) changed() {
+// notify notifies the listeners of new content in a bundle.
+func (c *clientCAs) notify() {
 	c.mu.Lock()
 	listeners := c.listeners
 	c.mu.Unlock()

@@ -86,8 +86,8 @@ func (c *clusterParts) controllerObject() plugins.ObjectFunc {
 	return c.controllers.Object
 }
 
-// owned returns [lookup.Namespaces.OwnedNamespaces], or nil if the namespaces are not known.
-func (c *clusterParts) owned() func(tenant.ID) ([]string, error) {
+// ownedNamespaces returns [lookup.Namespaces.OwnedNamespaces], or nil if the namespaces are not known.
+func (c *clusterParts) ownedNamespaces() func(tenant.ID) ([]string, error) {
 	if c.namespaces == nil {
 		return nil
 	}

@@ -20,10 +20,10 @@ import (
 
 const mixed = "tok,alice,1,,a\nomitted,bob,2\n"
 
-// TestOmittedTenantsAreFollowed checks that a new version of a file that omits a tenant is
+// TestReloadWithOmittedTenantIsRejected checks that a new version of a file that omits a tenant is
 // rejected. It also checks a configuration that no longer sets the default tenant of such a file.
 // The previous version stays in effect.
-func TestOmittedTenantsAreFollowed(t *testing.T) {
+func TestReloadWithOmittedTenantIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	setsDefault := strings.Replace(config, "tokens.csv", "tokens.csv, defaultTenant: a", 1)
 	replace(t, dir,
@@ -59,9 +59,9 @@ func TestOmittedTenantsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestRecordsOfTheSystemTenantAreCounted checks that each loaded version of a file is logged with
+// TestSystemTenantRecordsAreLogged checks that each loaded version of a file is logged with
 // the number of its records of the system tenant. The log contains no content of the records.
-func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
+func TestSystemTenantRecordsAreLogged(t *testing.T) {
 	var log authntest.Log
 	logger := funcr.New(func(_, args string) { _, _ = log.Write([]byte(args + "\n")) }, funcr.Options{})
 	dir := t.TempDir()

@@ -21,41 +21,41 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// fairUseNote records which limits a request has passed before [Stack.WithTenant].
-type fairUseNote struct {
+// fairUseState records which limits a request has passed before [Stack.WithTenant].
+type fairUseState struct {
 	request bool // the limits of a request
 	stream  bool // the limits of a stream
-	// payer is the tenant that [Stack.AdmitFlow] has found.
-	payer tenant.ID
+	// limitedTenant is the tenant that [Stack.AdmitFlow] has found.
+	limitedTenant tenant.ID
 }
 
 type fairUseKey struct{}
 
-func withFairUseNote(next http.Handler) http.Handler {
+func withFairUseState(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), fairUseKey{}, &fairUseNote{})))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), fairUseKey{}, &fairUseState{})))
 	})
 }
 
-func fairUseNoteOf(ctx context.Context) *fairUseNote {
-	if note, found := ctx.Value(fairUseKey{}).(*fairUseNote); found {
-		return note
+func fairUseStateOf(ctx context.Context) *fairUseState {
+	if state, found := ctx.Value(fairUseKey{}).(*fairUseState); found {
+		return state
 	}
-	return &fairUseNote{}
+	return &fairUseState{}
 }
 
 // limitsOf returns the limits of a tenant.
 func (s *Stack) limitsOf(id tenant.ID) fairuse.Limits {
 	var spec v1alpha1.FairUse
-	if of := s.shared.cluster.tenants; of != nil {
-		spec = of.FairUse(id)
+	if tenants := s.shared.cluster.tenants; tenants != nil {
+		spec = tenants.FairUse(id)
 	}
 	return fairuse.LimitsOf(spec, s.current.Load().config.FairUse)
 }
 
-// payer returns the tenant that has limits for a request, or the zero ID.
-func (s *Stack) payer(ctx context.Context, u user.Info) tenant.ID {
-	if id := s.current.Load().boundary.Payer(ctx, u); !id.IsSystem() {
+// limitedTenant returns the tenant that has limits for a request, or the zero ID.
+func (s *Stack) limitedTenant(ctx context.Context, u user.Info) tenant.ID {
+	if id := s.current.Load().boundary.FairUseTenant(ctx, u); !id.IsSystem() {
 		return id
 	}
 	return tenant.ID{}
@@ -80,22 +80,22 @@ func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), re
 func (s *Stack) AdmitFlow(
 	ctx context.Context, u user.Info,
 ) (flow user.Info, leave func(), refused *apierrors.StatusError) {
-	note, id := fairUseNoteOf(ctx), s.current.Load().boundary.Payer(ctx, u)
-	note.payer = id
+	state, id := fairUseStateOf(ctx), s.current.Load().boundary.FairUseTenant(ctx, u)
+	state.limitedTenant = id
 	if id.IsZero() || id.IsSystem() {
 		return u, noLeave, nil
 	}
 	limits := s.limitsOf(id)
-	leave, over := s.shared.fairUse.Request(id, &limits)
-	if over != nil {
-		return nil, nil, s.refuse(id, over)
+	leave, refusal := s.shared.fairUse.Request(id, &limits)
+	if refusal != nil {
+		return nil, nil, s.refuse(id, refusal)
 	}
-	note.request = true
-	return flowOf(u, id, limits.Level), leave, nil
+	state.request = true
+	return flowUser(u, id, limits.Level), leave, nil
 }
 
-// flowOf returns the user that classifies a request of a caller of a tenant.
-func flowOf(u user.Info, id tenant.ID, level string) user.Info {
+// flowUser returns the user that classifies a request of a caller of a tenant.
+func flowUser(u user.Info, id tenant.ID, level string) user.Info {
 	groups := make([]string, 0, len(u.GetGroups())+1)
 	for _, group := range u.GetGroups() {
 		if !strings.HasPrefix(group, tenant.LevelGroupPrefix) {
@@ -110,27 +110,27 @@ func flowOf(u user.Info, id tenant.ID, level string) user.Info {
 
 // AdmitStream is [Stack.AdmitRequest] for a watch or another stream.
 func (s *Stack) AdmitStream(ctx context.Context, u user.Info) (leave func(), refused *apierrors.StatusError) {
-	id := s.payer(ctx, u)
+	id := s.limitedTenant(ctx, u)
 	if id.IsZero() {
 		return noLeave, nil
 	}
-	note, limits := fairUseNoteOf(ctx), s.limitsOf(id)
-	if !note.request {
-		began, over := s.shared.fairUse.Request(id, &limits)
-		if over != nil {
-			return nil, s.refuse(id, over)
+	state, limits := fairUseStateOf(ctx), s.limitsOf(id)
+	if !state.request {
+		leaveRequest, refusal := s.shared.fairUse.Request(id, &limits)
+		if refusal != nil {
+			return nil, s.refuse(id, refusal)
 		}
-		began()
+		leaveRequest()
 	}
-	left, over := s.shared.fairUse.Stream(id, &limits)
-	if over != nil {
-		return nil, s.refuse(id, over)
+	leaveStream, refusal := s.shared.fairUse.Stream(id, &limits)
+	if refusal != nil {
+		return nil, s.refuse(id, refusal)
 	}
-	note.request, note.stream = true, true
+	state.request, state.stream = true, true
 	ended := s.shared.stream(id)
 	return func() {
 		ended()
-		left()
+		leaveStream()
 	}, nil
 }
 
@@ -140,19 +140,19 @@ func (s *Stack) report(id tenant.ID) *fairuse.Report {
 }
 
 // refuse records a refused request and returns its response.
-func (s *Stack) refuse(id tenant.ID, over *fairuse.Refusal) *apierrors.StatusError {
-	count := s.RefusedBy
-	if s.shared.Refused != nil {
-		count = s.shared.Refused
+func (s *Stack) refuse(id tenant.ID, refusal *fairuse.Refusal) *apierrors.StatusError {
+	observe := s.RecordLimit
+	if s.shared.ObserveLimit != nil {
+		observe = s.shared.ObserveLimit
 	}
-	count(id, string(over.Limit))
+	observe(id, string(refusal.Limit))
 	const message = "the tenant has reached its limit of "
 	text := map[fairuse.Limit]string{
 		fairuse.LimitRate:     "requests per second",
 		fairuse.LimitInFlight: "requests at the same time",
 		fairuse.LimitWatches:  "watches and other streams",
-	}[over.Limit]
-	return apierrors.NewTooManyRequests(message+text, int(over.RetryAfter.Seconds()))
+	}[refusal.Limit]
+	return apierrors.NewTooManyRequests(message+text, int(refusal.RetryAfter.Seconds()))
 }
 
 // withFairUse applies the limits that a request has not passed yet. At [authz.FairUsePath], it
@@ -162,12 +162,12 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 		ctx := r.Context()
 		u, _ := request.UserFrom(ctx)
 		info, _ := request.RequestInfoFrom(ctx)
-		note, leave := fairUseNoteOf(ctx), noLeave
+		state, leave := fairUseStateOf(ctx), noLeave
 		var refused *apierrors.StatusError
 		switch stream := fairuse.IsStream(r, info); {
-		case stream && !note.stream:
+		case stream && !state.stream:
 			leave, refused = s.AdmitStream(ctx, u)
-		case !stream && !note.request:
+		case !stream && !state.request:
 			leave, refused = s.AdmitRequest(ctx, u)
 		}
 		if refused != nil {
@@ -175,8 +175,8 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 			return
 		}
 		defer leave()
-		if isFairUse(r) {
-			if id := s.payer(ctx, u); !id.IsZero() {
+		if isFairUseRequest(r) {
+			if id := s.limitedTenant(ctx, u); !id.IsZero() {
 				writeReports(w, s.report(id))
 				return
 			}
@@ -185,17 +185,17 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	})
 }
 
-// WithFairUseOfAll responds to callers of the system tenant with the use of all tenants at
+// WithAllTenantsFairUse responds to callers of the system tenant with the use of all tenants at
 // [authz.FairUsePath]. It is a filter within [Stack.WithTenant]. The server MUST have authorized
 // the request.
-func (s *Stack) WithFairUseOfAll(next http.Handler) http.Handler {
+func (s *Stack) WithAllTenantsFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, _ := request.UserFrom(r.Context())
-		if isFairUse(r) {
+		if isFairUseRequest(r) {
 			if id, _, err := s.Subject(r.Context(), u); err == nil && id.IsSystem() {
 				all := []*fairuse.Report{}
-				for _, using := range s.shared.fairUse.Tenants() {
-					all = append(all, s.report(using))
+				for _, tenantID := range s.shared.fairUse.Tenants() {
+					all = append(all, s.report(tenantID))
 				}
 				writeReports(w, all...)
 				return
@@ -205,7 +205,7 @@ func (s *Stack) WithFairUseOfAll(next http.Handler) http.Handler {
 	})
 }
 
-func isFairUse(r *http.Request) bool {
+func isFairUseRequest(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == authz.FairUsePath
 }
 

@@ -29,15 +29,15 @@ import (
 
 // fairTenants are tenants whose Tenants specify limits.
 type fairTenants struct {
-	tenantsOf
+	fakeTenants
 	specs map[string]v1alpha1.FairUse
 }
 
 func (f *fairTenants) FairUse(id tenant.ID) v1alpha1.FairUse { return f.specs[id.String()] }
 
-// sharing returns a stack with these limits of the configuration. acme owns the namespace
+// newFairUseStack returns a stack with these limits of the configuration. acme owns the namespace
 // acme--web.
-func sharing(t *testing.T, configured v1alpha1.FairUse, specs map[string]v1alpha1.FairUse) *stack.Stack {
+func newFairUseStack(t *testing.T, configured v1alpha1.FairUse, specs map[string]v1alpha1.FairUse) *stack.Stack {
 	t.Helper()
 	s, err := stack.New(t.Context(), &configv1alpha1.Settings{FairUse: configured}, stack.Server{
 		Cluster: (&lookup.Parts{
@@ -52,7 +52,7 @@ func sharing(t *testing.T, configured v1alpha1.FairUse, specs map[string]v1alpha
 				}
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, nil
 			}, nil),
-			Tenants: &fairTenants{tenantsOf{}, specs},
+			Tenants: &fairTenants{fakeTenants{}, specs},
 		}).Cluster(),
 	})
 	if err != nil {
@@ -65,13 +65,13 @@ func callerOf(name, id string, groups ...string) *user.DefaultInfo {
 	return &user.DefaultInfo{Name: name, Groups: groups, Extra: map[string][]string{tenant.ExtraKey: {id}}}
 }
 
-// during runs do within a request of caller. If as is not nil, the request impersonates as.
-func during(
+// duringRequest runs do within a request of caller. If as is not nil, the request impersonates as.
+func duringRequest(
 	s *stack.Stack, caller, as user.Info, do func(w http.ResponseWriter, r *http.Request, u user.Info),
 ) *http.Response {
 	w := httptest.NewRecorder()
 	s.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u := authz.NoteCaller(r.Context(), caller)
+		u := authz.RecordCaller(r.Context(), caller)
 		if as != nil {
 			u = as
 		}
@@ -80,9 +80,9 @@ func during(
 	return w.Result()
 }
 
-// TestFlow checks as which user API Priority and Fairness classifies a request.
-func TestFlow(t *testing.T) {
-	s := sharing(t, v1alpha1.FairUse{Level: "bronze"}, map[string]v1alpha1.FairUse{"globex": {Level: "gold"}})
+// TestFlowUser checks as which user API Priority and Fairness classifies a request.
+func TestFlowUser(t *testing.T) {
+	s := newFairUseStack(t, v1alpha1.FairUse{Level: "bronze"}, map[string]v1alpha1.FairUse{"globex": {Level: "gold"}})
 	system, controller := callerOf("root", "system", "system:masters"), callerOf("gateway", "system")
 	forged := callerOf("alice", "acme", "dev", tenant.LevelGroupPrefix+"gold", "system:authenticated")
 	account := &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot", Groups: []string{"system:serviceaccounts"}}
@@ -165,7 +165,7 @@ func TestFlow(t *testing.T) {
 			name: "system:serviceaccount:acme--web:robot",
 		},
 	} {
-		during(s, c.caller, c.as, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+		duringRequest(s, c.caller, c.as, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 			before := slices.Clone(u.GetGroups())
 			flow, leave, refused := s.AdmitFlow(r.Context(), u)
 			if refused != nil {
@@ -185,8 +185,8 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// kindsOfRequests returns requests of each kind, by their RequestInfo.
-func kindsOfRequests() map[string]*request.RequestInfo {
+// requestKinds returns requests of each kind, by their RequestInfo.
+func requestKinds() map[string]*request.RequestInfo {
 	all := map[string]*request.RequestInfo{}
 	for _, verb := range []string{
 		"get", "list", "create", "update", "patch", "delete", "deletecollection", "watch", "proxy",
@@ -205,7 +205,7 @@ func kindsOfRequests() map[string]*request.RequestInfo {
 	return all
 }
 
-func streamsOf(name string, info *request.RequestInfo) bool {
+func isStreamKind(name string, info *request.RequestInfo) bool {
 	return info.Subresource != "" || name == "watch" || name == "proxy"
 }
 
@@ -213,14 +213,14 @@ func streamsOf(name string, info *request.RequestInfo) bool {
 // reach the API, and client-go can read when to try again.
 func TestLimitsOfTenants(t *testing.T) {
 	n := ptr.To[int32]
-	for name, info := range kindsOfRequests() {
-		stream := streamsOf(name, info)
+	for name, info := range requestKinds() {
+		stream := isStreamKind(name, info)
 		for limit, spec := range map[string]v1alpha1.FairUse{
 			"rate":     {RequestsPerSecond: n(1), Burst: n(1)},
 			"inFlight": {InFlight: n(1)},
 			"watches":  {Watches: n(1)},
 		} {
-			s := sharing(t, v1alpha1.FairUse{}, map[string]v1alpha1.FairUse{"acme": spec})
+			s := newFairUseStack(t, v1alpha1.FairUse{}, map[string]v1alpha1.FairUse{"acme": spec})
 			code := func(caller user.Info, inside func()) (int, *http.Response, int) {
 				reached := 0
 				open := s.WithTenant(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -229,7 +229,7 @@ func TestLimitsOfTenants(t *testing.T) {
 						inside()
 					}
 				}))
-				resp := during(s, caller, nil, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
+				resp := duringRequest(s, caller, nil, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
 					open.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 				})
 				return resp.StatusCode, resp, reached
@@ -277,11 +277,11 @@ func checkRefusal(t *testing.T, name string, resp *http.Response) {
 	}
 }
 
-// TestAdmittedOnce checks that a request that a server has admitted is not counted again, and that
+// TestLimitsApplyOncePerRequest checks that a request that a server has admitted is not counted again, and that
 // the beginning of a watch is counted once.
-func TestAdmittedOnce(t *testing.T) {
+func TestLimitsApplyOncePerRequest(t *testing.T) {
 	n := ptr.To[int32]
-	s := sharing(t, v1alpha1.FairUse{
+	s := newFairUseStack(t, v1alpha1.FairUse{
 		RequestsPerSecond: n(1),
 		Burst:             n(2),
 		InFlight:          n(1),
@@ -289,7 +289,7 @@ func TestAdmittedOnce(t *testing.T) {
 	}, nil)
 	for i, verb := range []string{"get", "watch"} {
 		info := &request.RequestInfo{IsResourceRequest: true, Verb: verb, Resource: "pods"}
-		resp := during(s, callerOf("alice", "acme"), nil, func(w http.ResponseWriter, r *http.Request, u user.Info) {
+		resp := duringRequest(s, callerOf("alice", "acme"), nil, func(w http.ResponseWriter, r *http.Request, u user.Info) {
 			leave, refused := s.AdmitRequest(r.Context(), u)
 			if refused != nil {
 				t.Fatalf("request %d: %v", i, refused)
@@ -306,7 +306,7 @@ func TestAdmittedOnce(t *testing.T) {
 			t.Errorf("%s: %d", verb, resp.StatusCode)
 		}
 	}
-	during(s, callerOf("alice", "acme"), nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+	duringRequest(s, callerOf("alice", "acme"), nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 		if _, refused := s.AdmitRequest(r.Context(), u); refused == nil {
 			t.Error("a third request was admitted with a burst of 2")
 		}
@@ -320,12 +320,12 @@ func TestAdmittedOnce(t *testing.T) {
 // is in flight. Only callers of the system tenant see the use of all tenants.
 func TestFairUseReport(t *testing.T) {
 	n := ptr.To[int32]
-	s := sharing(t, v1alpha1.FairUse{InFlight: n(7)}, map[string]v1alpha1.FairUse{"acme": {Watches: n(9)}})
-	other := s.WithFairUseOfAll(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := newFairUseStack(t, v1alpha1.FairUse{InFlight: n(7)}, map[string]v1alpha1.FairUse{"acme": {Watches: n(9)}})
+	other := s.WithAllTenantsFairUse(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	ask := func(method string, caller, as user.Info) (int, []*fairuse.Report) {
-		resp := during(s, caller, as, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
+		resp := duringRequest(s, caller, as, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
 			r.Method, r.URL.Path = method, authz.FairUsePath
 			info := &request.RequestInfo{Verb: "get", Path: authz.FairUsePath}
 			s.WithTenant(other).ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
@@ -349,7 +349,7 @@ func TestFairUseReport(t *testing.T) {
 		Limits: fairuse.Limits{InFlight: 7},
 	}
 	alice, carol, root := callerOf("alice", "acme"), callerOf("carol", "globex"), callerOf("root", "system")
-	during(s, carol, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+	duringRequest(s, carol, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 		if _, refused := s.AdmitStream(r.Context(), u); refused != nil {
 			t.Fatal(refused)
 		}
@@ -382,19 +382,19 @@ func TestFairUseReport(t *testing.T) {
 	}
 }
 
-// TestEndedTenant checks that running requests of a tenant end as usual after its Tenant was
+// TestLimitsOfDeletedTenant checks that running requests of a tenant end as usual after its Tenant was
 // changed or deleted, and that later requests have the new limits.
-func TestEndedTenant(t *testing.T) {
+func TestLimitsOfDeletedTenant(t *testing.T) {
 	specs := map[string]v1alpha1.FairUse{"acme": {InFlight: ptr.To[int32](1)}}
-	s := sharing(t, v1alpha1.FairUse{}, specs)
+	s := newFairUseStack(t, v1alpha1.FairUse{}, specs)
 	alice := callerOf("alice", "acme")
 	var leave func()
-	during(s, alice, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+	duringRequest(s, alice, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 		leave, _ = s.AdmitRequest(r.Context(), u)
 	})
 	delete(specs, "acme")
 	for i := range 3 {
-		during(s, alice, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+		duringRequest(s, alice, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 			if _, refused := s.AdmitRequest(r.Context(), u); refused != nil {
 				t.Errorf("request %d without a limit: %v", i, refused)
 			}
@@ -402,7 +402,7 @@ func TestEndedTenant(t *testing.T) {
 	}
 	leave()
 	specs["acme"] = v1alpha1.FairUse{InFlight: ptr.To[int32](3)}
-	during(s, alice, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+	duringRequest(s, alice, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 		if _, refused := s.AdmitRequest(r.Context(), u); refused == nil {
 			t.Error("a fourth request was admitted at a limit of 3")
 		}

@@ -35,25 +35,25 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// generation is the snapshot of one version of the configuration.
-type generation struct {
-	authenticator authenticator.Request
-	boundary      *authz.Boundary
-	olderPaths    bool // the server accepts /api/v1/tenants/<id>/...
-	derivesRights bool // see [Stack.DerivesRights]
-	plugins       []Plugin
-	halves        []halves                  // the halves of the plugins
-	defaultQuota  corev1.ResourceList       // the quota of tenants without their own
-	clientCAs     []func() []byte           // the bundles of the x509 sources
-	revoked       func() *authn.Revocations // nil if there are no revocations
-	config        *configv1alpha1.Settings  // defaulted, must not be changed
-	hash, mode    string                    // identify the configuration
-	tenantMetrics int                       // number of tenants with metrics of their own
-	described     workload.Kinds            // kinds that contain pod templates
-	governed      map[schema.GroupKind]bool // kinds with recorded identities
-	files         *fileStates
-	acceptsAdmins bool // see the function acceptsAdmins
-	stop          context.CancelFunc
+// snapshot is the snapshot of one version of the configuration.
+type snapshot struct {
+	authenticator    authenticator.Request
+	boundary         *authz.Boundary
+	olderTenantPaths bool // the server accepts /api/v1/tenants/<id>/...
+	derivesRights    bool // see [Stack.DerivesRights]
+	plugins          []Plugin
+	pluginParts      []pluginParts             // the halves of the plugins
+	defaultQuota     corev1.ResourceList       // the quota of tenants without their own
+	clientCAs        []func() []byte           // the bundles of the x509 sources
+	revoked          func() *authn.Revocations // nil if there are no revocations
+	config           *configv1alpha1.Settings  // defaulted, must not be changed
+	hash, mode       string                    // identify the configuration
+	tenantMetrics    int                       // number of tenants with metrics of their own
+	workloads        workload.Kinds            // kinds that contain pod templates
+	bindingKinds     map[schema.GroupKind]bool // kinds with recorded identities
+	files            *fileStates
+	acceptsAdmins    bool // see the function acceptsAdmins
+	stop             context.CancelFunc
 }
 
 // shared contains the state that all snapshots of a stack share.
@@ -74,14 +74,14 @@ type shared struct {
 	required configv1alpha1.RequireTenant
 	// acceptsAdmins belongs to the current snapshot too.
 	acceptsAdmins bool
-	// service is the section service of the configuration at the start. atStart contains the
+	// startService is the section service of the configuration at the start. atStart contains the
 	// section usage.
-	service *configv1alpha1.Service
-	atStart *configv1alpha1.Settings
-	// grantors decides what a grantor may do itself.
-	grantors authorizer.Authorizer
-	// isInForce reports whether a snapshot is the current one.
-	isInForce func(*generation) bool
+	startService  *configv1alpha1.Service
+	startSettings *configv1alpha1.Settings
+	// grantorAuthorizer decides what a grantor may do itself.
+	grantorAuthorizer authorizer.Authorizer
+	// isCurrent reports whether a snapshot is the current one.
+	isCurrent func(*snapshot) bool
 }
 
 // newShared returns the state that the snapshots of stack share.
@@ -94,28 +94,28 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	if exists == nil {
 		exists = parts.exists
 	}
-	of := &shared{
-		Server:    server,
-		cluster:   parts,
-		reloads:   newReloadMetrics(),
-		counters:  authn.NewMetrics(),
-		decisions: newDecisionMetrics(exists),
-		clientCAs: &clientCAs{},
-		compiler:  sync.OnceValue(authenticationcel.NewDefaultCompiler),
-		sessions:  &authz.Sessions{},
-		grantors:  server.Authorization.Grantors,
-		isInForce: func(g *generation) bool { return stack.current.Load() == g },
+	state := &shared{
+		Server:            server,
+		cluster:           parts,
+		reloads:           newReloadMetrics(),
+		counters:          authn.NewMetrics(),
+		decisions:         newDecisionMetrics(exists),
+		clientCAs:         &clientCAs{},
+		compiler:          sync.OnceValue(authenticationcel.NewDefaultCompiler),
+		sessions:          &authz.Sessions{},
+		grantorAuthorizer: server.Authorization.GrantorAuthorizer,
+		isCurrent:         func(g *snapshot) bool { return stack.current.Load() == g },
 	}
 	now := server.Now
 	if now == nil {
 		now = time.Now
 	}
-	of.fairUse = fairuse.New(now)
-	if server.Streams == nil {
-		of.decisions.usage, of.usage = usage.NewRecorder(now, exists, parts.uid), usage.NewMetrics()
+	state.fairUse = fairuse.New(now)
+	if server.ObserveStream == nil {
+		state.decisions.usage, state.usage = usage.NewRecorder(now, exists, parts.uid), usage.NewMetrics()
 	}
-	if of.grantors == nil {
-		of.grantors = (*stackAuthorizer)(stack)
+	if state.grantorAuthorizer == nil {
+		state.grantorAuthorizer = (*stackAuthorizer)(stack)
 	}
 	if ca := server.Authentication.ClientCA; ca != nil {
 		if err := frontproxy.CheckAuthorities(server.Authentication.RequestHeader, ca.CurrentCABundleContent()); err != nil {
@@ -123,9 +123,9 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 		}
 	}
 	if server.Register != nil {
-		all := slices.Concat(of.counters.Registerables(), of.decisions.registerables(), of.reloads.registerables())
-		if of.usage != nil {
-			all = append(all, of.usage.Registerables()...)
+		all := slices.Concat(state.counters.Registerables(), state.decisions.registerables(), state.reloads.registerables())
+		if state.usage != nil {
+			all = append(all, state.usage.Registerables()...)
 		}
 		for _, m := range all {
 			if err := server.Register(m); err != nil {
@@ -133,7 +133,7 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 			}
 		}
 	}
-	return of, nil
+	return state, nil
 }
 
 // observe records an outcome and calls the observer of the server.
@@ -144,38 +144,38 @@ func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	}
 }
 
-// newGeneration returns the snapshot of a valid configuration. It follows the files of the
+// newSnapshot returns the snapshot of a valid configuration. It follows the files of the
 // configuration until ctx ends or the snapshot is stopped.
-func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Settings) (_ *generation, err error) {
+func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Settings) (_ *snapshot, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
 			stop()
 		}
 	}()
-	g := &generation{
-		stop:          stop,
-		files:         newFileStates(),
-		config:        config,
-		olderPaths:    config.Authorization.OlderTenantPaths,
-		mode:          string(config.Authorization.Mode),
-		tenantMetrics: *config.Service.TenantMetrics,
-		described:     workloadKinds(config.Admission.Workloads),
-		governed:      governedKinds(config.Admission.Binding.Kinds),
+	g := &snapshot{
+		stop:             stop,
+		files:            newFileStates(),
+		config:           config,
+		olderTenantPaths: config.Authorization.OlderTenantPaths,
+		mode:             string(config.Authorization.Mode),
+		tenantMetrics:    *config.Service.TenantMetrics,
+		workloads:        workloadKinds(config.Admission.Workloads),
+		bindingKinds:     bindingKinds(config.Admission.Binding.Kinds),
 	}
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}
-	if required := config.Authorization.RequireTenant; required != of.required { // else, no further tenant is locked out
-		if err = of.cluster.checkRequired(required); err != nil {
+	if required := config.Authorization.RequireTenant; required != state.required { // else, no further tenant is locked out
+		if err = state.cluster.checkRequired(required); err != nil {
 			return nil, err
 		}
 	}
-	names, report := systemNames(config), of.report(ctx, g.files)
-	if g.revoked = of.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
+	names, report := systemNames(config), state.report(ctx, g.files)
+	if g.revoked = state.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
 		changed := func(revoked *authn.Revocations) {
-			if of.isInForce(g) { // swap reports the list of a snapshot that is not current yet
-				of.revocationsChanged(revoked)
+			if state.isCurrent(g) { // swap reports the list of a snapshot that is not current yet
+				state.revocationsChanged(revoked)
 			}
 		}
 		g.revoked, err = followRevocations(ctx, config.Authentication.Revocation.Path, report, changed)
@@ -183,52 +183,54 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 			return nil, err
 		}
 	}
-	isAccounts := func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }
+	isServiceAccountSource := func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }
 	authorization := &authorizationParts{
-		Authorization: of.Authorization,
-		cluster:       of.cluster,
+		Authorization: state.Authorization,
+		cluster:       state.cluster,
 		names:         names,
 		limits:        tenant.Limits(config.Authentication.Limits),
 		qualified:     config.Authentication.QualifyNames,
-		accountsInGroup: of.Authentication.Credentials != BearerTokens &&
-			slices.ContainsFunc(config.Authentication.Sources, isAccounts),
+		accountsInGroup: state.Authentication.Credentials != BearerTokens &&
+			slices.ContainsFunc(config.Authentication.Sources, isServiceAccountSource),
 		ownPrefixes:       config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
 		revoked:           g.revoked,
-		sourceTenant:      of.sourceTenant,
+		sourceTenant:      state.sourceTenant,
 		report:            report,
-		observe:           of.observe,
-		exceptionsChanged: func() { of.sessions.EndExcepted("") },
+		observe:           state.observe,
+		exceptionsChanged: func() { state.sessions.EndExcepted("") },
 	}
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err
 	}
 	g.derivesRights = authorization.derivesRights(&config.Authorization)
-	if err = g.authenticate(ctx, of, names, report); err != nil {
+	if err = g.authenticate(ctx, state, names, report); err != nil {
 		return nil, err
 	}
-	if ca := of.Authentication.ClientCA; ca != nil {
+	if ca := state.Authentication.ClientCA; ca != nil {
 		g.acceptsAdmins = acceptsAdmins(ca.CurrentCABundleContent(), config.Authentication.Sources, g.clientCAs)
 	}
-	if of.acceptsAdmins && !g.acceptsAdmins { // at the start, a lockout is visible and may be intended
+	if state.acceptsAdmins && !g.acceptsAdmins { // at the start, a lockout is visible and may be intended
 		return nil, errLockedOut
 	}
 	admission := &admissionParts{
-		cluster:  of.cluster,
-		subject:  g.boundary.Subjects.Of,
-		names:    names,
-		now:      of.Now,
-		grantors: of.grantors,
-		gates:    of.decisions.gates,
-		denies:   func(ctx context.Context, a authorizer.Attributes) string { return g.boundary.Denies(ctx, a).String() },
+		cluster:           state.cluster,
+		subject:           g.boundary.Subjects.TenantOf,
+		names:             names,
+		now:               state.Now,
+		grantorAuthorizer: state.grantorAuthorizer,
+		gateDenials:       state.decisions.gateDenials,
+		denies: func(ctx context.Context, a authorizer.Attributes) string {
+			return g.boundary.DenialReason(ctx, a).String()
+		},
 	}
 	if g.plugins, err = newPlugins(admission, config); err != nil {
 		return nil, err
 	}
-	g.halves = halvesOf(g.plugins)
+	g.pluginParts = pluginPartsOf(g.plugins)
 	if *config.Admission.Quota.Enabled {
 		g.defaultQuota = config.Admission.Quota.Default
 	}
-	of.warn(ctx, config)
+	state.warn(ctx, config)
 	return g, nil
 }
 
@@ -237,18 +239,18 @@ func (s *shared) warn(ctx context.Context, config *configv1alpha1.Settings) {
 	for _, text := range config.Warnings() {
 		klog.FromContext(ctx).Info("The configuration may not have the intended effect", "warning", text)
 	}
-	if service := servingSettings(config); s.service == nil {
-		s.service = service
-	} else if !equality.Semantic.DeepEqual(s.service, service) {
+	if service := servingSettings(config); s.startService == nil {
+		s.startService = service
+	} else if !equality.Semantic.DeepEqual(s.startService, service) {
 		klog.FromContext(ctx).Info("The section service of the configuration is not the one at the start: " +
 			"restart kubetenant-webhook and kubetenant-gateway for the change to take effect")
 	}
-	if s.atStart == nil {
-		s.atStart = config
+	if s.startSettings == nil {
+		s.startSettings = config
 	}
 	for section, same := range map[string]bool{
-		"usage": equality.Semantic.DeepEqual(s.atStart.Usage, config.Usage),
-		"audit": equality.Semantic.DeepEqual(s.atStart.Audit, config.Audit),
+		"usage": equality.Semantic.DeepEqual(s.startSettings.Usage, config.Usage),
+		"audit": equality.Semantic.DeepEqual(s.startSettings.Audit, config.Audit),
 	} {
 		if !same {
 			klog.FromContext(ctx).Info("The section " + section + " of the configuration is not the one at the start: " +
@@ -266,35 +268,35 @@ func servingSettings(config *configv1alpha1.Settings) *configv1alpha1.Service {
 
 // authenticate builds the authenticator of a snapshot. The boundary and the revocations of the
 // snapshot must exist.
-func (g *generation) authenticate(
-	ctx context.Context, of *shared, names *tenant.SystemNames, report reload.Report,
+func (g *snapshot) authenticate(
+	ctx context.Context, state *shared, names *tenant.SystemNames, report reload.Report,
 ) error {
 	config := &g.config.Authentication
 	sources := &sourceParts{
-		Authentication:  of.Authentication,
+		Authentication:  state.Authentication,
 		names:           names,
 		settings:        config,
 		report:          report,
 		revoked:         g.revoked,
-		now:             of.Now,
-		certificates:    authnx509.NewVerifier(of.Now),
-		compiler:        of.compiler,
-		claims:          sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
+		now:             state.Now,
+		certificates:    authnx509.NewVerifier(state.Now),
+		compiler:        state.compiler,
+		claimsCompiler:  sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(state.compiler()) }),
 		issuers:         &oidc.Clients{},
-		serviceAccounts: g.boundary.Subjects.OfServiceAccounts,
-		changed:         of.clientCAs.changed,
+		serviceAccounts: g.boundary.Subjects.ServiceAccountTenant,
+		caChanged:       state.clientCAs.notify,
 	}
 	chain := authn.Chain{
-		Audiences: of.Authentication.APIAudiences,
-		BuiltIn:   of.Authentication.Authenticator,
+		Audiences: state.Authentication.APIAudiences,
+		BuiltIn:   state.Authentication.Authenticator,
 		Revoked:   g.revoked,
-		Subject:   g.boundary.Subjects.Of,
-		Accepts:   of.accepts(),
-		Metrics:   of.counters,
+		Subject:   g.boundary.Subjects.TenantOf,
+		Accepts:   state.accepts(),
+		Metrics:   state.counters,
 		Limits:    tenant.Limits(config.Limits),
-		Now:       of.Now,
+		Now:       state.Now,
 	}
-	if ca := of.Authentication.ClientCA; ca != nil {
+	if ca := state.Authentication.ClientCA; ca != nil {
 		chain.BuiltInChains = func(presented []*x509.Certificate) [][]*x509.Certificate {
 			options, known := ca.VerifyOptions()
 			if !known {
@@ -321,18 +323,18 @@ func (s *shared) revocationsChanged(revoked *authn.Revocations) {
 // endRevoked ends the sessions of revoked callers. A caller that is not revoked can reconnect.
 func (s *shared) endRevoked(revoked *authn.Revocations) {
 	s.sessions.EndRevoked(func(c *authz.Caller) bool {
-		if c.Real != nil {
-			id, err := tenant.Of(c.Real)
+		if c.Impersonator != nil {
+			id, err := tenant.Of(c.Impersonator)
 			if err != nil {
 				id = c.Tenant // a service account that impersonates within its tenant
 			}
-			if revoked.MayCover(s.sourceTenant(id), c.Real) {
+			if revoked.MayCover(s.sourceTenant(id), c.Impersonator) {
 				return true
 			}
 		}
-		if c.Source != nil {
+		if c.MappedFrom != nil {
 			// Without a tenant, the caller may still be covered by its name or credential.
-			if id, _ := tenant.Of(c.Source); revoked.MayCover(id, c.Source) {
+			if id, _ := tenant.Of(c.MappedFrom); revoked.MayCover(id, c.MappedFrom) {
 				return true
 			}
 		}
@@ -351,15 +353,15 @@ func (s *shared) sourceTenant(id tenant.ID) tenant.ID {
 
 // accepts returns the function for [authn.Chain.Accepts], or nil if all credentials are accepted.
 func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
-	ofCluster, others := s.cluster.accepts(), s.Authentication.Accepts
+	clusterAccepts, serverAccepts := s.cluster.accepts(), s.Authentication.Accepts
 	switch {
-	case others == nil:
-		return ofCluster
-	case ofCluster == nil:
-		return others
+	case serverAccepts == nil:
+		return clusterAccepts
+	case clusterAccepts == nil:
+		return serverAccepts
 	}
 	return func(ctx context.Context, id tenant.ID, issued time.Time) bool {
-		return ofCluster(ctx, id, issued) && others(ctx, id, issued)
+		return clusterAccepts(ctx, id, issued) && serverAccepts(ctx, id, issued)
 	}
 }
 

@@ -81,7 +81,7 @@ func TestDerivesRights(t *testing.T) {
 		{"without RBAC", nil, func(*configv1alpha1.Authorization) {}, false},
 		{
 			"the server asks its own evaluator next",
-			&stack.RBAC{Index: index, AskedAgain: true},
+			&stack.RBAC{Index: index, ServerFallback: true},
 			func(*configv1alpha1.Authorization) {},
 			false,
 		},

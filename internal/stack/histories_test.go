@@ -156,11 +156,11 @@ var methods = map[string]string{
 	"deletecollection": "DELETE",
 }
 
-// play plays a history and returns what the tenant observed saw: the responses to its own requests
+// replay plays a history and returns what the tenant observed saw: the responses to its own requests
 // and the events and ends of its watches. The steps of other add no entries.
-func play(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []string {
+func replay(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []string {
 	t.Helper()
-	m := newMemory(t, settings)
+	m := newMemoryServer(t, settings)
 	defer m.close()
 	var saw []string
 	var open []*memoryWatch
@@ -178,10 +178,10 @@ func play(t testing.TB, settings *configv1alpha1.Settings, history []historyStep
 			continue
 		}
 		for n, w := range open {
-			for _, event := range w.seen[shown[w]:] {
+			for _, event := range w.events[shown[w]:] {
 				saw = append(saw, fmt.Sprintf("%s: watch %d: %s", s, n, event))
 			}
-			shown[w] = len(w.seen)
+			shown[w] = len(w.events)
 			if w.ctx.Err() != nil && !ended[w] {
 				ended[w] = true
 				saw = append(saw, fmt.Sprintf("%s: watch %d has ended", s, n))
@@ -200,12 +200,12 @@ func (s *historyStep) String() string {
 }
 
 // step makes one step and returns its response.
-func (m *memory) step(s *historyStep) (string, *memoryWatch) {
+func (m *memoryServer) step(s *historyStep) (string, *memoryWatch) {
 	switch s.Verb {
 	case "sync":
 		m.sync()
 	case "finish":
-		m.finish()
+		m.finishDeletions()
 	case "restart":
 		m.restart()
 	case "later":
@@ -246,20 +246,20 @@ func (m *memory) step(s *historyStep) (string, *memoryWatch) {
 	return "done", nil
 }
 
-// differs returns the difference between what the tenant observed sees with and without the steps
+// viewDifference returns the difference between what the tenant observed sees with and without the steps
 // of other.
-func differs(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) string {
+func viewDifference(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) string {
 	t.Helper()
 	without := slices.DeleteFunc(slices.Clone(history), func(s historyStep) bool { return s.isBy(other) })
-	return cmp.Diff(play(t, settings, without), play(t, settings, history))
+	return cmp.Diff(replay(t, settings, without), replay(t, settings, history))
 }
 
-// shortest removes the steps of a history that are not needed for the difference.
-func shortest(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []historyStep {
+// minimize removes the steps of a history that are not needed for the difference.
+func minimize(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []historyStep {
 	t.Helper()
 	for i := 0; i < len(history); {
 		shorter := slices.Delete(slices.Clone(history), i, i+1)
-		if differs(t, settings, shorter) != "" {
+		if viewDifference(t, settings, shorter) != "" {
 			history, i = shorter, 0
 			continue
 		}
@@ -309,21 +309,21 @@ func TestHistories(t *testing.T) {
 		workers.Go(func() {
 			for n := next.Add(1) - 1; n < int64(*historyCount) && !failed.Load(); n = next.Add(1) - 1 {
 				history := makeHistory(*historySeed + uint64(n))
-				if differs(t, settings, history) == "" {
+				if viewDifference(t, settings, history) == "" {
 					continue
 				}
 				failed.Store(true)
-				history = shortest(t, settings, history)
+				history = minimize(t, settings, history)
 				text, err := json.MarshalIndent(history, "", "  ")
-				t.Errorf("history %d: %s\n%s %v", n, differs(t, settings, history), text, err)
+				t.Errorf("history %d: %s\n%s %v", n, viewDifference(t, settings, history), text, err)
 			}
 		})
 	}
 	workers.Wait()
 }
 
-// TestKeptHistories plays histories that once failed.
-func TestKeptHistories(t *testing.T) {
+// TestRegressionHistories plays histories that once failed.
+func TestRegressionHistories(t *testing.T) {
 	files, err := filepath.Glob("testdata/histories/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
@@ -338,22 +338,22 @@ func TestKeptHistories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if difference := differs(t, historySettings(t, configv1alpha1.ModeEnforce), history); difference != "" {
+			if difference := viewDifference(t, historySettings(t, configv1alpha1.ModeEnforce), history); difference != "" {
 				t.Error(difference)
 			}
-			if differs(t, historySettings(t, configv1alpha1.ModeShadow), history) == "" {
+			if viewDifference(t, historySettings(t, configv1alpha1.ModeShadow), history) == "" {
 				t.Error("this history would tell nothing without the boundary")
 			}
 		})
 	}
 }
 
-// TestHistoriesTell checks that most histories fail without the boundary.
-func TestHistoriesTell(t *testing.T) {
+// TestHistoriesDetectMissingBoundary checks that most histories fail without the boundary.
+func TestHistoriesDetectMissingBoundary(t *testing.T) {
 	t.Parallel()
 	settings, found := historySettings(t, configv1alpha1.ModeShadow), 0
 	for seed := range uint64(40) {
-		if differs(t, settings, makeHistory(seed)) != "" {
+		if viewDifference(t, settings, makeHistory(seed)) != "" {
 			found++
 		}
 	}

@@ -42,11 +42,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// memory is an in-memory API server of Namespaces and ConfigMaps with the filters and plugins of a
+// memoryServer is an in-memory API server of Namespaces and ConfigMaps with the filters and plugins of a
 // stack. Every caller may do everything that the boundary allows. Its cache of namespaces is
 // updated only by sync, except for namespaces that are being deleted, which stay so until finish.
 // One goroutine uses it at a time.
-type memory struct {
+type memoryServer struct {
 	t          testing.TB
 	stack      *stack.Stack
 	server     http.Handler
@@ -59,7 +59,7 @@ type memory struct {
 	grants     map[string]*grant.Grant
 	index      *grant.Index
 	now        time.Time
-	made       int // number of created namespaces, for their UIDs
+	created    int // number of created namespaces, for their UIDs
 }
 
 // memoryWatch is an active watch with its events so far.
@@ -69,12 +69,12 @@ type memoryWatch struct {
 	selector   labels.Selector
 	ctx        context.Context
 	stop       context.CancelFunc
-	seen       []string
+	events     []string
 }
 
-func newMemory(t testing.TB, settings *configv1alpha1.Settings) *memory {
+func newMemoryServer(t testing.TB, settings *configv1alpha1.Settings) *memoryServer {
 	t.Helper()
-	m := &memory{
+	m := &memoryServer{
 		t:          t,
 		settings:   settings,
 		namespaces: map[string]*corev1.Namespace{},
@@ -92,7 +92,7 @@ func newMemory(t testing.TB, settings *configv1alpha1.Settings) *memory {
 	return m
 }
 
-func (m *memory) close() {
+func (m *memoryServer) close() {
 	for _, w := range m.watches {
 		w.stop()
 	}
@@ -100,7 +100,7 @@ func (m *memory) close() {
 }
 
 // restart replaces the stack. Active sessions continue, as they do on another server.
-func (m *memory) restart() {
+func (m *memoryServer) restart() {
 	if m.cancel != nil {
 		m.cancel()
 	}
@@ -153,40 +153,40 @@ func (m *memory) restart() {
 				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, user.AllAuthenticated},
 			}
 		}
-		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), authz.NoteCaller(r.Context(), u))))
+		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), authz.RecordCaller(r.Context(), u))))
 	})
 	m.server = stack.WithRequestState(filters.WithRequestInfo(authenticated,
 		&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}))
 }
 
 // sync updates the cache.
-func (m *memory) sync() {
+func (m *memoryServer) sync() {
 	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
-		m.see(name)
+		m.syncNamespace(name)
 	}
 }
 
-// see updates the cache for one namespace.
-func (m *memory) see(name string) {
-	is, exists := m.namespaces[name]
-	was, known := m.cached[name]
+// syncNamespace updates the cache for one namespace.
+func (m *memoryServer) syncNamespace(name string) {
+	current, exists := m.namespaces[name]
+	cached, isCached := m.cached[name]
 	switch {
-	case !exists && known:
+	case !exists && isCached:
 		delete(m.cached, name)
-		m.stack.FollowNamespaces().OnDelete(was)
-	case exists && !known:
-		m.cached[name] = is
+		m.stack.FollowNamespaces().OnDelete(cached)
+	case exists && !isCached:
+		m.cached[name] = current
 		if m.stack != nil {
-			m.stack.FollowNamespaces().OnAdd(is, false)
+			m.stack.FollowNamespaces().OnAdd(current, false)
 		}
-	case exists && was != is:
-		m.cached[name] = is
-		m.stack.FollowNamespaces().OnUpdate(was, is)
+	case exists && cached != current:
+		m.cached[name] = current
+		m.stack.FollowNamespaces().OnUpdate(cached, current)
 	}
 }
 
-// finish deletes the namespaces that are being deleted.
-func (m *memory) finish() {
+// finishDeletions deletes the namespaces that are being deleted.
+func (m *memoryServer) finishDeletions() {
 	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
 		ns := m.namespaces[name]
 		if ns.DeletionTimestamp == nil {
@@ -194,17 +194,17 @@ func (m *memory) finish() {
 		}
 		for _, key := range m.keys() {
 			if key.Namespace == name {
-				m.tell("DELETED", m.objects[key])
+				m.notify("DELETED", m.objects[key])
 				delete(m.objects, key)
 			}
 		}
 		delete(m.namespaces, name)
-		m.tell("DELETED", ns)
-		m.see(name)
+		m.notify("DELETED", ns)
+		m.syncNamespace(name)
 	}
 }
 
-func (m *memory) keys() []types.NamespacedName {
+func (m *memoryServer) keys() []types.NamespacedName {
 	return slices.SortedFunc(maps.Keys(m.objects), func(a, b types.NamespacedName) int {
 		return strings.Compare(a.String(), b.String())
 	})
@@ -212,7 +212,7 @@ func (m *memory) keys() []types.NamespacedName {
 
 // grant creates a grant to read and to watch the ConfigMaps of a namespace. If to is empty, it
 // deletes the grant.
-func (m *memory) grant(namespace, to string) {
+func (m *memoryServer) grant(namespace, to string) {
 	if g, found := m.grants[namespace+"/g"]; found && to == "" {
 		delete(m.grants, namespace+"/g")
 		m.index.Delete(namespace, g.Name)
@@ -236,7 +236,7 @@ func (m *memory) grant(namespace, to string) {
 }
 
 // send sends a request and returns the response. A watch continues and is returned.
-func (m *memory) send(caller, as, method, target string, o *corev1.ConfigMap) (string, *memoryWatch) {
+func (m *memoryServer) send(caller, as, method, target string, o *corev1.ConfigMap) (string, *memoryWatch) {
 	var body []byte
 	if o != nil {
 		body, _ = json.Marshal(o) // a ConfigMap of strings always encodes
@@ -277,7 +277,7 @@ func (m *memory) send(caller, as, method, target string, o *corev1.ConfigMap) (s
 type openedKey struct{}
 
 // serve handles the requests of the API.
-func (m *memory) serve(w http.ResponseWriter, r *http.Request) {
+func (m *memoryServer) serve(w http.ResponseWriter, r *http.Request) {
 	info, _ := request.RequestInfoFrom(r.Context())
 	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	switch {
@@ -306,7 +306,7 @@ func (m *memory) serve(w http.ResponseWriter, r *http.Request) {
 
 func line(o metav1.Object) string {
 	text := fmt.Sprintf("%s/%s %v", o.GetNamespace(), o.GetName(), o.GetLabels())
-	if c, is := o.(*corev1.ConfigMap); is {
+	if c, ok := o.(*corev1.ConfigMap); ok {
 		text += fmt.Sprint(" ", c.Data)
 	}
 	if o.GetDeletionTimestamp() != nil {
@@ -315,7 +315,7 @@ func line(o metav1.Object) string {
 	return text
 }
 
-func (m *memory) list(info *request.RequestInfo, selector labels.Selector) []string {
+func (m *memoryServer) list(info *request.RequestInfo, selector labels.Selector) []string {
 	var lines []string
 	if info.Resource == "namespaces" {
 		for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
@@ -335,50 +335,50 @@ func (m *memory) list(info *request.RequestInfo, selector labels.Selector) []str
 }
 
 // watch records the current objects and then all events until it ends.
-func (m *memory) watch(ctx context.Context, info *request.RequestInfo, selector labels.Selector) {
+func (m *memoryServer) watch(ctx context.Context, info *request.RequestInfo, selector labels.Selector) {
 	w := &memoryWatch{
 		namespaces: info.Resource == "namespaces",
 		namespace:  info.Namespace,
 		selector:   selector,
 		ctx:        ctx,
-		seen:       m.list(info, selector),
+		events:     m.list(info, selector),
 	}
 	m.watches = append(m.watches, w)
-	if opened, is := ctx.Value(openedKey{}).(chan struct{}); is {
+	if opened, ok := ctx.Value(openedKey{}).(chan struct{}); ok {
 		close(opened)
 	}
 	<-ctx.Done()
 }
 
-// tell sends an event to all matching watches.
-func (m *memory) tell(event string, o metav1.Object) {
+// notify sends an event to all matching watches.
+func (m *memoryServer) notify(event string, o metav1.Object) {
 	_, isNamespace := o.(*corev1.Namespace)
 	for _, w := range m.watches {
 		if w.ctx.Err() == nil && w.namespaces == isNamespace && (w.namespace == "" || w.namespace == o.GetNamespace()) &&
 			w.selector.Matches(labels.Set(o.GetLabels())) {
-			w.seen = append(w.seen, event+" "+line(o))
+			w.events = append(w.events, event+" "+line(o))
 		}
 	}
 }
 
 // admit runs the stack's plugins.
-func (m *memory) admit(
-	r *http.Request, info *request.RequestInfo, kind string, is, was runtime.Object, operation admission.Operation,
+func (m *memoryServer) admit(
+	r *http.Request, info *request.RequestInfo, kind string, newObj, oldObj runtime.Object, operation admission.Operation,
 ) error {
 	u, _ := request.UserFrom(r.Context())
-	a := admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind(kind), info.Namespace, info.Name,
+	a := admission.NewAttributesRecord(newObj, oldObj, corev1.SchemeGroupVersion.WithKind(kind), info.Namespace, info.Name,
 		corev1.SchemeGroupVersion.WithResource(info.Resource), "", operation, nil, false, u)
 	o := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
 	for _, p := range m.stack.Admission {
-		if mutates, does := p.Interface.(admission.MutationInterface); does && p.Handles(operation) {
-			if err := mutates.Admit(r.Context(), a, o); err != nil {
+		if mutator, ok := p.Interface.(admission.MutationInterface); ok && p.Handles(operation) {
+			if err := mutator.Admit(r.Context(), a, o); err != nil {
 				return err
 			}
 		}
 	}
 	for _, p := range m.stack.Admission {
-		if validates, does := p.Interface.(admission.ValidationInterface); does && p.Handles(operation) {
-			if err := validates.Validate(r.Context(), a, o); err != nil {
+		if validator, ok := p.Interface.(admission.ValidationInterface); ok && p.Handles(operation) {
+			if err := validator.Validate(r.Context(), a, o); err != nil {
 				return err
 			}
 		}
@@ -386,8 +386,8 @@ func (m *memory) admit(
 	return nil
 }
 
-func (m *memory) serveNamespace(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
-	was := m.namespaces[info.Name]
+func (m *memoryServer) serveNamespace(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
+	oldNamespace := m.namespaces[info.Name]
 	var sent corev1.ConfigMap // a Namespace has the same metadata
 	if r.ContentLength > 0 {
 		if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
@@ -396,33 +396,33 @@ func (m *memory) serveNamespace(w http.ResponseWriter, r *http.Request, info *re
 	}
 	switch {
 	case info.Verb == "create":
-		is := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sent.Name, Labels: sent.Labels}}
-		if err := m.admit(r, info, "Namespace", is, nil, admission.Create); err != nil {
+		newNamespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sent.Name, Labels: sent.Labels}}
+		if err := m.admit(r, info, "Namespace", newNamespace, nil, admission.Create); err != nil {
 			return err
 		}
 		if m.namespaces[sent.Name] != nil {
 			return apierrors.NewAlreadyExists(corev1.Resource("namespaces"), sent.Name)
 		}
-		m.made++
-		is.UID = types.UID(fmt.Sprint(m.made))
-		m.namespaces[sent.Name] = is
-		m.tell("ADDED", is)
-		_, _ = fmt.Fprintln(w, line(is))
+		m.created++
+		newNamespace.UID = types.UID(fmt.Sprint(m.created))
+		m.namespaces[sent.Name] = newNamespace
+		m.notify("ADDED", newNamespace)
+		_, _ = fmt.Fprintln(w, line(newNamespace))
 		return nil
-	case was == nil:
+	case oldNamespace == nil:
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), info.Name)
 	case info.Verb == "get":
-		_, _ = fmt.Fprintln(w, line(was))
+		_, _ = fmt.Fprintln(w, line(oldNamespace))
 		return nil
 	}
-	is := was.DeepCopy()
+	newNamespace := oldNamespace.DeepCopy()
 	switch info.Verb {
 	case "update":
-		is.Labels = sent.Labels
+		newNamespace.Labels = sent.Labels
 	case "patch":
-		is.Labels = labels.Merge(is.Labels, sent.Labels)
+		newNamespace.Labels = labels.Merge(newNamespace.Labels, sent.Labels)
 	case "delete":
-		is.DeletionTimestamp = &metav1.Time{Time: m.now}
+		newNamespace.DeletionTimestamp = &metav1.Time{Time: m.now}
 	default:
 		return apierrors.NewMethodNotSupported(corev1.Resource("namespaces"), info.Verb)
 	}
@@ -430,19 +430,19 @@ func (m *memory) serveNamespace(w http.ResponseWriter, r *http.Request, info *re
 	if info.Verb == "delete" {
 		operation = admission.Delete
 	}
-	if err := m.admit(r, info, "Namespace", is, was, operation); err != nil {
+	if err := m.admit(r, info, "Namespace", newNamespace, oldNamespace, operation); err != nil {
 		return err
 	}
-	m.namespaces[info.Name] = is
-	m.tell("MODIFIED", is)
+	m.namespaces[info.Name] = newNamespace
+	m.notify("MODIFIED", newNamespace)
 	if info.Verb == "delete" {
-		m.see(info.Name)
+		m.syncNamespace(info.Name)
 	}
-	_, _ = fmt.Fprintln(w, line(is))
+	_, _ = fmt.Fprintln(w, line(newNamespace))
 	return nil
 }
 
-func (m *memory) serveConfigMap(
+func (m *memoryServer) serveConfigMap(
 	w http.ResponseWriter, r *http.Request, info *request.RequestInfo, selector labels.Selector,
 ) error {
 	sent := &corev1.ConfigMap{}
@@ -455,7 +455,7 @@ func (m *memory) serveConfigMap(
 	if info.Verb == "create" {
 		key.Name = sent.Name
 	}
-	was := m.objects[key]
+	oldConfigMap := m.objects[key]
 	switch info.Verb {
 	case "create":
 		sent.Namespace = info.Namespace
@@ -464,11 +464,11 @@ func (m *memory) serveConfigMap(
 		}
 		if ns := m.namespaces[info.Namespace]; ns == nil || ns.DeletionTimestamp != nil {
 			return apierrors.NewNotFound(corev1.Resource("namespaces"), info.Namespace)
-		} else if was != nil {
+		} else if oldConfigMap != nil {
 			return apierrors.NewAlreadyExists(corev1.Resource("configmaps"), key.Name)
 		}
 		m.objects[key] = sent
-		m.tell("ADDED", sent)
+		m.notify("ADDED", sent)
 		_, _ = fmt.Fprintln(w, line(sent))
 		return nil
 	case "deletecollection":
@@ -476,34 +476,34 @@ func (m *memory) serveConfigMap(
 			if o := m.objects[key]; (info.Namespace == "" || info.Namespace == key.Namespace) &&
 				selector.Matches(labels.Set(o.Labels)) {
 				delete(m.objects, key)
-				m.tell("DELETED", o)
+				m.notify("DELETED", o)
 				_, _ = fmt.Fprintln(w, line(o))
 			}
 		}
 		return nil
 	}
-	if was == nil {
+	if oldConfigMap == nil {
 		return apierrors.NewNotFound(corev1.Resource("configmaps"), info.Name)
 	}
-	is := was.DeepCopy()
+	newConfigMap := oldConfigMap.DeepCopy()
 	switch info.Verb {
 	case "get":
 	case "delete":
 		delete(m.objects, key)
-		m.tell("DELETED", was)
+		m.notify("DELETED", oldConfigMap)
 	case "update", "patch":
 		if info.Verb == "patch" {
-			sent.Labels = labels.Merge(was.Labels, sent.Labels)
+			sent.Labels = labels.Merge(oldConfigMap.Labels, sent.Labels)
 		}
-		is.Labels, is.Data = sent.Labels, sent.Data
-		if err := m.admit(r, info, "ConfigMap", is, was, admission.Update); err != nil {
+		newConfigMap.Labels, newConfigMap.Data = sent.Labels, sent.Data
+		if err := m.admit(r, info, "ConfigMap", newConfigMap, oldConfigMap, admission.Update); err != nil {
 			return err
 		}
-		m.objects[key] = is
-		m.tell("MODIFIED", is)
+		m.objects[key] = newConfigMap
+		m.notify("MODIFIED", newConfigMap)
 	default:
 		return apierrors.NewMethodNotSupported(corev1.Resource("configmaps"), info.Verb)
 	}
-	_, _ = fmt.Fprintln(w, line(is))
+	_, _ = fmt.Fprintln(w, line(newConfigMap))
 	return nil
 }

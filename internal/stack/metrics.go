@@ -18,7 +18,7 @@ import (
 
 // decisionMetrics count the decisions of the boundary. Safe for concurrent use.
 type decisionMetrics struct {
-	decisions, requests, denials, gates, overLimits *metrics.CounterVec
+	decisions, requests, denials, gateDenials, overLimits *metrics.CounterVec
 
 	byOutcome sync.Map // maps outcome to metrics.CounterMetric
 	byTenant  sync.Map // maps tenant.ID to *tenantCounters
@@ -28,9 +28,9 @@ type decisionMetrics struct {
 	// usage records the same requests. It is nil if another Stack records them.
 	usage *usage.Recorder
 
-	mu    sync.Mutex
-	max   int // number of tenants with metrics of their own
-	named map[tenant.ID]bool
+	mu          sync.Mutex
+	max         int // number of tenants with metrics of their own
+	withMetrics map[tenant.ID]bool
 }
 
 type outcome struct {
@@ -52,8 +52,8 @@ const (
 
 func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 	return &decisionMetrics{
-		exists: exists,
-		named:  map[tenant.ID]bool{},
+		exists:      exists,
+		withMetrics: map[tenant.ID]bool{},
 		decisions: counters("authorization", "decisions_total",
 			"Number of decisions of the tenant boundary, by decision and reason code. The decision is deny, "+
 				"delegate if the next authorizer decides, allow if an exception applies, "+
@@ -69,7 +69,7 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 		overLimits: counters("tenant", "limited_total",
 			"Number of requests that were refused with status 429 because the caller's tenant had reached a limit of fair "+
 				"use, by the limit: rate, in-flight or watches. The system tenant has no limits.", "tenant", "limit"),
-		gates: counters("gate", "refused_total",
+		gateDenials: counters("gate", "refused_total",
 			"Number of writes that TenantGate refused, or would have refused without Shadow mode, by its mode.",
 			"mode"),
 	}
@@ -86,12 +86,12 @@ func counters(subsystem, name, help string, labels ...string) *metrics.CounterVe
 }
 
 func (m *decisionMetrics) registerables() []metrics.Registerable {
-	return []metrics.Registerable{m.decisions, m.requests, m.denials, m.gates, m.overLimits}
+	return []metrics.Registerable{m.decisions, m.requests, m.denials, m.gateDenials, m.overLimits}
 }
 
-// limit sets the number of tenants with metrics of their own. It does not remove the metrics of
+// setMax sets the number of tenants with metrics of their own. It does not remove the metrics of
 // existing tenants.
-func (m *decisionMetrics) limit(tenants int) {
+func (m *decisionMetrics) setMax(tenants int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.max = tenants
@@ -120,8 +120,8 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	}
 }
 
-// limited records a request that was rejected because of a limit of fair use.
-func (m *decisionMetrics) limited(id tenant.ID, limit string) {
+// recordLimit records a request that was rejected because of a limit of fair use.
+func (m *decisionMetrics) recordLimit(id tenant.ID, limit string) {
 	m.overLimits.WithLabelValues(m.tenant(id).label, limit).Inc()
 	if m.usage != nil {
 		m.usage.Limited(id)
@@ -141,11 +141,11 @@ func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
 	}
 	label := noTenant
 	if !id.IsZero() {
-		if len(m.named) >= m.max || m.exists != nil && !m.exists(id) {
+		if len(m.withMetrics) >= m.max || m.exists != nil && !m.exists(id) {
 			return m.countersOf(otherTenants) // not stored, because the tenant may exist later
 		}
 		label = id.String()
-		m.named[id] = true
+		m.withMetrics[id] = true
 	}
 	of := m.countersOf(label)
 	m.byTenant.Store(id, of)
@@ -162,10 +162,10 @@ type namespaceEvents struct {
 	forget func()
 }
 
-func (e *namespaceEvents) OnUpdate(was, is any) {
-	e.ResourceEventHandler.OnUpdate(was, is)
-	before, isBefore := was.(*corev1.Namespace)
-	now, isNow := is.(*corev1.Namespace)
+func (e *namespaceEvents) OnUpdate(oldObj, newObj any) {
+	e.ResourceEventHandler.OnUpdate(oldObj, newObj)
+	before, isBefore := oldObj.(*corev1.Namespace)
+	now, isNow := newObj.(*corev1.Namespace)
 	if !isBefore || !isNow || authz.OwnerOf(before) != authz.OwnerOf(now) {
 		e.forget()
 	}
@@ -184,18 +184,18 @@ func (m *decisionMetrics) forget() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for id := range m.named {
+	for id := range m.withMetrics {
 		if m.exists(id) {
 			continue
 		}
-		delete(m.named, id)
+		delete(m.withMetrics, id)
 		m.byTenant.Delete(id)
-		of := map[string]string{"tenant": id.String()}
+		labels := map[string]string{"tenant": id.String()}
 		for _, series := range []*metrics.CounterVec{m.requests, m.denials} {
-			series.Delete(of)
+			series.Delete(labels)
 		}
 		if m.overLimits.IsCreated() { // a cluster of a gateway does not register its metrics
-			m.overLimits.DeletePartialMatch(of)
+			m.overLimits.DeletePartialMatch(labels)
 		}
 	}
 }

@@ -26,9 +26,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestARefusedConfiguration checks that a rejected configuration does not change the number of
+// TestRejectedConfigurationKeepsMetricsLimit checks that a rejected configuration does not change the number of
 // tenants with metrics of their own.
-func TestARefusedConfiguration(t *testing.T) {
+func TestRejectedConfigurationKeepsMetricsLimit(t *testing.T) {
 	config := func(limit int, sources ...configv1alpha1.Source) *configv1alpha1.Settings {
 		t.Helper()
 		c := &configv1alpha1.Settings{
@@ -49,7 +49,7 @@ func TestARefusedConfiguration(t *testing.T) {
 		Name:      "t",
 		TokenFile: &configv1alpha1.CredentialFile{Path: filepath.Join(t.TempDir(), "missing.csv")},
 	}
-	if _, err := newGeneration(t.Context(), stack.shared, config(7, missing)); err == nil {
+	if _, err := newSnapshot(t.Context(), stack.shared, config(7, missing)); err == nil {
 		t.Fatal("a file that is not there was read")
 	}
 	if got := stack.shared.decisions.max; got != 5 {
@@ -66,7 +66,7 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 	for _, r := range m.registerables() {
 		registry.MustRegister(r)
 	}
-	m.limit(limit)
+	m.setMax(limit)
 	var wg sync.WaitGroup
 	for n := range each {
 		for i := range tenants {
@@ -109,8 +109,8 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDecisionsHaveCodes checks that the label reason has the code of a reason and never its text.
-func TestDecisionsHaveCodes(t *testing.T) {
+// TestDecisionMetricsHaveReasonCodes checks that the label reason has the code of a reason and never its text.
+func TestDecisionMetricsHaveReasonCodes(t *testing.T) {
 	m := newDecisionMetrics(nil)
 	registry := metrics.NewKubeRegistry()
 	registry.MustRegister(m.decisions)
@@ -140,10 +140,10 @@ func TestDecisionsHaveCodes(t *testing.T) {
 	}
 }
 
-// TestTenantMetricsEnd checks that a tenant has metrics of its own only while it has a Tenant or a
+// TestMetricsOfDeletedTenantsAreRemoved checks that a tenant has metrics of its own only while it has a Tenant or a
 // namespace. Short-lived tenants and invented names therefore leave no series behind and displace
 // no other tenants.
-func TestTenantMetricsEnd(t *testing.T) {
+func TestMetricsOfDeletedTenantsAreRemoved(t *testing.T) {
 	namespaces := map[string][]string{}
 	known := &clusterParts{namespaces: &lookuptest.Namespaces{Owned: func(id tenant.ID) ([]string, error) {
 		if id.String() == "unknown" {
@@ -156,7 +156,7 @@ func TestTenantMetricsEnd(t *testing.T) {
 	for _, r := range m.registerables() {
 		registry.MustRegister(r)
 	}
-	m.limit(3)
+	m.setMax(3)
 	observe := func(names ...string) {
 		t.Helper()
 		for _, name := range names {

@@ -26,9 +26,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// writable returns the resources that a tenant's caller may write, by kind. They are the tenant's
+// writableResources returns the resources that a tenant's caller may write, by kind. They are the tenant's
 // own cluster-scoped resources, Namespaces, all built-in namespaced kinds and a custom kind.
-func writable(t *testing.T) map[schema.GroupVersionKind]schema.GroupVersionResource {
+func writableResources(t *testing.T) map[schema.GroupVersionKind]schema.GroupVersionResource {
 	t.Helper()
 	all := map[schema.GroupVersionKind]schema.GroupVersionResource{
 		{Group: "example.com", Version: "v1", Kind: "Thing"}: {Group: "example.com", Version: "v1", Resource: "things"},
@@ -53,9 +53,9 @@ func writable(t *testing.T) map[schema.GroupVersionKind]schema.GroupVersionResou
 	return all
 }
 
-// TestOwnersEverywhere checks that no object that a tenant may write has an owner that would block
+// TestOwnerReferencesDoNotBlockDeletion checks that no object that a tenant may write has an owner that would block
 // the deletion of an object that the tenants share.
-func TestOwnersEverywhere(t *testing.T) {
+func TestOwnerReferencesDoNotBlockDeletion(t *testing.T) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	if err := namespaces.Add(&corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "acme--web", Labels: map[string]string{tenant.Label: "acme"}},
@@ -85,27 +85,27 @@ func TestOwnersEverywhere(t *testing.T) {
 		"no name":        {APIVersion: "v1", Kind: "Namespace"},
 	}
 	tested := 0
-	for kind, resource := range writable(t) {
+	for kind, resource := range writableResources(t) {
 		namespace := "acme--web"
 		if kind.Kind == "Namespace" || kind.Kind == "Own" {
 			namespace = ""
 		}
 		for name, owner := range owners {
 			owner.UID, owner.BlockOwnerDeletion = "1", &blocks
-			was := &unstructured.Unstructured{}
-			was.SetGroupVersionKind(kind)
-			was.SetName("x")
-			was.SetNamespace(namespace)
-			is := was.DeepCopy()
-			is.SetOwnerReferences([]metav1.OwnerReference{owner})
+			original := &unstructured.Unstructured{}
+			original.SetGroupVersionKind(kind)
+			original.SetName("x")
+			original.SetNamespace(namespace)
+			newObj := original.DeepCopy()
+			newObj.SetOwnerReferences([]metav1.OwnerReference{owner})
 			for _, operation := range []admission.Operation{admission.Create, admission.Update} {
 				for _, by := range []user.Info{of("alice", "acme"), of("root", "system"), &user.DefaultInfo{Name: "unknown"}} {
-					old := was
+					old := original
 					if operation == admission.Create {
 						old = nil
 					}
 					tested++
-					err := plugin.Validate(t.Context(), admission.NewAttributesRecord(is, old, kind, namespace, "x",
+					err := plugin.Validate(t.Context(), admission.NewAttributesRecord(newObj, old, kind, namespace, "x",
 						resource, "", operation, nil, false, by), nil)
 					refused := err != nil && strings.Contains(err.Error(), "ownerReferences[0]")
 					if refused == (by.GetName() == "root") {

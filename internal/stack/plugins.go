@@ -43,17 +43,17 @@ type admissionParts struct {
 	subject plugins.SubjectFunc
 	names   *tenant.SystemNames
 	now     func() time.Time
-	// denies is [authz.Boundary.Denies]. gates is the metric of its denials by mode.
-	denies func(context.Context, authorizer.Attributes) string
-	gates  *metrics.CounterVec
-	// grantors decides what a grantor may do itself.
-	grantors authorizer.Authorizer
+	// denies is [authz.Boundary.DenialReason]. gates is the metric of its denials by mode.
+	denies      func(context.Context, authorizer.Attributes) string
+	gateDenials *metrics.CounterVec
+	// grantorAuthorizer decides what a grantor may do itself.
+	grantorAuthorizer authorizer.Authorizer
 }
 
-// gated returns the function that records a write that TenantGate rejects, or would reject in
+// gateDenied returns the function that records a write that TenantGate rejects, or would reject in
 // Enforce mode.
-func (p *admissionParts) gated(mode configv1alpha1.GateMode) func() {
-	return func() { p.gates.WithLabelValues(string(mode)).Inc() }
+func (p *admissionParts) gateDenied(mode configv1alpha1.GateMode) func() {
+	return func() { p.gateDenials.WithLabelValues(string(mode)).Inc() }
 }
 
 // pluginOptions converts a configuration to the options of the plugins.
@@ -79,7 +79,7 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 		return nil, err
 	}
 	user.QualifiedNames = config.Authentication.QualifyNames
-	owner := plugins.OwnerFunc(p.cluster.owners.Certain)
+	owner := plugins.OwnerFunc(p.cluster.owners.OfUnthrottled)
 	o := &pluginOptions{
 		admissionParts: p,
 		config:         config,
@@ -141,22 +141,22 @@ func (o *pluginOptions) namespace() namespace.Options {
 		Recorded:           recordedAnnotations(c),
 		SystemNamespaces:   o.config.Authorization.SystemNamespaces,
 		Selected:           o.cluster.selectedLabel,
-		Spaces:             o.cluster.spaces,
-		Over:               o.cluster.isOver,
+		Spaces:             o.cluster.namespaceSettings,
+		Over:               o.cluster.hasEnded,
 	}
 }
 
 func (o *pluginOptions) lifecycle() lifecycle.Options {
 	return lifecycle.Options{
 		Subject:     o.subject,
-		Read:        lifeOf,
+		Read:        lifecycleOf,
 		ReadMembers: membersSpecOf,
 		ReadRetired: retiredOf,
 		Rights:      writerRights,
 		Lineage:     o.cluster.knownLineage(),
-		Owned:       o.cluster.owned(),
+		Owned:       o.cluster.ownedNamespaces(),
 		References:  o.cluster.references(),
-		Authorizer:  o.grantors,
+		Authorizer:  o.grantorAuthorizer,
 		Now:         o.now,
 	}
 }
@@ -176,7 +176,7 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 	return rolebinding.Options{
 		Subject:           o.subject,
 		Owner:             o.cluster.owners.Of,
-		Named:             o.cluster.owners.AskedBy,
+		Named:             o.cluster.owners.OfForTenant,
 		Names:             o.names,
 		QualifiedNames:    o.config.Authentication.QualifyNames,
 		ForbidExternalIPs: c.Services.ExternalIPs == configv1alpha1.PermissionForbid,
@@ -184,11 +184,11 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 		Kinds:             o.kinds,
 		Namespaced:        o.cluster.isNamespacedKind,
 		Objects:           o.cluster.controllerObject(),
-		Spread:            spreadOf,
-		Members:           membersOf,
+		Spread:            tenantRightsOf,
+		Members:           memberRightsOf,
 		MemberRoles:       o.cluster.memberRoles,
 		Namespaces:        o.cluster.remainingNamespaces(),
-		Authorizer:        o.grantors,
+		Authorizer:        o.grantorAuthorizer,
 	}
 }
 
@@ -196,14 +196,14 @@ func (o *pluginOptions) managed() managed.Options {
 	return managed.Options{
 		Subject:     o.subject,
 		Terminating: o.cluster.owners.Terminating,
-		Holds:       o.cluster.holds(),
+		Holds:       o.cluster.holdsNamespaces(),
 		Held:        o.cluster.owners.Held,
-		Gives:       o.gives,
+		Gives:       o.provisions,
 		Template:    templateOf,
-		Dropped:     droppedOf,
-		Authorizer:  o.grantors,
+		Dropped:     removedResources,
+		Authorizer:  o.grantorAuthorizer,
 		Publishing:  o.publishing(),
-		Copied:      o.copied,
+		Copied:      o.mayBePublished,
 	}
 }
 
@@ -217,7 +217,7 @@ func (o *pluginOptions) grant() grantplugin.Options {
 		Owner:      o.owner,
 		Lineage:    o.cluster.lineage(),
 		Read:       accessgrant.RequestOf,
-		Authorizer: o.grantors,
+		Authorizer: o.grantorAuthorizer,
 		Now:        o.now,
 	}
 }
@@ -226,7 +226,7 @@ func (o *pluginOptions) attribution() attribution.Options {
 	return attribution.Options{
 		Subject:      o.subject,
 		Owner:        o.owner,
-		Authorizer:   o.grantors,
+		Authorizer:   o.grantorAuthorizer,
 		Kinds:        o.kinds,
 		Metadata:     o.metadata,
 		Objects:      o.objects,
@@ -239,8 +239,8 @@ func (o *pluginOptions) binding() binding.Options {
 	return binding.Options{
 		Subject:    o.subject,
 		Owner:      o.owner,
-		Authorizer: o.grantors,
-		Kinds:      governedKinds(o.config.Admission.Binding.Kinds),
+		Authorizer: o.grantorAuthorizer,
+		Kinds:      bindingKinds(o.config.Admission.Binding.Kinds),
 		Objects:    o.objects,
 		KindOf:     o.cluster.resources.Kind,
 	}
@@ -252,8 +252,8 @@ func (o *pluginOptions) placement() placement.Options {
 		Subject:         o.subject,
 		Owner:           o.owner,
 		Kinds:           o.kinds,
-		Space:           placementSpaces(&c.Placement, o.user),
-		Named:           namedByPrefix(c, o.cluster.owners),
+		Space:           placementRules(&c.Placement, o.user),
+		Named:           ownerByPrefix(c, o.cluster.owners),
 		DefaultPriority: o.cluster.defaultPriority,
 	}
 }
@@ -275,7 +275,7 @@ func (o *pluginOptions) gate() gate.Options {
 		Off:     mode == configv1alpha1.GateOff,
 		Shadow:  mode == configv1alpha1.GateShadow,
 		Denies:  o.denies,
-		Observe: o.gated(mode),
+		Observe: o.gateDenied(mode),
 	}
 }
 

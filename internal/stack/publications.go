@@ -18,16 +18,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// gives reports whether a template or a Publication provides an object in a namespace.
-func (o *pluginOptions) gives(
+// provisions reports whether a template or a Publication provides an object in a namespace.
+func (o *pluginOptions) provisions(
 	ctx context.Context, namespace string, resource schema.GroupResource, name string,
 ) (bool, error) {
-	return o.cluster.gives(ctx, o.rules, namespace, resource, name)
+	return o.cluster.provisions(ctx, o.rules, namespace, resource, name)
 }
 
-// copied reports whether the configuration allows Publications of objects of a resource. It does
+// mayBePublished reports whether the configuration allows Publications of objects of a resource. It does
 // not include the built-in kinds.
-func (o *pluginOptions) copied(resource schema.GroupResource) bool {
+func (o *pluginOptions) mayBePublished(resource schema.GroupResource) bool {
 	for i := range o.rules.Kinds {
 		if k := &o.rules.Kinds[i]; k.Resource == resource.Resource && k.Kind.Group == resource.Group {
 			return true
@@ -38,7 +38,7 @@ func (o *pluginOptions) copied(resource schema.GroupResource) bool {
 
 // mayBeManaged reports whether objects of a resource may be managed by the server.
 func (o *pluginOptions) mayBeManaged(resource schema.GroupResource) bool {
-	return managed.MayBeManaged(resource) || o.copied(resource)
+	return managed.MayBeManaged(resource) || o.mayBePublished(resource)
 }
 
 // publishing returns the settings with which TenantManaged checks Publications, or nil if the
@@ -78,10 +78,10 @@ func (o *pluginOptions) readPublication(obj runtime.Object) (*managed.Publicatio
 		return nil, err
 	}
 	// The name alone may exclude an object that does not exist yet.
-	named := &unstructured.Unstructured{}
-	named.SetGroupVersionKind(p.From.Kind)
-	named.SetName(p.From.Name)
-	if _, err := o.rules.Content(named, nil); err != nil {
+	placeholder := &unstructured.Unstructured{}
+	placeholder.SetGroupVersionKind(p.From.Kind)
+	placeholder.SetName(p.From.Name)
+	if _, err := o.rules.Content(placeholder, nil); err != nil {
 		return nil, err
 	}
 	return &managed.Publication{
@@ -119,17 +119,17 @@ func (o *pluginOptions) publishedContent(ctx context.Context, u *unstructured.Un
 	out := &managed.Content{Hash: content.Hash}
 	switch u.GroupVersionKind().GroupKind() {
 	case schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}:
-		var is rbacv1.Role
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &is); err != nil {
+		var decoded rbacv1.Role
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &decoded); err != nil {
 			return nil, errors.Join(errors.New("spec.from: cannot decode the Role"), err)
 		}
-		out.Rules = is.Rules
+		out.Rules = decoded.Rules
 	case schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}:
-		var is rbacv1.RoleBinding
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &is); err != nil {
+		var decoded rbacv1.RoleBinding
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &decoded); err != nil {
 			return nil, errors.Join(errors.New("spec.from: cannot decode the RoleBinding"), err)
 		}
-		out.Ref, out.UnknownRules = &is.RoleRef, role == nil
+		out.Ref, out.UnknownRules = &decoded.RoleRef, role == nil
 		if role != nil {
 			out.Rules = role.Rules
 		}
@@ -139,7 +139,7 @@ func (o *pluginOptions) publishedContent(ctx context.Context, u *unstructured.Un
 
 // isPublished reports whether the configuration allows Publications of objects of a kind. It does
 // not include the built-in kinds.
-func (g *generation) isPublished(kind schema.GroupKind) bool {
+func (g *snapshot) isPublished(kind schema.GroupKind) bool {
 	for _, k := range g.config.Admission.Publication.Kinds {
 		if k.Group == kind.Group && k.Kind == kind.Kind {
 			return true

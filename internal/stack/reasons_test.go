@@ -12,9 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// TestReasonsAreTheServersOwn checks the reasons and errors of requests that no authorizer allows.
+// TestReasonsMatchUpstream checks the reasons and errors of requests that no authorizer allows.
 // They read as those of the upstream server, which has all authorizers in one union.
-func TestReasonsAreTheServersOwn(t *testing.T) {
+func TestReasonsMatchUpstream(t *testing.T) {
 	says := func(d authorizer.Decision, reason string, err error) authorizer.Authorizer {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return d, reason, err

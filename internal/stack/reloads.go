@@ -26,32 +26,32 @@ type reloadMetrics struct {
 	successful, since *metrics.GaugeVec
 
 	mu sync.Mutex
-	// own are the files that outlive a snapshot. further are the files that the owner of the Stack
+	// persistent are the files that outlive a snapshot. further are the files that the owner of the Stack
 	// follows. generation are the files that the current snapshot follows. Only these files have
 	// series.
-	own, further, generation *fileStates
+	persistent, followed, snapshot *fileStates
 }
 
 // fileStates are the states of the files that one owner follows. A file that has not changed since
 // its owner began has no state, and its content is in effect.
 type fileStates struct {
-	began time.Time
-	of    map[string]fileState
+	start  time.Time
+	byPath map[string]fileState
 }
 
 type fileState struct {
-	isInForce bool
-	loaded    time.Time // when a version last took effect
+	inEffect bool
+	loaded   time.Time // when a version last took effect
 }
 
 func newFileStates() *fileStates {
-	return &fileStates{began: time.Now(), of: map[string]fileState{}}
+	return &fileStates{start: time.Now(), byPath: map[string]fileState{}}
 }
 
 func newReloadMetrics() *reloadMetrics {
 	return &reloadMetrics{
-		own:     newFileStates(),
-		further: newFileStates(),
+		persistent: newFileStates(),
+		followed:   newFileStates(),
 		reloads: counters("config", "reloads_total",
 			"Number of reloads of the configuration and the files that it names, by path and result (success or error). "+
 				"After an error, the previous version remains in effect.",
@@ -81,33 +81,33 @@ func (m *reloadMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.reloads, m.info, m.successful, m.since}
 }
 
-// inForce records a snapshot and the states of its files after it took effect.
-func (m *reloadMetrics) inForce(g *generation) {
+// setSnapshot records a snapshot and the states of its files after it took effect.
+func (m *reloadMetrics) setSnapshot(g *snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.info.Reset()
 	m.info.WithLabelValues(g.hash, g.mode).Set(1)
-	m.generation = g.files
-	m.show()
+	m.snapshot = g.files
+	m.updateGauges()
 }
 
-// follows replaces the files that the owner of the Stack follows. Their content is in effect. The
+// setFollowed replaces the files that the owner of the Stack follows. Their content is in effect. The
 // configuration keeps the state of its last reload.
-func (m *reloadMetrics) follows(config string, files []string) {
+func (m *reloadMetrics) setFollowed(config string, files []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.further = newFileStates()
+	m.followed = newFileStates()
 	for _, path := range files {
-		m.further.of[path] = fileState{true, m.further.began}
+		m.followed.byPath[path] = fileState{true, m.followed.start}
 	}
-	if _, known := m.own.of[config]; !known {
-		m.own.of[config] = fileState{true, m.further.began}
+	if _, known := m.persistent.byPath[config]; !known {
+		m.persistent.byPath[config] = fileState{true, m.followed.start}
 	}
-	m.show()
+	m.updateGauges()
 }
 
-// count records a new version of a file, which took effect if err is nil.
-func (m *reloadMetrics) count(files *fileStates, path string, err error) {
+// record records a new version of a file, which took effect if err is nil.
+func (m *reloadMetrics) record(files *fileStates, path string, err error) {
 	result := "success"
 	if err != nil {
 		result = "error"
@@ -116,34 +116,34 @@ func (m *reloadMetrics) count(files *fileStates, path string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if files == nil {
-		files = m.own
-		if _, is := m.further.of[path]; is {
-			files = m.further
+		files = m.persistent
+		if _, ok := m.followed.byPath[path]; ok {
+			files = m.followed
 		}
 	}
-	state, known := files.of[path]
+	state, known := files.byPath[path]
 	if !known {
-		state.loaded = files.began
+		state.loaded = files.start
 	}
-	if state.isInForce = err == nil; state.isInForce {
+	if state.inEffect = err == nil; state.inEffect {
 		state.loaded = time.Now()
 	}
-	files.of[path] = state
-	m.show()
+	files.byPath[path] = state
+	m.updateGauges()
 }
 
-// show sets the series of all files that are followed and deletes all others. The caller must hold
+// updateGauges sets the series of all files that are followed and deletes all others. The caller must hold
 // m.mu.
-func (m *reloadMetrics) show() {
+func (m *reloadMetrics) updateGauges() {
 	m.successful.Reset()
 	m.since.Reset()
-	for _, files := range []*fileStates{m.generation, m.further, m.own} {
+	for _, files := range []*fileStates{m.snapshot, m.followed, m.persistent} {
 		if files == nil {
 			continue
 		}
-		for path, state := range files.of {
+		for path, state := range files.byPath {
 			value := 0.0
-			if state.isInForce {
+			if state.inEffect {
 				value = 1
 			}
 			m.successful.WithLabelValues(path).Set(value)
@@ -163,7 +163,7 @@ func hashOf(config *configv1alpha1.Settings) (string, error) {
 // nil for files that outlive a snapshot.
 func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	return func(path string, err error) {
-		s.reloads.count(files, path, err)
+		s.reloads.record(files, path, err)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Rejected a new version of a file and kept the previous version", "path", path)
 			return
@@ -172,12 +172,14 @@ func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	}
 }
 
-// Follows sets, for metrics, the configuration and the further files that the owner of the Stack
+// SetFollowedFiles sets, for metrics, the configuration and the further files that the owner of the Stack
 // follows. Their content is in effect now. These replace the further files of earlier calls.
-func (s *Stack) Follows(config string, files ...string) { s.shared.reloads.follows(config, files) }
+func (s *Stack) SetFollowedFiles(config string, files ...string) {
+	s.shared.reloads.setFollowed(config, files)
+}
 
-// Reloaded logs and records a new version of a file that the owner of the Stack follows. err is nil
+// RecordReload logs and records a new version of a file that the owner of the Stack follows. err is nil
 // if the version took effect.
-func (s *Stack) Reloaded(ctx context.Context, path string, err error) {
+func (s *Stack) RecordReload(ctx context.Context, path string, err error) {
 	s.shared.report(ctx, nil)(path, err)
 }

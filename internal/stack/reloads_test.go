@@ -50,8 +50,8 @@ func TestLastReload(t *testing.T) {
 	}
 	shows := func(path string, want float64) func() bool {
 		return func() bool {
-			got, is := lastReload(t, registry, "successful", path)
-			return is && got == want
+			got, ok := lastReload(t, registry, "successful", path)
+			return ok && got == want
 		}
 	}
 	since := func(path string) float64 {
@@ -60,8 +60,8 @@ func TestLastReload(t *testing.T) {
 	}
 	isMissing := func(path string) func() bool {
 		return func() bool {
-			_, is := lastReload(t, registry, "successful", path)
-			return !is
+			_, ok := lastReload(t, registry, "successful", path)
+			return !ok
 		}
 	}
 	begun := since(path)
@@ -92,20 +92,20 @@ func TestLastReload(t *testing.T) {
 	replace(t, dir, map[string]string{"others.csv": "tok,alice,1,,a\n"})
 	eventually(t, "a file that is back is shown", shows(filepath.Join(dir, "others.csv"), 1))
 
-	s.Follows(path, "kubeconfig")
-	s.Reloaded(t.Context(), "kubeconfig", os.ErrNotExist)
+	s.SetFollowedFiles(path, "kubeconfig")
+	s.RecordReload(t.Context(), "kubeconfig", os.ErrNotExist)
 	if !shows("kubeconfig", 0)() {
 		t.Error("a further file that was rejected is not shown")
 	}
-	s.Follows(path, "another")
+	s.SetFollowedFiles(path, "another")
 	if !isMissing("kubeconfig")() || !shows("another", 1)() || !shows(path, 1)() {
 		t.Error("the further files are not the last ones")
 	}
 }
 
-// TestAReloadThatLocksOut checks that a new version of the configuration is rejected if no caller
+// TestReloadMayNotLockOutAdmins checks that a new version of the configuration is rejected if no caller
 // could use the certificates of the cluster's admins with it.
-func TestAReloadThatLocksOut(t *testing.T) {
+func TestReloadMayNotLockOutAdmins(t *testing.T) {
 	own, other := authority(t, "own"), authority(t, "other")
 	content, err := dynamiccertificates.NewStaticCAContent("own", []byte(own))
 	if err != nil {
@@ -172,9 +172,9 @@ func TestAReloadThatLocksOut(t *testing.T) {
 	}
 }
 
-// TestTheSectionServiceIsReadAtTheStart checks that a warning reports a new version of the section
+// TestServiceSectionNeedsRestart checks that a warning reports a new version of the section
 // that needs a restart. There is no warning for a setting that takes effect.
-func TestTheSectionServiceIsReadAtTheStart(t *testing.T) {
+func TestServiceSectionNeedsRestart(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)
 	settings := func(service string) *configv1alpha1.Settings {

@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// requesting is a stack with a namespace of acme.
-func requesting(t *testing.T) *stack.Stack {
+// newRequestedStack is a stack with a namespace of acme.
+func newRequestedStack(t *testing.T) *stack.Stack {
 	t.Helper()
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	if err := namespaces.Add(&corev1.Namespace{
@@ -47,10 +47,10 @@ func requesting(t *testing.T) *stack.Stack {
 	return stack
 }
 
-// served runs a write through the plugins of a stack and of a cluster, as a server does, and
+// admitWrite runs a write through the plugins of a stack and of a cluster, as a server does, and
 // returns the rejection. cluster and webhook change the object like the cluster's plugins and a
 // webhook. After the webhook, all plugins run again.
-func served(
+func admitWrite(
 	ctx context.Context, of []stack.Plugin, a admission.Attributes, cluster, webhook func(runtime.Object),
 ) error {
 	for range 2 {
@@ -84,10 +84,10 @@ func inRequest(stack *stack.Stack, method string, do func(context.Context)) {
 		ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, "/", nil))
 }
 
-// TestRequested checks that all plugins together judge what the client sent, for each way that a
+// TestPluginsCheckRequestedObject checks that all plugins together judge what the client sent, for each way that a
 // server stores an object.
-func TestRequested(t *testing.T) {
-	stack := requesting(t)
+func TestPluginsCheckRequestedObject(t *testing.T) {
+	stack := newRequestedStack(t)
 	if first := stack.Admission[0]; first.Name != request.Name || !first.First {
 		t.Fatalf("the first plugin is %s", first.Name)
 	}
@@ -137,7 +137,7 @@ func TestRequested(t *testing.T) {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
 			var err error
 			inRequest(stack, method, func(ctx context.Context) {
-				err = served(ctx, stack.Admission, writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
+				err = admitWrite(ctx, stack.Admission, writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
 			})
 			if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("%s by %s: %v, want %q", name, method, err, c.refused)
@@ -146,37 +146,37 @@ func TestRequested(t *testing.T) {
 		// Without the first plugin, the plugins attribute the cluster's changes to the client.
 		var err error
 		inRequest(stack, http.MethodPost, func(ctx context.Context) {
-			err = served(ctx, stack.Admission[1:], writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
+			err = admitWrite(ctx, stack.Admission[1:], writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
 		})
 		if err == nil {
 			t.Errorf("%s is admitted although nobody knows what the client sent", name)
 		}
-		if err = served(t.Context(), stack.Admission, writeBy(c.is.DeepCopyObject(), c.was),
+		if err = admitWrite(t.Context(), stack.Admission, writeBy(c.is.DeepCopyObject(), c.was),
 			c.cluster, c.webhook); err == nil {
 			t.Errorf("%s is admitted outside a request", name)
 		}
 	}
 }
 
-func writeBy(is, was runtime.Object) admission.Attributes {
+func writeBy(newObj, oldObj runtime.Object) admission.Attributes {
 	caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	kind, resource, namespace, name := "Pod", "pods", "acme--web", "x"
-	if _, isNamespace := is.(*corev1.Namespace); isNamespace {
+	if _, isNamespace := newObj.(*corev1.Namespace); isNamespace {
 		kind, resource, namespace, name = "Namespace", "namespaces", "acme--new", "acme--new"
 	}
 	op, gv := admission.Create, corev1.SchemeGroupVersion
-	if was != nil {
+	if oldObj != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(is, was, gv.WithKind(kind), namespace, name, gv.WithResource(resource), "", op,
+	return admission.NewAttributesRecord(newObj, oldObj, gv.WithKind(kind), namespace, name, gv.WithResource(resource), "", op,
 		nil,
 		false, caller)
 }
 
-// TestRequestedIdentity checks that the identity of an object does not change if only a webhook
+// TestWebhookDoesNotChangeIdentity checks that the identity of an object does not change if only a webhook
 // changes the object.
-func TestRequestedIdentity(t *testing.T) {
-	stack := requesting(t)
+func TestWebhookDoesNotChangeIdentity(t *testing.T) {
+	stack := newRequestedStack(t)
 	const bobs = `{"user":"bob","tenant":"acme"}`
 	application := func(size string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
@@ -194,16 +194,16 @@ func TestRequestedIdentity(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Application"}
 	caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for sent, kept := range map[string]bool{"1": true, "2": false} {
-		is := application(sent)
-		a := admission.NewAttributesRecord(is, application("1"), kind, "acme--web", "x",
+		obj := application(sent)
+		a := admission.NewAttributesRecord(obj, application("1"), kind, "acme--web", "x",
 			kind.GroupVersion().WithResource("applications"), "", admission.Update, nil, false, caller)
 		var err error
 		inRequest(stack, http.MethodPut, func(ctx context.Context) {
-			err = served(ctx, stack.Admission, a, func(runtime.Object) {}, func(o runtime.Object) {
+			err = admitWrite(ctx, stack.Admission, a, func(runtime.Object) {}, func(o runtime.Object) {
 				_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, "x", "spec", "injected")
 			})
 		})
-		if got := is.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || (got == bobs) != kept {
+		if got := obj.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || (got == bobs) != kept {
 			t.Errorf("size %s: %v, the identity %s", sent, err, got)
 		}
 	}

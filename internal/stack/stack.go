@@ -51,12 +51,12 @@ type Server struct {
 
 	// Observe is called for each decision of the boundary, see [authz.Options]. It may be nil.
 	Observe func(context.Context, authz.Outcome)
-	// Refused receives the tenant of each request that exceeds a limit, and the name of the limit.
+	// ObserveLimit receives the tenant of each request that exceeds a limit, and the name of the limit.
 	// If nil, the metrics of the Stack contain the request.
-	Refused func(id tenant.ID, limit string)
-	// Streams records a watch or another stream of a tenant until ended is called, if another Stack
+	ObserveLimit func(id tenant.ID, limit string)
+	// ObserveStream records a watch or another stream of a tenant until ended is called, if another Stack
 	// records the usage of tenants for this one. Set it with Observe and Refused.
-	Streams func(id tenant.ID) (ended func())
+	ObserveStream func(id tenant.ID) (ended func())
 	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, the
 	// Tenants and namespaces of Cluster decide. Set it with Decided.
 	Exists func(tenant.ID) bool
@@ -100,9 +100,9 @@ type Authentication struct {
 	// SourceTenant returns the name by which revocations know a tenant, if it differs from the name
 	// at this server. If nil, the names are the same.
 	SourceTenant func(tenant.ID) tenant.ID
-	// Reviewed authenticates the tokens in TokenReviews of tenants' callers. Defaults to the
+	// ReviewAuthenticator authenticates the tokens in TokenReviews of tenants' callers. Defaults to the
 	// Stack's own Authenticator.
-	Reviewed authenticator.Request
+	ReviewAuthenticator authenticator.Request
 	// LegacyTokenUsed is called with the Secret of each legacy token that is used. It may be nil.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 }
@@ -113,14 +113,14 @@ type Stack struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	RuleResolver  authorizer.RuleResolver
-	// Grantors decides what a grantor may do itself.
-	Grantors authorizer.Authorizer
+	// GrantorAuthorizer decides what a grantor may do itself.
+	GrantorAuthorizer authorizer.Authorizer
 	// Admission contains the plugins in their order.
 	Admission []Plugin
 	// ClientCA contains the authorities of the x509 sources, for TLS handshakes.
 	ClientCA dynamiccertificates.CAContentProvider
 
-	current atomic.Pointer[generation]
+	current atomic.Pointer[snapshot]
 	shared  *shared
 }
 
@@ -133,42 +133,42 @@ func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*
 		return nil, err
 	}
 	stack := &Stack{}
-	of, err := newShared(server, stack)
+	state, err := newShared(server, stack)
 	if err != nil {
 		return nil, err
 	}
-	g, err := newGeneration(ctx, of, complete)
+	g, err := newSnapshot(ctx, state, complete)
 	if err != nil {
 		return nil, err
 	}
-	return stack.begin(of, g), nil
+	return stack.start(state, g), nil
 }
 
 // Open is [New] with the configuration file at path, which it follows too. A new version takes
 // effect as a whole. A version with an error has no effect.
 func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 	stack := &Stack{}
-	of, err := newShared(server, stack)
+	state, err := newShared(server, stack)
 	if err != nil {
 		return nil, err
 	}
-	file, err := reload.Open(path, func(data []byte) (*generation, error) {
+	file, err := reload.Open(path, func(data []byte) (*snapshot, error) {
 		config, err := configv1alpha1.Decode(data)
 		if err != nil {
 			return nil, err
 		}
 		config.ResolvePaths(filepath.Dir(path))
-		g, err := newGeneration(ctx, of, &config.Settings)
+		g, err := newSnapshot(ctx, state, &config.Settings)
 		if err == nil && stack.shared != nil {
 			stack.swap(g)
 		}
 		return g, err
-	}, of.report(ctx, nil))
+	}, state.report(ctx, nil))
 	if err != nil {
 		return nil, err
 	}
-	of.reloads.follows(path, nil)
-	stack.begin(of, *file.Load())
+	state.reloads.setFollowed(path, nil)
+	stack.start(state, *file.Load())
 	go file.Run(ctx)
 	return stack, nil
 }
@@ -177,7 +177,7 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 // MUST be complete. commit makes the version take effect in this stack, and discard drops it. The
 // caller MUST call exactly one of them, once, before the next Prepare.
 func (s *Stack) Prepare(ctx context.Context, config *configv1alpha1.Settings) (commit, discard func(), err error) {
-	g, err := newGeneration(ctx, s.shared, config)
+	g, err := newSnapshot(ctx, s.shared, config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -188,7 +188,7 @@ func (s *Stack) Prepare(ctx context.Context, config *configv1alpha1.Settings) (c
 // follow them. It also checks a file of kind Revocation. It does not check the settings of the
 // server, and it sends no requests to identity providers.
 func Check(ctx context.Context, path string) error {
-	if _, is, err := configv1alpha1.LoadRevocation(path); is {
+	if _, ok, err := configv1alpha1.LoadRevocation(path); ok {
 		return err
 	}
 	config, err := configv1alpha1.Load(path)
@@ -197,14 +197,14 @@ func Check(ctx context.Context, path string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	of, err := newShared(Server{
+	state, err := newShared(Server{
 		Cluster:        NoCluster(),
 		Authentication: Authentication{RequestHeader: noProxy()},
 	}, &Stack{})
 	if err != nil {
 		return err
 	}
-	g, err := newGeneration(ctx, of, &config.Settings)
+	g, err := newSnapshot(ctx, state, &config.Settings)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -214,20 +214,20 @@ func Check(ctx context.Context, path string) error {
 
 // noProxy returns a placeholder for the front proxies that a server trusts.
 func noProxy() *authenticatorfactory.RequestHeaderConfig {
-	anybody := headerrequest.StaticStringSlice{"-"}
+	placeholder := headerrequest.StaticStringSlice{"-"}
 	return &authenticatorfactory.RequestHeaderConfig{
 		CAContentProvider:   &clientCAs{},
-		AllowedClientNames:  anybody,
-		UsernameHeaders:     anybody,
-		UIDHeaders:          anybody,
-		GroupHeaders:        anybody,
-		ExtraHeaderPrefixes: anybody,
+		AllowedClientNames:  placeholder,
+		UsernameHeaders:     placeholder,
+		UIDHeaders:          placeholder,
+		GroupHeaders:        placeholder,
+		ExtraHeaderPrefixes: placeholder,
 	}
 }
 
-// begin completes s with its first snapshot.
-func (s *Stack) begin(of *shared, g *generation) *Stack {
-	s.shared, s.ClientCA, s.Grantors = of, of.clientCAs, of.grantors
+// start completes s with its first snapshot.
+func (s *Stack) start(state *shared, g *snapshot) *Stack {
+	s.shared, s.ClientCA, s.GrantorAuthorizer = state, state.clientCAs, state.grantorAuthorizer
 	s.swap(g)
 	s.Authenticator = authenticator.RequestFunc(s.authenticate)
 	s.Authorizer, s.RuleResolver = (*stackAuthorizer)(s), (*stackAuthorizer)(s)
@@ -239,13 +239,13 @@ func (s *Stack) begin(of *shared, g *generation) *Stack {
 // their tokens calls it. The error wraps [tenant.ErrInvalid] if the accounts have no tenant. Any
 // other error means that the lookup failed.
 func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
-	return s.current.Load().boundary.Subjects.OfServiceAccounts(ctx, namespace)
+	return s.current.Load().boundary.Subjects.ServiceAccountTenant(ctx, namespace)
 }
 
 // Subject returns the tenant of an authenticated user and the rule that determined it, see
-// [authz.Subjects.ByRule]. Use it to explain a decision.
+// [authz.Subjects.TenantWithRule]. Use it to explain a decision.
 func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.SubjectRule, error) {
-	return s.current.Load().boundary.Subjects.ByRule(ctx, u)
+	return s.current.Load().boundary.Subjects.TenantWithRule(ctx, u)
 }
 
 // NamespaceOwner returns the tenant that owns a namespace. It returns the system tenant if the
@@ -253,14 +253,14 @@ func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.Subj
 // means that the owner is unknown. Admission and controllers use it. The namespace MUST come from a
 // request that was already authorized.
 func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID, error) {
-	return s.current.Load().boundary.Owners.Certain(ctx, namespace)
+	return s.current.Load().boundary.Owners.OfUnthrottled(ctx, namespace)
 }
 
 // WithRequestState is the outermost filter, see [authz.WithRequestState].
 func (s *Stack) WithRequestState(next http.Handler) http.Handler {
-	return authz.WithRequestState(withFairUseNote(next), func(r schema.GroupResource) bool {
+	return authz.WithRequestState(withFairUseState(next), func(r schema.GroupResource) bool {
 		g := s.current.Load()
-		return g.olderPaths && g.boundary.Scopes.Of(r) != authz.ScopeUnknown &&
+		return g.olderTenantPaths && g.boundary.Scopes.Of(r) != authz.ScopeUnknown &&
 			g.boundary.Scopes.Of(schema.GroupResource{Group: r.Group, Resource: "tenants"}) == authz.ScopeUnknown
 	})
 }
@@ -274,7 +274,7 @@ func (s *Stack) WithTenant(next http.Handler) http.Handler {
 // FollowNamespaces returns the handler that a Namespace informer must call. It ends the sessions of
 // tenants in a namespace that changes its owner.
 func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
-	return &namespaceEvents{s.shared.sessions.Follow(s.shared.cluster.owners.OwnerOf), s.shared.decisions.forget}
+	return &namespaceEvents{s.shared.sessions.NamespaceHandler(s.shared.cluster.owners.OwnerOf), s.shared.decisions.forget}
 }
 
 // GrantChanged must be called after the permissions of the grants in a namespace change. It ends
@@ -285,8 +285,8 @@ func (s *Stack) GrantChanged(namespace string) { s.shared.sessions.EndExcepted(n
 // covers only kinds that are not built into Kubernetes. A cache uses it to decide what to store.
 func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
-	_, described := g.described[kind]
-	_, governed := g.governed[kind]
+	_, described := g.workloads[kind]
+	_, governed := g.bindingKinds[kind]
 	return described || governed || g.isPublished(kind) || policy.Reads(kind) ||
 		kind.Group == v1alpha1.SchemeGroupVersion.Group
 }
@@ -316,17 +316,19 @@ func (s *Stack) PublicationRules() *publication.Rules {
 // are none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
-// Decided records, in the metrics of this Stack, a decision of another Stack. The outcome MUST have
+// RecordDecision records, in the metrics of this Stack, a decision of another Stack. The outcome MUST have
 // the caller's tenant by its name in the configuration of this Stack.
-func (s *Stack) Decided(ctx context.Context, o authz.Outcome) { s.shared.decisions.observe(ctx, o) }
+func (s *Stack) RecordDecision(ctx context.Context, o authz.Outcome) {
+	s.shared.decisions.observe(ctx, o)
+}
 
-// RefusedBy records, in the metrics of this Stack, a request that another Stack refused because of
+// RecordLimit records, in the metrics of this Stack, a request that another Stack refused because of
 // a limit. The tenant MUST have its name in the configuration of this Stack.
-func (s *Stack) RefusedBy(id tenant.ID, limit string) { s.shared.decisions.limited(id, limit) }
+func (s *Stack) RecordLimit(id tenant.ID, limit string) { s.shared.decisions.recordLimit(id, limit) }
 
-// StreamBegan records, in the usage of this Stack, a watch or another stream of another Stack until
+// RecordStream records, in the usage of this Stack, a watch or another stream of another Stack until
 // ended is called. The tenant MUST have its name in the configuration of this Stack.
-func (s *Stack) StreamBegan(id tenant.ID) (ended func()) { return s.shared.stream(id) }
+func (s *Stack) RecordStream(id tenant.ID) (ended func()) { return s.shared.stream(id) }
 
 // HasTenant reports whether a tenant has a Tenant or a namespace. It returns true if this is
 // unknown.
@@ -363,16 +365,16 @@ func (s *Stack) EndRevoked(revoked *authn.Revocations) { s.shared.endRevoked(rev
 func (s *Stack) EndSessions() { s.shared.sessions.EndAll() }
 
 // swap replaces the current snapshot with g. The old snapshot then stops following its files.
-func (s *Stack) swap(g *generation) {
-	before := s.current.Swap(g)
+func (s *Stack) swap(g *snapshot) {
+	old := s.current.Swap(g)
 	s.shared.clientCAs.set(g.clientCAs)
 	for _, name := range s.shared.cluster.owners.Reserve(g.config.Authorization.SystemNamespaces) {
-		s.shared.sessions.EndOthers(name, tenant.System())
+		s.shared.sessions.EndOtherTenants(name, tenant.System())
 	}
 	required := g.config.Authorization.RequireTenant
 	switch {
-	case before == nil:
-	case before.boundary.Shadow && !g.boundary.Shadow: // Shadow mode only recorded denials
+	case old == nil:
+	case old.boundary.Shadow && !g.boundary.Shadow: // Shadow mode only recorded denials
 		s.shared.sessions.EndTenants(func(tenant.ID) bool { return true })
 	case required == configv1alpha1.RequireTenantAlways && s.shared.required != required:
 		s.shared.sessions.EndTenants(func(id tenant.ID) bool {
@@ -380,10 +382,10 @@ func (s *Stack) swap(g *generation) {
 		})
 	}
 	s.shared.required, s.shared.acceptsAdmins = required, g.acceptsAdmins
-	s.shared.reloads.inForce(g)
-	s.shared.decisions.limit(g.tenantMetrics)
-	if before != nil {
-		before.stop()
+	s.shared.reloads.setSnapshot(g)
+	s.shared.decisions.setMax(g.tenantMetrics)
+	if old != nil {
+		old.stop()
 		s.shared.sessions.EndExcepted("") // the new snapshot may have other exceptions
 		if g.revoked != nil {
 			s.shared.revocationsChanged(g.revoked())
@@ -397,7 +399,7 @@ func (s *Stack) authenticate(req *http.Request) (*authenticator.Response, bool, 
 		return resp, ok, err
 	}
 	noted := *resp
-	noted.User = authz.NoteCaller(req.Context(), resp.User)
+	noted.User = authz.RecordCaller(req.Context(), resp.User)
 	return &noted, true, nil
 }
 

@@ -120,7 +120,7 @@ func reloads(t *testing.T, registry metrics.KubeRegistry, result string) float64
 	return sum
 }
 
-func TestTheConfigurationIsFollowed(t *testing.T) {
+func TestConfigurationIsReloaded(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
@@ -225,9 +225,9 @@ func TestReloadUnderLoad(t *testing.T) {
 	all.Wait()
 }
 
-// TestNoSecretIsTold checks that log lines, errors and identities contain no token or password,
+// TestNoSecretInLogsAndErrors checks that log lines, errors and identities contain no token or password,
 // from valid or invalid files, and correct or not.
-func TestNoSecretIsTold(t *testing.T) {
+func TestNoSecretInLogsAndErrors(t *testing.T) {
 	const canary = "CANARY"
 	var log authntest.Log
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(10), textlogger.Output(&log)))
@@ -320,10 +320,10 @@ func authority(t *testing.T, name string) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// TestAClientCAMayNotBecomeTheProxys checks a server that accepts front proxies of any name. A new
+// TestClientCAMayNotContainProxyCA checks a server that accepts front proxies of any name. A new
 // version of a client CA file that contains the proxy's CA is rejected, and the previous version
 // stays in effect.
-func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
+func TestClientCAMayNotContainProxyCA(t *testing.T) {
 	clients, proxies := authority(t, "clients"), authority(t, "proxies")
 	content, err := dynamiccertificates.NewStaticCAContent("proxies", []byte(proxies))
 	if err != nil {
@@ -394,8 +394,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestNewCompletes checks that New applies the defaults to empty settings.
-func TestNewCompletes(t *testing.T) {
+// TestNewAppliesDefaults checks that New applies the defaults to empty settings.
+func TestNewAppliesDefaults(t *testing.T) {
 	built, err := stack.New(t.Context(), &configv1alpha1.Settings{},
 		stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
 	if err != nil {

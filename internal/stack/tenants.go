@@ -30,7 +30,7 @@ func (c *clusterParts) exists(id tenant.ID) bool {
 		return true
 	}
 	if c.tenants != nil {
-		if access := c.tenants.Of(id); access != authz.AccessNone && access != authz.AccessRetired {
+		if access := c.tenants.Access(id); access != authz.AccessNone && access != authz.AccessRetired {
 			return true
 		}
 	}
@@ -61,7 +61,7 @@ func (c *clusterParts) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
 		return nil
 	}
 	return func(id tenant.ID) (tenant.Lineage, bool) {
-		known := c.tenants.Of(id) != authz.AccessUnknown // read first, because the lineage may become known in between
+		known := c.tenants.Access(id) != authz.AccessUnknown // read first, because the lineage may become known in between
 		return c.tenants.Lineage(id), known
 	}
 }
@@ -76,39 +76,39 @@ func (c *clusterParts) accepts() func(context.Context, tenant.ID, time.Time) boo
 	return func(_ context.Context, id tenant.ID, issued time.Time) bool { return c.tenants.Accepts(id, issued) }
 }
 
-// spaces returns the settings of a tenant's namespaces.
-func (c *clusterParts) spaces(id tenant.ID) namespace.Spaces {
+// namespaceSettings returns the settings of a tenant's namespaces.
+func (c *clusterParts) namespaceSettings(id tenant.ID) namespace.Spaces {
 	if c.tenants == nil {
 		return namespace.Spaces{}
 	}
-	of := c.tenants.Spaces(id)
+	spec := c.tenants.NamespaceSettings(id)
 	return namespace.Spaces{
-		Labels:         tenants.Labels(of.Labels),
-		PodSecurity:    of.PodSecurity,
-		PrefixRequired: of.Prefix == v1alpha1.NamespacePrefixRequired,
+		Labels:         tenants.Labels(spec.Labels),
+		PodSecurity:    spec.PodSecurity,
+		PrefixRequired: spec.Prefix == v1alpha1.NamespacePrefixRequired,
 	}
 }
 
-// holds returns [lookup.Tenants.Holds], or nil if no Tenants are known.
-func (c *clusterParts) holds() func(context.Context, tenant.ID) bool {
+// holdsNamespaces returns [lookup.Tenants.HoldsNamespaces], or nil if no Tenants are known.
+func (c *clusterParts) holdsNamespaces() func(context.Context, tenant.ID) bool {
 	if c.tenants == nil {
 		return nil
 	}
-	return c.tenants.Holds
+	return c.tenants.HoldsNamespaces
 }
 
-// gives reports whether a template or a Publication provides an object in a namespace.
-func (c *clusterParts) gives(
+// provisions reports whether a template or a Publication provides an object in a namespace.
+func (c *clusterParts) provisions(
 	ctx context.Context, rules *publication.Rules, namespace string, resource schema.GroupResource, name string,
 ) (bool, error) {
 	if c.tenants == nil {
 		return false, nil
 	}
-	owner, err := c.owners.Certain(ctx, namespace)
+	owner, err := c.owners.OfUnthrottled(ctx, namespace)
 	if err != nil || owner.IsZero() || owner.IsSystem() {
 		return false, err
 	}
-	return c.tenants.Gives(rules, owner, namespace, resource, name)
+	return c.tenants.Provisions(rules, owner, namespace, resource, name)
 }
 
 // memberRoles is [lookup.Tenants.MemberRoles].
@@ -132,72 +132,72 @@ func (c *clusterParts) remainingNamespaces() func(tenant.ID) ([]string, error) {
 }
 
 // rights returns the ClusterRoles that callers of a tenant have without a binding.
-func (c *clusterParts) rights(id tenant.ID) []rbac.Derived {
+func (c *clusterParts) rights(id tenant.ID) []rbac.DerivedRole {
 	if c.tenants == nil {
 		return tenants.Rights(id, nil)
 	}
 	return tenants.Rights(id, c.tenants.Admins(id))
 }
 
-// isOver reports whether a tenant was or is being deleted, or whether that is unknown.
-func (c *clusterParts) isOver(id tenant.ID) bool {
+// hasEnded reports whether a tenant was or is being deleted, or whether that is unknown.
+func (c *clusterParts) hasEnded(id tenant.ID) bool {
 	if c.tenants == nil {
 		return false
 	}
-	unknown := c.tenants.Of(id) == authz.AccessUnknown
+	unknown := c.tenants.Access(id) == authz.AccessUnknown
 	lineage := c.tenants.Lineage(id)
-	return unknown || lineage.IsOver()
+	return unknown || lineage.HasEnded()
 }
 
-// warnEvery is the interval of the warnings that a tenant has no Tenant.
-const warnEvery = 10 * time.Minute
+// warnInterval is the interval of the warnings that a tenant has no Tenant.
+const warnInterval = 10 * time.Minute
 
 // access returns the function that returns the access of a tenant's callers, or nil if their access
 // is never limited. required specifies whether each tenant needs a Tenant.
 func (c *clusterParts) access(ctx context.Context, required configv1alpha1.RequireTenant) func(tenant.ID) authz.Access {
-	of := func(tenant.ID) authz.Access { return authz.AccessNone }
+	accessOf := func(tenant.ID) authz.Access { return authz.AccessNone }
 	if c.tenants != nil {
-		of = c.tenants.Of
+		accessOf = c.tenants.Access
 	}
 	switch {
 	case required == configv1alpha1.RequireTenantAlways:
-		return of
+		return accessOf
 	case c.tenants == nil:
 		return nil
 	case required == configv1alpha1.RequireTenantWarn:
-		w := &tenantWarnings{at: map[tenant.ID]time.Time{}}
+		w := &tenantWarnings{last: map[tenant.ID]time.Time{}}
 		return func(id tenant.ID) authz.Access {
-			access := of(id)
+			access := accessOf(id)
 			if access == authz.AccessNone {
 				w.warn(ctx, id)
 			}
-			return c.optional(id, access)
+			return c.withoutTenant(id, access)
 		}
 	}
-	return func(id tenant.ID) authz.Access { return c.optional(id, of(id)) }
+	return func(id tenant.ID) authz.Access { return c.withoutTenant(id, accessOf(id)) }
 }
 
-// optional returns the access of a tenant's callers if the tenant needs no Tenant.
-func (c *clusterParts) optional(id tenant.ID, access authz.Access) authz.Access {
+// withoutTenant returns the access of a tenant's callers if the tenant needs no Tenant.
+func (c *clusterParts) withoutTenant(id tenant.ID, access authz.Access) authz.Access {
 	if access == authz.AccessNone {
-		return c.tenants.WithoutTenant(id)
+		return c.tenants.AccessWithoutTenant(id)
 	}
 	return access
 }
 
 // tenantWarnings contains the time of the last warning that a tenant has no Tenant.
 type tenantWarnings struct {
-	mu sync.Mutex
-	at map[tenant.ID]time.Time
+	mu   sync.Mutex
+	last map[tenant.ID]time.Time
 }
 
 func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if at, known := w.at[id]; known && time.Since(at) < warnEvery {
+	if at, known := w.last[id]; known && time.Since(at) < warnInterval {
 		return
 	}
-	w.at[id] = time.Now()
+	w.last[id] = time.Now()
 	klog.FromContext(ctx).Info("A tenant has no Tenant, and its callers would be denied with requireTenant Always",
 		"tenant", id)
 }
@@ -208,18 +208,18 @@ func (c *clusterParts) checkRequired(required configv1alpha1.RequireTenant) erro
 	if required != configv1alpha1.RequireTenantAlways || c.namespaces == nil {
 		return nil
 	}
-	ids, known := c.namespaces.WithoutTenant()
+	ids, known := c.namespaces.IDsWithoutTenant()
 	if !known || len(ids) == 0 {
 		return nil
 	}
-	const named = 5
+	const maxNames = 5
 	slices.Sort(ids)
 	found := "1 tenant owns namespaces but has no Tenant"
 	if len(ids) > 1 {
 		found = fmt.Sprintf("%d tenants own namespaces but have no Tenant", len(ids))
 	}
 	return fmt.Errorf("authorization.requireTenant: may not be Always while %s (%v): run kubectl tenant adopt-tenants",
-		found, ids[:min(named, len(ids))])
+		found, ids[:min(maxNames, len(ids))])
 }
 
 // objectField implements [authz.Options.ObjectField]. The name of a Tenant and of TenantMembers
@@ -228,20 +228,20 @@ func (c *clusterParts) objectField(resource schema.GroupResource, id tenant.ID) 
 	switch {
 	case c.quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
 		return tenants.QuotaTenantField, id.String()
-	case c.tenants == nil || !isOfTenant(resource) || c.tenants.Of(id) == authz.AccessUnknown ||
-		!c.tenants.IsOf(id.ObjectName(), id):
+	case c.tenants == nil || !isOfTenant(resource) || c.tenants.Access(id) == authz.AccessUnknown ||
+		!c.tenants.BelongsTo(id.ObjectName(), id):
 		return "", ""
 	}
 	return metav1.ObjectNameField, id.ObjectName()
 }
 
-// isAbout implements [authz.Options.IsAbout].
-func (c *clusterParts) isAbout(resource schema.GroupResource, name string, id tenant.ID) bool {
+// describesTenant implements [authz.Options.DescribesTenant].
+func (c *clusterParts) describesTenant(resource schema.GroupResource, name string, id tenant.ID) bool {
 	switch {
 	case c.quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
-		return c.quotas.IsOf(name, id)
+		return c.quotas.BelongsTo(name, id)
 	case c.tenants != nil && (isOfTenant(resource) || resource == v1alpha1.Resource(v1alpha1.ResourceTenantUsages)):
-		return c.tenants.IsOf(name, id)
+		return c.tenants.BelongsTo(name, id)
 	}
 	return false
 }

@@ -37,55 +37,55 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// tenantsOf returns the access of the callers of some tenants.
-type tenantsOf map[string]authz.Access
+// fakeTenants returns the access of the callers of some tenants.
+type fakeTenants map[string]authz.Access
 
-func (o tenantsOf) Of(id tenant.ID) authz.Access {
+func (o fakeTenants) Access(id tenant.ID) authz.Access {
 	if access, known := o[id.String()]; known {
 		return access
 	}
 	return authz.AccessNone
 }
 
-// takenBack is a tenant whose deletion was canceled while its access was Closed.
-const takenBack = "taken-back"
+// removedTenant is a tenant whose deletion was canceled while its access was Closed.
+const removedTenant = "taken-back"
 
-func (o tenantsOf) WithoutTenant(id tenant.ID) authz.Access {
-	if id.String() == takenBack {
+func (o fakeTenants) AccessWithoutTenant(id tenant.ID) authz.Access {
+	if id.String() == removedTenant {
 		return authz.AccessClosed
 	}
 	return authz.AccessOpen
 }
 
-func (o tenantsOf) Lineage(tenant.ID) tenant.Lineage { return tenant.Lineage{} }
+func (o fakeTenants) Lineage(tenant.ID) tenant.Lineage { return tenant.Lineage{} }
 
-func (o tenantsOf) Accepts(tenant.ID, time.Time) bool { return true }
+func (o fakeTenants) Accepts(tenant.ID, time.Time) bool { return true }
 
-func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantNamespacesSpec {
+func (o fakeTenants) NamespaceSettings(tenant.ID) v1alpha1.TenantNamespacesSpec {
 	return v1alpha1.TenantNamespacesSpec{}
 }
 
-func (o tenantsOf) Holds(context.Context, tenant.ID) bool { return false }
+func (o fakeTenants) HoldsNamespaces(context.Context, tenant.ID) bool { return false }
 
-func (o tenantsOf) Gives(*publication.Rules, tenant.ID, string, schema.GroupResource, string) (bool, error) {
+func (o fakeTenants) Provisions(*publication.Rules, tenant.ID, string, schema.GroupResource, string) (bool, error) {
 	return false, nil
 }
 
-func (o tenantsOf) PublicationsFrom(string, string) ([]*publication.Publication, bool) {
+func (o fakeTenants) PublicationsFrom(string, string) ([]*publication.Publication, bool) {
 	return nil, true
 }
 
-func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
+func (o fakeTenants) MemberRoles(tenant.ID) []string { return nil }
 
-func (o tenantsOf) FairUse(tenant.ID) v1alpha1.FairUse { return v1alpha1.FairUse{} }
+func (o fakeTenants) FairUse(tenant.ID) v1alpha1.FairUse { return v1alpha1.FairUse{} }
 
 // Admins implements [lookup.Tenants].
-func (o tenantsOf) Admins(tenant.ID) []rbacv1.Subject { return nil }
+func (o fakeTenants) Admins(tenant.ID) []rbacv1.Subject { return nil }
 
-func (o tenantsOf) IsOf(name string, id tenant.ID) bool { return name == id.ObjectName() }
+func (o fakeTenants) BelongsTo(name string, id tenant.ID) bool { return name == id.ObjectName() }
 
-// requiring returns the stack of a cluster with the setting requireTenant.
-func requiring(
+// newRequireTenantStack returns the stack of a cluster with the setting requireTenant.
+func newRequireTenantStack(
 	ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c lookup.Parts,
 ) (*stack.Stack, error) {
 	t.Helper()
@@ -109,7 +109,7 @@ func requiring(
 // TestRequireTenant checks the decisions for callers with and without a Tenant, for each setting.
 // If no Tenants are known, no tenant has one.
 func TestRequireTenant(t *testing.T) {
-	known := tenantsOf{
+	known := fakeTenants{
 		"open":    authz.AccessOpen,
 		"reads":   authz.AccessReadOnly,
 		"closed":  authz.AccessClosed,
@@ -124,41 +124,41 @@ func TestRequireTenant(t *testing.T) {
 			"",
 			known,
 			map[string]authz.Reason{
-				"reads":   authz.ReasonReadOnly,
-				"closed":  authz.ReasonClosed,
-				takenBack: authz.ReasonClosed,
-				"unknown": authz.ReasonStale,
+				"reads":       authz.ReasonReadOnly,
+				"closed":      authz.ReasonClosed,
+				removedTenant: authz.ReasonClosed,
+				"unknown":     authz.ReasonStale,
 			},
 		},
 		{
 			configv1alpha1.RequireTenantNever,
 			known,
 			map[string]authz.Reason{
-				"reads":   authz.ReasonReadOnly,
-				"closed":  authz.ReasonClosed,
-				takenBack: authz.ReasonClosed,
-				"unknown": authz.ReasonStale,
+				"reads":       authz.ReasonReadOnly,
+				"closed":      authz.ReasonClosed,
+				removedTenant: authz.ReasonClosed,
+				"unknown":     authz.ReasonStale,
 			},
 		},
 		{
 			configv1alpha1.RequireTenantWarn,
 			known,
 			map[string]authz.Reason{
-				"reads":   authz.ReasonReadOnly,
-				"closed":  authz.ReasonClosed,
-				takenBack: authz.ReasonClosed,
-				"unknown": authz.ReasonStale,
+				"reads":       authz.ReasonReadOnly,
+				"closed":      authz.ReasonClosed,
+				removedTenant: authz.ReasonClosed,
+				"unknown":     authz.ReasonStale,
 			},
 		},
 		{
 			configv1alpha1.RequireTenantAlways,
 			known,
 			map[string]authz.Reason{
-				"none":    authz.ReasonNoTenantObject,
-				takenBack: authz.ReasonNoTenantObject,
-				"reads":   authz.ReasonReadOnly,
-				"closed":  authz.ReasonClosed,
-				"unknown": authz.ReasonStale,
+				"none":        authz.ReasonNoTenantObject,
+				removedTenant: authz.ReasonNoTenantObject,
+				"reads":       authz.ReasonReadOnly,
+				"closed":      authz.ReasonClosed,
+				"unknown":     authz.ReasonStale,
 			},
 		},
 		{configv1alpha1.RequireTenantNever, nil, nil},
@@ -175,7 +175,7 @@ func TestRequireTenant(t *testing.T) {
 			},
 		},
 	} {
-		stack, err := requiring(t.Context(), t, c.required, lookup.Parts{Tenants: c.tenants})
+		stack, err := newRequireTenantStack(t.Context(), t, c.required, lookup.Parts{Tenants: c.tenants})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,9 +194,9 @@ func TestRequireTenant(t *testing.T) {
 	}
 }
 
-// TestRequireTenantIsRefused checks that Tenants cannot be required while an owner of a namespace
+// TestRequireTenantNeedsTenantForEachOwner checks that Tenants cannot be required while an owner of a namespace
 // is known to have none.
-func TestRequireTenantIsRefused(t *testing.T) {
+func TestRequireTenantNeedsTenantForEachOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		without func() ([]string, bool)
 		want    string
@@ -213,26 +213,26 @@ func TestRequireTenantIsRefused(t *testing.T) {
 		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},
 		"never said": {nil, ""},
 	} {
-		_, err := requiring(t.Context(), t, configv1alpha1.RequireTenantAlways,
-			lookup.Parts{Tenants: tenantsOf{}, Namespaces: &lookuptest.Namespaces{Without: c.without}})
+		_, err := newRequireTenantStack(t.Context(), t, configv1alpha1.RequireTenantAlways,
+			lookup.Parts{Tenants: fakeTenants{}, Namespaces: &lookuptest.Namespaces{IDs: c.without}})
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, other := range []configv1alpha1.RequireTenant{
 			configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn,
 		} {
-			if _, err := requiring(t.Context(), t, other,
-				lookup.Parts{Tenants: tenantsOf{}, Namespaces: &lookuptest.Namespaces{Without: c.without}}); err != nil {
+			if _, err := newRequireTenantStack(t.Context(), t, other,
+				lookup.Parts{Tenants: fakeTenants{}, Namespaces: &lookuptest.Namespaces{IDs: c.without}}); err != nil {
 				t.Errorf("%s, %s: %v", name, other, err)
 			}
 		}
 	}
 }
 
-// TestRequireTenantFromNowOn checks that a running server changes to Always once every owner has a
+// TestRequireTenantOnRunningServer checks that a running server changes to Always once every owner has a
 // Tenant. Sessions of tenants without a Tenant then end. The server still accepts other changes if
 // a tenant has no Tenant later.
-func TestRequireTenantFromNowOn(t *testing.T) {
+func TestRequireTenantOnRunningServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -248,14 +248,14 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	var without atomic.Pointer[[]string]
 	without.Store(&[]string{"ghost"})
 	cluster := lookup.Parts{
-		Tenants:    tenantsOf{"acme": authz.AccessOpen},
-		Namespaces: &lookuptest.Namespaces{Without: func() ([]string, bool) { return *without.Load(), true }},
+		Tenants:    fakeTenants{"acme": authz.AccessOpen},
+		Namespaces: &lookuptest.Namespaces{IDs: func() ([]string, bool) { return *without.Load(), true }},
 	}
-	stack, err := openRequiring(t, path, cluster)
+	stack, err := openStack(t, path, cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ghosts, acmes := watching(t, stack, "ghost"), watching(t, stack, "acme")
+	ghosts, acmes := startWatch(t, stack, "ghost"), startWatch(t, stack, "acme")
 	mayGhost := func(want bool) func() error {
 		return func() error {
 			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"ghost"}}}
@@ -293,8 +293,8 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	waittest.Until(t, mayGhost(true))
 }
 
-// TestAShadowEnds checks that sessions that began in Shadow mode end when it ends.
-func TestAShadowEnds(t *testing.T) {
+// TestSessionsEndWithShadowMode checks that sessions that began in Shadow mode end when it ends.
+func TestSessionsEndWithShadowMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(mode string) {
 		t.Helper()
@@ -304,11 +304,11 @@ func TestAShadowEnds(t *testing.T) {
 		}
 	}
 	write("Shadow")
-	stack, err := openRequiring(t, path, lookup.Parts{})
+	stack, err := openStack(t, path, lookup.Parts{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := watching(t, stack, "acme")
+	open := startWatch(t, stack, "acme")
 	write("Enforce")
 	waittest.Until(t, func() error {
 		if open.Err() == nil {
@@ -316,7 +316,7 @@ func TestAShadowEnds(t *testing.T) {
 		}
 		return nil
 	})
-	later := watching(t, stack, "acme")
+	later := startWatch(t, stack, "acme")
 	write("Shadow")
 	waittest.Until(t, func() error {
 		caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
@@ -337,8 +337,8 @@ func TestAShadowEnds(t *testing.T) {
 	}
 }
 
-// openRequiring returns the stack of the configuration at path.
-func openRequiring(t *testing.T, path string, c lookup.Parts) (*stack.Stack, error) {
+// openStack returns the stack of the configuration at path.
+func openStack(t *testing.T, path string, c lookup.Parts) (*stack.Stack, error) {
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
 	}, nil)
@@ -354,8 +354,8 @@ func openRequiring(t *testing.T, path string, c lookup.Parts) (*stack.Stack, err
 	})
 }
 
-// watching returns the context of a watch that a caller of a tenant runs until the test ends.
-func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
+// startWatch returns the context of a watch that a caller of a tenant runs until the test ends.
+func startWatch(t *testing.T, stack *stack.Stack, id string) context.Context {
 	t.Helper()
 	begun, end := make(chan context.Context), make(chan struct{})
 	info := &request.RequestInfo{
@@ -369,7 +369,7 @@ func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 		<-end
 	}))
 	handler := stack.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u := authz.NoteCaller(r.Context(),
+		u := authz.RecordCaller(r.Context(),
 			&user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
 		if d, reason, _ := stack.Authorizer.Authorize(r.Context(), authorizer.AttributesRecord{
 			User:            u,
@@ -400,8 +400,8 @@ func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 func TestRequireTenantWarns(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)
-	stack, err := requiring(ctx, t, configv1alpha1.RequireTenantWarn,
-		lookup.Parts{Tenants: tenantsOf{"open": authz.AccessOpen}})
+	stack, err := newRequireTenantStack(ctx, t, configv1alpha1.RequireTenantWarn,
+		lookup.Parts{Tenants: fakeTenants{"open": authz.AccessOpen}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,8 +416,8 @@ func TestRequireTenantWarns(t *testing.T) {
 			})
 		}
 	}
-	sink, is := logger.GetSink().(ktesting.Underlier)
-	if !is {
+	sink, ok := logger.GetSink().(ktesting.Underlier)
+	if !ok {
 		t.Fatal("no buffer")
 	}
 	text := sink.GetBuffer().String()

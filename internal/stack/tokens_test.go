@@ -87,9 +87,9 @@ func tokenStack(
 	})
 }
 
-// TestAHangingServiceHoldsNobodyElse checks that a thousand callers that wait for one provider do
+// TestHangingProviderDoesNotDelayOthers checks that a thousand callers that wait for one provider do
 // not delay callers of other providers. Their waits end with their requests.
-func TestAHangingServiceHoldsNobodyElse(t *testing.T) {
+func TestHangingProviderDoesNotDelayOthers(t *testing.T) {
 	s, _, idToken := tokenStack(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
@@ -115,9 +115,9 @@ func TestAHangingServiceHoldsNobodyElse(t *testing.T) {
 	waiting.Wait()
 }
 
-// TestRevocationIsFollowed checks that a cached token is rejected once it is revoked, and that an
+// TestRevocationIsReloaded checks that a cached token is rejected once it is revoked, and that an
 // invalid list has no effect.
-func TestRevocationIsFollowed(t *testing.T) {
+func TestRevocationIsReloaded(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	s, dir, idToken := tokenStack(t, http.NotFound, registry.Register)
 	accepted := func(token string) bool {
@@ -141,9 +141,9 @@ func TestRevocationIsFollowed(t *testing.T) {
 	eventually(t, "alice is back", func() bool { return accepted(idToken) })
 }
 
-// TestLentRevocations checks two stacks of which only one follows the list. Both reject the revoked
+// TestSharedRevocations checks two stacks of which only one follows the list. Both reject the revoked
 // callers. The first is notified after a new version has taken effect.
-func TestLentRevocations(t *testing.T) {
+func TestSharedRevocations(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations, "tokens.csv": "bob,bob,1,,a\n"})
 	settings := func(list string) *configv1alpha1.Settings {
@@ -233,9 +233,9 @@ kubetenant_authentication_token_cache_requests_total{result="miss"} 3
 	}
 }
 
-// TestServiceAccountIssuersAreTheServers checks that no source may use the issuer of the server's
+// TestNoSourceUsesServerIssuer checks that no source may use the issuer of the server's
 // own tokens.
-func TestServiceAccountIssuersAreTheServers(t *testing.T) {
+func TestNoSourceUsesServerIssuer(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer := authntest.NewIssuer(key)
 	defer issuer.Close()
@@ -255,9 +255,9 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 	}
 }
 
-// TestServiceAccountsAreTheServers checks that a source may not use another issuer, because the
+// TestServiceAccountSourceUsesServerIssuer checks that a source may not use another issuer, because the
 // server's own tokens would then bypass it.
-func TestServiceAccountsAreTheServers(t *testing.T) {
+func TestServiceAccountSourceUsesServerIssuer(t *testing.T) {
 	dir := t.TempDir()
 	if err := authntest.MustKey("ES256").WriteFile(filepath.Join(dir, "sa.pub")); err != nil {
 		t.Fatal(err)

@@ -18,18 +18,18 @@ import (
 
 // stream records a watch or another stream of a tenant until ended is called.
 func (s *shared) stream(id tenant.ID) (ended func()) {
-	if s.Streams != nil {
-		return s.Streams(id)
+	if s.ObserveStream != nil {
+		return s.ObserveStream(id)
 	}
 	return s.decisions.usage.Stream(id)
 }
 
-// Executed records that a request occupied seats of API Priority and Fairness. A server calls it after the
+// RecordSeats records that a request occupied seats of API Priority and Fairness. A server calls it after the
 // request has released them. The request MUST have passed [Stack.WithRequestState] and [Stack.AdmitFlow],
 // which determines the tenant.
-func (s *Stack) Executed(ctx context.Context, seats uint64, lasted time.Duration) {
+func (s *Stack) RecordSeats(ctx context.Context, seats uint64, lasted time.Duration) {
 	if s.shared.decisions.usage != nil {
-		s.shared.decisions.usage.Executed(fairUseNoteOf(ctx).payer, seats, lasted)
+		s.shared.decisions.usage.Executed(fairUseStateOf(ctx).limitedTenant, seats, lasted)
 	}
 }
 
@@ -37,7 +37,7 @@ func (s *Stack) Executed(ctx context.Context, seats uint64, lasted time.Duration
 // writes records with the component, if the section usage of the configuration specifies a file or an endpoint.
 // A gateway has no TenantUsages, because they belong to one cluster. It ends with ctx or with
 // [usage.Running.Stop]. It MUST be called only once, and not if another Stack records the usage for this one.
-func (s *Stack) StartUsage(ctx context.Context, of usage.Component, objects dynamic.Interface) *usage.Running {
+func (s *Stack) StartUsage(ctx context.Context, component usage.Component, objects dynamic.Interface) *usage.Running {
 	config, recorder := &s.current.Load().config.Usage, s.shared.decisions.usage
 	host, err := os.Hostname()
 	if err != nil && config.Server == "" {
@@ -61,7 +61,7 @@ func (s *Stack) StartUsage(ctx context.Context, of usage.Component, objects dyna
 			Directory: config.Directory,
 			Cluster:   config.Cluster,
 			Server:    server,
-			Component: of,
+			Component: component,
 			Metrics:   s.shared.usage,
 		})
 	}

@@ -28,9 +28,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// metered returns a stack that writes usage records to a file. acme owns the namespace acme--web,
+// newUsageStack returns a stack that writes usage records to a file. acme owns the namespace acme--web,
 // and no other tenant exists.
-func metered(t *testing.T, configured v1alpha1.FairUse, change func(*stack.Server)) (s *stack.Stack, file string) {
+func newUsageStack(t *testing.T, configured v1alpha1.FairUse, change func(*stack.Server)) (s *stack.Stack, file string) {
 	t.Helper()
 	dir := t.TempDir()
 	file = filepath.Join(dir, "usage.jsonl")
@@ -84,8 +84,8 @@ func send(t *testing.T, s *stack.Stack, u user.Info) {
 	}
 }
 
-// recorded returns the totals of each tenant in a file.
-func recorded(t *testing.T, file string) map[string]usage.Totals {
+// recordedTotals returns the totals of each tenant in a file.
+func recordedTotals(t *testing.T, file string) map[string]usage.Totals {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -115,7 +115,7 @@ func recorded(t *testing.T, file string) map[string]usage.Totals {
 // TestUsage checks what is recorded for which tenant, and that the last totals are written when the
 // server stops.
 func TestUsage(t *testing.T) {
-	s, file := metered(t, v1alpha1.FairUse{InFlight: ptr.To(int32(1)), Watches: ptr.To(int32(2))}, nil)
+	s, file := newUsageStack(t, v1alpha1.FairUse{InFlight: ptr.To(int32(1)), Watches: ptr.To(int32(2))}, nil)
 	running := s.StartUsage(t.Context(), usage.KubeAPIServer, nil)
 	acme, root := callerOf("alice", "acme"), callerOf("root", "system")
 	for range 3 {
@@ -126,7 +126,7 @@ func TestUsage(t *testing.T) {
 	}
 	send(t, s, &user.DefaultInfo{Name: "nobody"})
 	send(t, s, root)
-	during(s, acme, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+	duringRequest(s, acme, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 		leave, refused := s.AdmitRequest(r.Context(), u)
 		if refused != nil {
 			t.Fatal(refused)
@@ -135,7 +135,7 @@ func TestUsage(t *testing.T) {
 			t.Error("a second request was admitted")
 		}
 		leave()
-		s.Executed(r.Context(), 2, 3*time.Second)
+		s.RecordSeats(r.Context(), 2, 3*time.Second)
 		for range 2 {
 			leave, refused := s.AdmitStream(r.Context(), u)
 			if refused != nil {
@@ -153,12 +153,12 @@ func TestUsage(t *testing.T) {
 			t.Fatal(refused)
 		}
 		leave()
-		s.Executed(r.Context(), 1, time.Second)
+		s.RecordSeats(r.Context(), 1, time.Second)
 	}
-	during(s, root, acme, executed) // impersonates alice
-	during(s, root, nil, executed)
+	duringRequest(s, root, acme, executed) // impersonates alice
+	duringRequest(s, root, nil, executed)
 	running.Stop(t.Context())
-	got := recorded(t, file)
+	got := recordedTotals(t, file)
 	for name, want := range map[string]usage.Totals{
 		"acme": {
 			Requests:         3,
@@ -180,17 +180,17 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageOfAnotherStack checks a Stack with another Stack that records its usage, as for a
+// TestUsageRecordedByAnotherStack checks a Stack with another Stack that records its usage, as for a
 // cluster of a gateway. It passes everything on.
-func TestUsageOfAnotherStack(t *testing.T) {
-	gateway, file := metered(t, v1alpha1.FairUse{}, nil)
+func TestUsageRecordedByAnotherStack(t *testing.T) {
+	gateway, file := newUsageStack(t, v1alpha1.FairUse{}, nil)
 	running := gateway.StartUsage(t.Context(), usage.KubeAPIServer, nil)
-	cluster, none := metered(t, v1alpha1.FairUse{InFlight: ptr.To(int32(1))}, func(s *stack.Server) {
-		s.Observe, s.Refused, s.Streams = gateway.Decided, gateway.RefusedBy, gateway.StreamBegan
+	cluster, none := newUsageStack(t, v1alpha1.FairUse{InFlight: ptr.To(int32(1))}, func(s *stack.Server) {
+		s.Observe, s.ObserveLimit, s.ObserveStream = gateway.RecordDecision, gateway.RecordLimit, gateway.RecordStream
 	})
 	acme := callerOf("alice", "acme")
 	send(t, cluster, acme)
-	during(cluster, acme, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+	duringRequest(cluster, acme, nil, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
 		leave, refused := cluster.AdmitStream(r.Context(), u)
 		if refused != nil {
 			t.Fatal(refused)
@@ -200,11 +200,11 @@ func TestUsageOfAnotherStack(t *testing.T) {
 		if _, refused := cluster.AdmitRequest(r.Context(), u); refused == nil {
 			t.Error("a second request was admitted")
 		}
-		cluster.Executed(r.Context(), 1, time.Second)
+		cluster.RecordSeats(r.Context(), 1, time.Second)
 	})
 	running.Stop(t.Context())
 	want := usage.Totals{Requests: 1, Limited: 1, Watches: 1}
-	if got := recorded(t, file); len(got) != 1 || got["acme"] != want {
+	if got := recordedTotals(t, file); len(got) != 1 || got["acme"] != want {
 		t.Errorf("%+v; want %+v of acme", got, want)
 	}
 	if _, err := os.Stat(none); err == nil {
@@ -212,9 +212,9 @@ func TestUsageOfAnotherStack(t *testing.T) {
 	}
 }
 
-// TestUsagePermissions checks that only the user of the server reads the records.
-func TestUsagePermissions(t *testing.T) {
-	s, file := metered(t, v1alpha1.FairUse{}, nil)
+// TestUsageFilePermissions checks that only the user of the server reads the records.
+func TestUsageFilePermissions(t *testing.T) {
+	s, file := newUsageStack(t, v1alpha1.FairUse{}, nil)
 	running := s.StartUsage(t.Context(), usage.KubeAPIServer, nil)
 	send(t, s, callerOf("alice", "acme"))
 	running.Stop(t.Context())

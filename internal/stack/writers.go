@@ -43,77 +43,77 @@ const (
 // WriterRules returns the rules of all fields of the specs that callers write, by kind and path. A
 // field without a rule is an error of the project, which a test reports.
 func WriterRules() map[string]map[string]WriterRule {
-	because := func(reason string) WriterRule { return WriterRule{Reason: reason} }
-	asks := func(rights func(string, *v1alpha1.Tenant, *v1alpha1.Tenant) []lifecycle.Right) WriterRule {
+	noRights := func(reason string) WriterRule { return WriterRule{Reason: reason} }
+	requires := func(rights func(string, *v1alpha1.Tenant, *v1alpha1.Tenant) []lifecycle.Right) WriterRule {
 		return WriterRule{Rights: rights}
 	}
 	return map[string]map[string]WriterRule{
 		v1alpha1.KindTenant: {
-			"spec.id":                     because(reasonNoWrite),
-			"spec.access":                 because(reasonNoWrite),
-			"spec.suspension":             because(reasonNoWrite),
-			"spec.replaces":               because(reasonNoWrite),
-			"spec.acceptUndated":          because(reasonNoWrite),
-			"spec.fairUse":                because(reasonNoWrite),
-			"spec.admins":                 because(reasonBind),
-			"spec.bindings":               because(reasonBind),
-			"spec.memberRoles":            because(reasonBind),
-			"spec.quota":                  asks(quotaRights),
-			"spec.deletionPolicy":         asks(policyRights),
-			"spec.deletionDelay":          asks(delayRights),
-			"spec.namespaces.labels":      asks(labelRights),
-			"spec.namespaces.podSecurity": asks(levelRights),
-			"spec.namespaces.max":         asks(maxRights),
-			"spec.namespaces.prefix":      because(reasonNoWrite),
-			"spec.namespaces.templates":   because(reasonUse),
+			"spec.id":                     noRights(reasonNoWrite),
+			"spec.access":                 noRights(reasonNoWrite),
+			"spec.suspension":             noRights(reasonNoWrite),
+			"spec.replaces":               noRights(reasonNoWrite),
+			"spec.acceptUndated":          noRights(reasonNoWrite),
+			"spec.fairUse":                noRights(reasonNoWrite),
+			"spec.admins":                 noRights(reasonBind),
+			"spec.bindings":               noRights(reasonBind),
+			"spec.memberRoles":            noRights(reasonBind),
+			"spec.quota":                  requires(quotaRights),
+			"spec.deletionPolicy":         requires(policyRights),
+			"spec.deletionDelay":          requires(delayRights),
+			"spec.namespaces.labels":      requires(labelRights),
+			"spec.namespaces.podSecurity": requires(podSecurityRights),
+			"spec.namespaces.max":         requires(namespaceLimitRights),
+			"spec.namespaces.prefix":      noRights(reasonNoWrite),
+			"spec.namespaces.templates":   noRights(reasonUse),
 		},
 		v1alpha1.KindTenantMembers: {
-			"spec.id":       because(reasonNoWrite),
-			"spec.bindings": because(reasonMembers),
-			"spec.roles":    because(reasonRules),
+			"spec.id":       noRights(reasonNoWrite),
+			"spec.bindings": noRights(reasonMembers),
+			"spec.roles":    noRights(reasonRules),
 		},
 		v1alpha1.KindNamespaceTemplate: {
-			"spec.hold":    because(reasonNoWrite),
-			"spec.objects": because(reasonTemplate),
+			"spec.hold":    noRights(reasonNoWrite),
+			"spec.objects": noRights(reasonTemplate),
 		},
 		v1alpha1.KindPublication: {
-			"spec.from":              because(reasonPublish),
-			"spec.tenants":           because(reasonPublish),
-			"spec.namespaceSelector": because(reasonPublish),
-			"spec.onConflict":        because(reasonPublish),
-			"spec.hold":              because(reasonPublish),
+			"spec.from":              noRights(reasonPublish),
+			"spec.tenants":           noRights(reasonPublish),
+			"spec.namespaceSelector": noRights(reasonPublish),
+			"spec.onConflict":        noRights(reasonPublish),
+			"spec.hold":              noRights(reasonPublish),
 		},
 		v1alpha1.KindTenantQuota: {
-			"spec.tenant": because(reasonQuota),
-			"spec.hard":   because(reasonQuota),
+			"spec.tenant": noRights(reasonQuota),
+			"spec.hard":   noRights(reasonQuota),
 		},
 		v1alpha1.KindAccessGrant: {
-			"spec.from":     because(reasonGrant),
-			"spec.to":       because(reasonGrant),
-			"spec.expires":  because(reasonGrant),
-			"spec.announce": because(reasonNoWrite),
-			"spec.grantor":  because(reasonNoWrite),
+			"spec.from":     noRights(reasonGrant),
+			"spec.to":       noRights(reasonGrant),
+			"spec.expires":  noRights(reasonGrant),
+			"spec.announce": noRights(reasonNoWrite),
+			"spec.grantor":  noRights(reasonNoWrite),
 		},
 	}
 }
 
 // writerRights returns the rights that the writer of a Tenant needs. was is nil if the Tenant is
 // created. An old Tenant that does not decode is treated as an empty one.
-func writerRights(was, is runtime.Object) (all []lifecycle.Right, err error) {
-	now, _, err := tenantOf(is)
+func writerRights(oldObj, newObj runtime.Object) (all []lifecycle.Right, err error) {
+	newTenant, _, err := tenantOf(newObj)
 	if err != nil {
 		return nil, err
 	}
-	before := &v1alpha1.Tenant{}
-	if was != nil {
-		if old, _, err := tenantOf(was); err == nil {
-			before = old
+	oldTenant := &v1alpha1.Tenant{}
+	if oldObj != nil {
+		if old, _, err := tenantOf(oldObj); err == nil {
+			oldTenant = old
 		}
 	}
 	rules := WriterRules()[v1alpha1.KindTenant]
 	for _, field := range slices.Sorted(maps.Keys(rules)) {
 		if rights := rules[field].Rights; rights != nil {
-			all = append(all, rights(field, before, now)...)
+			all = append(all, rights(field, oldTenant, newTenant)...)
 		}
 	}
 	return all, nil
@@ -124,38 +124,38 @@ func namespacesResource() schema.GroupResource { return corev1.Resource("namespa
 func quotasResource() schema.GroupResource { return v1alpha1.Resource(v1alpha1.ResourceTenantQuotas) }
 
 // labelRights returns the right with which the server labels the namespaces.
-func labelRights(field string, was, is *v1alpha1.Tenant) []lifecycle.Right {
-	if equality.Semantic.DeepEqual(was.Spec.Namespaces.Labels, is.Spec.Namespaces.Labels) {
+func labelRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycle.Right {
+	if equality.Semantic.DeepEqual(oldTenant.Spec.Namespaces.Labels, newTenant.Spec.Namespaces.Labels) {
 		return nil
 	}
 	return []lifecycle.Right{{Field: field, Verb: "update", GroupResource: namespacesResource()}}
 }
 
-// levelRights is like labelRights.
-func levelRights(field string, was, is *v1alpha1.Tenant) []lifecycle.Right {
-	if was.Spec.Namespaces.PodSecurity == is.Spec.Namespaces.PodSecurity {
+// podSecurityRights is like labelRights.
+func podSecurityRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycle.Right {
+	if oldTenant.Spec.Namespaces.PodSecurity == newTenant.Spec.Namespaces.PodSecurity {
 		return nil
 	}
 	return []lifecycle.Right{{Field: field, Verb: "update", GroupResource: namespacesResource()}}
 }
 
 // quotaRights returns the rights with which the server writes the TenantQuota of the Tenant.
-func quotaRights(field string, was, is *v1alpha1.Tenant) []lifecycle.Right {
-	if equality.Semantic.DeepEqual(was.Spec.Quota, is.Spec.Quota) {
+func quotaRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycle.Right {
+	if equality.Semantic.DeepEqual(oldTenant.Spec.Quota, newTenant.Spec.Quota) {
 		return nil
 	}
-	if len(is.Spec.Quota) == 0 {
+	if len(newTenant.Spec.Quota) == 0 {
 		return quotaDeletion(field)
 	}
 	return quotaWrites(field)
 }
 
-// maxRights is like quotaRights.
-func maxRights(field string, was, is *v1alpha1.Tenant) []lifecycle.Right {
-	if equality.Semantic.DeepEqual(was.Spec.Namespaces.Max, is.Spec.Namespaces.Max) {
+// namespaceLimitRights is like quotaRights.
+func namespaceLimitRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycle.Right {
+	if equality.Semantic.DeepEqual(oldTenant.Spec.Namespaces.Max, newTenant.Spec.Namespaces.Max) {
 		return nil
 	}
-	if is.Spec.Namespaces.Max == nil {
+	if newTenant.Spec.Namespaces.Max == nil {
 		return quotaDeletion(field)
 	}
 	return quotaWrites(field)
@@ -172,8 +172,8 @@ func quotaWrites(field string) []lifecycle.Right {
 	}
 }
 
-// deletes returns the resources that the server deletes at the end of a Tenant.
-func deletes(policy v1alpha1.TenantDeletionPolicy) []schema.GroupResource {
+// deletedResources returns the resources that the server deletes at the end of a Tenant.
+func deletedResources(policy v1alpha1.TenantDeletionPolicy) []schema.GroupResource {
 	others := []schema.GroupResource{
 		{Group: rbacv1.GroupName, Resource: "clusterrolebindings"}, quotasResource(), membersResource(),
 	}
@@ -188,9 +188,9 @@ func deletes(policy v1alpha1.TenantDeletionPolicy) []schema.GroupResource {
 
 // policyRights returns the rights with which the server ends the Tenant, except those that its
 // earlier policy used.
-func policyRights(field string, was, is *v1alpha1.Tenant) (all []lifecycle.Right) {
-	before := deletes(was.Spec.DeletionPolicy)
-	for _, r := range deletes(is.Spec.DeletionPolicy) {
+func policyRights(field string, oldTenant, newTenant *v1alpha1.Tenant) (all []lifecycle.Right) {
+	before := deletedResources(oldTenant.Spec.DeletionPolicy)
+	for _, r := range deletedResources(newTenant.Spec.DeletionPolicy) {
 		if !slices.Contains(before, r) {
 			all = append(all, lifecycle.Right{Field: field, Verb: "delete", GroupResource: r})
 		}
@@ -200,17 +200,17 @@ func policyRights(field string, was, is *v1alpha1.Tenant) (all []lifecycle.Right
 
 // delayRights returns the rights with which the server ends a Tenant that is being deleted, if the
 // end comes earlier.
-func delayRights(field string, was, is *v1alpha1.Tenant) (all []lifecycle.Right) {
-	if is.DeletionTimestamp == nil || delayOf(is) >= delayOf(was) {
+func delayRights(field string, oldTenant, newTenant *v1alpha1.Tenant) (all []lifecycle.Right) {
+	if newTenant.DeletionTimestamp == nil || deletionDelay(newTenant) >= deletionDelay(oldTenant) {
 		return nil
 	}
-	for _, r := range deletes(is.Spec.DeletionPolicy) {
+	for _, r := range deletedResources(newTenant.Spec.DeletionPolicy) {
 		all = append(all, lifecycle.Right{Field: field, Verb: "delete", GroupResource: r})
 	}
 	return all
 }
 
-func delayOf(t *v1alpha1.Tenant) time.Duration {
+func deletionDelay(t *v1alpha1.Tenant) time.Duration {
 	if t.Spec.DeletionDelay == nil {
 		return 0
 	}

@@ -52,7 +52,7 @@ func fieldsOf(of reflect.Type, path string, covered func(path string) bool, f fu
 	}
 }
 
-func specs() map[string]reflect.Type {
+func specTypes() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		v1alpha1.KindTenant:            reflect.TypeFor[v1alpha1.TenantSpec](),
 		v1alpha1.KindTenantMembers:     reflect.TypeFor[v1alpha1.TenantMembersSpec](),
@@ -63,19 +63,19 @@ func specs() map[string]reflect.Type {
 	}
 }
 
-// TestWriterRules checks that every field of a spec has a rule, and that every rule has a field.
+// TestEveryFieldHasWriterRule checks that every field of a spec has a rule, and that every rule has a field.
 // Each rule must require rights or give a reason.
-func TestWriterRules(t *testing.T) {
+func TestEveryFieldHasWriterRule(t *testing.T) {
 	rules := stack.WriterRules()
-	for kind, of := range specs() {
+	for kind, of := range specTypes() {
 		used := map[string]bool{}
 		fieldsOf(of, "spec", func(path string) bool {
-			rule, is := rules[kind][path]
-			if is && (rule.Rights == nil) == (rule.Reason == "") {
+			rule, ok := rules[kind][path]
+			if ok && (rule.Rights == nil) == (rule.Reason == "") {
 				t.Errorf("%s: %s has rights and a reason, or neither", kind, path)
 			}
-			used[path] = is
-			return is
+			used[path] = ok
+			return ok
 		}, func(path string) { t.Errorf("%s: %s has no rule", kind, path) })
 		for path := range rules[kind] {
 			if !used[path] {
@@ -83,16 +83,16 @@ func TestWriterRules(t *testing.T) {
 			}
 		}
 	}
-	if len(rules) != len(specs()) {
+	if len(rules) != len(specTypes()) {
 		t.Errorf("rules of %v", slices.Sorted(maps.Keys(rules)))
 	}
 }
 
 // writerCase is a change of a Tenant and the rights that it needs.
 type writerCase struct {
-	was, is v1alpha1.TenantSpec
-	going   bool
-	want    []string
+	before, after v1alpha1.TenantSpec
+	deleting      bool
+	want          []string
 }
 
 func writerCases() map[string]map[string]writerCase {
@@ -125,11 +125,11 @@ func writerCases() map[string]map[string]writerCase {
 	}
 	deletes := append([]string{"delete namespaces"}, orphans...)
 	change := func(was, is v1alpha1.TenantSpec, want []string) writerCase {
-		return writerCase{was: was, is: is, want: want}
+		return writerCase{before: was, after: is, want: want}
 	}
 	going := func(was, is v1alpha1.TenantSpec, want []string) writerCase {
 		c := change(was, is, want)
-		c.going = true
+		c.deleting = true
 		return c
 	}
 	del, orphan := v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan
@@ -182,9 +182,9 @@ func writerCases() map[string]map[string]writerCase {
 	}
 }
 
-// TestWritersRights checks for each field that requires rights that a change is rejected if one of
+// TestWriterNeedsRights checks for each field that requires rights that a change is rejected if one of
 // these rights is missing, and allowed with exactly these rights.
-func TestWritersRights(t *testing.T) {
+func TestWriterNeedsRights(t *testing.T) {
 	cases := writerCases()
 	for field, rule := range stack.WriterRules()[v1alpha1.KindTenant] {
 		if (rule.Rights == nil) != (cases[field] == nil) {
@@ -193,7 +193,7 @@ func TestWritersRights(t *testing.T) {
 	}
 	for field, changes := range cases {
 		for _, needed := range []string{"set", "change", "remove"} {
-			if _, is := changes[needed]; !is {
+			if _, ok := changes[needed]; !ok {
 				t.Errorf("%s: no case %q", field, needed)
 			}
 		}
@@ -216,12 +216,12 @@ func TestWritersRights(t *testing.T) {
 // a creation.
 func writeTenant(t *testing.T, c *writerCase, rights []string) error {
 	t.Helper()
-	plugin := pluginOf(t, lifecycle.Name, rights)
+	plugin := newPlugin(t, lifecycle.Name, rights)
 	of := func(spec v1alpha1.TenantSpec) *unstructured.Unstructured {
 		spec.ID = "acme"
 		at := &v1alpha1.Tenant{Spec: spec}
 		at.Name, at.Finalizers = "acme", []string{tenant.Finalizer}
-		if c.going {
+		if c.deleting {
 			now := metav1.Now()
 			at.DeletionTimestamp = &now
 		}
@@ -232,13 +232,13 @@ func writeTenant(t *testing.T, c *writerCase, rights []string) error {
 		return &unstructured.Unstructured{Object: content}
 	}
 	write := func(op admission.Operation, was runtime.Object) error {
-		return plugin.Validate(t.Context(), admission.NewAttributesRecord(of(c.is), was,
+		return plugin.Validate(t.Context(), admission.NewAttributesRecord(of(c.after), was,
 			v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenant), "", "acme",
 			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "", op, nil, false,
 			&user.DefaultInfo{Name: "ops", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}), nil)
 	}
-	err := write(admission.Update, of(c.was))
-	if reflect.DeepEqual(c.was, v1alpha1.TenantSpec{}) && !c.going {
+	err := write(admission.Update, of(c.before))
+	if reflect.DeepEqual(c.before, v1alpha1.TenantSpec{}) && !c.deleting {
 		if created := write(admission.Create, nil); fmt.Sprint(created) != fmt.Sprint(err) {
 			t.Errorf("created: %v; updated: %v", created, err)
 		}
@@ -246,11 +246,11 @@ func writeTenant(t *testing.T, c *writerCase, rights []string) error {
 	return err
 }
 
-// pluginOf returns a plugin of a stack whose callers have some rights in the whole cluster.
-func pluginOf(t *testing.T, name string, rights []string) admission.ValidationInterface {
+// newPlugin returns a plugin of a stack whose callers have some rights in the whole cluster.
+func newPlugin(t *testing.T, name string, rights []string) admission.ValidationInterface {
 	t.Helper()
 	built, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
-		Authorization: stack.Authorization{Grantors: authorizer.AuthorizerFunc(func(
+		Authorization: stack.Authorization{GrantorAuthorizer: authorizer.AuthorizerFunc(func(
 			_ context.Context, a authorizer.Attributes,
 		) (authorizer.Decision, string, error) {
 			right := a.GetVerb() + " " + a.GetResource()
@@ -264,7 +264,7 @@ func pluginOf(t *testing.T, name string, rights []string) admission.ValidationIn
 		})},
 		Cluster: (&lookup.Parts{
 			Owners:  authz.NewOwners(func(string) (*corev1.Namespace, error) { return nil, errors.New("none") }, nil),
-			Tenants: tenantsOf{},
+			Tenants: fakeTenants{},
 		}).Cluster(),
 	})
 	if err != nil {
@@ -279,9 +279,9 @@ func pluginOf(t *testing.T, name string, rights []string) admission.ValidationIn
 	return nil
 }
 
-// TestDroppedObjects checks that the writer of a NamespaceTemplate may delete the objects that the
+// TestTemplateWriterMayDeleteRemovedObjects checks that the writer of a NamespaceTemplate may delete the objects that the
 // template no longer has.
-func TestDroppedObjects(t *testing.T) {
+func TestTemplateWriterMayDeleteRemovedObjects(t *testing.T) {
 	of := func(objects ...any) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1alpha1.GroupVersion,
@@ -315,7 +315,7 @@ func TestDroppedObjects(t *testing.T) {
 				rights, want = append(slices.Clone(write), "delete configmaps", "delete limitranges", "delete resourcequotas",
 					"delete networkpolicies.networking.k8s.io"), ""
 			}
-			err := pluginOf(t, managed.Name, rights).Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was,
+			err := newPlugin(t, managed.Name, rights).Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was,
 				v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindNamespaceTemplate), "", "std",
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates), "", admission.Update, nil, false,
 				&user.DefaultInfo{Name: "ops", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}), nil)

@@ -13,9 +13,9 @@ import (
 // MaxLine limits the size of a line.
 const MaxLine = maxLine
 
-// FollowFor limits how long a stream is followed.
-func FollowFor(o Options, most time.Duration) Options {
-	o.followFor = most
+// WithMaxFollow limits how long a stream is followed.
+func WithMaxFollow(o Options, most time.Duration) Options {
+	o.maxFollow = most
 	return o
 }
 

@@ -62,14 +62,14 @@ func syncNames(root *os.Root) error {
 	return errors.Join(directory.Sync(), directory.Close())
 }
 
-// isAt reports whether a name refers to an open file.
-func isAt(root *os.Root, name string, f interface{ Stat() (fs.FileInfo, error) }) bool {
-	there, err := root.Lstat(name)
-	if err != nil || !there.Mode().IsRegular() {
+// isSameFile reports whether a name refers to an open file.
+func isSameFile(root *os.Root, name string, f interface{ Stat() (fs.FileInfo, error) }) bool {
+	named, err := root.Lstat(name)
+	if err != nil || !named.Mode().IsRegular() {
 		return false
 	}
-	here, err := f.Stat()
-	return err == nil && os.SameFile(there, here)
+	opened, err := f.Stat()
+	return err == nil && os.SameFile(named, opened)
 }
 
 // streamFile is the open file of a stream.
@@ -79,7 +79,7 @@ type streamFile struct {
 	name    string
 	size    int64
 	synced  int64 // size of the synced part
-	spoiled bool  // the file must be opened again
+	damaged bool  // the file must be opened again
 }
 
 // openStream opens the file of a stream. If the file ends within a line, as after a crash, it ends
@@ -104,7 +104,7 @@ func (f *streamFile) begin(root *os.Root) error {
 	if err != nil {
 		return err
 	}
-	if !isAt(root, f.name, f) {
+	if !isSameFile(root, f.name, f) {
 		return fmt.Errorf("%s: %w", f.name, errNotRegular)
 	}
 	f.size, f.synced = info.Size(), info.Size()
@@ -122,7 +122,7 @@ func (f *streamFile) begin(root *os.Root) error {
 }
 
 // isCurrent reports whether the file is intact and still has its name.
-func (f *streamFile) isCurrent(root *os.Root) bool { return !f.spoiled && isAt(root, f.name, f) }
+func (f *streamFile) isCurrent(root *os.Root) bool { return !f.damaged && isSameFile(root, f.name, f) }
 
 // append appends whole lines.
 func (f *streamFile) append(lines []byte) error {
@@ -137,7 +137,7 @@ func (f *streamFile) append(lines []byte) error {
 // rollback removes the part that is not synced. The file is opened again for the next write. If it
 // cannot remove the part, the file may end within a line until then.
 func (f *streamFile) rollback() {
-	f.spoiled = true
+	f.damaged = true
 	_ = f.Truncate(f.synced)
 }
 

@@ -65,7 +65,7 @@ const (
 //     another tenant, and if the request is a write. It contains the tenant of the caller, but not
 //     its name.
 //
-// A request that was not authenticated has records only in the system's stream and in [Refused]. An
+// A request that was not authenticated has records only in the system's stream and in [Unauthenticated]. An
 // event of the stage RequestReceived has none, because later events of the request contain its
 // result.
 func Project(event *auditinternal.Event, r *Resolver) []Placed {
@@ -84,36 +84,36 @@ func (r *Resolver) project(event *auditinternal.Event) []Placed {
 	whole := newRecord(event, r.Cluster)
 	if event.User.Username == "" {
 		whole.Tenant = noTenant
-		return []Placed{{System, &whole}, {Refused, &whole}}
+		return []Placed{{System, &whole}, {Unauthenticated, &whole}}
 	}
 	at := event.RequestReceivedTimestamp.Time
 	authenticated, acting := r.callerOf(event, at)
 	whole.Tenant = r.nameOf(acting)
 	own := whole
 	if event.ImpersonatedUser != nil && authenticated.IsSystem() {
-		whole.User = cut(event.ImpersonatedUser.Username, nameBytes)
-		whole.ImpersonatedBy = cut(event.User.Username, nameBytes)
+		whole.User = truncate(event.ImpersonatedUser.Username, nameBytes)
+		whole.ImpersonatedBy = truncate(event.User.Username, nameBytes)
 		own.User, own.ImpersonatedBy = whole.User, tenant.System().String()
 		own.ID = generatedID(own.ID)
 	} else {
-		whole.identify(&event.User)
-		own.identify(&event.User)
+		whole.setCaller(&event.User)
+		own.setCaller(&event.User)
 	}
 	all := []Placed{{System, &whole}}
-	if isStranger(event) {
-		all = append(all, Placed{Refused, &whole})
+	if isUnauthenticated(event) {
+		all = append(all, Placed{Unauthenticated, &whole})
 	}
-	if isTenants(acting) {
-		if stream, has := r.Stream(acting, at); has {
+	if isOrdinaryTenant(acting) {
+		if stream, ok := r.Stream(acting, at); ok {
 			all = append(all, Placed{stream, &own})
 		}
 	}
 	owner := r.ownerOf(event, whole.Namespace, at)
-	if !isTenants(owner) || owner == acting {
+	if !isOrdinaryTenant(owner) || owner == acting {
 		return all
 	}
-	if stream, has := r.Stream(owner, at); has {
-		all = append(all, Placed{stream, foreign(&whole)})
+	if stream, ok := r.Stream(owner, at); ok {
+		all = append(all, Placed{stream, ownerRecord(&whole)})
 	}
 	return all
 }
@@ -122,23 +122,23 @@ func (r *Resolver) project(event *auditinternal.Event) []Placed {
 // the time of the request, even if its namespace is new or was deleted since.
 func (r *Resolver) callerOf(event *auditinternal.Event, at time.Time) (authenticated, acting tenant.ID) {
 	authenticated, acting = r.Caller(infoOf(&event.User), infoOf(event.ImpersonatedUser), at)
-	stated, has := statedIn(event, r.CallerKey)
+	annotated, ok := annotatedTenant(event, r.CallerKey)
 	switch {
-	case !has:
+	case !ok:
 		return authenticated, acting
 	case event.ImpersonatedUser == nil:
-		return stated, stated
+		return annotated, annotated
 	case authenticated.IsSystem():
-		return authenticated, stated
+		return authenticated, annotated
 	}
 	return authenticated, acting
 }
 
-// statedIn returns the tenant in an annotation of an event. It is zero if the annotation is
+// annotatedTenant returns the tenant in an annotation of an event. It is zero if the annotation is
 // invalid.
-func statedIn(event *auditinternal.Event, key string) (id tenant.ID, has bool) {
-	text, has := event.Annotations[key]
-	if !has || key == "" {
+func annotatedTenant(event *auditinternal.Event, key string) (id tenant.ID, ok bool) {
+	text, ok := event.Annotations[key]
+	if !ok || key == "" {
 		return tenant.ID{}, false
 	}
 	id, err := tenant.Parse(text)
@@ -148,16 +148,16 @@ func statedIn(event *auditinternal.Event, key string) (id tenant.ID, has bool) {
 	return id, true
 }
 
-func isTenants(id tenant.ID) bool { return !id.IsZero() && !id.IsSystem() }
+func isOrdinaryTenant(id tenant.ID) bool { return !id.IsZero() && !id.IsSystem() }
 
 // newRecord returns a record of an event without its caller.
 func newRecord(event *auditinternal.Event, cluster string) Record {
 	out := Record{
 		Cluster: cluster,
 		Time:    event.StageTimestamp.UTC(),
-		ID:      cut(string(event.AuditID), idBytes),
-		Stage:   cut(string(event.Stage), idBytes),
-		Verb:    cut(event.Verb, nameBytes),
+		ID:      truncate(string(event.AuditID), idBytes),
+		Stage:   truncate(string(event.Stage), idBytes),
+		Verb:    truncate(event.Verb, nameBytes),
 	}
 	if event.ResponseStatus != nil {
 		out.Code = event.ResponseStatus.Code
@@ -165,15 +165,15 @@ func newRecord(event *auditinternal.Event, cluster string) Record {
 	path, _, _ := strings.Cut(event.RequestURI, "?")
 	ref := event.ObjectRef
 	if ref == nil {
-		out.Path = cut(path, pathBytes)
+		out.Path = truncate(path, pathBytes)
 		return out
 	}
-	out.Group = cut(ref.APIGroup, nameBytes)
-	out.Resource = cut(ref.Resource, nameBytes)
-	out.Subresource = cut(ref.Subresource, nameBytes)
-	out.Name = cut(ref.Name, nameBytes)
+	out.Group = truncate(ref.APIGroup, nameBytes)
+	out.Resource = truncate(ref.Resource, nameBytes)
+	out.Subresource = truncate(ref.Subresource, nameBytes)
+	out.Name = truncate(ref.Name, nameBytes)
 	if ref.Namespace != "" && namespaceIn(path) == ref.Namespace {
-		out.Namespace = cut(ref.Namespace, nameBytes)
+		out.Namespace = truncate(ref.Namespace, nameBytes)
 	}
 	return out
 }
@@ -201,22 +201,22 @@ func requestInfos() *request.RequestInfoFactory {
 	}
 }
 
-// identify adds the caller to a record.
-func (r *Record) identify(u *authenticationv1.UserInfo) {
-	r.User = cut(u.Username, nameBytes)
-	r.Source = only(u.Extra[tenant.SourceKey])
-	r.CredentialID = only(u.Extra[user.CredentialIDKey])
+// setCaller adds the caller to a record.
+func (r *Record) setCaller(u *authenticationv1.UserInfo) {
+	r.User = truncate(u.Username, nameBytes)
+	r.Source = singleValue(u.Extra[tenant.SourceKey])
+	r.CredentialID = singleValue(u.Extra[user.CredentialIDKey])
 }
 
-func only(values []string) string {
+func singleValue(values []string) string {
 	if len(values) != 1 {
 		return ""
 	}
-	return cut(values[0], nameBytes)
+	return truncate(values[0], nameBytes)
 }
 
-// foreign returns a record for the owner of the object. It does not identify the caller.
-func foreign(r *Record) *Record {
+// ownerRecord returns a record for the owner of the object. It does not identify the caller.
+func ownerRecord(r *Record) *Record {
 	out := *r
 	out.User, out.ImpersonatedBy, out.Source, out.CredentialID, out.Path = "", "", "", "", ""
 	out.ID = generatedID(out.ID)
@@ -242,7 +242,7 @@ func (r *Resolver) ownerOf(event *auditinternal.Event, namespace string, at time
 		status != nil && (status.Code == http.StatusForbidden || status.Code == http.StatusUnauthorized):
 		return tenant.ID{}
 	}
-	if id, has := statedIn(event, r.OwnerKey); has {
+	if id, ok := annotatedTenant(event, r.OwnerKey); ok {
 		return id
 	}
 	if namespace == "" {

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var searched = flag.Int("searched", 20_000, "number of events in which TestSearch searches for other tenants")
+var searched = flag.Int("searched", 20_000, "number of events in which TestStreamDoesNotContainOtherTenant searches for other tenants")
 
 func id(name string) tenant.ID {
 	if name == "" {
@@ -61,8 +61,8 @@ func fixture() *tenantaudit.Resolver {
 			return authenticated, authenticated
 		},
 		Owner: func(namespace string, _ time.Time) tenant.ID {
-			name, _, has := strings.Cut(namespace, "--")
-			if !has {
+			name, _, ok := strings.Cut(namespace, "--")
+			if !ok {
 				return tenant.System()
 			}
 			owner, _ := tenant.Parse(name)
@@ -296,15 +296,15 @@ func TestStreams(t *testing.T) {
 		},
 		"refused credential": {
 			with(event(authenticationv1.UserInfo{}, "delete", "acme--web", "pods", "p"), code(http.StatusUnauthorized)),
-			[]tenantaudit.Stream{tenantaudit.Refused},
+			[]tenantaudit.Stream{tenantaudit.Unauthenticated},
 		},
 		"no user, and allowed": {
 			event(authenticationv1.UserInfo{}, "delete", "acme--web", "pods", "p"),
-			[]tenantaudit.Stream{tenantaudit.Refused},
+			[]tenantaudit.Stream{tenantaudit.Unauthenticated},
 		},
 		"anonymous and refused": {
 			with(event(caller(user.Anonymous, ""), "get", "acme--web", "pods", "p"), code(http.StatusForbidden)),
-			[]tenantaudit.Stream{tenantaudit.Refused},
+			[]tenantaudit.Stream{tenantaudit.Unauthenticated},
 		},
 		"tenant that does not exist": {
 			event(caller("eve", "invented"), "get", "acme--web", "pods", "p"), nil,
@@ -369,9 +369,9 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestChosenAuditID checks that the audit ID, which the client can choose, does not reach another
+// TestChosenAuditIDStaysInOwnStream checks that the audit ID, which the client can choose, does not reach another
 // tenant's stream.
-func TestChosenAuditID(t *testing.T) {
+func TestChosenAuditIDStaysInOwnStream(t *testing.T) {
 	e := event(caller("gwen", "globex"), "delete", "acme--web", "pods", "p")
 	for _, chosen := range []string{
 		"gwen-was-here", strings.Repeat("x", 36), uuid + "x", strings.ToUpper(uuid), strings.Repeat("-", 36), "",
@@ -414,11 +414,11 @@ func TestStreamsOfClusters(t *testing.T) {
 	seen := map[tenantaudit.Stream]string{}
 	for _, cluster := range []string{"", "eu1", "us1", "system", "id-a", "../eu1", "EU1", "a+b", "a"} {
 		for _, base := range []tenantaudit.Stream{
-			tenantaudit.System, tenantaudit.Refused, "b+system", tenantaudit.StreamOf(id("acme"), ""),
+			tenantaudit.System, tenantaudit.Unauthenticated, "b+system", tenantaudit.StreamOf(id("acme"), ""),
 			tenantaudit.StreamOf(id("acme"), uuid),
 		} {
 			got, of := base.In(cluster), fmt.Sprintf("%s of %s", base, cluster)
-			if other, has := seen[got]; has {
+			if other, ok := seen[got]; ok {
 				t.Errorf("%s and %s have the stream %q", of, other, got)
 			}
 			seen[got] = of
@@ -440,7 +440,7 @@ func TestStreamsOfClusters(t *testing.T) {
 }
 
 func TestStreamOf(t *testing.T) {
-	seen := map[tenantaudit.Stream]string{tenantaudit.System: "the system's", tenantaudit.Refused: "the system's"}
+	seen := map[tenantaudit.Stream]string{tenantaudit.System: "the system's", tenantaudit.Unauthenticated: "the system's"}
 	for _, c := range []struct{ id, uid string }{
 		{"acme", ""},
 		{"acme", "acme"},
@@ -474,9 +474,9 @@ func TestStreamOf(t *testing.T) {
 	}
 }
 
-// TestSearch searches for the name of another tenant in the stream of a tenant. The events contain
+// TestStreamDoesNotContainOtherTenant searches for the name of another tenant in the stream of a tenant. The events contain
 // that name in each field that can have it.
-func TestSearch(t *testing.T) {
+func TestStreamDoesNotContainOtherTenant(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	r, found, foreign, typed := fixture(), 0, 0, 0
 	for range *searched {

@@ -21,8 +21,8 @@ import (
 // maxLine limits the size of a line, in bytes. Longer lines are skipped. All records are shorter.
 const maxLine = 64 << 10
 
-// pollEvery is the interval at which the end of a followed stream is read.
-const pollEvery = 250 * time.Millisecond
+// pollInterval is the interval at which the end of a followed stream is read.
+const pollInterval = 250 * time.Millisecond
 
 // Filter selects records. The zero value selects all.
 type Filter struct {
@@ -53,7 +53,7 @@ func (f *Filter) selects(r *Record) bool {
 // returns an error. visit also receives the line, which it MUST NOT retain. Read skips lines that
 // are not records. It does not follow symbolic links. A stream that does not exist is empty. If the
 // filter follows, the error is that of the context.
-func Read(ctx context.Context, directory string, of Stream, f Filter, visit func(*Record, []byte) error) error {
+func Read(ctx context.Context, directory string, stream Stream, f Filter, visit func(*Record, []byte) error) error {
 	root, err := os.OpenRoot(directory)
 	if err != nil {
 		return fmt.Errorf("audit streams: %w", err)
@@ -61,7 +61,7 @@ func Read(ctx context.Context, directory string, of Stream, f Filter, visit func
 	defer func() { _ = root.Close() }()
 	r := &reader{
 		root:   root,
-		stream: of,
+		stream: stream,
 		filter: f,
 		visit:  visit,
 	}
@@ -79,18 +79,18 @@ type reader struct {
 
 func (r *reader) run(ctx context.Context) error {
 	for {
-		if err := r.rotated(ctx); err != nil {
+		if err := r.readRotated(ctx); err != nil {
 			return err
 		}
-		again, err := r.current(ctx)
+		again, err := r.readCurrent(ctx)
 		if err != nil || !again {
 			return err
 		}
 	}
 }
 
-// rotated reads the rotated files that have not been read yet.
-func (r *reader) rotated(ctx context.Context) error {
+// readRotated reads the rotated files that have not been read yet.
+func (r *reader) readRotated(ctx context.Context) error {
 	all, err := r.unread()
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (r *reader) rotated(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = r.lines(ctx, &lines{file: f})
+		err = r.visitLines(ctx, &lines{file: f})
 		_ = f.Close()
 		if err != nil {
 			return err
@@ -121,8 +121,8 @@ func (r *reader) unread() ([]string, error) {
 	return slices.DeleteFunc(all, func(name string) bool { return name <= r.last }), err
 }
 
-// current reads the file that is not rotated. It returns true after a rotation.
-func (r *reader) current(ctx context.Context) (again bool, err error) {
+// readCurrent reads the file that is not rotated. It returns true after a rotation.
+func (r *reader) readCurrent(ctx context.Context) (again bool, err error) {
 	f, err := openToRead(r.root, fileOf(r.stream))
 	if errors.Is(err, fs.ErrNotExist) {
 		return r.wait(ctx)
@@ -135,14 +135,14 @@ func (r *reader) current(ctx context.Context) (again bool, err error) {
 		return true, err
 	}
 	for text := (&lines{file: f}); ; {
-		is := isAt(r.root, fileOf(r.stream), f) // checked before the read, so that a rotated file is read to its end
+		isCurrent := isSameFile(r.root, fileOf(r.stream), f) // checked before the read, so that a rotated file is read to its end
 		if err := text.rewind(f); err != nil {
 			return false, err
 		}
-		if err := r.lines(ctx, text); err != nil {
+		if err := r.visitLines(ctx, text); err != nil {
 			return false, err
 		}
-		if !is {
+		if !isCurrent {
 			return true, r.skip(f)
 		}
 		if again, err := r.wait(ctx); err != nil || !again {
@@ -155,7 +155,7 @@ func (r *reader) current(ctx context.Context) (again bool, err error) {
 func (r *reader) skip(f *os.File) error {
 	all, err := r.unread()
 	for _, name := range all {
-		if isAt(r.root, name, f) {
+		if isSameFile(r.root, name, f) {
 			r.last = name
 		}
 	}
@@ -172,7 +172,7 @@ func (r *reader) wait(ctx context.Context) (again bool, err error) {
 	if !r.filter.Follow {
 		return false, nil
 	}
-	timer := time.NewTimer(pollEvery)
+	timer := time.NewTimer(pollInterval)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -182,8 +182,8 @@ func (r *reader) wait(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// lines visits the records until the end of a file.
-func (r *reader) lines(ctx context.Context, text *lines) error {
+// visitLines visits the records until the end of a file.
+func (r *reader) visitLines(ctx context.Context, text *lines) error {
 	for {
 		line, err := text.next()
 		if errors.Is(err, io.EOF) {

@@ -57,18 +57,18 @@ type Stream string
 // System is the stream of the system tenant. It contains the records of all events.
 const System Stream = "system"
 
-// Refused is a stream of the system tenant. It contains the records of requests that were not
+// Unauthenticated is a stream of the system tenant. It contains the records of requests that were not
 // authenticated, which are also in [System]. Requests of tenants do not cause its rotation.
-const Refused Stream = "refused"
+const Unauthenticated Stream = "refused"
 
 // IsTenant reports whether a stream is the stream of a tenant.
 func (s Stream) IsTenant() bool {
 	_, base := s.parts()
-	return base != System && base != Refused
+	return base != System && base != Unauthenticated
 }
 
-// clusterMark separates the name of a cluster from the name of a stream.
-const clusterMark = "+"
+// clusterSeparator separates the name of a cluster from the name of a stream.
+const clusterSeparator = "+"
 
 // In returns the stream in a cluster. The cluster is empty for a server of one cluster.
 func (s Stream) In(cluster string) Stream {
@@ -78,12 +78,12 @@ func (s Stream) In(cluster string) Stream {
 	case !isSafe(cluster):
 		cluster = "cluster." + digest(cluster)
 	}
-	return Stream(cluster) + clusterMark + s
+	return Stream(cluster) + clusterSeparator + s
 }
 
 func (s Stream) parts() (cluster string, base Stream) {
-	cluster, name, has := strings.Cut(string(s), clusterMark)
-	if !has {
+	cluster, name, ok := strings.Cut(string(s), clusterSeparator)
+	if !ok {
 		return "", s
 	}
 	return cluster, Stream(name)
@@ -101,9 +101,9 @@ func (s Stream) isValid() bool {
 }
 
 func isDigest(text, prefix string) bool {
-	sum, has := strings.CutPrefix(text, prefix)
+	sum, ok := strings.CutPrefix(text, prefix)
 	decoded, err := hex.DecodeString(sum)
-	return has && err == nil && hex.EncodeToString(decoded) == sum && len(decoded) == digestBytes
+	return ok && err == nil && hex.EncodeToString(decoded) == sum && len(decoded) == digestBytes
 }
 
 // StreamOf returns the stream of a tenant whose Tenant has a UID. The UID is empty for a tenant
@@ -151,19 +151,19 @@ const (
 	idBytes   = 64
 )
 
-// cutMark is the end of a shortened text.
-const cutMark = "..."
+// ellipsis is the end of a shortened text.
+const ellipsis = "..."
 
-// cut shortens a text to a number of bytes.
-func cut(text string, most int) string {
-	if len(text) <= most {
+// truncate shortens a text to a number of bytes.
+func truncate(text string, limit int) string {
+	if len(text) <= limit {
 		return strings.Clone(text)
 	}
-	end := most - len(cutMark)
+	end := limit - len(ellipsis)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return text[:end] + cutMark
+	return text[:end] + ellipsis
 }
 
 // isUUID reports whether a text has the form of an audit ID that a server generates.

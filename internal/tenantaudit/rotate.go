@@ -14,30 +14,30 @@ import (
 	"time"
 )
 
-// rotationMark separates the name of a stream from the time of a rotation. No stream name contains
+// rotationSeparator separates the name of a stream from the time of a rotation. No stream name contains
 // it.
-const rotationMark = "@"
+const rotationSeparator = "@"
 
 // rotationTime is the format of the time in a name. Names sort by their times.
 const rotationTime = "20060102T150405.000000000Z"
 
-// pruneEvery is the interval at which the age of all files is checked.
-const pruneEvery = time.Hour
+// pruneInterval is the interval at which the age of all files is checked.
+const pruneInterval = time.Hour
 
 // backupOf returns the name of a rotated file.
 func backupOf(stream Stream, at time.Time) string {
-	return string(stream) + rotationMark + at.UTC().Format(rotationTime) + extension
+	return string(stream) + rotationSeparator + at.UTC().Format(rotationTime) + extension
 }
 
 // parseName returns the stream of a file, and the time of its rotation, which is zero if the file
 // was not rotated.
 func parseName(name string) (stream Stream, rotated time.Time, ok bool) {
-	base, is := strings.CutSuffix(name, extension)
-	if !is || base == "" {
+	base, found := strings.CutSuffix(name, extension)
+	if !found || base == "" {
 		return "", time.Time{}, false
 	}
-	text, at, is := strings.Cut(base, rotationMark)
-	if !is {
+	text, at, found := strings.Cut(base, rotationSeparator)
+	if !found {
 		return Stream(text), time.Time{}, true
 	}
 	rotated, err := time.Parse(rotationTime, at)
@@ -84,8 +84,8 @@ func (s *Streams) rotate(stream Stream) error {
 	if err := s.root.Rename(fileOf(stream), name); err != nil {
 		return err
 	}
-	if most := s.options.MaxBackups; most > 0 && len(old) >= most {
-		for _, name := range old[:len(old)+1-most] {
+	if limit := s.options.MaxBackups; limit > 0 && len(old) >= limit {
+		for _, name := range old[:len(old)+1-limit] {
 			if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -94,26 +94,26 @@ func (s *Streams) rotate(stream Stream) error {
 	return nil
 }
 
-// pruneOften deletes the files that are too old, including those of deleted tenants. Because the
+// pruneIfDue deletes the files that are too old, including those of deleted tenants. Because the
 // clock can be wrong, a file is deleted only if it was already too old an hour before. The caller
 // must hold s.turn.
-func (s *Streams) pruneOften() {
+func (s *Streams) pruneIfDue() {
 	now := s.options.Now()
-	if s.options.MaxAge == 0 || now.Sub(s.pruned) < pruneEvery && !now.Before(s.pruned) {
+	if s.options.MaxAge == 0 || now.Sub(s.lastPrune) < pruneInterval && !now.Before(s.lastPrune) {
 		return
 	}
-	s.pruned = now
+	s.lastPrune = now
 	all, err := s.stored()
 	if err != nil {
 		return // the next call tries again
 	}
-	before := s.old
-	s.old = map[string]bool{}
+	before := s.expired
+	s.expired = map[string]bool{}
 	for _, f := range all {
 		switch {
 		case now.Sub(f.changed) <= s.options.MaxAge:
 		case !before[f.name]:
-			s.old[f.name] = true
+			s.expired[f.name] = true
 		default:
 			if f.name == fileOf(f.stream) {
 				s.open.Remove(f.stream)
@@ -161,8 +161,8 @@ func (s *Streams) stored() (found []storedFile, err error) {
 // shrink deletes rotated files if all files together are too large after a number of bytes were
 // written. It deletes the oldest file of the largest stream first. The caller must hold s.turn.
 func (s *Streams) shrink(written int64) {
-	s.room -= written
-	if s.options.MaxTotalBytes == 0 || s.room > 0 {
+	s.bytesLeft -= written
+	if s.options.MaxTotalBytes == 0 || s.bytesLeft > 0 {
 		return
 	}
 	all, err := s.stored()
@@ -190,5 +190,5 @@ func (s *Streams) shrink(written int64) {
 		}
 	}
 	// Without a rotated file, the next attempt is made when the next one can exist.
-	s.room = max(s.options.MaxTotalBytes-total, s.options.MaxBytes)
+	s.bytesLeft = max(s.options.MaxTotalBytes-total, s.options.MaxBytes)
 }

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// seenFor is the minimum time for which an event is remembered, unless there are too many
+	// rememberFor is the minimum time for which an event is remembered, unless there are too many
 	// events.
-	seenFor = 10 * time.Minute
+	rememberFor = 10 * time.Minute
 	// maxSeen limits the number of remembered events to twice its value, with about 40 bytes each.
 	maxSeen = 1 << 17
 )
@@ -30,10 +30,10 @@ type Seen struct {
 	now  func() time.Time
 	seed [2]maphash.Seed // so that no caller can choose a collision
 
-	mu         sync.Mutex
-	young, old map[event]struct{}
-	began      time.Time // the start of young
-	most       int
+	mu          sync.Mutex
+	recent, old map[event]struct{}
+	began       time.Time // the start of young
+	maxEvents   int
 }
 
 type event [2]uint64
@@ -44,11 +44,11 @@ func NewSeen(now func() time.Time) *Seen {
 		now = time.Now
 	}
 	return &Seen{
-		now:   now,
-		seed:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		young: map[event]struct{}{},
-		began: now(),
-		most:  maxSeen,
+		now:       now,
+		seed:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		recent:    map[event]struct{}{},
+		began:     now(),
+		maxEvents: maxSeen,
 	}
 }
 
@@ -57,16 +57,16 @@ func (s *Seen) New(all []*auditinternal.Event) []*auditinternal.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.age()
-	out, here := make([]*auditinternal.Event, 0, len(all)), make(map[event]struct{}, len(all))
+	out, batch := make([]*auditinternal.Event, 0, len(all)), make(map[event]struct{}, len(all))
 	for _, e := range all {
 		key := s.keyOf(e)
-		_, young := s.young[key]
-		_, old := s.old[key]
-		_, twice := here[key]
-		if young || old || twice {
+		_, isRecent := s.recent[key]
+		_, isOld := s.old[key]
+		_, twice := batch[key]
+		if isRecent || isOld || twice {
 			continue
 		}
-		here[key] = struct{}{}
+		batch[key] = struct{}{}
 		out = append(out, e)
 	}
 	return out
@@ -78,7 +78,7 @@ func (s *Seen) Add(all []*auditinternal.Event) {
 	defer s.mu.Unlock()
 	for _, e := range all {
 		s.age()
-		s.young[s.keyOf(e)] = struct{}{}
+		s.recent[s.keyOf(e)] = struct{}{}
 	}
 }
 
@@ -89,11 +89,11 @@ func (s *Seen) age() {
 	if passed < 0 { // the clock was set back
 		s.began = now
 	}
-	if passed < seenFor && len(s.young) < s.most {
+	if passed < rememberFor && len(s.recent) < s.maxEvents {
 		return
 	}
-	s.young, s.old, s.began = map[event]struct{}{}, s.young, now
-	if passed >= 2*seenFor {
+	s.recent, s.old, s.began = map[event]struct{}{}, s.recent, now
+	if passed >= 2*rememberFor {
 		s.old = nil
 	}
 }

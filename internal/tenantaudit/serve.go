@@ -71,20 +71,20 @@ func parseFlag(text string) (bool, error) {
 
 // The limits of concurrent reads. Tenants share a limit, so that the system tenant can always read.
 const (
-	readsOfTenant  = 4
-	readsOfTenants = 64
-	readsOfSystem  = 16
+	maxReadsPerTenant = 4
+	maxTenantReads    = 64
+	maxSystemReads    = 16
 )
 
 // readers limits concurrent reads of streams. Safe for concurrent use.
 type readers struct {
 	mu      sync.Mutex
-	by      map[reading]int
+	active  map[readerKey]int
 	tenants int
 }
 
-// reading identifies a tenant that reads.
-type reading struct {
+// readerKey identifies a tenant that reads.
+type readerKey struct {
 	cluster string
 	id      tenant.ID
 }
@@ -92,42 +92,42 @@ type reading struct {
 // BeginRead reports whether a caller of a tenant can read a stream now. The cluster is empty for a
 // server of one cluster. If it returns true, the caller MUST call end once.
 func (s *Streams) BeginRead(cluster string, id tenant.ID) (end func(), ok bool) {
-	by, all := reading{cluster, id}, &s.readers
+	key, all := readerKey{cluster, id}, &s.readers
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if id.IsSystem() {
-		if all.by[by] >= readsOfSystem {
+		if all.active[key] >= maxSystemReads {
 			return nil, false
 		}
 	} else {
-		if all.by[by] >= readsOfTenant || all.tenants >= readsOfTenants {
+		if all.active[key] >= maxReadsPerTenant || all.tenants >= maxTenantReads {
 			return nil, false
 		}
 		all.tenants++
 	}
-	all.by[by]++
-	return func() { all.end(by) }, true
+	all.active[key]++
+	return func() { all.end(key) }, true
 }
 
-func (r *readers) end(by reading) {
+func (r *readers) end(key readerKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.by[by]--; r.by[by] == 0 {
-		delete(r.by, by)
+	if r.active[key]--; r.active[key] == 0 {
+		delete(r.active, key)
 	}
-	if !by.id.IsSystem() {
+	if !key.id.IsSystem() {
 		r.tenants--
 	}
 }
 
-// followFor limits how long a stream is followed. The client must then send another request, for
+// maxFollow limits how long a stream is followed. The client must then send another request, for
 // which the server checks the rights of the caller again.
-const followFor = time.Hour
+const maxFollow = time.Hour
 
 // Serve responds with a stream. It ends with the stream. If the filter follows, it ends with the
 // request, or after 30 to 60 minutes. The server MUST have checked that the caller may read the
 // stream, and MUST have called [Streams.BeginRead].
-func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, of Stream, f Filter) {
+func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, stream Stream, f Filter) {
 	header := w.Header()
 	header.Set("Content-Type", ContentType)
 	header.Set("Cache-Control", "no-store")
@@ -142,12 +142,12 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, of Stream, f Fil
 	}
 	ctx := r.Context()
 	if f.Follow {
-		most := s.options.followFor
-		limited, cancel := context.WithTimeout(ctx, most/2+rand.N(most/2)) // #nosec G404 -- not a secret
+		limit := s.options.maxFollow
+		limited, cancel := context.WithTimeout(ctx, limit/2+rand.N(limit/2)) // #nosec G404 -- not a secret
 		defer cancel()
 		ctx = limited
 	}
-	err := Read(ctx, s.options.Directory, of, f, func(_ *Record, line []byte) error {
+	err := Read(ctx, s.options.Directory, stream, f, func(_ *Record, line []byte) error {
 		if _, err := w.Write(line); err != nil {
 			return err
 		}

@@ -17,14 +17,14 @@ import (
 
 // Sink writes the records of events into streams. Safe for concurrent use.
 type Sink struct {
-	streams   *Streams
-	strangers *strangers
-	metrics   *Metrics
+	streams         *Streams
+	unauthenticated *unauthenticatedLimits
+	metrics         *Metrics
 }
 
 // NewSink returns a sink that writes into streams.
 func NewSink(streams *Streams, metrics *Metrics) *Sink {
-	return &Sink{streams, newStrangers(), metrics}
+	return &Sink{streams, newUnauthenticatedLimits(), metrics}
 }
 
 // Streams returns the streams of the sink.
@@ -41,13 +41,13 @@ func (s *Sink) Store(ctx context.Context, events []*auditinternal.Event, r *Reso
 	return s.write(ctx, all)
 }
 
-// Refused adds rejected events to the failed records of the system's stream.
-func (s *Sink) Refused(events int) {
+// AddFailed adds rejected events to the failed records of the system's stream.
+func (s *Sink) AddFailed(events int) {
 	s.metrics.add(System, failed, events)
 }
 
 func (s *Sink) project(event *auditinternal.Event, r *Resolver) []Placed {
-	if !s.strangers.accept(event) {
+	if !s.unauthenticated.accept(event) {
 		s.metrics.count(System, limited)
 		return nil
 	}
@@ -102,17 +102,17 @@ type Backend struct {
 	writing context.Context //nolint:containedctx // of the goroutine that writes
 	abort   context.CancelFunc
 
-	mu     sync.Mutex
-	shares map[share]int // events in the queue
-	closed bool
+	mu          sync.Mutex
+	eventsByKey map[queueKey]int // events in the queue
+	closed      bool
 }
 
-// share identifies the tenant of callers.
-type share struct{ cluster, tenant string }
+// queueKey identifies the tenant of callers.
+type queueKey struct{ cluster, tenant string }
 
 // queued contains the records of an event.
 type queued struct {
-	of      share
+	key     queueKey
 	records []Placed
 }
 
@@ -120,20 +120,20 @@ type queued struct {
 func NewBackend(sink *Sink) *Backend {
 	ctx, cancel := context.WithCancel(context.Background()) // #nosec G118 -- Shutdown cancels it
 	return &Backend{
-		sink:    sink,
-		queue:   make(chan queued, backendQueue),
-		done:    make(chan struct{}),
-		fail:    func(err error) { klog.Background().Error(err, "Failed to write audit streams") },
-		writing: ctx,
-		abort:   cancel,
-		shares:  map[share]int{},
+		sink:        sink,
+		queue:       make(chan queued, backendQueue),
+		done:        make(chan struct{}),
+		fail:        func(err error) { klog.Background().Error(err, "Failed to write audit streams") },
+		writing:     ctx,
+		abort:       cancel,
+		eventsByKey: map[queueKey]int{},
 	}
 }
 
 // For returns an audit backend for the events of a cluster.
-func (b *Backend) For(r *Resolver) audit.Backend { return &resolved{b, r} }
+func (b *Backend) For(r *Resolver) audit.Backend { return &clusterBackend{b, r} }
 
-type resolved struct {
+type clusterBackend struct {
 	*Backend
 	resolver *Resolver
 }
@@ -141,7 +141,7 @@ type resolved struct {
 // ProcessEvents implements [audit.Sink]. It always returns true, because a server denies a request
 // if its first event is not processed. If the queue has no place for an event, it reports an error
 // and drops the event.
-func (b *resolved) ProcessEvents(events ...*auditinternal.Event) bool {
+func (b *clusterBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 	for _, event := range events {
 		all := b.sink.project(event, b.resolver)
 		if len(all) == 0 || b.enqueue(all) {
@@ -159,23 +159,23 @@ func (b *resolved) ProcessEvents(events ...*auditinternal.Event) bool {
 // already has as many events in the queue as the queue has free places. One tenant can therefore
 // use half of the queue, and two tenants two thirds of it. A place remains for others.
 func (b *Backend) enqueue(all []Placed) bool {
-	of := share{all[0].Record.Cluster, all[0].Record.Tenant}
+	key := queueKey{all[0].Record.Cluster, all[0].Record.Tenant}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.shares[of] >= cap(b.queue)-len(b.queue) {
+	if b.closed || b.eventsByKey[key] >= cap(b.queue)-len(b.queue) {
 		return false
 	}
-	b.shares[of]++
-	b.queue <- queued{of, all} // never blocks, because only this function adds events
+	b.eventsByKey[key]++
+	b.queue <- queued{key, all} // never blocks, because only this function adds events
 	return true
 }
 
-// dequeued frees the place of an event, and returns its records.
-func (b *Backend) dequeued(q queued) []Placed {
+// dequeue frees the place of an event, and returns its records.
+func (b *Backend) dequeue(q queued) []Placed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.shares[q.of]--; b.shares[q.of] == 0 {
-		delete(b.shares, q.of)
+	if b.eventsByKey[q.key]--; b.eventsByKey[q.key] == 0 {
+		delete(b.eventsByKey, q.key)
 	}
 	return q.records
 }
@@ -220,13 +220,13 @@ func (b *Backend) Shutdown() {
 
 // collect returns a batch. It waits for more events until stop closes.
 func (b *Backend) collect(first queued, stop <-chan struct{}) []Placed {
-	batch := b.dequeued(first)
+	batch := b.dequeue(first)
 	timer := time.NewTimer(backendWait)
 	defer timer.Stop()
 	for range backendBatch - 1 {
 		select {
 		case more := <-b.queue:
-			batch = append(batch, b.dequeued(more)...)
+			batch = append(batch, b.dequeue(more)...)
 		case <-timer.C:
 			return batch
 		case <-stop:

@@ -56,15 +56,15 @@ const help = "Number of records of the audit streams, by the kind of the stream,
 	"queue was full, " +
 	"or limited for requests that were not authenticated."
 
-func refused(address string) *auditinternal.Event {
+func unauthenticatedEvent(address string) *auditinternal.Event {
 	e := event(authenticationv1.UserInfo{}, "get", "acme--web", "pods", "p")
 	e.SourceIPs, e.ResponseStatus = []string{"203.0.113.9", address}, &metav1.Status{Code: http.StatusUnauthorized}
 	return e
 }
 
-// TestRefusedCredentialsAreLimited checks that an address writes at most ten records per second. It
+// TestUnauthenticatedRecordsAreLimited checks that an address writes at most ten records per second. It
 // cannot pretend to be another address, and all addresses together have a limit.
-func TestRefusedCredentialsAreLimited(t *testing.T) {
+func TestUnauthenticatedRecordsAreLimited(t *testing.T) {
 	s, counted := sink(t, tenantaudit.Options{})
 	store := func(events ...*auditinternal.Event) {
 		t.Helper()
@@ -74,7 +74,7 @@ func TestRefusedCredentialsAreLimited(t *testing.T) {
 	}
 	var flood []*auditinternal.Event
 	for i := range 50 {
-		e := refused("192.0.2.7")
+		e := unauthenticatedEvent("192.0.2.7")
 		e.SourceIPs[0] = fmt.Sprintf("198.51.100.%d", i) // X-Forwarded-For
 		flood = append(flood, e)
 	}
@@ -82,7 +82,7 @@ func TestRefusedCredentialsAreLimited(t *testing.T) {
 	counted("system limited 40,system written 20") // in the system's stream and in the stream Refused
 	flood = nil
 	for i := range 50 { // addresses of one network
-		flood = append(flood, refused(fmt.Sprintf("2001:db8::%x", i)))
+		flood = append(flood, unauthenticatedEvent(fmt.Sprintf("2001:db8::%x", i)))
 	}
 	store(flood...)
 	counted("system limited 80,system written 40")
@@ -90,22 +90,22 @@ func TestRefusedCredentialsAreLimited(t *testing.T) {
 	counted("system limited 80,system written 41,tenant written 1")
 	flood = nil
 	for i := range 200 {
-		flood = append(flood, refused(fmt.Sprintf("10.0.0.%d", i)))
+		flood = append(flood, unauthenticatedEvent(fmt.Sprintf("10.0.0.%d", i)))
 	}
 	store(flood...)
 	if got := read(t, s.Streams().Directory(), tenantaudit.System); len(got) > 21+90 {
 		t.Errorf("many addresses wrote %d records", len(got))
 	}
 	expect(t, s.Streams().Directory(), "id-acme", "p")
-	if got, all := read(t, s.Streams().Directory(), tenantaudit.Refused), read(t, s.Streams().Directory(),
+	if got, all := read(t, s.Streams().Directory(), tenantaudit.Unauthenticated), read(t, s.Streams().Directory(),
 		tenantaudit.System); len(got) != len(all)-1 {
 		t.Errorf("%d of %d records are in the stream of refused requests", len(got), len(all))
 	}
 }
 
-// TestTenantsDoNotRotateRefusedRequests checks that a tenant cannot displace the records of
+// TestTenantsDoNotRotateUnauthenticatedRecords checks that a tenant cannot displace the records of
 // rejected credentials.
-func TestTenantsDoNotRotateRefusedRequests(t *testing.T) {
+func TestTenantsDoNotRotateUnauthenticatedRecords(t *testing.T) {
 	s, _ := sink(t, tenantaudit.Options{MaxBytes: 1 << 10, MaxBackups: 1})
 	store := func(e *auditinternal.Event) {
 		t.Helper()
@@ -113,14 +113,14 @@ func TestTenantsDoNotRotateRefusedRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	store(refused("192.0.2.7"))
+	store(unauthenticatedEvent("192.0.2.7"))
 	for range 20 {
 		store(event(caller("alice", "acme"), "get", "acme--web", "pods", "p"))
 	}
-	expect(t, s.Streams().Directory(), tenantaudit.Refused, "p")
+	expect(t, s.Streams().Directory(), tenantaudit.Unauthenticated, "p")
 }
 
-func TestStoreFails(t *testing.T) {
+func TestStoreReportsFailedWrites(t *testing.T) {
 	faults := tenantaudit.Faults{}
 	s, counted := sink(t, faults.Use(tenantaudit.Options{Directory: t.TempDir()}))
 	e := event(caller("alice", "acme"), "get", "acme--web", "pods", "p")
@@ -294,7 +294,7 @@ func TestServe(t *testing.T) {
 // TestFollowEnds checks that a followed stream ends, so that the server checks the rights of its
 // caller again.
 func TestFollowEnds(t *testing.T) {
-	s := open(t, tenantaudit.FollowFor(tenantaudit.Options{}, 100*time.Millisecond))
+	s := open(t, tenantaudit.WithMaxFollow(tenantaudit.Options{}, 100*time.Millisecond))
 	write(t, s, placed("a", "1")...)
 	recorder := httptest.NewRecorder()
 	s.Serve(recorder, httptest.NewRequest(http.MethodGet, "/", nil), "a", tenantaudit.Filter{Follow: true})

@@ -17,30 +17,30 @@ import (
 // The limits of records of unauthenticated callers. The total limit applies to all addresses
 // together.
 const (
-	strangersPerSecond = 10
-	strangersInAll     = 100
+	recordsPerAddress = 10
+	recordsInTotal    = 100
 )
 
-// strangers limits the records of requests that were not authenticated, or that were denied because
+// unauthenticatedLimits limits the records of requests that were not authenticated, or that were denied because
 // they were anonymous. Safe for concurrent use.
-type strangers struct {
+type unauthenticatedLimits struct {
 	byAddress *budget.Budgets
-	inAll     flowcontrol.RateLimiter
+	total     flowcontrol.RateLimiter
 }
 
-func newStrangers() *strangers {
-	return &strangers{
-		byAddress: budget.New(strangersPerSecond, strangersPerSecond),
-		inAll:     flowcontrol.NewTokenBucketRateLimiter(strangersInAll, strangersInAll),
+func newUnauthenticatedLimits() *unauthenticatedLimits {
+	return &unauthenticatedLimits{
+		byAddress: budget.New(recordsPerAddress, recordsPerAddress),
+		total:     flowcontrol.NewTokenBucketRateLimiter(recordsInTotal, recordsInTotal),
 	}
 }
 
 // accept reports whether an event has a record. Each event of an authenticated caller has one.
-func (s *strangers) accept(event *auditinternal.Event) bool {
-	return !isStranger(event) || s.byAddress.Of(addressOf(event)).TryAccept() && s.inAll.TryAccept()
+func (s *unauthenticatedLimits) accept(event *auditinternal.Event) bool {
+	return !isUnauthenticated(event) || s.byAddress.Of(addressOf(event)).TryAccept() && s.total.TryAccept()
 }
 
-func isStranger(event *auditinternal.Event) bool {
+func isUnauthenticated(event *auditinternal.Event) bool {
 	switch event.User.Username {
 	case "":
 		return true

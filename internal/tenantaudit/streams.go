@@ -51,7 +51,7 @@ type Options struct {
 	open      func(*os.Root, string) (file, error) // for tests
 	syncNames func(*os.Root) error                 // for tests
 	closeWait time.Duration                        // for tests
-	followFor time.Duration                        // for tests
+	maxFollow time.Duration                        // for tests
 }
 
 // closeWait limits how long the shutdown of a server waits for a disk that does not respond.
@@ -69,12 +69,12 @@ type Streams struct {
 	lock    *flock.Flock
 	readers readers
 
-	turn   chan struct{} // holds a value while the fields below are in use
-	open   *lru.Cache    // maps a Stream to a *streamFile
-	pruned time.Time
-	old    map[string]bool // the files that were too old at the last check
-	room   int64           // bytes that can be written before the total size is checked again
-	closed bool
+	semaphore chan struct{} // holds a value while the fields below are in use
+	open      *lru.Cache    // maps a Stream to a *streamFile
+	lastPrune time.Time
+	expired   map[string]bool // the files that were too old at the last check
+	bytesLeft int64           // bytes that can be written before the total size is checked again
+	closed    bool
 	// unsynced reports whether the names of new files may not be on the disk yet.
 	unsynced bool
 }
@@ -98,8 +98,8 @@ func Open(o Options) (*Streams, error) {
 	if o.syncNames == nil {
 		o.syncNames = syncNames
 	}
-	if o.followFor == 0 {
-		o.followFor = followFor
+	if o.maxFollow == 0 {
+		o.maxFollow = maxFollow
 	}
 	if o.closeWait == 0 {
 		o.closeWait = closeWait
@@ -122,19 +122,19 @@ func Open(o Options) (*Streams, error) {
 		return nil, errors.Join(fmt.Errorf("audit streams: %s: %w", o.Directory, errDirectoryInUse), root.Close())
 	}
 	s := &Streams{
-		options: o,
-		root:    root,
-		lock:    lock,
-		readers: readers{by: map[reading]int{}},
-		turn:    make(chan struct{}, 1),
+		options:   o,
+		root:      root,
+		lock:      lock,
+		readers:   readers{active: map[readerKey]int{}},
+		semaphore: make(chan struct{}, 1),
 	}
 	s.open = lru.NewWithEvictionFunc(maxOpen, func(_ lru.Key, value any) { value.(*streamFile).close() })
 	return s, nil
 }
 
 var (
-	errLink   = errors.New("a symbolic link: set the directory to which it leads")
-	errOthers = errors.New("other users can access the directory and it has other files: use an empty directory")
+	errLink            = errors.New("a symbolic link: set the directory to which it leads")
+	errSharedDirectory = errors.New("other users can access the directory and it has other files: use an empty directory")
 )
 
 // prepare creates a directory that other users cannot access. It changes the mode of an existing
@@ -160,7 +160,7 @@ func prepare(directory string) error {
 		return err
 	}
 	if len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == lockFile }) {
-		return fmt.Errorf("%s: %w", directory, errOthers)
+		return fmt.Errorf("%s: %w", directory, errSharedDirectory)
 	}
 	if err := os.Chmod(directory, directoryMode); err != nil { // #nosec G302 -- a directory
 		return fmt.Errorf("other users can access the directory, set its mode to 0700: %w", err)
@@ -177,14 +177,14 @@ func (s *Streams) begin(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	select {
-	case s.turn <- struct{}{}:
+	case s.semaphore <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("the disk does not respond: %w", context.Cause(ctx))
 	}
 }
 
-func (s *Streams) end() { <-s.turn }
+func (s *Streams) end() { <-s.semaphore }
 
 // Close closes the files. If the disk does not respond, it returns an error after 10 s.
 func (s *Streams) Close() error {
@@ -252,7 +252,7 @@ func (s *Streams) writeAll(streams []Stream, lines map[Stream][]byte) error {
 	if s.closed {
 		return errClosed
 	}
-	s.pruneOften()
+	s.pruneIfDue()
 	lost := &LostError{Streams: map[Stream]error{}}
 	for part := range slices.Chunk(streams, maxOpen) { // no file of a part is evicted before its sync
 		if err := s.write(part, lines, lost); err != nil {
@@ -270,8 +270,8 @@ func (s *Streams) writeAll(streams []Stream, lines map[Stream][]byte) error {
 	return nil
 }
 
-// isOfDisk reports whether an error affects all streams.
-func isOfDisk(err error) bool {
+// isDiskError reports whether an error affects all streams.
+func isDiskError(err error) bool {
 	return slices.ContainsFunc([]error{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EMFILE, syscall.ENFILE,
 	}, func(of error) bool { return errors.Is(err, of) })
@@ -292,7 +292,7 @@ func (s *Streams) write(streams []Stream, lines map[Stream][]byte, lost *LostErr
 	}()
 	for _, stream := range streams {
 		f, err := s.file(stream, int64(len(lines[stream])))
-		if err != nil && !isOfDisk(err) {
+		if err != nil && !isDiskError(err) {
 			lost.Streams[stream] = err
 			continue
 		}
@@ -312,12 +312,12 @@ func (s *Streams) write(streams []Stream, lines map[Stream][]byte, lost *LostErr
 	if err := syncing.Wait(); err != nil {
 		return err
 	}
-	return s.keepNames()
+	return s.syncNewNames()
 }
 
-// keepNames syncs the directory if it has a new file. Otherwise, the file could be lost in a power
+// syncNewNames syncs the directory if it has a new file. Otherwise, the file could be lost in a power
 // failure. A rotation creates a new file too. The caller must hold s.turn.
-func (s *Streams) keepNames() error {
+func (s *Streams) syncNewNames() error {
 	if !s.unsynced {
 		return nil
 	}
@@ -329,7 +329,7 @@ func (s *Streams) keepNames() error {
 // file returns the open file of a stream, with room for a number of bytes. The caller must hold
 // s.turn.
 func (s *Streams) file(stream Stream, room int64) (*streamFile, error) {
-	if found, is := s.open.Get(stream); is {
+	if found, ok := s.open.Get(stream); ok {
 		f := found.(*streamFile)
 		if f.isCurrent(s.root) && (f.size == 0 || f.size+room <= s.options.MaxBytes) {
 			return f, nil

@@ -104,9 +104,9 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestDirectoriesOfOthers checks that a wrong setting does not remove the access of other daemons
+// TestSharedDirectoryIsRejected checks that a wrong setting does not remove the access of other daemons
 // to their directory.
-func TestDirectoriesOfOthers(t *testing.T) {
+func TestSharedDirectoryIsRejected(t *testing.T) {
 	log := t.TempDir()
 	if err := errors.Join(os.Chmod(log, 0o755), os.WriteFile(filepath.Join(log, "syslog"), nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -282,8 +282,8 @@ func TestNamesAreSynced(t *testing.T) {
 	}
 }
 
-// TestTornLine checks a process that was killed within a line.
-func TestTornLine(t *testing.T) {
+// TestIncompleteLineIsEnded checks a process that was killed within a line.
+func TestIncompleteLineIsEnded(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "audit")
 	if err := os.Mkdir(directory, 0o700); err != nil {
 		t.Fatal(err)
@@ -482,9 +482,9 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestOldRecordsAreCheap checks that a caller cannot use much CPU with records that it does not
+// TestOldRecordsAreSkippedCheaply checks that a caller cannot use much CPU with records that it does not
 // receive.
-func TestOldRecordsAreCheap(t *testing.T) {
+func TestOldRecordsAreSkippedCheaply(t *testing.T) {
 	s := open(t, tenantaudit.Options{})
 	var all []tenantaudit.Placed
 	for i := range 1000 {
@@ -510,7 +510,7 @@ func TestOldRecordsAreCheap(t *testing.T) {
 	}
 }
 
-func TestLinesThatAreNoRecords(t *testing.T) {
+func TestInvalidLinesAreSkipped(t *testing.T) {
 	directory := t.TempDir()
 	text := strings.Join([]string{
 		`{"name":"1"}`, ``, `no JSON`, `[]`, `{"name":2}`, `{"name":"` + strings.Repeat("x", 3*tenantaudit.MaxLine) + `"}`,

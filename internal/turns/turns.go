@@ -18,9 +18,9 @@ import (
 // ErrBusy is the error for a request that does not fit into the queue.
 var ErrBusy = errors.New("too many requests")
 
-// shareOf is the number of shares of the places. While requests of several flows wait, a flow with
+// shareDivisor is the number of shares of the places. While requests of several flows wait, a flow with
 // less than one share goes first.
-const shareOf = 8
+const shareDivisor = 8
 
 // Flow identifies requests that take turns together, for example those of one tenant.
 type Flow struct {
@@ -59,7 +59,7 @@ type Queue struct {
 
 	flows   map[Flow]*flow
 	turns   list.List // the flows that wait (*flow), with the next one first
-	longest longest   // the flows that wait
+	longest waitHeap  // the flows that wait
 	waiting int
 	// unknown contains the requests that were admitted while no request waited. Their flows are
 	// determined when a request waits.
@@ -69,26 +69,26 @@ type Queue struct {
 // flow is the requests of one flow.
 type flow struct {
 	Flow
-	running int
-	waiters list.List     // its elements are *waiter
-	turn    *list.Element // in Queue.turns; nil if no request waits
-	rank    int           // in Queue.longest
+	running   int
+	waiters   list.List     // its elements are *waiter
+	turn      *list.Element // in Queue.turns; nil if no request waits
+	heapIndex int           // in Queue.longest
 }
 
 // waiter is a request that waits.
 type waiter struct {
-	flow   *flow
-	memory int64
-	at     *list.Element // in flow.waiters; nil if it does not wait
-	result chan error    // receives nil if it was admitted
+	flow    *flow
+	memory  int64
+	element *list.Element // in flow.waiters; nil if it does not wait
+	result  chan error    // receives nil if it was admitted
 }
 
 // place contains the resources of an admitted request.
 type place struct {
-	memory int64
-	flow   *flow // nil if it is unknown
-	whose  func() Flow
-	at     *list.Element // in Queue.unknown; nil if the flow is known
+	memory   int64
+	flow     *flow // nil if it is unknown
+	flowFunc func() Flow
+	element  *list.Element // in Queue.unknown; nil if the flow is known
 }
 
 // New returns a queue for a number of concurrent requests, a number of requests that wait, and an
@@ -127,22 +127,22 @@ func (q *Queue) Waiting() int {
 //
 // The function whose returns the flow of the request. The queue calls it at most once, and only if
 // a request waits. It MUST be fast, and another goroutine may call it until leave returns.
-func (q *Queue) Enter(ctx context.Context, memory int64, whose func() Flow) (leave func(), err error) {
+func (q *Queue) Enter(ctx context.Context, memory int64, flowFunc func() Flow) (leave func(), err error) {
 	q.mu.Lock()
 	memory = min(memory, q.memory)
-	if q.waiting == 0 && q.take(memory) {
-		p := &place{memory: memory, whose: whose}
-		p.at = q.unknown.PushBack(p)
+	if q.waiting == 0 && q.acquire(memory) {
+		p := &place{memory: memory, flowFunc: flowFunc}
+		p.element = q.unknown.PushBack(p)
 		q.mu.Unlock()
-		return func() { q.leave(p) }, nil
+		return func() { q.release(p) }, nil
 	}
 	q.mu.Unlock()
-	name := whose()
+	name := flowFunc()
 	q.mu.Lock()
-	if q.waiting == 0 && q.take(memory) {
+	if q.waiting == 0 && q.acquire(memory) {
 		p := q.occupy(q.flowOf(name), memory)
 		q.mu.Unlock()
-		return func() { q.leave(p) }, nil
+		return func() { q.release(p) }, nil
 	}
 	q.identify()
 	w := q.add(name, memory)
@@ -159,7 +159,7 @@ func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
 	case err = <-w.result:
 	case <-ctx.Done():
 		q.mu.Lock()
-		if w.at != nil {
+		if w.element != nil {
 			q.remove(w)
 			q.dispatch() // the request may have needed more memory than others
 			q.mu.Unlock()
@@ -172,7 +172,7 @@ func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
 		return nil, err
 	}
 	p := &place{memory: w.memory, flow: w.flow}
-	leave = func() { q.leave(p) }
+	leave = func() { q.release(p) }
 	if ctx.Err() != nil {
 		leave()
 		return nil, context.Cause(ctx)
@@ -180,8 +180,8 @@ func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
 	return leave, nil
 }
 
-// take takes a place and memory if there is enough of both.
-func (q *Queue) take(memory int64) bool {
+// acquire takes a place and memory if there is enough of both.
+func (q *Queue) acquire(memory int64) bool {
 	if q.free <= 0 || q.freeMemory < memory {
 		return false
 	}
@@ -190,12 +190,12 @@ func (q *Queue) take(memory int64) bool {
 	return true
 }
 
-// leave releases a place for the requests that wait.
-func (q *Queue) leave(p *place) {
+// release releases a place for the requests that wait.
+func (q *Queue) release(p *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if p.flow == nil {
-		q.unknown.Remove(p.at)
+		q.unknown.Remove(p.element)
 	} else {
 		p.flow.running--
 		q.forget(p.flow)
@@ -209,21 +209,21 @@ func (q *Queue) leave(p *place) {
 func (q *Queue) identify() {
 	for e := q.unknown.Front(); e != nil; e = q.unknown.Front() {
 		p := q.unknown.Remove(e).(*place)
-		p.flow, p.at = q.flowOf(named(p.whose)), nil
+		p.flow, p.element = q.flowOf(callFlow(p.flowFunc)), nil
 		p.flow.running++
-		p.whose = nil
+		p.flowFunc = nil
 	}
 }
 
-// named returns the flow of a request on behalf of another request. A panic must not keep the queue
+// callFlow returns the flow of a request on behalf of another request. A panic must not keep the queue
 // locked. After a panic, the request has the flow without a name, which is not exempt.
-func named(whose func() Flow) (name Flow) {
+func callFlow(flowFunc func() Flow) (out Flow) {
 	defer func() {
 		if recover() != nil {
-			name = Flow{}
+			out = Flow{}
 		}
 	}()
-	return whose()
+	return flowFunc()
 }
 
 func (q *Queue) occupy(f *flow, memory int64) *place {
@@ -253,7 +253,7 @@ func (q *Queue) dispatch() {
 	for q.waiting > 0 && q.free > 0 {
 		f := q.next()
 		w := f.waiters.Front().Value.(*waiter)
-		if !q.take(w.memory) {
+		if !q.acquire(w.memory) {
 			return
 		}
 		f.running++
@@ -268,7 +268,7 @@ func (q *Queue) dispatch() {
 // next returns the first flow with less than its share of the places, or else the first flow. Only
 // a few flows can have their share at the same time, so the loop is short.
 func (q *Queue) next() *flow {
-	share := max(1, q.places/shareOf)
+	share := max(1, q.places/shareDivisor)
 	for e := q.turns.Front(); e != nil; e = e.Next() {
 		if f := e.Value.(*flow); f.Exempt || f.running < share {
 			return f
@@ -294,13 +294,13 @@ func (q *Queue) add(name Flow, memory int64) *waiter {
 	}
 	f := q.flowOf(name)
 	w := &waiter{flow: f, memory: memory, result: make(chan error, 1)}
-	w.at = f.waiters.PushBack(w)
+	w.element = f.waiters.PushBack(w)
 	q.waiting++
 	if f.turn == nil {
 		f.turn = q.turns.PushBack(f)
 		heap.Push(&q.longest, f)
 	} else {
-		heap.Fix(&q.longest, f.rank)
+		heap.Fix(&q.longest, f.heapIndex)
 	}
 	q.dispatch()
 	return w
@@ -309,42 +309,42 @@ func (q *Queue) add(name Flow, memory int64) *waiter {
 // remove removes a request from those that wait.
 func (q *Queue) remove(w *waiter) {
 	f := w.flow
-	f.waiters.Remove(w.at)
-	w.at = nil
+	f.waiters.Remove(w.element)
+	w.element = nil
 	q.waiting--
 	if f.waiters.Len() > 0 {
-		heap.Fix(&q.longest, f.rank)
+		heap.Fix(&q.longest, f.heapIndex)
 		return
 	}
 	q.turns.Remove(f.turn)
 	f.turn = nil
-	heap.Remove(&q.longest, f.rank)
+	heap.Remove(&q.longest, f.heapIndex)
 	q.forget(f)
 }
 
-// longest is a heap of the flows that wait. The first one has the most requests that wait.
-type longest []*flow
+// waitHeap is a heap of the flows that wait. The first one has the most requests that wait.
+type waitHeap []*flow
 
 // Len implements [heap.Interface].
-func (l longest) Len() int { return len(l) }
+func (l waitHeap) Len() int { return len(l) }
 
 // Less implements [heap.Interface].
-func (l longest) Less(i, j int) bool { return l[i].waiters.Len() > l[j].waiters.Len() }
+func (l waitHeap) Less(i, j int) bool { return l[i].waiters.Len() > l[j].waiters.Len() }
 
 // Swap implements [heap.Interface].
-func (l longest) Swap(i, j int) {
+func (l waitHeap) Swap(i, j int) {
 	l[i], l[j] = l[j], l[i]
-	l[i].rank, l[j].rank = i, j
+	l[i].heapIndex, l[j].heapIndex = i, j
 }
 
 // Push implements [heap.Interface].
-func (l *longest) Push(f any) {
-	f.(*flow).rank = len(*l)
+func (l *waitHeap) Push(f any) {
+	f.(*flow).heapIndex = len(*l)
 	*l = append(*l, f.(*flow))
 }
 
 // Pop implements [heap.Interface].
-func (l *longest) Pop() any {
+func (l *waitHeap) Pop() any {
 	last := len(*l) - 1
 	f := (*l)[last]
 	(*l)[last] = nil

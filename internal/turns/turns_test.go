@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-func of(name string) func() Flow { return func() Flow { return Flow{Name: name} } }
+func fixedFlow(name string) func() Flow { return func() Flow { return Flow{Name: name} } }
 
 // checkIdle checks that a queue is empty.
 func checkIdle(t *testing.T, q *Queue) {
@@ -31,9 +31,9 @@ func checkIdle(t *testing.T, q *Queue) {
 	}
 }
 
-// crowd sends requests to a queue and records the order of the admitted flows. A request leaves
+// testClients sends requests to a queue and records the order of the admitted flows. A request leaves
 // when its test releases it.
-type crowd struct {
+type testClients struct {
 	t *testing.T
 	q *Queue
 
@@ -43,9 +43,9 @@ type crowd struct {
 	refused map[string]int
 }
 
-func newCrowd(t *testing.T, q *Queue) *crowd {
+func newTestClients(t *testing.T, q *Queue) *testClients {
 	t.Helper()
-	return &crowd{
+	return &testClients{
 		t:       t,
 		q:       q,
 		leaves:  map[string][]func(){},
@@ -54,11 +54,11 @@ func newCrowd(t *testing.T, q *Queue) *crowd {
 }
 
 // send sends requests of a flow one after the other.
-func (c *crowd) send(name string, number int) {
+func (c *testClients) send(name string, number int) {
 	c.sendAs(Flow{Name: name}, number)
 }
 
-func (c *crowd) sendAs(f Flow, number int) {
+func (c *testClients) sendAs(f Flow, number int) {
 	for range number {
 		go func() {
 			leave, err := c.q.Enter(c.t.Context(), 1, func() Flow { return f })
@@ -76,7 +76,7 @@ func (c *crowd) sendAs(f Flow, number int) {
 }
 
 // release ends requests of a flow and returns the flows that are admitted.
-func (c *crowd) release(name string, number int) string {
+func (c *testClients) release(name string, number int) string {
 	c.mu.Lock()
 	before := len(c.came)
 	leaves := c.leaves[name][:number]
@@ -92,7 +92,7 @@ func (c *crowd) release(name string, number int) string {
 }
 
 // drain ends requests until none is left.
-func (c *crowd) drain() {
+func (c *testClients) drain() {
 	for {
 		c.mu.Lock()
 		var leaves []func()
@@ -112,7 +112,7 @@ func (c *crowd) drain() {
 	}
 }
 
-func (c *crowd) running(name string) int {
+func (c *testClients) running(name string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.leaves[name])
@@ -123,7 +123,7 @@ func (c *crowd) running(name string) int {
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(1, 10, 100)
-		c := newCrowd(t, q)
+		c := newTestClients(t, q)
 		c.send("first", 1)
 		c.send("flood", 100)
 		c.send("other", 3)
@@ -145,7 +145,7 @@ func TestTurns(t *testing.T) {
 func TestQuietTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(22, 1000, 100)
-		c := newCrowd(t, q)
+		c := newTestClients(t, q)
 		c.send("noisy", 522)
 		c.send("quiet", 1)
 		if got := c.release("noisy", 1); got != "quiet" {
@@ -167,7 +167,7 @@ func TestQuietTenant(t *testing.T) {
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(16, 1000, 100)
-		c := newCrowd(t, q)
+		c := newTestClients(t, q)
 		c.send("noisy", 100)
 		if c.running("noisy") != 16 {
 			t.Errorf("%d run while no other request waits, want all 16", c.running("noisy"))
@@ -195,7 +195,7 @@ func TestShare(t *testing.T) {
 // and that flows at their share take turns.
 func TestWorkConserving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, New(8, 100, 100))
+		c := newTestClients(t, New(8, 100, 100))
 		c.send("a", 20)
 		c.send("b", 20)
 		c.release("a", 8)
@@ -210,7 +210,7 @@ func TestWorkConserving(t *testing.T) {
 // with them. A flow with the same name that is not exempt is a different flow.
 func TestExempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, New(8, 1000, 100))
+		c := newTestClients(t, New(8, 1000, 100))
 		c.send("noisy", 50)
 		acme, err := tenant.Parse("acme")
 		if err != nil {
@@ -230,7 +230,7 @@ func TestExempt(t *testing.T) {
 		}
 		c.drain()
 
-		c = newCrowd(t, New(8, 1000, 100))
+		c = newTestClients(t, New(8, 1000, 100))
 		c.send("noisy", 50)
 		c.send("system", 20) // a client forged the name
 		c.send("quiet", 3)
@@ -241,11 +241,11 @@ func TestExempt(t *testing.T) {
 	})
 }
 
-// TestFull checks that a full queue rejects requests of the flow with the most waiting requests. A
+// TestFullQueueRejectsLargestFlow checks that a full queue rejects requests of the flow with the most waiting requests. A
 // queue without room to wait admits as many requests as there are places.
-func TestFull(t *testing.T) {
+func TestFullQueueRejectsLargestFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, New(1, 4, 100))
+		c := newTestClients(t, New(1, 4, 100))
 		c.send("a", 1)
 		c.send("a", 4)
 		for i := range 3 {
@@ -256,7 +256,7 @@ func TestFull(t *testing.T) {
 			t.Errorf("refused: %v", c.refused)
 		}
 		c.drain()
-		none := newCrowd(t, New(2, 0, 100))
+		none := newTestClients(t, New(2, 0, 100))
 		none.send("a", 3)
 		if none.running("a") != 2 || none.refused["a"] != 1 {
 			t.Errorf("%d run, %v are refused", none.running("a"), none.refused)
@@ -269,7 +269,7 @@ func TestFull(t *testing.T) {
 func TestResize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(10, 100, 100)
-		c := newCrowd(t, q)
+		c := newTestClients(t, q)
 		c.send("a", 10)
 		c.send("b", 10)
 		q.Resize(4, 5)
@@ -289,9 +289,9 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestWeight checks that the requests together never use more than the memory, and that a request
+// TestMemoryLimitIsNotExceeded checks that the requests together never use more than the memory, and that a request
 // that needs more than the memory gets all of it.
-func TestWeight(t *testing.T) {
+func TestMemoryLimitIsNotExceeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(100, 100, 100)
 		var in, most atomic.Int64
@@ -299,7 +299,7 @@ func TestWeight(t *testing.T) {
 		for i := range 50 {
 			weight := []int64{10, 60, 1000}[i%3]
 			wg.Go(func() {
-				leave, err := q.Enter(t.Context(), weight, of(fmt.Sprint(i%5)))
+				leave, err := q.Enter(t.Context(), weight, fixedFlow(fmt.Sprint(i%5)))
 				if err != nil {
 					t.Error(err)
 					return
@@ -331,7 +331,7 @@ func TestLargeRequest(t *testing.T) {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
 				for !over.Load() {
-					leave, err := q.Enter(t.Context(), 10, of("small"))
+					leave, err := q.Enter(t.Context(), 10, fixedFlow("small"))
 					if err != nil {
 						return
 					}
@@ -343,7 +343,7 @@ func TestLargeRequest(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		leave, err := q.Enter(ctx, 100, of("large"))
+		leave, err := q.Enter(ctx, 100, fixedFlow("large"))
 		if err != nil {
 			t.Error("the large request gets no turn")
 		} else {
@@ -364,7 +364,7 @@ func TestCancel(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%7)*10*time.Microsecond)
 			defer cancel()
-			leave, err := q.Enter(ctx, int64(i%90), of(fmt.Sprint(i%3)))
+			leave, err := q.Enter(ctx, int64(i%90), fixedFlow(fmt.Sprint(i%3)))
 			if err != nil {
 				if !errors.Is(err, ErrBusy) && !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
@@ -379,26 +379,26 @@ func TestCancel(t *testing.T) {
 	checkIdle(t, q)
 }
 
-// TestCancelAndLetIn checks a request whose context ends at the moment of its admission. Its place
+// TestCancelDuringAdmission checks a request whose context ends at the moment of its admission. Its place
 // is not lost, and the next request gets it.
-func TestCancelAndLetIn(t *testing.T) {
+func TestCancelDuringAdmission(t *testing.T) {
 	for range 500 {
 		q := New(1, 10, 100)
-		leave, err := q.Enter(t.Context(), 1, of("a"))
+		leave, err := q.Enter(t.Context(), 1, fixedFlow("a"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if leave, err := q.Enter(ctx, 1, of("b")); err == nil {
+			if leave, err := q.Enter(ctx, 1, fixedFlow("b")); err == nil {
 				leave()
 			} else if !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		})
 		wg.Go(func() {
-			leave, err := q.Enter(t.Context(), 1, of("c"))
+			leave, err := q.Enter(t.Context(), 1, fixedFlow("c"))
 			if err != nil {
 				t.Error(err)
 				return
@@ -412,10 +412,10 @@ func TestCancelAndLetIn(t *testing.T) {
 	}
 }
 
-// TestCause checks that the error specifies why a request ended.
-func TestCause(t *testing.T) {
+// TestErrorIsContextCause checks that the error specifies why a request ended.
+func TestErrorIsContextCause(t *testing.T) {
 	q := New(1, 10, 100)
-	leave, err := q.Enter(t.Context(), 1, of("a"))
+	leave, err := q.Enter(t.Context(), 1, fixedFlow("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +423,7 @@ func TestCause(t *testing.T) {
 	revoked := errors.New("revoked")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(revoked)
-	if _, err := q.Enter(ctx, 1, of("a")); !errors.Is(err, revoked) {
+	if _, err := q.Enter(ctx, 1, fixedFlow("a")); !errors.Is(err, revoked) {
 		t.Errorf("got %v, want the cause", err)
 	}
 }
@@ -432,7 +432,7 @@ func TestCause(t *testing.T) {
 func TestManyFlows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(4, 2000, 100)
-		c := newCrowd(t, q)
+		c := newTestClients(t, q)
 		c.send("a", 4)
 		for i := range 1000 {
 			c.send(fmt.Sprint("tenant-", i), 1)
@@ -461,11 +461,11 @@ type model struct {
 	t      *testing.T
 	q      *Queue
 	places int
-	ask    []*asked
+	ask    []*modelRequest
 }
 
-// asked is a request of the model.
-type asked struct {
+// modelRequest is a request of the model.
+type modelRequest struct {
 	flow    int
 	cancel  context.CancelFunc
 	leave   func()
@@ -510,7 +510,7 @@ func (m *model) step(step byte) {
 	switch step >> 6 {
 	case 0:
 		ctx, cancel := context.WithCancel(m.t.Context())
-		a := &asked{flow: n % 12, cancel: cancel, done: make(chan struct{})}
+		a := &modelRequest{flow: n % 12, cancel: cancel, done: make(chan struct{})}
 		m.ask = append(m.ask, a)
 		go func() {
 			defer close(a.done)
@@ -564,8 +564,8 @@ func (m *model) running() map[int]int {
 }
 
 // waiting returns the requests that wait.
-func (m *model) waiting() []*asked {
-	var out []*asked
+func (m *model) waiting() []*modelRequest {
+	var out []*modelRequest
 	for _, a := range m.ask {
 		if !a.started {
 			out = append(out, a)
@@ -574,7 +574,7 @@ func (m *model) waiting() []*asked {
 	return out
 }
 
-func (m *model) check(waited []*asked) {
+func (m *model) check(waited []*modelRequest) {
 	m.t.Helper()
 	total := 0
 	now := m.running()
@@ -607,7 +607,7 @@ func (m *model) check(waited []*asked) {
 // BenchmarkEnter measures a request that does not wait.
 func BenchmarkEnter(b *testing.B) {
 	q := New(100, 100, 100)
-	whose := of("acme")
+	whose := fixedFlow("acme")
 	b.ReportAllocs()
 	for b.Loop() {
 		leave, err := q.Enter(b.Context(), 1, whose)
@@ -623,17 +623,17 @@ func BenchmarkEnterFull(b *testing.B) {
 	q := New(1, 10000, 100)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	if _, err := q.Enter(b.Context(), 1, of("first")); err != nil {
+	if _, err := q.Enter(b.Context(), 1, fixedFlow("first")); err != nil {
 		b.Fatal(err)
 	}
 	for i := range 10000 {
-		go func() { _, _ = q.Enter(ctx, 1, of(fmt.Sprint(i))) }()
+		go func() { _, _ = q.Enter(ctx, 1, fixedFlow(fmt.Sprint(i))) }()
 	}
 	for q.Waiting() < 10000 {
 		time.Sleep(time.Millisecond)
 	}
 	b.ReportAllocs()
-	whose := of("acme")
+	whose := fixedFlow("acme")
 	for b.Loop() {
 		if _, err := q.Enter(b.Context(), 1, whose); !errors.Is(err, ErrBusy) {
 			b.Fatal(err)

@@ -15,7 +15,7 @@ import (
 func (r *Recorder) entries() []*entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := append(make([]*entry, 0, 2+r.tenants+len(r.ended)), r.none, r.others)
+	all := append(make([]*entry, 0, 2+r.tenants+len(r.ended)), r.noTenant, r.otherTenants)
 	for i := range r.shards {
 		if of := r.shards[i].Load(); of != nil {
 			all = slices.AppendSeq(all, maps.Values(*of))
@@ -30,7 +30,7 @@ func (r *Recorder) Changed() []time.Time {
 	hours := map[int32]bool{}
 	for _, e := range r.entries() {
 		if open := e.open.Load(); open > 0 { // the current hour may have no requests
-			r.bucket(e).watching(open)
+			r.bucket(e).updateWatches(open)
 		}
 		e.mu.Lock()
 		for _, b := range e.buckets {
@@ -103,9 +103,9 @@ func (r *Recorder) Check(id tenant.ID) {
 	if !r.end(id, e) || e.uid != "" {
 		return
 	}
-	if adopted := r.entry(id); adopted != r.others {
-		for hour, of := range e.unsavedOf() {
-			adopted.restore(hour, of)
+	if adopted := r.entry(id); adopted != r.otherTenants {
+		for hour, totals := range e.unsavedOf() {
+			adopted.restore(hour, totals)
 		}
 	}
 }
@@ -114,13 +114,13 @@ func (r *Recorder) Check(id tenant.ID) {
 func (r *Recorder) end(id tenant.ID, e *entry) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.shard(id).Load()
-	if (*now)[id] != e {
+	current := r.shard(id).Load()
+	if (*current)[id] != e {
 		return false
 	}
-	less := maps.Clone(*now)
-	delete(less, id)
-	r.shard(id).Store(&less)
+	remaining := maps.Clone(*current)
+	delete(remaining, id)
+	r.shard(id).Store(&remaining)
 	r.tenants--
 	r.ended[identity{e.name, e.uid}] = e
 	return true
@@ -133,9 +133,9 @@ func (r *Recorder) end(id tenant.ID, e *entry) bool {
 // with unrecorded totals remain. Prune returns the number of records that are lost because of these
 // limits.
 func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
-	waits := make(map[int32]bool, len(unrecorded))
+	pending := make(map[int32]bool, len(unrecorded))
 	for _, hour := range unrecorded {
-		waits[hourOf(hour)] = true
+		pending[hourOf(hour)] = true
 	}
 	for i := range r.shards {
 		if all := r.shards[i].Load(); all != nil {
@@ -148,18 +148,18 @@ func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 	isOld := func(b *bucket) bool { // frees one hour for the next one
 		return b.state.Load()&changed == 0 && (b.hour <= now-(MaxHours-1) || b.hour > now+1)
 	}
-	keeps := func(b *bucket) bool {
-		return waits[b.hour] || r.saves && b.state.Load()&unsaved != 0
+	retain := func(b *bucket) bool {
+		return pending[b.hour] || r.hasWriter && b.state.Load()&unsaved != 0
 	}
 	if r.clockChanged() {
-		keeps = func(*bucket) bool { return true }
+		retain = func(*bucket) bool { return true }
 	}
 	entries := r.entries()
-	r.notePruned(entries, isOld)
+	r.recordPruned(entries, isOld)
 	for _, e := range entries {
-		lost += e.prune(isOld, keeps, waits)
+		lost += e.prune(isOld, retain, pending)
 	}
-	return lost + r.forgetEnded(now, waits)
+	return lost + r.forgetEnded(now, pending)
 }
 
 // maxEnded limits the entries of deleted tenants that remain because they are not recorded yet.
@@ -167,13 +167,13 @@ const maxEnded = 10_000
 
 // forgetEnded removes the entries of deleted tenants whose hours are over and recorded. It returns
 // the number of lost records.
-func (r *Recorder) forgetEnded(now int32, waits map[int32]bool) (lost int) {
+func (r *Recorder) forgetEnded(now int32, pending map[int32]bool) (lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, removed := r.pruned, 0
 	for key, e := range r.ended {
-		isOver, waiting := e.ending(now, waits)
-		if !isOver || waiting > 0 && len(r.ended) <= maxEnded {
+		isComplete, waiting := e.ending(now, pending)
+		if !isComplete || waiting > 0 && len(r.ended) <= maxEnded {
 			continue
 		}
 		lost += waiting
@@ -187,9 +187,9 @@ func (r *Recorder) forgetEnded(now int32, waits map[int32]bool) (lost int) {
 	return lost
 }
 
-// notePruned records the last hour that may be removed. An hour that is added afterwards has an
+// recordPruned records the last hour that may be removed. An hour that is added afterwards has an
 // epoch.
-func (r *Recorder) notePruned(entries []*entry, isOld func(*bucket) bool) {
+func (r *Recorder) recordPruned(entries []*entry, isOld func(*bucket) bool) {
 	last, found := int32(0), false
 	for _, e := range entries {
 		e.mu.Lock()
@@ -209,15 +209,15 @@ func (r *Recorder) notePruned(entries []*entry, isOld func(*bucket) bool) {
 
 // prune removes old hours. It retains hours for which keeps returns true, unless there is no place
 // for another hour. It returns the number of lost records.
-func (e *entry) prune(isOld, keeps func(*bucket) bool, waits map[int32]bool) (lost int) {
+func (e *entry) prune(isOld, retain func(*bucket) bool, pending map[int32]bool) (lost int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	isFull := len(e.buckets) >= MaxHours
 	e.buckets = slices.DeleteFunc(e.buckets, func(b *bucket) bool {
-		if !isOld(b) || !isFull && keeps(b) {
+		if !isOld(b) || !isFull && retain(b) {
 			return false
 		}
-		if waits[b.hour] && b.totals() != (Totals{}) {
+		if pending[b.hour] && b.totals() != (Totals{}) {
 			lost++
 		}
 		e.current.CompareAndSwap(b, nil)
@@ -240,14 +240,14 @@ func (e *entry) lastHour() int32 {
 
 // ending reports whether the entry of a deleted tenant has only hours that are over and collected.
 // waiting is the number of hours that are not recorded yet.
-func (e *entry) ending(now int32, waits map[int32]bool) (isOver bool, waiting int) {
+func (e *entry) ending(now int32, pending map[int32]bool) (isComplete bool, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, b := range e.buckets {
 		if b.hour+1 >= now || b.state.Load()&changed != 0 {
 			return false, 0
 		}
-		if waits[b.hour] {
+		if pending[b.hour] {
 			waiting++
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // Collect writes changed totals to the spool, as [Start] does.
 func (s *Records) Collect(ctx context.Context) {
-	s.note(s.Recorder.Changed())
+	s.addPending(s.Recorder.Changed())
 	s.flush(ctx)
 	collect(s.Recorder, s)
 }

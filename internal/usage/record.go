@@ -68,8 +68,8 @@ func (r *Record) Key() Key {
 	return k
 }
 
-// form is the JSON form of a record.
-type form struct {
+// recordJSON is the JSON form of a record.
+type recordJSON struct {
 	Cluster          string    `json:"cluster,omitempty"`
 	Server           string    `json:"server"`
 	Component        Component `json:"component,omitempty"`
@@ -86,7 +86,7 @@ type form struct {
 
 // MarshalJSON implements [json.Marshaler].
 func (r Record) MarshalJSON() ([]byte, error) {
-	return json.Marshal(form{
+	return json.Marshal(recordJSON{
 		Cluster:          r.Cluster,
 		Server:           r.Server,
 		Component:        r.Component,
@@ -105,7 +105,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON implements [json.Unmarshaler]. It returns an error for a record that no server
 // writes. It ignores unknown fields, which a later version may write.
 func (r *Record) UnmarshalJSON(data []byte) error {
-	var f form
+	var f recordJSON
 	if err := json.Unmarshal(data, &f); err != nil {
 		return err
 	}

@@ -31,8 +31,8 @@ func record() usage.Record {
 	}
 }
 
-// TestRecordForm checks the documented encoding.
-func TestRecordForm(t *testing.T) {
+// TestRecordEncoding checks the documented encoding.
+func TestRecordEncoding(t *testing.T) {
 	const want = `{"cluster":"eu1","server":"cp-0","component":"kube-apiserver",` +
 		`"started":"2026-11-28T01:00:00.123456789Z","uid":"3d6f","tenant":"acme","hour":"2026-11-28T01:00:00Z",` +
 		`"requests":10,"denied":1,"limited":2,"watches":3,"seatMilliseconds":1200}` + "\n"

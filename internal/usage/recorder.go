@@ -49,13 +49,13 @@ type Totals struct {
 }
 
 // plus returns the use of two processes in one hour.
-func (t Totals) plus(of Totals) Totals {
+func (t Totals) plus(other Totals) Totals {
 	return Totals{
-		Requests:         t.Requests + of.Requests,
-		Denied:           t.Denied + of.Denied,
-		Limited:          t.Limited + of.Limited,
-		Watches:          max(t.Watches, of.Watches),
-		SeatMilliseconds: t.SeatMilliseconds + of.SeatMilliseconds,
+		Requests:         t.Requests + other.Requests,
+		Denied:           t.Denied + other.Denied,
+		Limited:          t.Limited + other.Limited,
+		Watches:          max(t.Watches, other.Watches),
+		SeatMilliseconds: t.SeatMilliseconds + other.SeatMilliseconds,
 	}
 }
 
@@ -92,14 +92,14 @@ func (b *bucket) touch() {
 	}
 }
 
-// watching updates the maximum number of streams.
-func (b *bucket) watching(open int64) {
+// updateWatches updates the maximum number of streams.
+func (b *bucket) updateWatches(open int64) {
 	for {
-		most := b.watches.Load()
-		if most >= open {
+		highest := b.watches.Load()
+		if highest >= open {
 			return
 		}
-		if b.watches.CompareAndSwap(most, open) {
+		if b.watches.CompareAndSwap(highest, open) {
 			b.touch()
 			return
 		}
@@ -120,8 +120,8 @@ type entry struct {
 	base map[int32]Totals
 	// restored contains the totals that an earlier process of this server did not write to the
 	// TenantUsage.
-	restored map[int32]unsavedTotals
-	isOurs   bool // this process has written the server's entry in the TenantUsage
+	restored   map[int32]unsavedTotals
+	hasWritten bool // this process has written the server's entry in the TenantUsage
 }
 
 // Recorder records the use of tenants at this server. It is safe for concurrent use.
@@ -132,12 +132,12 @@ type Recorder struct {
 	started time.Time
 	// elapsed returns the time since the start. Changes of the clock do not affect it.
 	elapsed func() time.Duration
-	// saves reports whether a [Writer] writes the totals to TenantUsages.
-	saves  bool
-	seed   maphash.Seed
-	shards [shards]atomic.Pointer[map[tenant.ID]*entry]
-	none   *entry
-	others *entry
+	// hasWriter reports whether a [Writer] writes the totals to TenantUsages.
+	hasWriter    bool
+	seed         maphash.Seed
+	shards       [shards]atomic.Pointer[map[tenant.ID]*entry]
+	noTenant     *entry
+	otherTenants *entry
 
 	mu      sync.Mutex
 	tenants int
@@ -155,16 +155,16 @@ type identity struct{ name, uid string }
 func NewRecorder(now func() time.Time, exists func(tenant.ID) bool, uid func(tenant.ID) string) *Recorder {
 	started := now().UTC()
 	return &Recorder{
-		now:     now,
-		exists:  exists,
-		uid:     uid,
-		started: started,
-		elapsed: func() time.Duration { return now().Sub(started) },
-		seed:    maphash.MakeSeed(),
-		none:    &entry{name: NoTenant},
-		others:  &entry{name: OtherTenants},
-		ended:   map[identity]*entry{},
-		pruned:  math.MinInt32,
+		now:          now,
+		exists:       exists,
+		uid:          uid,
+		started:      started,
+		elapsed:      func() time.Duration { return now().Sub(started) },
+		seed:         maphash.MakeSeed(),
+		noTenant:     &entry{name: NoTenant},
+		otherTenants: &entry{name: OtherTenants},
+		ended:        map[identity]*entry{},
+		pruned:       math.MinInt32,
 	}
 }
 
@@ -207,7 +207,7 @@ func (r *Recorder) Limited(id tenant.ID) {
 // Stream records a watch or another stream, which lasts until ended is called.
 func (r *Recorder) Stream(id tenant.ID) (ended func()) {
 	e := r.entry(id)
-	r.bucket(e).watching(e.open.Add(1))
+	r.bucket(e).updateWatches(e.open.Add(1))
 	return sync.OnceFunc(func() { e.open.Add(-1) })
 }
 
@@ -217,9 +217,9 @@ func (r *Recorder) Executed(id tenant.ID, seats uint64, lasted time.Duration) {
 	if lasted <= 0 || seats == 0 {
 		return
 	}
-	const most = math.MaxInt32
+	const limit = math.MaxInt32
 	b := r.bucket(r.entry(id))
-	b.seatMicros.Add(int64(min(seats, most)) * min(lasted.Microseconds(), most)) // #nosec G115 -- at most 2^31
+	b.seatMicros.Add(int64(min(seats, limit)) * min(lasted.Microseconds(), limit)) // #nosec G115 -- at most 2^31
 	b.touch()
 }
 
@@ -239,7 +239,7 @@ func (r *Recorder) shard(id tenant.ID) *atomic.Pointer[map[tenant.ID]*entry] {
 // entry returns the entry of a tenant, and adds it if the tenant exists.
 func (r *Recorder) entry(id tenant.ID) *entry {
 	if id.IsZero() {
-		return r.none
+		return r.noTenant
 	}
 	if all := r.shard(id).Load(); all != nil {
 		if e, found := (*all)[id]; found {
@@ -247,7 +247,7 @@ func (r *Recorder) entry(id tenant.ID) *entry {
 		}
 	}
 	if !r.exists(id) {
-		return r.others
+		return r.otherTenants
 	}
 	return r.add(id)
 }
@@ -266,11 +266,11 @@ func (r *Recorder) add(id tenant.ID) *entry {
 		before = *all
 	}
 	if r.tenants >= maxTenants {
-		return r.others
+		return r.otherTenants
 	}
 	key := identity{id.String(), uid}
-	e, was := r.ended[key]
-	if delete(r.ended, key); !was {
+	e, existed := r.ended[key]
+	if delete(r.ended, key); !existed {
 		e = &entry{name: id.String(), uid: uid}
 	}
 	all := maps.Clone(before)
@@ -302,7 +302,7 @@ func (r *Recorder) addHour(e *entry, hour int32) *bucket {
 	defer e.mu.Unlock()
 	b, added := e.insert(hour, epoch)
 	if added {
-		b.watching(e.open.Load())
+		b.updateWatches(e.open.Load())
 	}
 	if b.hour == hour {
 		e.current.Store(b)

@@ -83,20 +83,20 @@ func newSink(tb testing.TB) *sink { return &sink{tb, map[usage.Key]usage.Record{
 func (s *sink) collect(r *usage.Recorder) {
 	s.tb.Helper()
 	for _, hour := range r.Changed() {
-		for _, is := range r.RecordsOf(hour) {
-			was := s.latest[is.Key()]
+		for _, rec := range r.RecordsOf(hour) {
+			last := s.latest[rec.Key()]
 			for name, numbers := range map[string][2]int64{
-				"requests": {was.Requests, is.Requests},
-				"denied":   {was.Denied, is.Denied},
-				"limited":  {was.Limited, is.Limited},
-				"watches":  {was.Watches, is.Watches},
-				"seats":    {was.SeatMilliseconds, is.SeatMilliseconds},
+				"requests": {last.Requests, rec.Requests},
+				"denied":   {last.Denied, rec.Denied},
+				"limited":  {last.Limited, rec.Limited},
+				"watches":  {last.Watches, rec.Watches},
+				"seats":    {last.SeatMilliseconds, rec.SeatMilliseconds},
 			} {
 				if numbers[1] < numbers[0] || numbers[1] < 0 {
-					s.tb.Errorf("%s of %+v fell from %d to %d", name, is.Key(), numbers[0], numbers[1])
+					s.tb.Errorf("%s of %+v fell from %d to %d", name, rec.Key(), numbers[0], numbers[1])
 				}
 			}
-			s.latest[is.Key()] = is
+			s.latest[rec.Key()] = rec
 		}
 	}
 	r.Prune(nil)
@@ -113,7 +113,7 @@ func (s *sink) sum() (all usage.Totals) {
 	return all
 }
 
-func (s *sink) of(name string) (all usage.Totals, records int) {
+func (s *sink) totalsOf(name string) (all usage.Totals, records int) {
 	for _, r := range s.latest {
 		if r.Tenant == name {
 			all.Requests += r.Requests
@@ -161,7 +161,7 @@ func TestRecorder(t *testing.T) {
 		"initech":          {},
 		"invented-1":       {},
 	} {
-		if got, _ := s.of(name); got != want {
+		if got, _ := s.totalsOf(name); got != want {
 			t.Errorf("%s: %+v; want %+v", name, got, want)
 		}
 	}
@@ -175,12 +175,12 @@ func TestRecorder(t *testing.T) {
 	third()
 	c.add(time.Hour)
 	s.collect(r)
-	if _, records := s.of("acme"); records != 2 {
+	if _, records := s.totalsOf("acme"); records != 2 {
 		t.Errorf("%d hours; want 2, the one of the requests and the one of the open streams", records)
 	}
-	for key, is := range s.latest {
-		if key.UID == "uid-of-acme" && (key.Tenant != "" || is.Tenant != "acme") || is.Started != begin {
-			t.Errorf("key %+v of %+v", key, is)
+	for key, rec := range s.latest {
+		if key.UID == "uid-of-acme" && (key.Tenant != "" || rec.Tenant != "acme") || rec.Started != begin {
+			t.Errorf("key %+v of %+v", key, rec)
 		}
 	}
 }
@@ -200,8 +200,8 @@ func TestHours(t *testing.T) {
 	}
 	for hour, want := range map[time.Time]int64{begin: 1, begin.Add(time.Hour): 2, begin.Add(2 * time.Hour): 0} {
 		got := int64(0)
-		for _, is := range r.RecordsOf(hour) {
-			got += is.Requests
+		for _, rec := range r.RecordsOf(hour) {
+			got += rec.Requests
 		}
 		if got != want {
 			t.Errorf("%v: %d requests; want %d", hour, got, want)
@@ -209,9 +209,9 @@ func TestHours(t *testing.T) {
 	}
 }
 
-// TestRecreated checks that a tenant with the name of a deleted tenant does not get its totals. The
+// TestRecreatedTenantHasNewTotals checks that a tenant with the name of a deleted tenant does not get its totals. The
 // totals of the deleted tenant are still recorded.
-func TestRecreated(t *testing.T) {
+func TestRecreatedTenantHasNewTotals(t *testing.T) {
 	c, d := newClock(), newDirectory("acme")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)
 	s, acme := newSink(t), tenanttest.ID(t, "acme")
@@ -226,8 +226,8 @@ func TestRecreated(t *testing.T) {
 	r.Denied(acme) // the cache of Tenants is incomplete
 	s.collect(r)
 	got := map[string]int64{}
-	for key, is := range s.latest {
-		got[key.UID+key.Tenant] += is.Requests
+	for key, rec := range s.latest {
+		got[key.UID+key.Tenant] += rec.Requests
 	}
 	want := map[string]int64{"uid-of-acme": 1, "second": 2, usage.OtherTenants: 1}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -330,8 +330,8 @@ func TestManyJumps(t *testing.T) {
 		t.Errorf("%d hours; want at most %d", len(hours), usage.MaxHours)
 	}
 	for _, hour := range hours {
-		for _, is := range r.RecordsOf(hour) {
-			s.latest[is.Key()] = is
+		for _, rec := range r.RecordsOf(hour) {
+			s.latest[rec.Key()] = rec
 		}
 	}
 	if got := s.sum(); got.Requests != requests {
@@ -398,8 +398,8 @@ func TestSum(t *testing.T) {
 		all.Wait()
 		// Each request of this hour is recorded by now. The goroutine above may have read the
 		// changes.
-		for _, is := range r.RecordsOf(c.now()) {
-			s.latest[is.Key()] = is
+		for _, rec := range r.RecordsOf(c.now()) {
+			s.latest[rec.Key()] = rec
 		}
 		s.collect(r)
 	}
@@ -415,7 +415,7 @@ func TestSum(t *testing.T) {
 		t.Errorf("sum %+v; want %+v", got, want)
 	}
 	for i, name := range names {
-		if of, _ := s.of(name); of.Requests != own[i].Load() {
+		if of, _ := s.totalsOf(name); of.Requests != own[i].Load() {
 			t.Errorf("%s: %d requests; want %d", name, of.Requests, own[i].Load())
 		}
 	}

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// spoolEvery is the interval at which changed totals are written to the spool. After a crash,
+	// spoolInterval is the interval at which changed totals are written to the spool. After a crash,
 	// the use in this interval is lost.
-	spoolEvery = 10 * time.Second
-	// currentEvery is the interval at which the records of the current hour are sent.
-	currentEvery = 10 * time.Minute
-	// keepRecords is how long records are retained that the target does not acknowledge.
-	keepRecords = 7 * 24 * time.Hour
+	spoolInterval = 10 * time.Second
+	// currentInterval is the interval at which the records of the current hour are sent.
+	currentInterval = 10 * time.Minute
+	// recordRetention is how long records are retained that the target does not acknowledge.
+	recordRetention = 7 * 24 * time.Hour
 	// maxSpool limits the size of the spool, in bytes.
 	maxSpool = 1 << 30
 	// maxBatch limits the size of one delivery, in bytes.
 	maxBatch = 512 << 10
-	// retryAtFirst and retryAtLast limit the delays between failed deliveries. The delays are
+	// minRetryDelay and retryAtLast limit the delays between failed deliveries. The delays are
 	// randomized.
-	retryAtFirst = time.Second
-	retryAtLast  = 5 * time.Minute
-	// lastDelivery limits the duration of the delivery when the process ends.
-	lastDelivery = 5 * time.Second
+	minRetryDelay = time.Second
+	maxRetryDelay = 5 * time.Minute
+	// finalDeliveryTimeout limits the duration of the delivery when the process ends.
+	finalDeliveryTimeout = 5 * time.Second
 )
 
 // RecordsOptions configure [NewRecords]. Target, Directory, Server and Component are required.
@@ -51,29 +51,29 @@ type RecordsOptions struct {
 // acknowledges them.
 type Records struct {
 	RecordsOptions
-	spool *spool
-	max   int64 // maximum size of the spool in bytes
-	wake  chan struct{}
-	noted chan struct{}
+	spool      *spool
+	max        int64 // maximum size of the spool in bytes
+	wake       chan struct{}
+	hasPending chan struct{}
 
 	mu sync.Mutex
 	// pending contains the hours to be written to the spool, with the number of their last note.
-	pending map[int32]uint64
-	notes   uint64
+	pending  map[int32]uint64
+	lastNote uint64
 
 	// isFaulty reports whether the last write failed, which is logged once. Only the goroutine that
 	// writes the spool uses it.
 	isFaulty bool
 
 	// Only the goroutine that delivers uses these.
-	current time.Time         // when the current hour was last sent
-	sent    map[string]uint64 // the version of each file that was sent
-	failed  map[string]bool   // files that the target did not acknowledge
-	partly  map[string]partly // files that the target has partly accepted
+	current     time.Time              // when the current hour was last sent
+	sent        map[string]uint64      // the version of each file that was sent
+	failed      map[string]bool        // files that the target did not acknowledge
+	sentBatches map[string]sentBatches // files that the target has partly accepted
 }
 
-// partly is the number of batches of a version of a file that were sent.
-type partly struct {
+// sentBatches is the number of batches of a version of a file that were sent.
+type sentBatches struct {
 	version uint64
 	batches int
 }
@@ -85,27 +85,27 @@ func NewRecords(o RecordsOptions) *Records {
 		spool:          newSpool(o.Directory),
 		max:            maxSpool,
 		wake:           make(chan struct{}, 1),
-		noted:          make(chan struct{}, 1),
+		hasPending:     make(chan struct{}, 1),
 		pending:        map[int32]uint64{},
 		sent:           map[string]uint64{},
 		failed:         map[string]bool{},
-		partly:         map[string]partly{},
+		sentBatches:    map[string]sentBatches{},
 		current:        o.Recorder.started,
 	}
 }
 
-// note adds hours whose totals have changed. It returns all hours that are not in the spool yet.
-func (s *Records) note(hours []time.Time) (missing []time.Time) {
+// addPending adds hours whose totals have changed. It returns all hours that are not in the spool yet.
+func (s *Records) addPending(hours []time.Time) (missing []time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.notes++
+	s.lastNote++
 	for _, hour := range hours {
-		s.pending[hourOf(hour)] = s.notes
+		s.pending[hourOf(hour)] = s.lastNote
 	}
 	for hour := range s.pending {
 		missing = append(missing, timeOf(hour))
 	}
-	signal(s.noted)
+	signal(s.hasPending)
 	return missing
 }
 
@@ -130,12 +130,12 @@ func (s *Records) drop(lost int) {
 	s.Metrics.records.WithLabelValues(resultDropped).Add(float64(lost))
 }
 
-// keepSpool writes changed hours to the spool until ctx ends. It then writes the last ones.
-func (s *Records) keepSpool(ctx context.Context) {
+// writeSpool writes changed hours to the spool until ctx ends. It then writes the last ones.
+func (s *Records) writeSpool(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-s.noted:
+		case <-s.hasPending:
 			s.flush(ctx)
 		}
 	}
@@ -192,14 +192,14 @@ func (s *Records) deliver(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			// The next process sends the remaining records, but it may have another directory.
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastDelivery)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalDeliveryTimeout)
 			defer cancel()
-			_ = s.deliverOnce(last, func(f *spooled) bool { return !s.isSent(f) })
+			_ = s.deliverOnce(last, func(f *spoolEntry) bool { return !s.isSent(f) })
 			return
 		case err == nil:
 			delay, reported = 0, false
 		default:
-			delay = min(max(2*delay, retryAtFirst), retryAtLast)
+			delay = min(max(2*delay, minRetryDelay), maxRetryDelay)
 			if !reported {
 				klog.FromContext(ctx).Error(err, "Failed to send usage records, will retry. They remain in usage.directory",
 					"directory", s.Directory)
@@ -224,29 +224,29 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// isOver reports whether a file no longer changes.
-func (s *Records) isOver(f *spooled) bool {
+// isComplete reports whether a file no longer changes.
+func (s *Records) isComplete(f *spoolEntry) bool {
 	return f.started != s.Recorder.startedOf(f.hour).UnixNano() || f.hour != hourOf(s.Recorder.now())
 }
 
-func (s *Records) isSent(f *spooled) bool {
+func (s *Records) isSent(f *spoolEntry) bool {
 	version, sent := s.sent[f.name]
 	return sent && version == f.version
 }
 
 // due reports whether a file must be sent now.
-func (s *Records) due(f *spooled) bool {
-	if s.isOver(f) {
+func (s *Records) due(f *spoolEntry) bool {
+	if s.isComplete(f) {
 		return true
 	}
 	since := s.Recorder.now().Sub(s.current)
-	return !s.isSent(f) && (since >= currentEvery || since < 0)
+	return !s.isSent(f) && (since >= currentInterval || since < 0)
 }
 
 // deliverOnce sends the files of the spool that are due. It stops at the first failure, unless the
 // target rejected only the records of this file. It then removes files that are too old and files
 // above the size limit.
-func (s *Records) deliverOnce(ctx context.Context, due func(*spooled) bool) error {
+func (s *Records) deliverOnce(ctx context.Context, due func(*spoolEntry) bool) error {
 	files, err := s.spool.files()
 	if err != nil {
 		s.Metrics.errors.WithLabelValues(operationSpool).Inc()
@@ -254,7 +254,7 @@ func (s *Records) deliverOnce(ctx context.Context, due func(*spooled) bool) erro
 	}
 	for i := range files {
 		f := &files[i]
-		if err != nil && !errors.Is(err, ErrRefused) {
+		if err != nil && !errors.Is(err, ErrRejected) {
 			break
 		}
 		if !due(f) {
@@ -268,9 +268,9 @@ func (s *Records) deliverOnce(ctx context.Context, due func(*spooled) bool) erro
 			}
 		}
 		delete(s.failed, f.name)
-		delete(s.partly, f.name)
+		delete(s.sentBatches, f.name)
 		s.sent[f.name] = f.version
-		if !s.isOver(f) {
+		if !s.isComplete(f) {
 			s.current = s.Recorder.now()
 			continue
 		}
@@ -279,11 +279,11 @@ func (s *Records) deliverOnce(ctx context.Context, due func(*spooled) bool) erro
 		}
 		delete(s.sent, f.name)
 	}
-	return errors.Join(err, s.bound(ctx))
+	return errors.Join(err, s.enforceLimits(ctx))
 }
 
 // sendFile sends the records of a file. It drops lines that are not records.
-func (s *Records) sendFile(ctx context.Context, f *spooled) error {
+func (s *Records) sendFile(ctx context.Context, f *spoolEntry) error {
 	lines, err := s.spool.read(f)
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func (s *Records) sendFile(ctx context.Context, f *spooled) error {
 		}
 	}
 	for i, batch := range batches(lines, maxBatch) {
-		if has := s.partly[f.name]; has.version == f.version && i < has.batches {
+		if done := s.sentBatches[f.name]; done.version == f.version && i < done.batches {
 			continue
 		}
 		number := float64(bytes.Count(batch, []byte{'\n'}))
@@ -307,15 +307,15 @@ func (s *Records) sendFile(ctx context.Context, f *spooled) error {
 			return err
 		}
 		s.Metrics.records.WithLabelValues(resultSent).Add(number)
-		s.partly[f.name] = partly{f.version, i + 1}
+		s.sentBatches[f.name] = sentBatches{f.version, i + 1}
 	}
 	return nil
 }
 
-// bound removes the oldest files if the spool is too large. It also removes files that are too old,
+// enforceLimits removes the oldest files if the spool is too large. It also removes files that are too old,
 // if the target did not acknowledge them. A clock that is set forward does not remove a file before
 // it was sent once.
-func (s *Records) bound(ctx context.Context) error {
+func (s *Records) enforceLimits(ctx context.Context) error {
 	files, err := s.spool.files()
 	if err != nil {
 		return err
@@ -324,11 +324,11 @@ func (s *Records) bound(ctx context.Context) error {
 	for i := range files {
 		total += files[i].size
 	}
-	oldest := hourOf(s.Recorder.now().Add(-keepRecords))
+	oldest := hourOf(s.Recorder.now().Add(-recordRetention))
 	for i := range files {
 		f := &files[i]
 		isOld := f.hour < oldest && s.failed[f.name]
-		if !isOld && (total <= s.max || !s.isOver(f)) {
+		if !isOld && (total <= s.max || !s.isComplete(f)) {
 			continue
 		}
 		lines, err := s.spool.read(f)
@@ -341,7 +341,7 @@ func (s *Records) bound(ctx context.Context) error {
 		total -= f.size
 		delete(s.failed, f.name)
 		delete(s.sent, f.name)
-		delete(s.partly, f.name)
+		delete(s.sentBatches, f.name)
 		number := max(bytes.Count(lines, []byte{'\n'}), 1)
 		s.Metrics.records.WithLabelValues(resultDropped).Add(float64(number))
 		klog.FromContext(ctx).Info("Dropped usage records that were not acknowledged", "hour", timeOf(f.hour),

@@ -31,8 +31,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// memory is a target in memory.
-type memory struct {
+// memoryTarget is a target in memory.
+type memoryTarget struct {
 	mu    sync.Mutex
 	err   error
 	lines []byte
@@ -40,7 +40,7 @@ type memory struct {
 	most  int
 }
 
-func (m *memory) Send(_ context.Context, lines []byte) error {
+func (m *memoryTarget) Send(_ context.Context, lines []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sends++
@@ -52,14 +52,14 @@ func (m *memory) Send(_ context.Context, lines []byte) error {
 	return nil
 }
 
-func (m *memory) fail(err error) {
+func (m *memoryTarget) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.err = err
 }
 
 // latest returns the last record of each key, as a reader has it.
-func (m *memory) latest(t *testing.T) map[usage.Key]usage.Record {
+func (m *memoryTarget) latest(t *testing.T) map[usage.Key]usage.Record {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,8 +86,8 @@ func requestsOf(latest map[usage.Key]usage.Record) (n int64) {
 	return n
 }
 
-// recording is a recorder with records in a directory.
-type recording struct {
+// recordsFixture is a recorder with records in a directory.
+type recordsFixture struct {
 	*usage.Records
 	clock    *clock
 	recorder *usage.Recorder
@@ -95,15 +95,15 @@ type recording struct {
 	registry metrics.KubeRegistry
 }
 
-func newRecording(t *testing.T, directory string, target usage.Target) *recording {
+func newRecordsFixture(t *testing.T, directory string, target usage.Target) *recordsFixture {
 	t.Helper()
 	c, d := newClock(), newDirectory("acme", "initech")
-	return newRecordingAt(t, directory, target, c, d)
+	return newRecordsFixtureAt(t, directory, target, c, d)
 }
 
-func newRecordingAt(t *testing.T, directory string, target usage.Target, c *clock, d *directory) *recording {
+func newRecordsFixtureAt(t *testing.T, directory string, target usage.Target, c *clock, d *directory) *recordsFixture {
 	t.Helper()
-	r := &recording{
+	r := &recordsFixture{
 		clock:    c,
 		recorder: usage.NewRecorder(c.now, d.exists, d.uid),
 		metrics:  usage.NewMetrics(),
@@ -125,7 +125,7 @@ func newRecordingAt(t *testing.T, directory string, target usage.Target, c *cloc
 	return r
 }
 
-func (r *recording) use(t *testing.T, requests int) {
+func (r *recordsFixture) use(t *testing.T, requests int) {
 	t.Helper()
 	for range requests {
 		r.recorder.Allowed(tenanttest.ID(t, "acme"))
@@ -133,7 +133,7 @@ func (r *recording) use(t *testing.T, requests int) {
 }
 
 // count returns the value of a metric with one label.
-func (r *recording) count(t *testing.T, name, label string) float64 {
+func (r *recordsFixture) count(t *testing.T, name, label string) float64 {
 	t.Helper()
 	families, err := r.registry.Gather()
 	if err != nil {
@@ -181,8 +181,8 @@ func spoolFiles(t *testing.T, directory string) (names []string) {
 // TestDelivery checks when records are sent. A completed hour is sent immediately, and the current
 // hour every ten minutes.
 func TestDelivery(t *testing.T) {
-	to, dir := &memory{}, t.TempDir()
-	r := newRecording(t, dir, to)
+	to, dir := &memoryTarget{}, t.TempDir()
+	r := newRecordsFixture(t, dir, to)
 	deliver := func(wantSends int, want int64) {
 		t.Helper()
 		r.Collect(t.Context())
@@ -227,8 +227,8 @@ func TestBatches(t *testing.T) {
 	for i := range names {
 		names[i] = fmt.Sprintf("tenant-%d", i)
 	}
-	to := &memory{}
-	r := newRecordingAt(t, t.TempDir(), to, newClock(), newDirectory(names...))
+	to := &memoryTarget{}
+	r := newRecordsFixtureAt(t, t.TempDir(), to, newClock(), newDirectory(names...))
 	for _, name := range names {
 		r.recorder.Allowed(tenanttest.ID(t, name))
 	}
@@ -245,14 +245,14 @@ func TestBatches(t *testing.T) {
 // TestRestart checks that another process sends the spooled records of the first one, with its
 // start. Incomplete files are removed.
 func TestRestart(t *testing.T) {
-	to, dir := &memory{err: errors.New("down")}, t.TempDir()
-	first := newRecording(t, dir, to)
+	to, dir := &memoryTarget{err: errors.New("down")}, t.TempDir()
+	first := newRecordsFixture(t, dir, to)
 	first.use(t, 7)
 	first.Collect(t.Context())
 	if err := os.WriteFile(filepath.Join(dir, "1-1.jsonl.tmp"), []byte(`{"clus`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	locked := newRecording(t, dir, to)
+	locked := newRecordsFixture(t, dir, to)
 	if err := locked.DeliverOnce(t.Context()); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("two processes use one directory: %v", err)
 	}
@@ -260,7 +260,7 @@ func TestRestart(t *testing.T) {
 	to.fail(nil)
 	c := newClock()
 	c.add(time.Minute)
-	second := newRecordingAt(t, dir, to, c, newDirectory("acme"))
+	second := newRecordsFixtureAt(t, dir, to, c, newDirectory("acme"))
 	second.use(t, 4)
 	second.Collect(t.Context())
 	if err := second.DeliverOnce(t.Context()); err != nil {
@@ -283,8 +283,8 @@ func TestRestart(t *testing.T) {
 // TestFullDisk checks that records survive a disk that is full for some time, and that the error is
 // recorded.
 func TestFullDisk(t *testing.T) {
-	to, dir := &memory{}, t.TempDir()
-	r := newRecording(t, dir, to)
+	to, dir := &memoryTarget{}, t.TempDir()
+	r := newRecordsFixture(t, dir, to)
 	r.use(t, 3)
 	r.WriteTo("/dev/full")
 	r.Collect(t.Context())
@@ -311,7 +311,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bad := newRecording(t, filepath.Join(file, "spool"), to)
+	bad := newRecordsFixture(t, filepath.Join(file, "spool"), to)
 	bad.use(t, 1)
 	bad.Collect(t.Context())
 	if n := bad.count(t, "kubetenant_usage_errors_total", "spool"); n != 1 {
@@ -342,11 +342,11 @@ func TestFullTarget(t *testing.T) {
 	}
 }
 
-// TestBounds checks that unacknowledged records are removed after seven days, and above the maximum
+// TestSpoolLimits checks that unacknowledged records are removed after seven days, and above the maximum
 // size. A clock that is set forward does not remove them before they were sent once.
-func TestBounds(t *testing.T) {
-	to, dir := &memory{err: errors.New("down")}, t.TempDir()
-	r := newRecording(t, dir, to)
+func TestSpoolLimits(t *testing.T) {
+	to, dir := &memoryTarget{err: errors.New("down")}, t.TempDir()
+	r := newRecordsFixture(t, dir, to)
 	for range 24 * 8 {
 		r.use(t, 1)
 		r.Collect(t.Context())
@@ -372,7 +372,7 @@ func TestBounds(t *testing.T) {
 		t.Error("no record was sent after the bound")
 	}
 
-	jumped := newRecording(t, t.TempDir(), to)
+	jumped := newRecordsFixture(t, t.TempDir(), to)
 	jumped.use(t, 5)
 	jumped.Collect(t.Context())
 	jumped.clock.add(1000 * time.Hour)
@@ -389,9 +389,9 @@ func TestBounds(t *testing.T) {
 // TestRecordsClockJumps checks that a reader finally has all records, for a clock that jumps while
 // the target fails now and then.
 func TestRecordsClockJumps(t *testing.T) {
-	to := &memory{}
+	to := &memoryTarget{}
 	d := newDirectory("acme", "initech")
-	r := newRecordingAt(t, t.TempDir(), to, newClock(), d)
+	r := newRecordsFixtureAt(t, t.TempDir(), to, newClock(), d)
 	total := 0
 	for i, jump := range []time.Duration{
 		time.Hour, -time.Hour, 100 * time.Hour, -100 * time.Hour, -1000 * time.Hour, 1000 * time.Hour,
@@ -423,10 +423,10 @@ func TestRecordsClockJumps(t *testing.T) {
 	}
 }
 
-// TestForeignFiles checks that only records are sent from a spool with other files, garbage and
+// TestOtherFilesInSpoolAreIgnored checks that only records are sent from a spool with other files, garbage and
 // links.
-func TestForeignFiles(t *testing.T) {
-	to, dir := &memory{}, t.TempDir()
+func TestOtherFilesInSpoolAreIgnored(t *testing.T) {
+	to, dir := &memoryTarget{}, t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")
 	line, _ := usage.Lines([]usage.Record{record()})
 	for name, content := range map[string]string{
@@ -444,7 +444,7 @@ func TestForeignFiles(t *testing.T) {
 	if err := os.Symlink(secret, filepath.Join(dir, "6-490000.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	r := newRecording(t, dir, to)
+	r := newRecordsFixture(t, dir, to)
 	if err := r.DeliverOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -628,7 +628,7 @@ func TestFaultyEndpoints(t *testing.T) {
 				timeout = 50 * time.Millisecond
 			}
 			dir := t.TempDir()
-			r := newRecording(t, dir, usage.NewEndpoint(server.URL+"/records", "", "", timeout))
+			r := newRecordsFixture(t, dir, usage.NewEndpoint(server.URL+"/records", "", "", timeout))
 			r.use(t, 5)
 			r.Collect(t.Context())
 			r.clock.add(time.Hour)
@@ -649,7 +649,7 @@ func TestFaultyEndpoints(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 			}
 			mu.Unlock()
-			r = again(t, r, dir, server.URL)
+			r = restarted(t, r, dir, server.URL)
 			if err := r.DeliverOnce(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -663,19 +663,19 @@ func TestFaultyEndpoints(t *testing.T) {
 	}
 }
 
-// again returns another process that uses the same directory.
-func again(t *testing.T, before *recording, dir, url string) *recording {
+// restarted returns another process that uses the same directory.
+func restarted(t *testing.T, before *recordsFixture, dir, url string) *recordsFixture {
 	t.Helper()
 	before.Close()
 	c := newClock()
 	c.add(2 * time.Hour)
-	return newRecordingAt(t, dir, usage.NewEndpoint(url, "", "", waittest.Limit), c, newDirectory())
+	return newRecordsFixtureAt(t, dir, usage.NewEndpoint(url, "", "", waittest.Limit), c, newDirectory())
 }
 
 // TestDeliver checks that a blocked delivery does not stop the spool, and that it is retried.
 func TestDeliver(t *testing.T) {
-	to, dir := &memory{err: errors.New("down")}, t.TempDir()
-	r := newRecording(t, dir, to)
+	to, dir := &memoryTarget{err: errors.New("down")}, t.TempDir()
+	r := newRecordsFixture(t, dir, to)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -723,7 +723,7 @@ func recordUntilKilled(dir string) {
 	recorder := usage.NewRecorder(time.Now, d.exists, d.uid)
 	records := usage.NewRecords(usage.RecordsOptions{
 		Recorder:  recorder,
-		Target:    &memory{err: errors.New("down")},
+		Target:    &memoryTarget{err: errors.New("down")},
 		Directory: dir,
 		Server:    "cp-0",
 		Metrics:   usage.NewMetrics(),
@@ -769,10 +769,10 @@ func TestKill(t *testing.T) {
 		_ = child.Wait()
 		want += last
 	}
-	to := &memory{}
+	to := &memoryTarget{}
 	c := newClock()
 	c.set(time.Now().Add(time.Hour))
-	r := newRecordingAt(t, dir, to, c, newDirectory("acme"))
+	r := newRecordsFixtureAt(t, dir, to, c, newDirectory("acme"))
 	if err := r.DeliverOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -29,18 +29,18 @@ func (o *RunOptions) metrics() (all []*Metrics) {
 }
 
 const (
-	// passesEndWithin and recordsEndWithin limit how long the shutdown of a server waits for the
+	// passTimeout and recordsEndWithin limit how long the shutdown of a server waits for the
 	// last TenantUsages and for the last records.
-	passesEndWithin  = 10 * time.Second
-	recordsEndWithin = 15 * time.Second
+	passTimeout   = 10 * time.Second
+	recordTimeout = 15 * time.Second
 )
 
 // Running collects the totals of a [Recorder] and runs its consumers.
 type Running struct {
 	recorder *Recorder
 	RunOptions
-	endPasses, end context.CancelFunc
-	passed, done   chan struct{}
+	stopPasses, stop context.CancelFunc
+	passed, done     chan struct{}
 
 	mu sync.Mutex // one collection at a time
 }
@@ -52,40 +52,40 @@ func Start(ctx context.Context, r *Recorder, o RunOptions) *Running {
 	for _, m := range o.metrics() {
 		m.begin()
 	}
-	is := &Running{
+	running := &Running{
 		recorder:   r,
 		RunOptions: o,
 		passed:     make(chan struct{}),
 		done:       make(chan struct{}),
 	}
 	var passes context.Context
-	ctx, is.end = context.WithCancel(ctx)
-	passes, is.endPasses = context.WithCancel(ctx)
+	ctx, running.stop = context.WithCancel(ctx)
+	passes, running.stopPasses = context.WithCancel(ctx)
 	go func() {
-		defer close(is.passed)
-		is.pass(passes)
+		defer close(running.passed)
+		running.pass(passes)
 	}()
 	go func() {
-		defer close(is.done)
-		is.run(ctx)
-		<-is.passed
+		defer close(running.done)
+		running.run(ctx)
+		<-running.passed
 	}()
-	return is
+	return running
 }
 
 // SaveTenantUsages writes the last TenantUsages. A server that stores the TenantUsages itself calls
 // it while it still serves. Records are written until [Running.Stop]. SaveTenantUsages returns
 // after at most 10 seconds.
 func (r *Running) SaveTenantUsages(ctx context.Context) {
-	r.endPasses()
-	waitFor(ctx, r.passed, passesEndWithin)
+	r.stopPasses()
+	waitFor(ctx, r.passed, passTimeout)
 }
 
 // Stop writes the last totals. It returns after they have been written, or after at most 15
 // seconds.
 func (r *Running) Stop(ctx context.Context) {
-	r.end()
-	waitFor(ctx, r.done, recordsEndWithin)
+	r.stop()
+	waitFor(ctx, r.done, recordTimeout)
 }
 
 func waitFor(ctx context.Context, done <-chan struct{}, within time.Duration) {
@@ -110,7 +110,7 @@ func collect(r *Recorder, records *Records) {
 		r.Prune(nil)
 		return
 	}
-	records.drop(r.Prune(records.note(hours)))
+	records.drop(r.Prune(records.addPending(hours)))
 }
 
 // pass writes TenantUsages until ctx ends. It then writes the last ones.
@@ -120,7 +120,7 @@ func (r *Running) pass(ctx context.Context) {
 	}
 	r.Writer.run(ctx)
 	r.collect()
-	r.Writer.passLast(ctx)
+	r.Writer.finalPass(ctx)
 }
 
 // run collects totals and writes and sends records until ctx ends. It then writes and sends the
@@ -136,7 +136,7 @@ func (r *Running) run(ctx context.Context) {
 			if r.Writer != nil {
 				r.Records.loadUnsaved(ctx, r.Writer)
 			}
-			r.Records.keepSpool(spooling)
+			r.Records.writeSpool(spooling)
 			if r.Writer != nil {
 				<-r.passed
 				r.Records.saveUnsaved(spooling, r.Writer)
@@ -145,7 +145,7 @@ func (r *Running) run(ctx context.Context) {
 		})
 		all.Go(func() { r.Records.deliver(deliveries) })
 	}
-	ticks := time.NewTicker(spoolEvery)
+	ticks := time.NewTicker(spoolInterval)
 	defer ticks.Stop()
 	for ctx.Err() == nil {
 		r.collect()

@@ -42,9 +42,9 @@ func requestsIn(s *usagetest.Server, name string) (n int64) {
 // last pass. All records are written after it responds again.
 func TestHangingDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d, to, c := usagetest.New(t), newDirectory("acme"), &memory{}, newClock()
+		s, d, to, c := usagetest.New(t), newDirectory("acme"), &memoryTarget{}, newClock()
 		s.AddTenant("acme", "uid-of-acme")
-		r := newRecordingAt(t, t.TempDir(), to, c, d)
+		r := newRecordsFixtureAt(t, t.TempDir(), to, c, d)
 		release := make(chan struct{})
 		r.BlockSpool(release)
 		running := r.start(t, s)
@@ -75,8 +75,8 @@ func TestHangingDisk(t *testing.T) {
 // TestDeletedTenantOnFullDisk checks that the records of a deleted tenant remain until they are in
 // the spool.
 func TestDeletedTenantOnFullDisk(t *testing.T) {
-	to, c, d := &memory{}, newClock(), newDirectory("acme", "initech")
-	r := newRecordingAt(t, t.TempDir(), to, c, d)
+	to, c, d := &memoryTarget{}, newClock(), newDirectory("acme", "initech")
+	r := newRecordsFixtureAt(t, t.TempDir(), to, c, d)
 	r.WriteTo("/dev/full")
 	r.use(t, 3)
 	r.recorder.Denied(tenanttest.ID(t, "initech"))
@@ -111,7 +111,7 @@ func TestDeletedTenantOnFullDisk(t *testing.T) {
 func TestManyDeletedTenantsOnFullDisk(t *testing.T) {
 	const deleted = 10_100
 	c, d := newClock(), newDirectory()
-	r := newRecordingAt(t, t.TempDir(), &memory{}, c, d)
+	r := newRecordsFixtureAt(t, t.TempDir(), &memoryTarget{}, c, d)
 	r.WriteTo("/dev/full")
 	for i := range deleted {
 		name := fmt.Sprintf("t-%d", i)
@@ -132,9 +132,9 @@ func TestManyDeletedTenantsOnFullDisk(t *testing.T) {
 // TenantUsages.
 func TestSaveTenantUsages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, to, c := usagetest.New(t), &memory{}, newClock()
+		s, to, c := usagetest.New(t), &memoryTarget{}, newClock()
 		s.AddTenant("acme", "uid-of-acme")
-		r := newRecordingAt(t, t.TempDir(), to, c, newDirectory("acme"))
+		r := newRecordsFixtureAt(t, t.TempDir(), to, c, newDirectory("acme"))
 		running := r.start(t, s)
 		r.use(t, 3)
 		running.SaveTenantUsages(t.Context())
@@ -152,7 +152,7 @@ func TestSaveTenantUsages(t *testing.T) {
 }
 
 // start collects totals, and writes records and TenantUsages.
-func (r *recording) start(t *testing.T, s *usagetest.Server) *usage.Running {
+func (r *recordsFixture) start(t *testing.T, s *usagetest.Server) *usage.Running {
 	t.Helper()
 	return usage.Start(t.Context(), r.recorder, usage.RunOptions{
 		Records: r.Records,
@@ -169,12 +169,12 @@ func (r *recording) start(t *testing.T, s *usagetest.Server) *usage.Running {
 // not write to TenantUsages, once.
 func TestUnsavedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, to, dir, d, c := usagetest.New(t), &memory{}, t.TempDir(), newDirectory("acme", "initech"), newClock()
+		s, to, dir, d, c := usagetest.New(t), &memoryTarget{}, t.TempDir(), newDirectory("acme", "initech"), newClock()
 		s.AddTenant("acme", "uid-of-acme")
 		s.AddTenant("initech", "uid-of-initech")
-		process := func(use func(*recording), fail error) {
+		process := func(use func(*recordsFixture), fail error) {
 			s.Fail(nil)
-			r := newRecordingAt(t, dir, to, c, d)
+			r := newRecordsFixtureAt(t, dir, to, c, d)
 			running := r.start(t, s)
 			time.Sleep(2 * time.Minute)
 			use(r)
@@ -183,7 +183,7 @@ func TestUnsavedAfterRestart(t *testing.T) {
 			c.add(time.Minute)
 		}
 		down := errors.New("down")
-		process(func(r *recording) {
+		process(func(r *recordsFixture) {
 			r.use(t, 3)
 			time.Sleep(20 * time.Minute) // so that they are written
 			r.use(t, 2)
@@ -191,10 +191,10 @@ func TestUnsavedAfterRestart(t *testing.T) {
 			r.use(t, 4)
 		}, down)
 		d.remove("acme") // its Tenant is unknown for some time
-		process(func(r *recording) { r.recorder.Denied(tenanttest.ID(t, "initech")) }, down)
+		process(func(r *recordsFixture) { r.recorder.Denied(tenanttest.ID(t, "initech")) }, down)
 		d.set("acme", "uid-of-acme")
 		for range 2 {
-			process(func(*recording) {}, nil)
+			process(func(*recordsFixture) {}, nil)
 			if got := hoursOf(s.Usage("acme"), "cp-0"); got != "0:5/0 1:4/0" {
 				t.Errorf("acme: %s; want 0:5/0 1:4/0", got)
 			}
@@ -213,7 +213,7 @@ func TestFaultyDiskIsLoggedOnce(t *testing.T) {
 	var out ktesting.BufferTL
 	logger := ktesting.NewLogger(&out, ktesting.NewConfig())
 	ctx := klog.NewContext(t.Context(), logger)
-	r := newRecording(t, t.TempDir(), &memory{})
+	r := newRecordsFixture(t, t.TempDir(), &memoryTarget{})
 	for range 3 {
 		r.WriteTo("/dev/full")
 		for range 10 {
@@ -257,7 +257,7 @@ func TestRefusedRecords(t *testing.T) {
 	defer server.Close()
 	dir := t.TempDir()
 	c := newClock()
-	r := newRecordingAt(t, dir, usage.NewEndpoint(server.URL, "", "", waittest.Limit), c, newDirectory(names...))
+	r := newRecordsFixtureAt(t, dir, usage.NewEndpoint(server.URL, "", "", waittest.Limit), c, newDirectory(names...))
 	for _, name := range names {
 		r.recorder.Allowed(tenanttest.ID(t, name))
 	}
@@ -266,7 +266,7 @@ func TestRefusedRecords(t *testing.T) {
 	r.Collect(t.Context())
 	c.add(time.Hour)
 	err := r.DeliverOnce(t.Context())
-	if !errors.Is(err, usage.ErrRefused) || !strings.Contains(err.Error(), "413") {
+	if !errors.Is(err, usage.ErrRejected) || !strings.Contains(err.Error(), "413") {
 		t.Errorf("%v; want that the endpoint refused records", err)
 	}
 	if len(spoolFiles(t, dir)) != 1 {
@@ -285,9 +285,9 @@ func TestRefusedRecords(t *testing.T) {
 	}
 }
 
-// TestFileOfOthers checks a file that another program renames or removes, and a file that another
+// TestFileRenamedByAnotherProgram checks a file that another program renames or removes, and a file that another
 // process writes.
-func TestFileOfOthers(t *testing.T) {
+func TestFileRenamedByAnotherProgram(t *testing.T) {
 	dir := t.TempDir()
 	path, moved := filepath.Join(dir, "new", "records.jsonl"), filepath.Join(dir, "moved")
 	line, _ := usage.Lines([]usage.Record{record()})

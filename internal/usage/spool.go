@@ -39,9 +39,9 @@ type spool struct {
 	// create creates a file.
 	create func(name string) (spoolFile, error)
 
-	mu     sync.Mutex
-	locked *os.File
-	writes map[string]uint64 // how often this process has written each file
+	mu       sync.Mutex
+	lockFile *os.File
+	writes   map[string]uint64 // how often this process has written each file
 }
 
 type spoolFile interface {
@@ -49,8 +49,8 @@ type spoolFile interface {
 	Sync() error
 }
 
-// spooled is a file of the spool.
-type spooled struct {
+// spoolEntry is a file of the spool.
+type spoolEntry struct {
 	name    string
 	started int64 // start of the process, in nanoseconds since 1970
 	hour    int32
@@ -73,7 +73,7 @@ func newSpool(directory string) *spool {
 func (s *spool) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.locked != nil {
+	if s.lockFile != nil {
 		return nil
 	}
 	if err := os.MkdirAll(s.directory, 0o700); err != nil {
@@ -90,7 +90,7 @@ func (s *spool) open() error {
 		}
 		return err
 	}
-	s.locked = file
+	s.lockFile = file
 	unfinished, err := filepath.Glob(filepath.Join(s.directory, "*"+spoolSuffix+spoolTemp))
 	for _, name := range unfinished {
 		err = errors.Join(err, os.Remove(name))
@@ -102,9 +102,9 @@ func (s *spool) open() error {
 func (s *spool) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.locked != nil {
-		_ = s.locked.Close()
-		s.locked = nil
+	if s.lockFile != nil {
+		_ = s.lockFile.Close()
+		s.lockFile = nil
 	}
 }
 
@@ -179,7 +179,7 @@ func syncDirectory(path string) error {
 }
 
 // files returns the files of the spool, sorted by hour and by start of the process.
-func (s *spool) files() ([]spooled, error) {
+func (s *spool) files() ([]spoolEntry, error) {
 	if err := s.open(); err != nil {
 		return nil, err
 	}
@@ -189,14 +189,14 @@ func (s *spool) files() ([]spooled, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []spooled
+	var all []spoolEntry
 	for _, e := range entries {
 		started, hour, ok := parseSpoolName(e.Name())
 		info, err := e.Info()
 		if !ok || err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		all = append(all, spooled{
+		all = append(all, spoolEntry{
 			name:    e.Name(),
 			started: started,
 			hour:    hour,
@@ -204,14 +204,14 @@ func (s *spool) files() ([]spooled, error) {
 			version: s.writes[e.Name()],
 		})
 	}
-	slices.SortFunc(all, func(a, b spooled) int {
+	slices.SortFunc(all, func(a, b spoolEntry) int {
 		return cmp.Or(cmp.Compare(a.hour, b.hour), cmp.Compare(a.started, b.started))
 	})
 	return all, nil
 }
 
 // read returns the content of a file.
-func (s *spool) read(f *spooled) ([]byte, error) {
+func (s *spool) read(f *spoolEntry) ([]byte, error) {
 	if f.size > maxSpoolFile {
 		return nil, nil
 	}
@@ -224,7 +224,7 @@ func (s *spool) read(f *spooled) ([]byte, error) {
 }
 
 // remove removes a file, unless this process has written it since it was listed.
-func (s *spool) remove(f *spooled) error {
+func (s *spool) remove(f *spoolEntry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.writes[f.name] != f.version {

@@ -21,14 +21,14 @@ import (
 )
 
 // Target receives records as JSON lines. If Send returns nil, the target has stored all of them.
-// Otherwise, the same records are sent again. If the error is [ErrRefused], other records are sent
+// Otherwise, the same records are sent again. If the error is [ErrRejected], other records are sent
 // first. Send is not called concurrently.
 type Target interface {
 	Send(ctx context.Context, lines []byte) error
 }
 
-// ErrRefused is the error of a target that rejects these records but may accept others.
-var ErrRefused = errors.New("the endpoint refused records: check its log, and that it accepts requests of 512 KiB")
+// ErrRejected is the error of a target that rejects these records but may accept others.
+var ErrRejected = errors.New("the endpoint refused records: check its log, and that it accepts requests of 512 KiB")
 
 const (
 	contentType = "application/x-ndjson"
@@ -68,7 +68,7 @@ func NewEndpoint(url, caFile, tokenFile string, timeout time.Duration) *Endpoint
 func (e *Endpoint) Send(ctx context.Context, lines []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	client, err := e.clientNow()
+	client, err := e.currentClient()
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (e *Endpoint) Send(ctx context.Context, lines []byte) error {
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
 		return fmt.Errorf("the endpoint answered with status %d: check usage.endpoint.tokenFile", response.StatusCode)
 	case isRefusal(response.StatusCode):
-		return fmt.Errorf("the endpoint answered with status %d: %w", response.StatusCode, ErrRefused)
+		return fmt.Errorf("the endpoint answered with status %d: %w", response.StatusCode, ErrRejected)
 	case response.StatusCode < 200 || response.StatusCode > 299:
 		return fmt.Errorf("the endpoint answered with status %d: check usage.endpoint.url", response.StatusCode)
 	case kind == "text/html" || kind == "application/xhtml+xml":
@@ -126,8 +126,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// clientNow returns a client that trusts the authorities in the current file.
-func (e *Endpoint) clientNow() (*http.Client, error) {
+// currentClient returns a client that trusts the authorities in the current file.
+func (e *Endpoint) currentClient() (*http.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var ca []byte

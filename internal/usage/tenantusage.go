@@ -28,12 +28,12 @@ import (
 )
 
 const (
-	// firstPass is the time between the start and the first writes of TenantUsages.
-	firstPass = time.Minute
-	// passEvery is the interval at which TenantUsages are written.
-	passEvery = 10 * time.Minute
-	// lastPass limits the duration of the writes when the process ends.
-	lastPass = 5 * time.Second
+	// firstPassDelay is the time between the start and the first writes of TenantUsages.
+	firstPassDelay = time.Minute
+	// passInterval is the interval at which TenantUsages are written.
+	passInterval = 10 * time.Minute
+	// finalPassTimeout limits the duration of the writes when the process ends.
+	finalPassTimeout = 5 * time.Second
 	// writesPerSecond limits the writes of TenantUsages, and lastWritesPerSecond limits those of
 	// the last pass.
 	writesPerSecond     = 5
@@ -71,7 +71,7 @@ type Writer struct {
 // NewWriter returns a writer. It does nothing before [Start]. Call NewWriter before [Start].
 func NewWriter(o WriterOptions) *Writer {
 	kind := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
-	o.Recorder.saves = true
+	o.Recorder.hasWriter = true
 	return &Writer{
 		WriterOptions: o,
 		objects:       o.Client.Resource(kind),
@@ -81,9 +81,9 @@ func NewWriter(o WriterOptions) *Writer {
 	}
 }
 
-// passLast writes the remaining changes, for at most 5 seconds.
-func (w *Writer) passLast(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPass)
+// finalPass writes the remaining changes, for at most 5 seconds.
+func (w *Writer) finalPass(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalPassTimeout)
 	defer cancel()
 	w.pass(ctx, flowcontrol.NewTokenBucketRateLimiter(lastWritesPerSecond, lastWritesPerSecond))
 }
@@ -91,10 +91,10 @@ func (w *Writer) passLast(ctx context.Context) {
 // run writes TenantUsages until ctx ends.
 func (w *Writer) run(ctx context.Context) {
 	writes := flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)
-	sleep(ctx, firstPass)
+	sleep(ctx, firstPassDelay)
 	for ctx.Err() == nil {
 		w.pass(ctx, writes)
-		sleep(ctx, passEvery)
+		sleep(ctx, passInterval)
 	}
 }
 
@@ -104,7 +104,7 @@ func (w *Writer) run(ctx context.Context) {
 func (w *Writer) pass(ctx context.Context, writes flowcontrol.RateLimiter) {
 	w.restore()
 	failures, logged := 0, 0
-	for _, e := range w.Recorder.unsaved() {
+	for _, e := range w.Recorder.unsavedEntries() {
 		err := writes.Wait(ctx)
 		if err == nil {
 			err = w.save(ctx, e)
@@ -129,8 +129,8 @@ func (w *Writer) pass(ctx context.Context, writes flowcontrol.RateLimiter) {
 	}
 }
 
-// live returns the entries of existing tenants, except the system tenant.
-func (r *Recorder) live() []*entry {
+// existing returns the entries of existing tenants, except the system tenant.
+func (r *Recorder) existing() []*entry {
 	all := r.entries()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,11 +140,11 @@ func (r *Recorder) live() []*entry {
 	})
 }
 
-// unsaved returns the entries whose TenantUsages lack changes. Entries with the most requests are
+// unsavedEntries returns the entries whose TenantUsages lack changes. Entries with the most requests are
 // first.
-func (r *Recorder) unsaved() []*entry {
+func (r *Recorder) unsavedEntries() []*entry {
 	requests := map[*entry]int64{}
-	all := slices.DeleteFunc(r.live(), func(e *entry) bool {
+	all := slices.DeleteFunc(r.existing(), func(e *entry) bool {
 		n, found := e.unsavedRequests()
 		requests[e] = n
 		return !found
@@ -218,7 +218,7 @@ func (w *Writer) save(ctx context.Context, e *entry) (err error) {
 	}
 	own := ownEntry(stored, w.Server)
 	started := metav1.NewMicroTime(w.Recorder.started.Truncate(time.Microsecond))
-	if e.wasTaken(own, started) {
+	if e.isWrittenByOther(own, started) {
 		return errSameName
 	}
 	oldest := hourOf(w.Recorder.now()) - MaxHours
@@ -252,38 +252,38 @@ func (w *Writer) save(ctx context.Context, e *entry) (err error) {
 	_, err = w.objects.Apply(ctx, name, &unstructured.Unstructured{Object: content},
 		metav1.ApplyOptions{FieldManager: FieldManager(w.Server), Force: true})
 	if err == nil {
-		e.setOurs()
+		e.setWritten()
 	}
 	return err
 }
 
-// wasTaken reports whether another process has written the entry of the server after this process
+// isWrittenByOther reports whether another process has written the entry of the server after this process
 // did.
-func (e *entry) wasTaken(own *v1alpha1.ServerUsage, started metav1.MicroTime) bool {
+func (e *entry) isWrittenByOther(own *v1alpha1.ServerUsage, started metav1.MicroTime) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.isOurs && own.Started != nil && !own.Started.Time.Equal(started.Time)
+	return e.hasWritten && own.Started != nil && !own.Started.Time.Equal(started.Time)
 }
 
-func (e *entry) setOurs() {
+func (e *entry) setWritten() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.isOurs = true
+	e.hasWritten = true
 }
 
 // checkTenant returns an error if the Tenant of a name has another UID than the entry of this
 // server. A TenantUsage that is created for a deleted Tenant would be visible to the next tenant of
 // the same name.
 func (w *Writer) checkTenant(ctx context.Context, name, uid string) error {
-	is := ""
+	current := ""
 	t, err := w.tenants.Get(ctx, cache.ObjectName{Name: name})
 	switch {
 	case err == nil:
-		is = string(t.UID)
+		current = string(t.UID)
 	case !apierrors.IsNotFound(err):
 		return err
 	}
-	if is != uid {
+	if current != uid {
 		return errOtherTenant
 	}
 	return nil
@@ -351,9 +351,9 @@ func (e *entry) merge(stored []v1alpha1.HourUsage, oldest int32) (hours []v1alph
 			}
 		}
 	}
-	for hour, of := range all {
+	for hour, usage := range all {
 		if hour > oldest && (hour <= oldest+MaxHours+1 || oldest == 0 || len(all) <= MaxHours) {
-			hours = append(hours, of)
+			hours = append(hours, usage)
 		}
 	}
 	slices.SortFunc(hours, func(a, b v1alpha1.HourUsage) int { return a.Hour.Compare(b.Hour.Time) })

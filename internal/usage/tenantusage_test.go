@@ -22,15 +22,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// writing is a recorder that writes TenantUsages.
-type writing struct {
+// writerFixture is a recorder that writes TenantUsages.
+type writerFixture struct {
 	*usage.Writer
 	clock    *clock
 	recorder *usage.Recorder
 }
 
-func newWriting(s *usagetest.Server, name string, c *clock, d *directory) *writing {
-	w := &writing{clock: c, recorder: usage.NewRecorder(c.now, d.exists, d.uid)}
+func newWriterFixture(s *usagetest.Server, name string, c *clock, d *directory) *writerFixture {
+	w := &writerFixture{clock: c, recorder: usage.NewRecorder(c.now, d.exists, d.uid)}
 	w.Writer = usage.NewWriter(usage.WriterOptions{
 		Recorder: w.recorder,
 		Client:   s,
@@ -40,14 +40,14 @@ func newWriting(s *usagetest.Server, name string, c *clock, d *directory) *writi
 	return w
 }
 
-func (w *writing) use(t *testing.T, name string, requests int) {
+func (w *writerFixture) use(t *testing.T, name string, requests int) {
 	t.Helper()
 	for range requests {
 		w.recorder.Denied(tenanttest.ID(t, name))
 	}
 }
 
-func (w *writing) write(t *testing.T) {
+func (w *writerFixture) write(t *testing.T) {
 	t.Helper()
 	w.Collect()
 	w.Pass(t.Context())
@@ -75,7 +75,7 @@ func hoursOf(u *v1alpha1.TenantUsage, server string) string {
 func TestWriter(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "initech", "system")
 	s.AddTenant("acme", "uid-of-acme")
-	first, other := newWriting(s, "cp-0", newClock(), d), newWriting(s, "cp-1", newClock(), d)
+	first, other := newWriterFixture(s, "cp-0", newClock(), d), newWriterFixture(s, "cp-1", newClock(), d)
 	check := func(server, want string) {
 		t.Helper()
 		if got := hoursOf(s.Usage("acme"), server); got != want {
@@ -106,7 +106,7 @@ func TestWriter(t *testing.T) {
 	// Another process of the server, in the same hour.
 	c := newClock()
 	c.add(time.Hour)
-	again := newWriting(s, "cp-0", c, d)
+	again := newWriterFixture(s, "cp-0", c, d)
 	again.use(t, "acme", 10)
 	again.write(t)
 	check("cp-0", "0:3/3 1:12/12")
@@ -131,10 +131,10 @@ func TestWriter(t *testing.T) {
 func TestWriterFailures(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
-	before := newWriting(s, "cp-0", newClock(), d)
+	before := newWriterFixture(s, "cp-0", newClock(), d)
 	before.use(t, "acme", 5)
 	before.write(t)
-	w := newWriting(s, "cp-0", newClock(), d)
+	w := newWriterFixture(s, "cp-0", newClock(), d)
 	w.use(t, "acme", 2)
 	s.Fail(errors.New("timeout"))
 	w.write(t)
@@ -153,7 +153,7 @@ func TestWriterFailures(t *testing.T) {
 func TestWriter48Hours(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
-	w := newWriting(s, "cp-0", newClock(), d)
+	w := newWriterFixture(s, "cp-0", newClock(), d)
 	for range 60 {
 		w.use(t, "acme", 1)
 		w.write(t)
@@ -186,7 +186,7 @@ func at(hour int) time.Time { return begin.Add(time.Duration(hour) * time.Hour) 
 func TestWriterRecreated(t *testing.T) {
 	s, d, late := usagetest.New(t), newDirectory("acme"), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
-	w, behind := newWriting(s, "cp-0", newClock(), d), newWriting(s, "cp-1", newClock(), late)
+	w, behind := newWriterFixture(s, "cp-0", newClock(), d), newWriterFixture(s, "cp-1", newClock(), late)
 	w.use(t, "acme", 3)
 	w.write(t)
 	behind.use(t, "acme", 3)
@@ -226,7 +226,7 @@ func TestWriterOfADeletedTenant(t *testing.T) {
 			if now != "" {
 				s.AddTenant("acme", now)
 			}
-			w := newWriting(s, "cp-0", newClock(), behind)
+			w := newWriterFixture(s, "cp-0", newClock(), behind)
 			w.use(t, "acme", 3)
 			w.write(t)
 			if got := s.Usage("acme"); got != nil {
@@ -241,7 +241,7 @@ func TestWriterOfADeletedTenant(t *testing.T) {
 func TestWriterClockJumps(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
-	w := newWriting(s, "cp-0", newClock(), d)
+	w := newWriterFixture(s, "cp-0", newClock(), d)
 	for _, jump := range []time.Duration{0, -time.Hour, time.Hour, 100 * time.Hour, -100 * time.Hour, 0} {
 		w.clock.add(jump)
 		w.use(t, "acme", 1)
@@ -284,7 +284,7 @@ func TestWriterOrder(t *testing.T) {
 		order = append(order, a.(clienttesting.PatchAction).GetName())
 		return false, nil, nil
 	})
-	w := newWriting(s, "cp-0", newClock(), d)
+	w := newWriterFixture(s, "cp-0", newClock(), d)
 	w.use(t, "globex", 100)
 	w.write(t)
 	w.use(t, "acme", 2)
@@ -296,12 +296,12 @@ func TestWriterOrder(t *testing.T) {
 	}
 }
 
-// TestWriterAdopted checks that a tenant that gets a Tenant retains its TenantUsage, including the
+// TestTenantUsageRemainsWhenTenantIsCreated checks that a tenant that gets a Tenant retains its TenantUsage, including the
 // totals that were not written before.
-func TestWriterAdopted(t *testing.T) {
+func TestTenantUsageRemainsWhenTenantIsCreated(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory()
 	d.set("acme", "")
-	w, other := newWriting(s, "cp-0", newClock(), d), newWriting(s, "cp-1", newClock(), d)
+	w, other := newWriterFixture(s, "cp-0", newClock(), d), newWriterFixture(s, "cp-1", newClock(), d)
 	w.use(t, "acme", 3)
 	w.write(t)
 	other.use(t, "acme", 5)
@@ -332,7 +332,7 @@ func TestWriterAdopted(t *testing.T) {
 func TestWriterClockAhead(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
-	w := newWriting(s, "cp-0", newClock(), d)
+	w := newWriterFixture(s, "cp-0", newClock(), d)
 	w.recorder.SetElapsed(func() time.Duration { return time.Hour })
 	w.use(t, "acme", 1)
 	w.write(t)
@@ -358,7 +358,7 @@ func TestWriterSameName(t *testing.T) {
 	s.AddTenant("initech", "uid-of-initech")
 	later := newClock()
 	later.add(time.Second)
-	first, second := newWriting(s, "localhost", newClock(), d), newWriting(s, "localhost", later, d)
+	first, second := newWriterFixture(s, "localhost", newClock(), d), newWriterFixture(s, "localhost", later, d)
 	for range 3 {
 		first.use(t, "acme", 3)
 		first.write(t)
@@ -376,7 +376,7 @@ func TestWriterSameName(t *testing.T) {
 	}
 	// The next process becomes the owner of the entry.
 	later.add(time.Second)
-	third := newWriting(s, "localhost", later, d)
+	third := newWriterFixture(s, "localhost", later, d)
 	third.use(t, "acme", 1)
 	third.write(t)
 	if got := hoursOf(s.Usage("acme"), "localhost"); got != "0:16/16" {
@@ -392,7 +392,7 @@ func TestWriterFailingTenants(t *testing.T) {
 		names = append(names, fmt.Sprintf("deleted-%d", i)) // the server's cache is stale
 	}
 	s.AddTenant("acme", "uid-of-acme")
-	w := newWriting(s, "cp-0", newClock(), newDirectory(names...))
+	w := newWriterFixture(s, "cp-0", newClock(), newDirectory(names...))
 	for _, name := range names[1:] {
 		w.use(t, name, 100)
 	}
@@ -410,11 +410,11 @@ func TestWriterManyServers(t *testing.T) {
 	s.AddTenant("acme", "uid-of-acme")
 	s.AddTenant("initech", "uid-of-initech")
 	for i := range 100 {
-		w := newWriting(s, fmt.Sprintf("pod-%d", i), newClock(), d)
+		w := newWriterFixture(s, fmt.Sprintf("pod-%d", i), newClock(), d)
 		w.use(t, "acme", 1)
 		w.write(t)
 	}
-	w := newWriting(s, "pod-100", newClock(), d)
+	w := newWriterFixture(s, "pod-100", newClock(), d)
 	w.use(t, "acme", 5)
 	w.use(t, "initech", 1)
 	w.write(t)

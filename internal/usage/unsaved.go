@@ -59,8 +59,8 @@ func (e *entry) unsavedOf() map[int32]unsavedTotals {
 		if state&(unsaved|changed) == 0 {
 			continue
 		}
-		if is := e.restored[b.hour]; state&written == 0 {
-			all[b.hour] = unsavedTotals{is.plus(own), is.isSum}
+		if restored := e.restored[b.hour]; state&written == 0 {
+			all[b.hour] = unsavedTotals{restored.plus(own), restored.isSum}
 		} else {
 			all[b.hour] = unsavedTotals{own.plus(e.base[b.hour]), true}
 		}
@@ -73,15 +73,15 @@ func (w *Writer) unsavedHours() []unsavedHour {
 	w.mu.Lock()
 	all := w.restored // their tenants are not known yet
 	w.mu.Unlock()
-	for _, e := range w.Recorder.live() {
-		for hour, of := range e.unsavedOf() {
-			all = append(all, unsavedHour{of.isSum, Record{
+	for _, e := range w.Recorder.existing() {
+		for hour, totals := range e.unsavedOf() {
+			all = append(all, unsavedHour{totals.isSum, Record{
 				Server:  w.Server,
 				Started: w.Recorder.started,
 				UID:     e.uid,
 				Tenant:  e.name,
 				Hour:    timeOf(hour),
-				Totals:  of.Totals,
+				Totals:  totals.Totals,
 			}})
 		}
 	}
@@ -166,14 +166,14 @@ func (r *Recorder) restore(h *unsavedHour) bool {
 		return true
 	}
 	e := r.entry(id)
-	if e == r.others || e.uid != h.Record.UID {
+	if e == r.otherTenants || e.uid != h.Record.UID {
 		return false
 	}
 	e.restore(hourOf(h.Record.Hour), unsavedTotals{h.Record.Totals, h.IsSum})
 	return true
 }
 
-func (e *entry) restore(hour int32, of unsavedTotals) {
+func (e *entry) restore(hour int32, totals unsavedTotals) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b, _ := e.insert(hour, 0)
@@ -183,6 +183,6 @@ func (e *entry) restore(hour int32, of unsavedTotals) {
 	if e.restored == nil {
 		e.restored = map[int32]unsavedTotals{}
 	}
-	e.restored[hour] = of
+	e.restored[hour] = totals
 	b.state.Or(unsaved)
 }

@@ -228,11 +228,11 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 		return err
 	}
 	lineage, known := p.Lineage(life.ID)
-	last, was := lineage.Last()
+	last, was := lineage.LastRetired()
 	switch {
 	case !known:
 		return errNotKnown
-	case lineage.Ending:
+	case lineage.Terminating:
 		return errUnfinished
 	case lineage.UID != "": // the Tenant exists, so the storage rejects the write
 		return nil
@@ -244,9 +244,9 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 		return fmt.Errorf("spec.replaces: must be %s to reuse the ID of a deleted tenant (see kubectl tenant retired)",
 			last.UID)
 	}
-	ended := last.At
+	ended := last.DeletionEnded
 	if ended.IsZero() { // the Tenant was deleted early, for example with its CRD
-		ended = last.Begun
+		ended = last.DeletionBegan
 	}
 	if until := ended.Add(rest); p.Now().Before(until) {
 		return fmt.Errorf("spec.id: the tenant that had this ID was deleted a moment ago: the ID can be reused after %s",

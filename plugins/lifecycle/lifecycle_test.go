@@ -107,7 +107,7 @@ func attributes(by, sub string, op admission.Operation, is, was runtime.Object) 
 // TestNames checks that the name of a deleted tenant can be reused if nothing of that tenant is
 // left. The new Tenant must name the old one.
 func TestNames(t *testing.T) {
-	before := []tenant.Retired{{UID: "older", At: now.Add(-time.Hour)}, {UID: "old", At: now.Add(-10 * time.Minute)}}
+	before := []tenant.Retired{{UID: "older", DeletionEnded: now.Add(-time.Hour)}, {UID: "old", DeletionEnded: now.Add(-10 * time.Minute)}}
 	replaces := func(uid string) map[string]any { return map[string]any{"replaces": uid} }
 	for name, c := range map[string]struct {
 		spec map[string]any
@@ -128,18 +128,18 @@ func TestNames(t *testing.T) {
 		"the last is replaced": {replaces("old"), world{lineage: tenant.Lineage{Retired: before}}, ""},
 		"one that has not ended": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{UID: "old", Ending: true, Retired: []tenant.Retired{{UID: "old"}}}},
+			world{lineage: tenant.Lineage{UID: "old", Terminating: true, Retired: []tenant.Retired{{UID: "old"}}}},
 			"is not complete",
 		},
-		"one that ends, early": {nil, world{lineage: tenant.Lineage{UID: "old", Ending: true}}, "is not complete"},
+		"one that ends, early": {nil, world{lineage: tenant.Lineage{UID: "old", Terminating: true}}, "is not complete"},
 		"one that went at once": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Minute)}}}},
+			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionBegan: now.Add(-time.Minute)}}}},
 			"after 2026-11-24T12:09:00Z",
 		},
 		"the same, long ago": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Hour)}}}},
+			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionBegan: now.Add(-time.Hour)}}}},
 			"",
 		},
 		"one that is there": {
@@ -147,7 +147,7 @@ func TestNames(t *testing.T) {
 		},
 		"one that just ended": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-10*time.Minute + time.Second)}}}},
+			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionEnded: now.Add(-10*time.Minute + time.Second)}}}},
 			"after 2026-11-24T12:00:01Z",
 		},
 		"a namespace is left": {
@@ -164,7 +164,7 @@ func TestNames(t *testing.T) {
 			replaces("old"),
 			world{
 				lineage: tenant.Lineage{
-					Retired: []tenant.Retired{{UID: "old", At: now.Add(-time.Hour), Namespaces: []string{"shop"}}},
+					Retired: []tenant.Retired{{UID: "old", DeletionEnded: now.Add(-time.Hour), Namespaces: []string{"shop"}}},
 				},
 			},
 			"to the new tenant: shop",

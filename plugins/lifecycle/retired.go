@@ -60,7 +60,7 @@ func (p *plugin) checkRetired(ctx context.Context, a admission.Attributes) error
 		return errNotKnown
 	case record.TakenBack && lineage.UID != "": // the server would use it as its own record
 		return errTakenBack
-	case lineage.UID == "" || lineage.Ending || slices.ContainsFunc(lineage.Retired, isOf(record.UID)):
+	case lineage.UID == "" || lineage.Terminating || slices.ContainsFunc(lineage.Retired, isOf(record.UID)):
 		return nil
 	}
 	return fmt.Errorf("spec.uid: the Tenant with this ID does not replace %q, so its credentials would be revoked: "+

@@ -37,9 +37,9 @@ func TestRetiredTenants(t *testing.T) {
 		"of no Tenant":          {tenant.Lineage{}, false, nil, retiredWith("old"), true},
 		"of a living tenant":    {living, false, nil, retiredWith("never-was"), false},
 		"of the living Tenant":  {living, false, nil, retiredWith("live"), false},
-		"of a tenant that ends": {tenant.Lineage{UID: "live", Ending: true}, false, nil, retiredWith("live"), true},
+		"of a tenant that ends": {tenant.Lineage{UID: "live", Terminating: true}, false, nil, retiredWith("live"), true},
 		"of a deletion that is canceled": {
-			tenant.Lineage{UID: "live", Ending: true}, false, nil, takenBack("live"), false,
+			tenant.Lineage{UID: "live", Terminating: true}, false, nil, takenBack("live"), false,
 		},
 		"of a deletion that was canceled": {tenant.Lineage{}, false, nil, takenBack("old"), true},
 		"of a replaced Tenant": {

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/impersonate"
 )
 
-// recorded returns an object with the identity that admission recorded.
-func recorded() metav1.Object {
+// recordedObject returns an object with the identity that admission recorded.
+func recordedObject() metav1.Object {
 	return &metav1.ObjectMeta{
 		Name:        "web",
 		Namespace:   "acme--web",
@@ -29,7 +29,7 @@ func ExampleImpersonator_Config() {
 		fmt.Println(err)
 		return
 	}
-	config, err := i.Config(recorded())
+	config, err := i.Config(recordedObject())
 	fmt.Println(config.UserName, config.Groups, err)
 	// Output:
 	// runner [tenant:acme dev] <nil>
@@ -50,7 +50,7 @@ func ExampleImpersonator_Transport() {
 	transport, err := i.Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
 		fmt.Println(r.Header.Get("Impersonate-User"), r.Header.Values("Impersonate-Group"))
 		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-	}), recorded())
+	}), recordedObject())
 	if err != nil {
 		fmt.Println(err)
 		return

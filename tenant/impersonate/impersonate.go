@@ -29,9 +29,9 @@ var (
 	// ErrMismatch reports that the recorded identity does not belong to the tenant that owns the
 	// object.
 	ErrMismatch = errors.New("the recorded identity belongs to another tenant")
-	// ErrSystem reports that the recorded identity belongs to the system tenant, which is never
+	// ErrSystemTenant reports that the recorded identity belongs to the system tenant, which is never
 	// impersonated.
-	ErrSystem = errors.New("the recorded identity belongs to the system tenant")
+	ErrSystemTenant = errors.New("the recorded identity belongs to the system tenant")
 
 	errDefaultUser = errors.New("DefaultUser is required and may not have the prefix \"system:\"")
 )
@@ -69,11 +69,11 @@ func New(o Options) (*Impersonator, error) {
 }
 
 // Config returns the impersonation config of a client that acts for object. It always contains a
-// user and the tenant. The error is [ErrUnrecorded], [ErrMismatch], [ErrSystem], or an error of
+// user and the tenant. The error is [ErrUnrecorded], [ErrMismatch], [ErrSystemTenant], or an error of
 // [tenant.ParseIdentity].
 func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, error) {
-	text, recorded := object.GetAnnotations()[tenant.IdentityAnnotation]
-	if !recorded {
+	text, ok := object.GetAnnotations()[tenant.IdentityAnnotation]
+	if !ok {
 		return rest.ImpersonationConfig{}, ErrUnrecorded
 	}
 	identity, err := tenant.ParseIdentity(text)
@@ -85,7 +85,7 @@ func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, e
 	case err != nil:
 		return rest.ImpersonationConfig{}, err
 	case id.IsSystem():
-		return rest.ImpersonationConfig{}, ErrSystem
+		return rest.ImpersonationConfig{}, ErrSystemTenant
 	case object.GetLabels()[tenant.Label] != identity.Tenant:
 		return rest.ImpersonationConfig{}, ErrMismatch
 	}
@@ -125,7 +125,7 @@ func (i *Impersonator) Transport(next http.RoundTripper, object metav1.Object) (
 	if err != nil {
 		return nil, err
 	}
-	return dropping{
+	return headerRemover{
 		transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{
 			UserName: c.UserName,
 			Groups:   c.Groups,
@@ -134,10 +134,10 @@ func (i *Impersonator) Transport(next http.RoundTripper, object metav1.Object) (
 	}, nil
 }
 
-type dropping struct{ next http.RoundTripper }
+type headerRemover struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
-func (d dropping) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d headerRemover) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	for name := range r.Header {
 		if strings.HasPrefix(strings.ToLower(name), "impersonate-") {

@@ -25,7 +25,7 @@ func application(identity, label string) metav1.Object {
 	return o
 }
 
-const alices = `{"user":"alice","uid":"u1","tenant":"a","groups":["dev","team-x","system:masters","tenant:b",` +
+const aliceIdentity = `{"user":"alice","uid":"u1","tenant":"a","groups":["dev","team-x","system:masters","tenant:b",` +
 	`"tenant:a","system:authenticated"]}`
 
 // TestConfig checks that a client has a tenant and a user, and no groups other than those of the
@@ -39,10 +39,10 @@ func TestConfig(t *testing.T) {
 		groups   []string
 		err      error
 	}{
-		"the default user": {impersonate.Options{DefaultUser: "runner"}, alices, "a", "runner", []string{"tenant:a"}, nil},
+		"the default user": {impersonate.Options{DefaultUser: "runner"}, aliceIdentity, "a", "runner", []string{"tenant:a"}, nil},
 		"with groups": {
 			impersonate.Options{DefaultUser: "runner", GroupPattern: "team-.*"},
-			alices,
+			aliceIdentity,
 			"a",
 			"runner",
 			[]string{"tenant:a", "team-x"},
@@ -50,17 +50,17 @@ func TestConfig(t *testing.T) {
 		},
 		"with all groups": {
 			impersonate.Options{DefaultUser: "runner", GroupPattern: ".*"},
-			alices,
+			aliceIdentity,
 			"a",
 			"runner",
 			[]string{"tenant:a", "dev", "team-x"},
 			nil,
 		},
 		"a pattern matches as whole": {
-			impersonate.Options{DefaultUser: "runner", GroupPattern: "team"}, alices, "a", "runner", []string{"tenant:a"}, nil,
+			impersonate.Options{DefaultUser: "runner", GroupPattern: "team"}, aliceIdentity, "a", "runner", []string{"tenant:a"}, nil,
 		},
 		"with the user": {
-			impersonate.Options{DefaultUser: "runner", WithUser: true}, alices, "a", "alice", []string{"tenant:a"}, nil,
+			impersonate.Options{DefaultUser: "runner", WithUser: true}, aliceIdentity, "a", "alice", []string{"tenant:a"}, nil,
 		},
 		"nobody of the tenant": {
 			impersonate.Options{DefaultUser: "runner", WithUser: true},
@@ -87,9 +87,9 @@ func TestConfig(t *testing.T) {
 			nil,
 		},
 		"another tenant's object": {
-			impersonate.Options{DefaultUser: "runner"}, alices, "b", "", nil, impersonate.ErrMismatch,
+			impersonate.Options{DefaultUser: "runner"}, aliceIdentity, "b", "", nil, impersonate.ErrMismatch,
 		},
-		"nobody's object": {impersonate.Options{DefaultUser: "runner"}, alices, "", "", nil, impersonate.ErrMismatch},
+		"nobody's object": {impersonate.Options{DefaultUser: "runner"}, aliceIdentity, "", "", nil, impersonate.ErrMismatch},
 		"no record":       {impersonate.Options{DefaultUser: "runner"}, "", "a", "", nil, impersonate.ErrUnrecorded},
 		"the system tenant": {
 			impersonate.Options{DefaultUser: "runner"},
@@ -97,7 +97,7 @@ func TestConfig(t *testing.T) {
 			"system",
 			"",
 			nil,
-			impersonate.ErrSystem,
+			impersonate.ErrSystemTenant,
 		},
 		"no tenant": {impersonate.Options{DefaultUser: "runner"}, `{"user":"root"}`, "", "", nil, tenant.ErrInvalid},
 	} {
@@ -138,7 +138,7 @@ func TestTransport(t *testing.T) {
 	var got http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer server.Close()
-	rt, err := i.Transport(http.DefaultTransport, application(alices, "a"))
+	rt, err := i.Transport(http.DefaultTransport, application(aliceIdentity, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}

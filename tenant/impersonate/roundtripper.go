@@ -20,11 +20,11 @@ import (
 )
 
 var (
-	// ErrNobody reports that the context of a request specifies no identity, because it has neither
+	// ErrNoIdentity reports that the context of a request specifies no identity, because it has neither
 	// [WithObject] nor [WithOwnIdentity].
-	ErrNobody = errors.New("the context names neither an object nor the own identity to send the request with")
-	// ErrCluster reports that the name of a cluster cannot be a part of a path.
-	ErrCluster = errors.New("a cluster name must be a lower-case DNS label")
+	ErrNoIdentity = errors.New("the context names neither an object nor the own identity to send the request with")
+	// ErrClusterName reports that the name of a cluster cannot be a part of a path.
+	ErrClusterName = errors.New("a cluster name must be a lower-case DNS label")
 )
 
 // OwnerFunc returns the tenant that owns a namespace now. It MUST be safe for concurrent use. If it
@@ -47,27 +47,27 @@ func OwnerByLabel(get func(ctx context.Context, name string) (*corev1.Namespace,
 }
 
 type (
-	actingKey  struct{}
-	clusterKey struct{}
+	identityKey struct{}
+	clusterKey  struct{}
 )
 
-// acting is the identity of a request: the client's own, or the one that is recorded on an object.
-type acting struct {
-	own    bool
-	object metav1.Object
+// requestIdentity is the identity of a request: the client's own, or the one that is recorded on an object.
+type requestIdentity struct {
+	ownIdentity bool
+	object      metav1.Object
 }
 
 // WithObject returns a context for requests on behalf of the identity that is recorded on an
 // object. It is for clients with [Impersonator.RoundTripper]. It replaces an identity that was set
 // before.
 func WithObject(ctx context.Context, object metav1.Object) context.Context {
-	return context.WithValue(ctx, actingKey{}, acting{object: object})
+	return context.WithValue(ctx, identityKey{}, requestIdentity{object: object})
 }
 
 // WithOwnIdentity returns a context for requests with the client's own identity, such as those of
 // informers or writes of the controller's own objects. It replaces an identity that was set before.
 func WithOwnIdentity(ctx context.Context) context.Context {
-	return context.WithValue(ctx, actingKey{}, acting{own: true})
+	return context.WithValue(ctx, identityKey{}, requestIdentity{ownIdentity: true})
 }
 
 // WithCluster returns a context for requests to a cluster behind a gateway. The client's server is
@@ -78,7 +78,7 @@ func WithCluster(ctx context.Context, name string) context.Context {
 
 // RoundTripper returns a round tripper that sends each request with the identity in its context
 // ([WithObject] or [WithOwnIdentity]). If there is none, or if the object is nil, the error is
-// [ErrNobody], so that no request uses the controller's permissions by mistake.
+// [ErrNoIdentity], so that no request uses the controller's permissions by mistake.
 //
 // For an object, the round tripper looks up the owner of its namespace again, because the owner may
 // have changed since the object was read. The error is [ErrMismatch] if the owner is not the
@@ -96,13 +96,13 @@ type roundTripper struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	next, err := t.nextFor(r.Context())
+	next, err := t.transportFor(r.Context())
 	if err != nil {
-		return refuse(r, err)
+		return rejectRequest(r, err)
 	}
-	if name, set := r.Context().Value(clusterKey{}).(string); set {
+	if name, ok := r.Context().Value(clusterKey{}).(string); ok {
 		if len(validation.IsDNS1123Label(name)) > 0 {
-			return refuse(r, fmt.Errorf("%w: %q", ErrCluster, name))
+			return rejectRequest(r, fmt.Errorf("%w: %q", ErrClusterName, name))
 		}
 		r = r.Clone(r.Context())
 		prefix := "/clusters/" + name
@@ -111,7 +111,7 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 			r.URL.RawPath = prefix + "/" + strings.TrimPrefix(r.URL.RawPath, "/")
 		}
 	}
-	return dropping{next}.RoundTrip(r)
+	return headerRemover{next}.RoundTrip(r)
 }
 
 // isNil reports whether object is nil or is a nil pointer.
@@ -120,28 +120,28 @@ func isNil(object metav1.Object) bool {
 	return object == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// refuse returns the error of a request that is not sent. A round tripper must close the body.
-func refuse(r *http.Request, err error) (*http.Response, error) {
+// rejectRequest returns the error of a request that is not sent. A round tripper must close the body.
+func rejectRequest(r *http.Request, err error) (*http.Response, error) {
 	if r.Body != nil {
 		_ = r.Body.Close()
 	}
 	return nil, err
 }
 
-func (t *roundTripper) nextFor(ctx context.Context) (http.RoundTripper, error) {
-	of, set := ctx.Value(actingKey{}).(acting)
+func (t *roundTripper) transportFor(ctx context.Context) (http.RoundTripper, error) {
+	identity, ok := ctx.Value(identityKey{}).(requestIdentity)
 	switch {
-	case !set, !of.own && isNil(of.object):
-		return nil, ErrNobody
-	case of.own:
+	case !ok, !identity.ownIdentity && isNil(identity.object):
+		return nil, ErrNoIdentity
+	case identity.ownIdentity:
 		return t.next, nil
 	}
-	c, err := t.impersonator.Config(of.object)
+	c, err := t.impersonator.Config(identity.object)
 	if err != nil {
 		return nil, err
 	}
 	// The controller itself looks up the owner in its own cluster, even through this round tripper.
-	owner, err := t.owner(context.WithValue(WithOwnIdentity(ctx), clusterKey{}, nil), of.object.GetNamespace())
+	owner, err := t.owner(context.WithValue(WithOwnIdentity(ctx), clusterKey{}, nil), identity.object.GetNamespace())
 	if err != nil {
 		return nil, fmt.Errorf("look up the owner of the object's namespace: %w", err)
 	}

@@ -27,18 +27,18 @@ type body struct {
 
 func (b *body) Close() error { b.closed = true; return nil }
 
-var errAway = errors.New("away")
+var errUnavailable = errors.New("away")
 
-// TestOwnersAreAskedAsTheController checks that the owner of a namespace can be looked up by a
+// TestOwnerLookupsUseOwnIdentity checks that the owner of a namespace can be looked up by a
 // client of the same round tripper. The lookup uses the controller's identity in its own cluster.
-func TestOwnersAreAskedAsTheController(t *testing.T) {
+func TestOwnerLookupsUseOwnIdentity(t *testing.T) {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var asked []string
+	var requests []string
 	next := roundTripper(func(r *http.Request) (*http.Response, error) {
-		asked = append(asked, r.URL.Path+" as "+r.Header.Get("Impersonate-User"))
+		requests = append(requests, r.URL.Path+" as "+r.Header.Get("Impersonate-User"))
 		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 	})
 	send := func(ctx context.Context, rt http.RoundTripper, path string) error {
@@ -61,12 +61,12 @@ func TestOwnersAreAskedAsTheController(t *testing.T) {
 		id, err := tenant.Parse("acme")
 		return id, errors.Join(err, send(ctx, rt, "/api/v1/namespaces/"+namespace))
 	})
-	if err := send(impersonate.WithCluster(impersonate.WithObject(t.Context(), recorded()), "eu1"),
+	if err := send(impersonate.WithCluster(impersonate.WithObject(t.Context(), recordedObject()), "eu1"),
 		rt, "/api"); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"/api/v1/namespaces/acme--web as ", "/clusters/eu1/api as runner"}; !slices.Equal(asked, want) {
-		t.Errorf("%q, want %q", asked, want)
+	if want := []string{"/api/v1/namespaces/acme--web as ", "/clusters/eu1/api as runner"}; !slices.Equal(requests, want) {
+		t.Errorf("%q, want %q", requests, want)
 	}
 }
 
@@ -78,35 +78,35 @@ func TestRoundTripper(t *testing.T) {
 		t.Fatal(err)
 	}
 	unrecorded := &metav1.ObjectMeta{Name: "web", Namespace: "acme--web", Labels: map[string]string{tenant.Label: "acme"}}
-	elsewhere := &metav1.ObjectMeta{
+	otherOwner := &metav1.ObjectMeta{
 		Name:        "web",
 		Namespace:   "globex--shop",
 		Labels:      map[string]string{tenant.Label: "acme"},
-		Annotations: recorded().GetAnnotations(),
+		Annotations: recordedObject().GetAnnotations(),
 	}
-	nowhere := &metav1.ObjectMeta{
+	missingNamespace := &metav1.ObjectMeta{
 		Name:        "web",
 		Namespace:   "gone",
 		Labels:      map[string]string{tenant.Label: "acme"},
-		Annotations: recorded().GetAnnotations(),
+		Annotations: recordedObject().GetAnnotations(),
 	}
 	system := &metav1.ObjectMeta{
 		Name:        "web",
 		Namespace:   "default",
 		Labels:      map[string]string{tenant.Label: "acme"},
-		Annotations: recorded().GetAnnotations(),
+		Annotations: recordedObject().GetAnnotations(),
 	}
-	own, object := impersonate.WithOwnIdentity(t.Context()), impersonate.WithObject(t.Context(), recorded())
+	own, object := impersonate.WithOwnIdentity(t.Context()), impersonate.WithObject(t.Context(), recordedObject())
 	for what, c := range map[string]struct {
 		ctx  context.Context //nolint:containedctx // a case
 		err  error
 		as   string
 		path string
 	}{
-		"nobody":                {ctx: t.Context(), err: impersonate.ErrNobody},
-		"an object that is nil": {ctx: impersonate.WithObject(own, nil), err: impersonate.ErrNobody},
-		"a nil pointer to one":  {ctx: impersonate.WithObject(own, (*metav1.ObjectMeta)(nil)), err: impersonate.ErrNobody},
-		"nobody at a cluster":   {ctx: impersonate.WithCluster(t.Context(), "eu1"), err: impersonate.ErrNobody},
+		"nobody":                {ctx: t.Context(), err: impersonate.ErrNoIdentity},
+		"an object that is nil": {ctx: impersonate.WithObject(own, nil), err: impersonate.ErrNoIdentity},
+		"a nil pointer to one":  {ctx: impersonate.WithObject(own, (*metav1.ObjectMeta)(nil)), err: impersonate.ErrNoIdentity},
+		"nobody at a cluster":   {ctx: impersonate.WithCluster(t.Context(), "eu1"), err: impersonate.ErrNoIdentity},
 		"its own":               {ctx: own, path: "/api/v1/pods"},
 		"an object's":           {ctx: object, as: "alice", path: "/api/v1/pods"},
 		"an object's at a cluster": {
@@ -115,14 +115,14 @@ func TestRoundTripper(t *testing.T) {
 			path: "/clusters/eu1/api/v1/pods",
 		},
 		"its own at a cluster":            {ctx: impersonate.WithCluster(own, "us-1"), path: "/clusters/us-1/api/v1/pods"},
-		"the later counts":                {ctx: impersonate.WithObject(own, recorded()), as: "alice", path: "/api/v1/pods"},
+		"the later counts":                {ctx: impersonate.WithObject(own, recordedObject()), as: "alice", path: "/api/v1/pods"},
 		"the later counts, the other way": {ctx: impersonate.WithOwnIdentity(object), path: "/api/v1/pods"},
 		"an object without a record":      {ctx: impersonate.WithObject(own, unrecorded), err: impersonate.ErrUnrecorded},
-		"another owner by now":            {ctx: impersonate.WithObject(own, elsewhere), err: impersonate.ErrMismatch},
+		"another owner by now":            {ctx: impersonate.WithObject(own, otherOwner), err: impersonate.ErrMismatch},
 		"the system's by now":             {ctx: impersonate.WithObject(own, system), err: impersonate.ErrMismatch},
-		"an owner that is not known":      {ctx: impersonate.WithObject(own, nowhere), err: errAway},
-		"no name of a cluster":            {ctx: impersonate.WithCluster(own, "../eu1"), err: impersonate.ErrCluster},
-		"an empty one":                    {ctx: impersonate.WithCluster(own, ""), err: impersonate.ErrCluster},
+		"an owner that is not known":      {ctx: impersonate.WithObject(own, missingNamespace), err: errUnavailable},
+		"no name of a cluster":            {ctx: impersonate.WithCluster(own, "../eu1"), err: impersonate.ErrClusterName},
+		"an empty one":                    {ctx: impersonate.WithCluster(own, ""), err: impersonate.ErrClusterName},
 	} {
 		sent := 0
 		rt := i.RoundTripper(roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -138,7 +138,7 @@ func TestRoundTripper(t *testing.T) {
 			case found:
 				ns.Labels = map[string]string{"kubetenant.dev/tenant": tenant}
 			case name == "gone":
-				return nil, errAway
+				return nil, errUnavailable
 			}
 			return ns, nil
 		}))

@@ -320,9 +320,9 @@ func TestThirdPartyClients(t *testing.T) {
 	}
 }
 
-// TestTheLibrarysModule checks that go.mod has no requirement or replacement that would burden
+// TestLibraryModule checks that go.mod has no requirement or replacement that would burden
 // users of the library. Its packages cannot import modules that its go.mod does not require.
-func TestTheLibrarysModule(t *testing.T) {
+func TestLibraryModule(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func runLists(
 	ctx context.Context, out io.Writer, dir string, etcd *etcdProcess, servers []server, lists int,
 ) (err error) {
 	times := map[string][]float64{}
-	ask := map[string]func() error{}
+	calls := map[string]func() error{}
 	for _, s := range servers {
 		p, _, startErr := s.start(ctx, dir, etcd)
 		if startErr != nil {
@@ -59,21 +59,21 @@ func runLists(
 			}
 			options = metav1.ListOptions{}
 		}
-		ask[s.name] = func() error {
+		calls[s.name] = func() error {
 			list, err := client.CoreV1().ConfigMaps("").List(ctx, options)
 			if err == nil && len(list.Items) < objectsOfTenant {
 				err = fmt.Errorf("%s: %d objects", s.name, len(list.Items))
 			}
 			return err
 		}
-		if err := awaitList(ctx, ask[s.name]); err != nil {
+		if err := awaitList(ctx, calls[s.name]); err != nil {
 			return err
 		}
 	}
 	for range lists {
 		for _, s := range servers {
 			began := time.Now()
-			if err := ask[s.name](); err != nil {
+			if err := calls[s.name](); err != nil {
 				return err
 			}
 			times[s.name] = append(times[s.name], time.Since(began).Seconds())
@@ -87,7 +87,7 @@ func runLists(
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintf(table, "%d lists of each server\tVANILLA\tKUBETENANT\tRATIO\t95%% INTERVAL\n", lists)
 	_, _ = fmt.Fprintf(table, "a tenant's 1 %% of 100,000 objects\t%s\t%s\t%.3f\t%.3f to %.3f\n",
-		show(middle(times[vanilla])), show(middle(times[servers[1].name])), middle(ratio), low, high)
+		formatTime(median(times[vanilla])), formatTime(median(times[servers[1].name])), median(ratio), low, high)
 	return table.Flush()
 }
 

@@ -165,27 +165,27 @@ func report(out io.Writer, samples map[string][]sample, requests int) error {
 	_, _ = fmt.Fprintf(table, "%d runs of each server, %d requests of a kind\tVANILLA\tKUBETENANT\tRATIO\t95%% INTERVAL\n",
 		runs, requests)
 	for _, name := range []string{"get a ConfigMap", "list 4 Namespaces", "update a ConfigMap", "start to ready"} {
-		var theirs, own, ratio []float64
+		var vanillaTimes, own, ratio []float64
 		for i := range runs {
-			theirs = append(theirs, samples[vanilla][i][name])
+			vanillaTimes = append(vanillaTimes, samples[vanilla][i][name])
 			own = append(own, samples["kubetenant"][i][name])
-			ratio = append(ratio, own[i]/theirs[i])
+			ratio = append(ratio, own[i]/vanillaTimes[i])
 		}
 		low, high := interval(ratio)
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%.3f\t%.3f to %.3f\n",
-			name, show(middle(theirs)), show(middle(own)), middle(ratio), low, high)
+			name, formatTime(median(vanillaTimes)), formatTime(median(own)), median(ratio), low, high)
 	}
 	return table.Flush()
 }
 
-func show(seconds float64) string {
+func formatTime(seconds float64) string {
 	if seconds < 0.1 {
 		return fmt.Sprintf("%.0f us", seconds*1e6)
 	}
 	return fmt.Sprintf("%.2f s", seconds)
 }
 
-func middle(values []float64) float64 {
+func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2

@@ -106,23 +106,23 @@ func fill(ctx context.Context, kubeconfig string) error {
 	all.SetLimit(parallel)
 	for t := range tenants {
 		for n := range perTenant {
-			all.Go(func() error { return space(ctx, k, fmt.Sprintf("t%d", t), n) })
+			all.Go(func() error { return createNamespace(ctx, k, fmt.Sprintf("t%d", t), n) })
 		}
 	}
 	return all.Wait()
 }
 
-// space creates one namespace with its bindings. Half of them are to users, the others to groups
+// createNamespace creates one namespace with its bindings. Half of them are to users, the others to groups
 // and service accounts.
-func space(ctx context.Context, k kubernetes.Interface, of string, n int) error {
-	ns := fmt.Sprintf("%s--%d", of, n)
+func createNamespace(ctx context.Context, k kubernetes.Interface, owner string, n int) error {
+	ns := fmt.Sprintf("%s--%d", owner, n)
 	if _, err := k.CoreV1().Namespaces().Create(ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{tenant.Label: of}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{tenant.Label: owner}}},
 		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	for i := range perSpace {
-		subject := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: fmt.Sprintf("user-%s-%d", of, i)}
+		subject := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: fmt.Sprintf("user-%s-%d", owner, i)}
 		switch i % 4 {
 		case 2:
 			subject.Kind = rbacv1.GroupKind

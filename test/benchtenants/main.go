@@ -185,9 +185,9 @@ func (b *bench) tenant(ctx context.Context, t int) error {
 	return nil
 }
 
-func (b *bench) namespace(ctx context.Context, name, of string) error {
+func (b *bench) namespace(ctx context.Context, name, owner string) error {
 	_, err := b.kube.CoreV1().Namespaces().Create(ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: of}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}},
 		metav1.CreateOptions{})
 	return err
 }
@@ -205,7 +205,7 @@ func (b *bench) tellWrites(ctx context.Context, began time.Time, before float64)
 }
 
 // await waits until has returns true for n namespaces.
-func (b *bench) await(ctx context.Context, n int, has func(*corev1.Namespace) bool) error {
+func (b *bench) await(ctx context.Context, n int, matches func(*corev1.Namespace) bool) error {
 	for {
 		list, err := b.kube.CoreV1().Namespaces().List(ctx,
 			metav1.ListOptions{LabelSelector: tenant.Label, ResourceVersion: "0"})
@@ -214,7 +214,7 @@ func (b *bench) await(ctx context.Context, n int, has func(*corev1.Namespace) bo
 		}
 		have := 0
 		for i := range list.Items {
-			if has(&list.Items[i]) {
+			if matches(&list.Items[i]) {
 				have++
 			}
 		}

@@ -33,8 +33,8 @@ func (b *bench) latencies(ctx context.Context, what string) error {
 	prepared := make(chan string, probes)
 	factory := informers.NewSharedInformerFactory(b.kube, 0)
 	watched := factory.Core().V1().Namespaces().Informer()
-	if _, err := watched.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(was, is any) {
-		before, now := was.(*corev1.Namespace), is.(*corev1.Namespace)
+	if _, err := watched.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, updated any) {
+		before, now := old.(*corev1.Namespace), updated.(*corev1.Namespace)
 		if strings.Contains(now.Name, busy) && before.Annotations[tenant.PreparedAnnotation] == "" &&
 			now.Annotations[tenant.PreparedAnnotation] != "" {
 			prepared <- now.Name
@@ -50,10 +50,10 @@ func (b *bench) latencies(ctx context.Context, what string) error {
 	}
 	var took []time.Duration
 	for i := range probes {
-		of := fmt.Sprintf("t%d", i)
-		name := of + "--" + busy + strconv.FormatInt(time.Now().UnixNano(), 36)
+		tenantName := fmt.Sprintf("t%d", i)
+		name := tenantName + "--" + busy + strconv.FormatInt(time.Now().UnixNano(), 36)
 		began := time.Now()
-		if err := b.namespace(ctx, name, of); err != nil {
+		if err := b.namespace(ctx, name, tenantName); err != nil {
 			return err
 		}
 		for done := ""; done != name; {
@@ -225,12 +225,12 @@ func (b *bench) restarts(ctx context.Context, start func(more ...string) error) 
 // versions returns the resourceVersions of the objects that the engine writes.
 func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
-	spaces, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	namespaces, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	for i := range spaces.Items {
-		out["ns/"+spaces.Items[i].Name] = spaces.Items[i].ResourceVersion
+	for i := range namespaces.Items {
+		out["ns/"+namespaces.Items[i].Name] = namespaces.Items[i].ResourceVersion
 	}
 	bindings, err := b.kube.RbacV1().RoleBindings("").List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
 	if err != nil {

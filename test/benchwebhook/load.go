@@ -147,11 +147,11 @@ func load(ctx context.Context, t *target, r request, rate float64) (result, erro
 
 // succeeded returns the number of successful requests. It returns an error unless all requests
 // succeeded.
-func succeeded(said string) (int, error) {
-	m := regexp.MustCompile(`(\d+) succeeded, (\d+) failed, (\d+) errored`).FindStringSubmatch(said)
-	codes := regexp.MustCompile(`status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`).FindStringSubmatch(said)
+func succeeded(output string) (int, error) {
+	m := regexp.MustCompile(`(\d+) succeeded, (\d+) failed, (\d+) errored`).FindStringSubmatch(output)
+	codes := regexp.MustCompile(`status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`).FindStringSubmatch(output)
 	if m == nil || codes == nil {
-		return 0, fmt.Errorf("h2load said: %s", said)
+		return 0, fmt.Errorf("h2load said: %s", output)
 	}
 	if m[2] != "0" || m[3] != "0" || codes[3] != "0" || codes[4] != "0" {
 		return 0, fmt.Errorf("not all were answered: %s; %s", m[0], codes[0])

@@ -128,13 +128,13 @@ func serve(bin string, s *localserver.Server, address string) *exec.Cmd {
 	pki := filepath.Join(s.Dir, "pki")
 	return exec.Command(filepath.Join(bin, "kubetenant-webhook"), "serve", "--config",
 		filepath.Join(s.Dir, "tenancy.yaml"), // #nosec G204 -- the built command
-		"--kubeconfig", s.Kubeconfig("kubetenant-webhook"), "--listen", address, "--metrics-listen", side(address),
+		"--kubeconfig", s.Kubeconfig("kubetenant-webhook"), "--listen", address, "--metrics-listen", metricsAddress(address),
 		"--insecure-any-client",
 		"--tls-cert-file", filepath.Join(pki, "webhook.crt"), "--tls-private-key-file", filepath.Join(pki, "webhook.key"))
 }
 
-// side returns the address for health and metrics, which has the next port.
-func side(address string) string {
+// metricsAddress returns the address for health and metrics, which has the next port.
+func metricsAddress(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	n, _ := strconv.Atoi(port)
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
@@ -148,7 +148,7 @@ func freePair() (string, error) {
 			return "", err
 		}
 		address := listener.Addr().String()
-		above, err := net.Listen("tcp", side(address))
+		above, err := net.Listen("tcp", metricsAddress(address))
 		_ = listener.Close() // the process uses it now
 		if err == nil {
 			return address, above.Close()

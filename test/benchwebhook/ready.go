@@ -101,7 +101,7 @@ func startToReady(ctx context.Context, bin string, s *localserver.Server) error 
 		return err
 	}
 	defer t.stop()
-	for !ready(ctx, side(strings.TrimPrefix(t.base, "https://"))) {
+	for !ready(ctx, metricsAddress(strings.TrimPrefix(t.base, "https://"))) {
 		time.Sleep(10 * time.Millisecond)
 		if time.Since(began) > time.Minute {
 			return errors.New("the service was not ready in a minute")

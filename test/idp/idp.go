@@ -30,8 +30,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// startWithin is the maximum time for a provider to start on a busy machine.
-const startWithin = 2 * time.Minute
+// startTimeout is the maximum time for a provider to start on a busy machine.
+const startTimeout = 2 * time.Minute
 
 // process is a provider that runs until it is stopped.
 type process struct {
@@ -85,9 +85,9 @@ func (p *process) Stop() {
 	}
 }
 
-// until waits until ready returns nil. It fails if the process exits, or after a timeout.
-func (p *process) until(ctx context.Context, ready func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
+// awaitReady waits until ready returns nil. It fails if the process exits, or after a timeout.
+func (p *process) awaitReady(ctx context.Context, ready func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		err := ready()

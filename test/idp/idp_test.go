@@ -292,7 +292,7 @@ authentication:
 		t.Fatal(err)
 	}
 	extra := u.GetExtra()
-	if _, has := extra[tenant.KeystoneProjectKey]; has || u.GetUID() != domains["acme"].User ||
+	if _, ok := extra[tenant.KeystoneProjectKey]; ok || u.GetUID() != domains["acme"].User ||
 		!slices.Equal(extra[tenant.KeystoneDomainKey], []string{domains["acme"].ID}) ||
 		!slices.Equal(extra[tenant.KeystoneRolesKey], []string{id}) {
 		t.Errorf("the system: identity %+v", u)
@@ -363,18 +363,18 @@ authentication:
 // trusts checks that a token of a trust reports the trustor as its user.
 func trusts(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[string]idp.Domain, trustor string) {
 	ctx := t.Context()
-	var made struct{ Trust struct{ ID string } }
+	var created struct{ Trust struct{ ID string } }
 	err := k.Do(ctx, trustor, http.MethodPost, "/OS-TRUST/trusts", map[string]any{"trust": map[string]any{
 		"trustor_user_id": domains["globex"].User,
 		"trustee_user_id": domains["acme"].User,
 		"project_id":      domains["globex"].Project,
 		"impersonation":   true,
 		"roles":           []any{map[string]any{"name": "member"}},
-	}}, &made)
+	}}, &created)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := k.Token(ctx, "acme", "alice", map[string]any{"OS-TRUST:trust": map[string]any{"id": made.Trust.ID}})
+	token, err := k.Token(ctx, "acme", "alice", map[string]any{"OS-TRUST:trust": map[string]any{"id": created.Trust.ID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,10 +401,10 @@ func disabled(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[st
 			return nil
 		})
 	}
-	gone := func(err error) bool { return err != nil && strings.Contains(err.Error(), keystone.ErrUnknown.Error()) }
+	isUnknown := func(err error) bool { return err != nil && strings.Contains(err.Error(), keystone.ErrUnknown.Error()) }
 	back := func(err error) bool { return err == nil }
 	enable(false)
-	eventually("a disabled domain", gone)
+	eventually("a disabled domain", isUnknown)
 	enable(true)
 	eventually("a domain that is enabled again", back)
 	revoke, err := http.NewRequestWithContext(ctx, http.MethodDelete, k.URL+"/auth/tokens", http.NoBody)
@@ -418,5 +418,5 @@ func disabled(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[st
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	eventually("a revoked token", gone)
+	eventually("a revoked token", isUnknown)
 }

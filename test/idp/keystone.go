@@ -107,7 +107,7 @@ func StartKeystone(ctx context.Context, dir string, sections ...string) (*Keysto
 	if k.process, err = start(cmd, filepath.Join(dir, "keystone.log"), func(string) {}); err != nil {
 		return nil, err
 	}
-	err = k.until(ctx, func() error {
+	err = k.awaitReady(ctx, func() error {
 		var err error
 		k.admin, err = k.Token(ctx, "Default", "admin", SystemScope())
 		return err
@@ -223,8 +223,8 @@ func (k *Keystone) do(ctx context.Context, token, method, path string, in, out a
 	return resp.Header, err
 }
 
-// made is Keystone's response to a creation.
-type made map[string]struct {
+// createdObject is Keystone's response to a creation.
+type createdObject map[string]struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
 }
@@ -232,7 +232,7 @@ type made map[string]struct {
 // Make creates an object and returns its ID. kind is the singular name of its kind, and path is the
 // path of the collection.
 func (k *Keystone) Make(ctx context.Context, path, kind string, what map[string]any) (string, error) {
-	var out made
+	var out createdObject
 	err := k.Do(ctx, "", http.MethodPost, path, map[string]any{kind: what}, &out)
 	return out[kind].ID, err
 }
@@ -301,7 +301,7 @@ func (k *Keystone) MakeValidator(ctx context.Context) ([]byte, error) {
 func (k *Keystone) MakeCredential(
 	ctx context.Context, token, userID string, what map[string]any,
 ) (id, secret string, err error) {
-	var out made
+	var out createdObject
 	err = k.Do(ctx, token, http.MethodPost, "/users/"+userID+"/application_credentials",
 		map[string]any{"application_credential": what}, &out)
 	return out["application_credential"].ID, out["application_credential"].Secret, err

@@ -35,9 +35,9 @@ func TestLoginAtOpenID(t *testing.T) {
 		ClientID:    "kubectl",
 		CAFile:      ca,
 		Interactive: true,
-		Within:      time.Minute,
+		Timeout:     time.Minute,
 		Now:         time.Now,
-		Say:         func(string, ...any) {},
+		Printf:      func(string, ...any) {},
 		Open: func(ctx context.Context, address string) error {
 			go func() { visited <- provider.Visit(context.WithoutCancel(ctx), address, "alice@acme") }()
 			return nil
@@ -68,11 +68,11 @@ authentication:
 	// The provider accepts the refresh token, so no interaction is needed.
 	o.Interactive = false
 	over := &login.Token{Token: token.Token, Expires: time.Now(), Refresh: token.Refresh}
-	again, err := o.Token(t.Context(), over)
-	if err != nil || !again.Expires.After(over.Expires) {
+	refreshed, err := o.Token(t.Context(), over)
+	if err != nil || !refreshed.Expires.After(over.Expires) {
 		t.Fatalf("refresh: %v", err)
 	}
-	accepted(t, s, "a refreshed login", again.Token, "alice@acme", "acme")
+	accepted(t, s, "a refreshed login", refreshed.Token, "alice@acme", "acme")
 }
 
 // TestLoginAtKeystone runs kubectl tenant keystone-login with a real Keystone, and checks that the
@@ -112,11 +112,11 @@ authentication:
 	}
 	get := func(environment map[string]string) *login.Token {
 		t.Helper()
-		who := &login.Keystone{Now: time.Now, Environment: func(name string) string { return environment[name] }}
-		if err := who.Read(); err != nil {
+		client := &login.Keystone{Now: time.Now, Environment: func(name string) string { return environment[name] }}
+		if err := client.Read(); err != nil {
 			t.Fatal(err)
 		}
-		token, err := who.Token(ctx, nil)
+		token, err := client.Token(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,11 +142,11 @@ authentication:
 			"OS_APPLICATION_CREDENTIAL_SECRET": secret,
 		}).Token, "alice", "acme", groups...)
 	environment["OS_PASSWORD"] = "wrong"
-	who := &login.Keystone{Now: time.Now, Environment: func(name string) string { return environment[name] }}
-	if err := who.Read(); err != nil {
+	client := &login.Keystone{Now: time.Now, Environment: func(name string) string { return environment[name] }}
+	if err := client.Read(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := who.Token(ctx, nil); err == nil || !strings.Contains(err.Error(), "the credential was rejected") {
+	if _, err := client.Token(ctx, nil); err == nil || !strings.Contains(err.Error(), "the credential was rejected") {
 		t.Errorf("a wrong password = %v", err)
 	}
 }

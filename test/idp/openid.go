@@ -53,19 +53,19 @@ func StartOpenID(ctx context.Context, tools, script, dir string) (*OpenID, error
 	if err := run(ctx, nil, "cp", script, installed); err != nil {
 		return nil, err
 	}
-	said := make(chan string, 1)
+	issuers := make(chan string, 1)
 	// #nosec G204 -- an installed test tool
 	cmd := exec.Command(filepath.Join(tools, "node_modules", ".bin", "node"), installed, certificate, key)
 	if o.process, err = start(cmd, filepath.Join(dir, "openid.log"), func(line string) {
-		if issuer, is := strings.CutPrefix(line, "issuer "); is {
-			said <- issuer
+		if issuer, ok := strings.CutPrefix(line, "issuer "); ok {
+			issuers <- issuer
 		}
 	}); err != nil {
 		return nil, err
 	}
-	err = o.until(ctx, func() error {
+	err = o.awaitReady(ctx, func() error {
 		select {
-		case o.Issuer = <-said:
+		case o.Issuer = <-issuers:
 			return nil
 		default:
 			return errors.New("it does not listen")
@@ -109,7 +109,7 @@ func (o *OpenID) Login(ctx context.Context, client, account string) (string, err
 		"redirect_uri":  {redirectURI},
 		"nonce":         {"n"},
 	}
-	resp, err := o.walk(ctx, o.Issuer+"/auth?"+query.Encode(), account)
+	resp, err := o.followPages(ctx, o.Issuer+"/auth?"+query.Encode(), account)
 	if err != nil {
 		return "", err
 	}
@@ -123,15 +123,15 @@ func (o *OpenID) Login(ctx context.Context, client, account string) (string, err
 // Visit opens an address of the provider as a browser does, and follows the pages as an account
 // until they leave the provider.
 func (o *OpenID) Visit(ctx context.Context, address, account string) error {
-	resp, err := o.walk(ctx, address, account)
+	resp, err := o.followPages(ctx, address, account)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("log in: %s", resp.Status)
 	}
 	return err
 }
 
-// walk follows the provider's pages to a page of another site, or to redirectURI.
-func (o *OpenID) walk(ctx context.Context, address, account string) (*http.Response, error) {
+// followPages follows the provider's pages to a page of another site, or to redirectURI.
+func (o *OpenID) followPages(ctx context.Context, address, account string) (*http.Response, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		return nil, err
@@ -157,11 +157,11 @@ func (o *OpenID) walk(ctx context.Context, address, account string) (*http.Respo
 		if resp.Header.Get("Location") != "" || !strings.HasPrefix(resp.Request.URL.String(), o.Issuer) {
 			return resp, nil
 		}
-		asked := prompt.FindSubmatch(page)
-		if asked == nil {
+		match := prompt.FindSubmatch(page)
+		if match == nil {
 			return nil, fmt.Errorf("log in: %s with a page that asks for nothing", resp.Status)
 		}
-		form := url.Values{"prompt": {string(asked[1])}, "login": {account}, "password": {"any"}}
+		form := url.Values{"prompt": {string(match[1])}, "login": {account}, "password": {"any"}}
 		resp, err = o.send(ctx, browser, http.MethodPost, resp.Request.URL.String(), form)
 	}
 	return nil, errors.Join(errors.New("log in: no code"), err)

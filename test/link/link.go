@@ -70,7 +70,7 @@ func (l *Link) Set(m Mode) {
 	defer l.mu.Unlock()
 	if m == Reset || l.mode == Silent {
 		for conn := range l.conns {
-			if tcp, is := conn.(*net.TCPConn); is {
+			if tcp, ok := conn.(*net.TCPConn); ok {
 				_ = tcp.SetLinger(0) // a reset instead of a normal close
 			}
 			_ = conn.Close()

@@ -35,8 +35,8 @@ type Server struct {
 	PID      int
 	// Ready is the time until the server was ready, as printed by the server.
 	Ready string
-	// Said is the standard output of the server until it was ready.
-	Said string
+	// Output is the standard output of the server until it was ready.
+	Output string
 
 	cmd       *exec.Cmd
 	stderr    *lockedBuffer
@@ -46,7 +46,7 @@ type Server struct {
 }
 
 // announcement is the output of a server that is ready.
-type announcement struct{ said, url, ready string }
+type announcement struct{ output, url, ready string }
 
 // Start runs binary, which must be kubetenant-local, with "--dir dir" and args, and waits until it
 // is ready. If the server does not start, the error contains its standard error. On Linux, the
@@ -94,8 +94,8 @@ func (s *Server) begin(ctx context.Context, start func() (io.ReadCloser, error))
 	return s, nil
 }
 
-// Again sends the server a signal that restarts a part of it, and waits until it is ready again.
-func (s *Server) Again(ctx context.Context, signal os.Signal) error {
+// SignalAndAwait sends the server a signal that restarts a part of it, and waits until it is ready again.
+func (s *Server) SignalAndAwait(ctx context.Context, signal os.Signal) error {
 	if err := s.cmd.Process.Signal(signal); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *Server) await(ctx context.Context) error {
 	var err error
 	select {
 	case a := <-s.announced:
-		s.Said, s.URL, s.Ready = a.said, a.url, a.ready
+		s.Output, s.URL, s.Ready = a.output, a.url, a.ready
 		return nil
 	case <-s.exited:
 		return errors.Join(errors.New("the server was not ready before its end"), s.ended())
@@ -160,7 +160,7 @@ func (s *Server) read(output io.ReadCloser) {
 	lines := bufio.NewScanner(output)
 	for lines.Scan() {
 		line := strings.TrimSpace(lines.Text())
-		a.said += lines.Text() + "\n"
+		a.output += lines.Text() + "\n"
 		if after, ok := strings.CutPrefix(line, "ready after "); ok {
 			a.ready = after
 		}

@@ -282,9 +282,9 @@ func compareDefault(v reflect.Value, stated string) string {
 	return ""
 }
 
-func compareText(stated, is string) string {
-	if stated != is {
-		return "it is " + is
+func compareText(stated, actual string) string {
+	if stated != actual {
+		return "it is " + actual
 	}
 	return ""
 }

@@ -107,7 +107,7 @@ func modes(t *testing.T) []*mode {
 	tasks, err := controller.NewTasks(unreachable(), "kubetenant-system", nil, &configv1alpha1.PublicationRules{},
 		func() *configv1alpha1.Source { return nil })
 	must(err)
-	for _, r := range append(tasks.Metrics, controller.LackingMetric()) {
+	for _, r := range append(tasks.Metrics, controller.UnlabeledMetric()) {
 		must(control.register(r))
 	}
 	control.registered = append(control.registered, serving.LeadingMetric("x", func() bool { return true }))

@@ -61,7 +61,7 @@ func sentinels(files []*ast.File) map[string]string {
 				return true
 			}
 			literal, ok := call.Args[0].(*ast.BasicLit)
-			if sum, is := call.Args[0].(*ast.BinaryExpr); is {
+			if sum, isBinary := call.Args[0].(*ast.BinaryExpr); isBinary {
 				literal, ok = sum.X.(*ast.BasicLit) // the beginning
 			}
 			if !ok {

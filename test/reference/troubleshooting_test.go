@@ -85,7 +85,7 @@ func reasonsOf(t *testing.T, root string) map[string]string {
 				continue
 			}
 			ast.Inspect(decl, func(n ast.Node) bool {
-				if call, is := n.(*ast.CallExpr); is && len(call.Args) == 1 && makesError(call.Fun) {
+				if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 1 && makesError(call.Fun) {
 					if text := literal(call.Args[0]); text != "" {
 						reasons[text] = files.Position(call.Pos()).String()
 					}
@@ -103,8 +103,8 @@ func reasonsOf(t *testing.T, root string) map[string]string {
 
 // makesError reports whether a function creates an error from a text.
 func makesError(f ast.Expr) bool {
-	selector, is := f.(*ast.SelectorExpr)
-	return is && (selector.Sel.Name == "New" || selector.Sel.Name == "Unavailable")
+	selector, ok := f.(*ast.SelectorExpr)
+	return ok && (selector.Sel.Name == "New" || selector.Sel.Name == "Unavailable")
 }
 
 // literal returns the text of an expression up to its first part that is not a literal.

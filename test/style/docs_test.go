@@ -119,11 +119,11 @@ func TestRunbook(t *testing.T) {
 	}
 	var rules []byte
 	for _, chart := range []string{"chart", "gateway"} {
-		of, err := os.ReadFile(filepath.Join(root, "deploy", chart, "templates/monitoring.yaml"))
+		template, err := os.ReadFile(filepath.Join(root, "deploy", chart, "templates/monitoring.yaml"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules = append(rules, of...)
+		rules = append(rules, template...)
 	}
 	var want []string
 	for _, alert := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1) {
@@ -146,11 +146,11 @@ func TestRunbook(t *testing.T) {
 		}
 		code.Write(src)
 	}
-	said := firstCells(t, text, "Logs")
-	if len(said) < 10 {
-		t.Errorf("the runbook has the messages and annotations %q", said)
+	messages := firstCells(t, text, "Logs")
+	if len(messages) < 10 {
+		t.Errorf("the runbook has the messages and annotations %q", messages)
 	}
-	for _, s := range said {
+	for _, s := range messages {
 		domain, key, isAnnotation := strings.Cut(s, "/")
 		if isAnnotation { // the code joins the domain and the key
 			if !strings.Contains(code.String(), domain+"/") || !strings.Contains(code.String(), key+`"`) {

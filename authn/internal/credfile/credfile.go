@@ -32,11 +32,11 @@ const (
 // MUST clone them. Otherwise, the secret remains in memory too.
 type Record struct {
 	Secret, Name, UID string
-	Kin               *Kin
+	Membership        *Membership
 }
 
-// Kin has the groups and the tenant that many records share. It MUST NOT be changed.
-type Kin struct {
+// Membership has the groups and the tenant that many records share. It MUST NOT be changed.
+type Membership struct {
 	Groups []string
 	Tenant tenant.ID
 }
@@ -74,10 +74,10 @@ func (e *Error) Position() (line, field int) { return e.Line, e.Field }
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// AboutUser returns err as an error about a record's user.
-func AboutUser(err error) error { return aboutUser{err} }
+// UserError returns err as an error about a record's user.
+func UserError(err error) error { return userError{err} }
 
-type aboutUser struct{ error }
+type userError struct{ error }
 
 var (
 	errNoDefault = errors.New("no tenant: name the tenant in the record, or set defaultTenant in the configuration")
@@ -101,7 +101,7 @@ func (c Count) Log(ctx context.Context, path string) {
 
 // Read calls each with the records of data in order, and returns their number. It stops with an
 // [*Error] at the first record that violates a rule or for which each fails. An error of
-// [AboutUser] is reported for the user field. Any other error is reported for the secret field.
+// [UserError] is reported for the user field. Any other error is reported for the secret field.
 func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 	if isUTF16(data) {
 		return Count{}, &Error{1, -1, errUTF16}
@@ -110,12 +110,12 @@ func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
 	r.ReuseRecord = true
-	kins, count := kinship{}, Count{}
+	known, count := memberships{}, Count{}
 	for {
 		quoted := isQuoted(data[r.InputOffset():])
 		fields, err := r.Read()
 		if err != nil {
-			return count, ended(err)
+			return count, readError(err)
 		}
 		line, _ := r.FieldPos(0)
 		if len(fields) < fieldGroups {
@@ -133,13 +133,13 @@ func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 		if err := checkSecret(fields[fieldSecret], quoted, rules.Secrets); err != nil {
 			return count, &Error{line, fieldSecret, err}
 		}
-		rec, at, err := kins.record(fields, rules)
+		rec, at, err := known.record(fields, rules)
 		if err != nil {
 			return count, &Error{line, at, err}
 		}
 		if err := each(rec); err != nil {
 			at = fieldSecret
-			if about := (aboutUser{}); errors.As(err, &about) {
+			if userErr := (userError{}); errors.As(err, &userErr) {
 				at = fieldUser
 			}
 			return count, &Error{line, at, err}
@@ -150,7 +150,7 @@ func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 
 func (c *Count) add(r Record) {
 	c.Records++
-	if r.Kin.Tenant.IsSystem() {
+	if r.Membership.Tenant.IsSystem() {
 		c.System++
 	}
 }
@@ -175,8 +175,8 @@ func hasTenantForm(fields []string) bool {
 	return n >= 5 && fields[n-2] == ""
 }
 
-// ended returns the error for an error of the CSV reader, or nil at the end of the file.
-func ended(err error) error {
+// readError returns the error for an error of the CSV reader, or nil at the end of the file.
+func readError(err error) error {
 	var malformed *csv.ParseError
 	switch {
 	case errors.Is(err, io.EOF):
@@ -187,11 +187,11 @@ func ended(err error) error {
 	return err
 }
 
-// kinship holds the distinct combinations of groups and tenant, by their text.
-type kinship map[[2]string]*Kin
+// memberships holds the distinct combinations of groups and tenant, by their text.
+type memberships map[[2]string]*Membership
 
 // record returns the record of fields, or the index of the offending field and why it offends.
-func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
+func (k memberships) record(fields []string, rules Rules) (Record, int, error) {
 	n := len(fields)
 	for i := fieldUser; i <= fieldUID; i++ {
 		if fields[i] == "" {
@@ -216,29 +216,29 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 	if n > fieldGroups {
 		groupsText = fields[fieldGroups]
 	}
-	kin, known := k[[2]string{groupsText, tenantText}]
+	membership, known := k[[2]string{groupsText, tenantText}]
 	if !known {
 		id, err := parseTenant(tenantText, rules.Default)
 		if err != nil {
 			return Record{}, n - 1, err
 		}
 		groupsText, tenantText = strings.Clone(groupsText), strings.Clone(tenantText)
-		kin = &Kin{Groups: splitGroups(groupsText), Tenant: id}
-		for _, group := range kin.Groups {
+		membership = &Membership{Groups: splitGroups(groupsText), Tenant: id}
+		for _, group := range membership.Groups {
 			if err := tenant.CheckForm("a group", group); err != nil {
 				return Record{}, fieldGroups, err
 			}
 		}
-		k[[2]string{groupsText, tenantText}] = kin
+		k[[2]string{groupsText, tenantText}] = membership
 	}
-	if err := rules.Check(fields[fieldUser], kin.Groups, kin.Tenant); err != nil {
+	if err := rules.Check(fields[fieldUser], membership.Groups, membership.Tenant); err != nil {
 		return Record{}, -1, err
 	}
 	return Record{
-		Secret: fields[fieldSecret],
-		Name:   fields[fieldUser],
-		UID:    fields[fieldUID],
-		Kin:    kin,
+		Secret:     fields[fieldSecret],
+		Name:       fields[fieldUser],
+		UID:        fields[fieldUID],
+		Membership: membership,
 	}, 0, nil
 }
 

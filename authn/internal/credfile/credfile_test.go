@@ -27,7 +27,7 @@ func read(data string, r credfile.Rules) ([]string, error) {
 	var out []string
 	_, err := credfile.Read([]byte(data), r, func(rec credfile.Record) error {
 		out = append(out, strings.Join([]string{
-			rec.Secret, rec.Name, rec.UID, strings.Join(rec.Kin.Groups, "+"), rec.Kin.Tenant.String(),
+			rec.Secret, rec.Name, rec.UID, strings.Join(rec.Membership.Groups, "+"), rec.Membership.Tenant.String(),
 		}, " "))
 		return nil
 	})
@@ -48,7 +48,7 @@ func TestReadRecords(t *testing.T) {
 	}
 }
 
-func TestReadSaysWhere(t *testing.T) {
+func TestReadErrorPosition(t *testing.T) {
 	for _, c := range []struct {
 		data        string
 		line, field int
@@ -71,11 +71,11 @@ func TestReadSaysWhere(t *testing.T) {
 	}
 }
 
-// TestReadSaysWhatIsRefused checks that an error of the callback is reported for the secret field,
+// TestReadCallbackErrorPosition checks that an error of the callback is reported for the secret field,
 // or for the user field if it is about the user.
-func TestReadSaysWhatIsRefused(t *testing.T) {
+func TestReadCallbackErrorPosition(t *testing.T) {
 	refused := errors.New("refused")
-	for err, field := range map[error]int{refused: 0, credfile.AboutUser(refused): 1} {
+	for err, field := range map[error]int{refused: 0, credfile.UserError(refused): 1} {
 		var at *credfile.Error
 		if _, got := credfile.Read([]byte("s,u,1\n"), rules(), func(credfile.Record) error { return err }); !errors.As(got,
 			&at) || at.Line != 1 || at.Field != field {
@@ -84,7 +84,7 @@ func TestReadSaysWhatIsRefused(t *testing.T) {
 	}
 }
 
-func TestReadAsksForEachRecord(t *testing.T) {
+func TestReadChecksEachRecord(t *testing.T) {
 	r := rules()
 	refused := errors.New("refused")
 	r.Check = func(name string, groups []string, id tenant.ID) error {
@@ -127,7 +127,7 @@ func FuzzRead(f *testing.F) {
 		strict := rules()
 		strict.Default = tenant.ID{}
 		if _, err := credfile.Read([]byte(data), strict, func(r credfile.Record) error {
-			if r.Kin.Tenant.IsSystem() && !strings.Contains(data, "system") {
+			if r.Membership.Tenant.IsSystem() && !strings.Contains(data, "system") {
 				t.Fatal("a record without a tenant is the system tenant's")
 			}
 			return nil
@@ -135,10 +135,10 @@ func FuzzRead(f *testing.F) {
 			t.Fatal("a file that begins with a comment was read")
 		}
 		_, err := credfile.Read([]byte(data), rules(), func(r credfile.Record) error {
-			if r.Secret == "" || r.Name == "" || r.UID == "" || r.Kin.Tenant.IsZero() {
+			if r.Secret == "" || r.Name == "" || r.UID == "" || r.Membership.Tenant.IsZero() {
 				t.Fatalf("incomplete record %+v", r)
 			}
-			for _, g := range r.Kin.Groups {
+			for _, g := range r.Membership.Groups {
 				if g == "" || strings.Contains(g, ",") {
 					t.Fatalf("group %q", g)
 				}

@@ -98,12 +98,12 @@ func checkSecret(secret string, quoted bool, as Secrets) error {
 		return errBcrypt
 	}
 	for _, form := range []string{text, unlocked} {
-		if name, is := hashOf(form); is {
+		if name, ok := hashOf(form); ok {
 			return unsupported(name, as)
 		}
 	}
 	if _, rest, found := strings.Cut(text, ":"); found {
-		if _, is := hashOf(strings.TrimLeft(rest, "!*")); is {
+		if _, ok := hashOf(strings.TrimLeft(rest, "!*")); ok {
 			return errHtpasswd
 		}
 	}
@@ -113,14 +113,14 @@ func checkSecret(secret string, quoted bool, as Secrets) error {
 // isBcrypt reports whether a secret begins like the bcrypt hashes that the server verifies, or is a
 // truncated bcrypt hash.
 func isBcrypt(text string) bool {
-	name, is := hashOf(text)
-	return is && slices.Contains([]string{"$2a$", "$2b$", "$2y$"}, name) || !is && strings.HasPrefix(text, "$2")
+	name, ok := hashOf(text)
+	return ok && slices.Contains([]string{"$2a$", "$2b$", "$2y$"}, name) || !ok && strings.HasPrefix(text, "$2")
 }
 
 // hashOf reports whether a text has the form of a hash. It also returns the name of the format if
 // it is known.
-func hashOf(text string) (name string, is bool) {
-	is = sums.MatchString(text)
+func hashOf(text string) (name string, ok bool) {
+	ok = sums.MatchString(text)
 	for _, form := range []struct {
 		*regexp.Regexp
 		before, after string
@@ -133,9 +133,9 @@ func hashOf(text string) (name string, is bool) {
 		if slices.ContainsFunc(hashNames(), func(known string) bool { return strings.EqualFold(known, id) }) {
 			return form.before + id + form.after, true
 		}
-		is = is || len(text) >= hashBytes
+		ok = ok || len(text) >= hashBytes
 	}
-	return "", is
+	return "", ok
 }
 
 // unsupported returns an error about an unsupported hash, with the name of its format if it is

@@ -22,9 +22,9 @@ func secretOf(secret string, as credfile.Secrets) error {
 
 const bcryptHash = "$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC"
 
-// TestHashesAreNoSecrets checks that a hash that the server cannot verify is rejected with the name
+// TestUnsupportedHashesAreRejected checks that a hash that the server cannot verify is rejected with the name
 // of its format. Otherwise, the text of the hash would be the password.
-func TestHashesAreNoSecrets(t *testing.T) {
+func TestUnsupportedHashesAreRejected(t *testing.T) {
 	const sum = "qRPK7m23GJusamGpoGLby/qRPK7m23GJusamGpoGLby"
 	for secret, format := range map[string]string{
 		"$1$salt$" + sum:                        "$1$",
@@ -98,8 +98,8 @@ func TestHashesAreNoSecrets(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoSecret checks that text that is not a secret is rejected with the reason.
-func TestWhatIsNoSecret(t *testing.T) {
+// TestInvalidSecretsAreRejected checks that text that is not a secret is rejected with the reason.
+func TestInvalidSecretsAreRejected(t *testing.T) {
 	for secret, want := range map[string]string{
 		"alice:$apr1$salt$sum":             "contains a user name and a hash",
 		"alice:" + bcryptHash:              "contains a user name and a hash",
@@ -136,8 +136,8 @@ func TestWhatIsNoSecret(t *testing.T) {
 	}
 }
 
-// TestSecrets checks that a secret of no such form is accepted, whatever its characters.
-func TestSecrets(t *testing.T) {
+// TestValidSecrets checks that a secret of no such form is accepted, whatever its characters.
+func TestValidSecrets(t *testing.T) {
 	for _, secret := range []string{
 		"secret", "$ecret", "$ecret$", "$a$b", "{secret}", "{a", "p!", "!secret!", "a*b", "*secret", "pässword", "a b c",
 		"0123456789abcdef0123456789abcdef", "a1b2c3d4-0000-4000-8000-000000000000", "_abcdefghijklmnopqrs", "x:y", "a:b:$c",

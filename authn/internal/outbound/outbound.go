@@ -39,9 +39,9 @@ type Unavailable string
 // Error implements the interface error.
 func (u Unavailable) Error() string { return string(u) }
 
-// AtOnce is the number of responses that a source reads concurrently. A large response takes many
+// MaxConcurrent is the number of responses that a source reads concurrently. A large response takes many
 // times its size in memory.
-const AtOnce = 8
+const MaxConcurrent = 8
 
 // Decode decodes a JSON response (RFC 8259) strictly. Names are case-sensitive. It rejects
 // duplicate names and trailing data. The gate limits the number of concurrent reads.
@@ -89,13 +89,15 @@ func cappedAt(bytes int64, next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// Discreet returns a capped transport for requests that contain a caller's token. It follows no
+// StripErrorBodies returns a capped transport for requests that contain a caller's token. It follows no
 // redirect, which would send the token to another host. It drops the body of an unsuccessful
 // response, which may echo the token.
-func Discreet(next http.RoundTripper) http.RoundTripper { return DiscreetAt(MaxBytes, next) }
+func StripErrorBodies(next http.RoundTripper) http.RoundTripper {
+	return StripErrorBodiesAt(MaxBytes, next)
+}
 
-// DiscreetAt is like [Discreet], with another limit for the body of a response.
-func DiscreetAt(bytes int64, next http.RoundTripper) http.RoundTripper {
+// StripErrorBodiesAt is like [StripErrorBodies], with another limit for the body of a response.
+func StripErrorBodiesAt(bytes int64, next http.RoundTripper) http.RoundTripper {
 	next = cappedAt(bytes, next)
 	return transport(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)

@@ -61,7 +61,7 @@ func TestCapped(t *testing.T) {
 	}
 }
 
-func TestDiscreet(t *testing.T) {
+func TestStripErrorBodies(t *testing.T) {
 	asked := false
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
 	defer elsewhere.Close()
@@ -80,7 +80,7 @@ func TestDiscreet(t *testing.T) {
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, "the token")
 		}))
-		resp, data, err := get(t, outbound.Discreet(http.DefaultTransport), server.URL)
+		resp, data, err := get(t, outbound.StripErrorBodies(http.DefaultTransport), server.URL)
 		if !errors.Is(err, want) || asked {
 			t.Errorf("%d: %v, asked elsewhere %v; want %v", code, err, asked, want)
 		}

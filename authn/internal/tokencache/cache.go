@@ -30,11 +30,11 @@ type Cache[V any] struct {
 	limits Limits
 	now    func() time.Time
 
-	mu      sync.Mutex
-	entries map[Key]*entry[V]
-	used    list.List // the elements are *entry[V], the last used one first
-	ends    ends[V]
-	bytes   int
+	mu       sync.Mutex
+	entries  map[Key]*entry[V]
+	used     list.List // the elements are *entry[V], the last used one first
+	byExpiry expiryHeap[V]
+	bytes    int
 }
 
 // Limits limit the content of a cache. The least recently used entries are removed first.
@@ -45,12 +45,12 @@ type Limits struct {
 }
 
 type entry[V any] struct {
-	key   Key
-	value V
-	size  int
-	until time.Time
-	used  *list.Element
-	end   int // its index in ends
+	key       Key
+	value     V
+	size      int
+	until     time.Time
+	used      *list.Element
+	heapIndex int // its index in ends
 }
 
 // overhead is the approximate size of an entry without its value in bytes.
@@ -127,8 +127,8 @@ func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 		c.remove(old)
 	}
 	now := c.now()
-	for len(c.ends) > 0 && !now.Before(c.ends[0].until) {
-		c.remove(c.ends[0])
+	for len(c.byExpiry) > 0 && !now.Before(c.byExpiry[0].until) {
+		c.remove(c.byExpiry[0])
 	}
 	if !now.Before(until) || size > c.limits.Bytes {
 		return
@@ -143,7 +143,7 @@ func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 		until: until,
 	}
 	e.used = c.used.PushFront(e)
-	heap.Push(&c.ends, e)
+	heap.Push(&c.byExpiry, e)
 	c.entries[key] = e
 	c.bytes += size
 }
@@ -160,29 +160,29 @@ func (c *Cache[V]) Remove(key Key) {
 func (c *Cache[V]) remove(e *entry[V]) {
 	delete(c.entries, e.key)
 	c.used.Remove(e.used)
-	heap.Remove(&c.ends, e.end)
+	heap.Remove(&c.byExpiry, e.heapIndex)
 	c.bytes -= e.size
 }
 
-// ends has the entries as a heap (container/heap). The entry that expires first is on top.
-type ends[V any] []*entry[V]
+// expiryHeap has the entries as a heap (container/heap). The entry that expires first is on top.
+type expiryHeap[V any] []*entry[V]
 
-func (e ends[V]) Len() int           { return len(e) }
-func (e ends[V]) Less(i, j int) bool { return e[i].until.Before(e[j].until) }
-func (e ends[V]) Swap(i, j int) {
+func (e expiryHeap[V]) Len() int           { return len(e) }
+func (e expiryHeap[V]) Less(i, j int) bool { return e[i].until.Before(e[j].until) }
+func (e expiryHeap[V]) Swap(i, j int) {
 	e[i], e[j] = e[j], e[i]
-	e[i].end, e[j].end = i, j
+	e[i].heapIndex, e[j].heapIndex = i, j
 }
 
 // Push implements [heap.Interface].
-func (e *ends[V]) Push(x any) {
+func (e *expiryHeap[V]) Push(x any) {
 	last := x.(*entry[V])
-	last.end = len(*e)
+	last.heapIndex = len(*e)
 	*e = append(*e, last)
 }
 
 // Pop implements [heap.Interface].
-func (e *ends[V]) Pop() any {
+func (e *expiryHeap[V]) Pop() any {
 	all := *e
 	last := all[len(all)-1]
 	all[len(all)-1] = nil

@@ -16,9 +16,9 @@ func limits(entries int) tokencache.Limits {
 	return tokencache.Limits{Entries: entries, Bytes: 1 << 20}
 }
 
-// TestKeysAreApart checks that different tokens and audiences have different keys, wherever they
+// TestKeysAreUnique checks that different tokens and audiences have different keys, wherever they
 // are split.
-func TestKeysAreApart(t *testing.T) {
+func TestKeysAreUnique(t *testing.T) {
 	c := tokencache.New[int](limits(1), time.Now)
 	seen := map[tokencache.Key]string{}
 	for _, q := range []struct {
@@ -51,7 +51,7 @@ func TestKeysAreApart(t *testing.T) {
 	}
 }
 
-func TestNothingOutlivesItsTime(t *testing.T) {
+func TestEntriesExpire(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := tokencache.New[string](limits(10), func() time.Time { return now })
 	key := c.Key("t", nil)

@@ -11,9 +11,9 @@ import (
 // scanner scans a valid JSON object for duplicate members, and passes on the members of the
 // outermost object. It takes a quarter of the time of a decoder, and runs for each uncached token.
 type scanner struct {
-	data  []byte
-	at    int
-	claim func(key string, raw []byte)
+	data    []byte
+	at      int
+	onClaim func(key string, raw []byte)
 }
 
 // object scans the object at the current position. It reports a duplicate at the end, so that the
@@ -25,14 +25,14 @@ func (s *scanner) object(depth int) error {
 	var seen names
 	var problem error
 	s.at++
-	for s.space() != '}' {
+	for s.skipSpace() != '}' {
 		key := text(s.literal())
-		if seen.has(key) || depth == 0 && isVariant(key) {
+		if seen.seenBefore(key) || depth == 0 && isVariant(key) {
 			problem = ErrDuplicate
 		}
-		s.space() // before the colon
+		s.skipSpace() // before the colon
 		s.at++
-		s.space()
+		s.skipSpace()
 		begin := s.at
 		switch err := s.value(depth + 1); {
 		case errors.Is(err, ErrDuplicate):
@@ -41,9 +41,9 @@ func (s *scanner) object(depth int) error {
 			return err
 		}
 		if depth == 0 {
-			s.claim(key, s.data[begin:s.at])
+			s.onClaim(key, s.data[begin:s.at])
 		}
-		if s.space() == ',' {
+		if s.skipSpace() == ',' {
 			s.at++
 		}
 	}
@@ -52,7 +52,7 @@ func (s *scanner) object(depth int) error {
 }
 
 func (s *scanner) value(depth int) error {
-	switch s.space() {
+	switch s.skipSpace() {
 	case '{':
 		return s.object(depth)
 	case '[':
@@ -73,14 +73,14 @@ func (s *scanner) array(depth int) error {
 	}
 	var problem error
 	s.at++
-	for s.space() != ']' {
+	for s.skipSpace() != ']' {
 		switch err := s.value(depth + 1); {
 		case errors.Is(err, ErrDuplicate):
 			problem = err
 		case err != nil:
 			return err
 		}
-		if s.space() == ',' {
+		if s.skipSpace() == ',' {
 			s.at++
 		}
 	}
@@ -88,8 +88,8 @@ func (s *scanner) array(depth int) error {
 	return problem
 }
 
-// space skips white space and returns the next byte.
-func (s *scanner) space() byte {
+// skipSpace skips white space and returns the next byte.
+func (s *scanner) skipSpace() byte {
 	for {
 		switch c := s.data[s.at]; c {
 		case ' ', '\t', '\r', '\n':
@@ -123,8 +123,8 @@ type names struct {
 // slow.
 const fewNames = 32
 
-// has reports whether a name was added before, and adds it.
-func (n *names) has(name string) bool {
+// seenBefore reports whether a name was added before, and adds it.
+func (n *names) seenBefore(name string) bool {
 	if n.many == nil && len(n.few) < fewNames {
 		if slices.Contains(n.few, name) {
 			return true

@@ -77,7 +77,7 @@ func Read(token string) (Token, error) {
 	}
 	// The syntax is valid from here on.
 	t := Token{JWT: true}
-	err = (&scanner{data: data, claim: t.claim}).object(0)
+	err = (&scanner{data: data, onClaim: t.setClaim}).object(0)
 	if err == nil && t.badTime {
 		err = ErrMalformed
 	}
@@ -116,7 +116,7 @@ func isVariant(key string) bool {
 	return slices.ContainsFunc(registered, func(r string) bool { return key != r && strings.EqualFold(key, r) })
 }
 
-func (t *Token) claim(key string, raw []byte) {
+func (t *Token) setClaim(key string, raw []byte) {
 	switch key {
 	case "iss":
 		t.hasIssuer = true

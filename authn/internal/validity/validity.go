@@ -21,7 +21,7 @@ func With(u user.Info, from, until time.Time) user.Info { return &dated{u, from,
 
 // Of returns the times of issue and expiry of an identity's credential. They are zero if unknown.
 func Of(u user.Info) (from, until time.Time) {
-	if d, is := u.(*dated); is {
+	if d, ok := u.(*dated); ok {
 		return d.from, d.until
 	}
 	return time.Time{}, time.Time{}

@@ -21,8 +21,8 @@ func OwnedBy(owners *authz.Owners) lookup.Cluster { return (&lookup.Parts{Owners
 
 // Namespaces implements [lookup.Namespaces]. The result of a nil function is unknown.
 type Namespaces struct {
-	Owned   func(tenant.ID) ([]string, error)
-	Without func() (ids []string, known bool)
+	Owned func(tenant.ID) ([]string, error)
+	IDs   func() (ids []string, known bool)
 }
 
 var errUnknown = errors.New("the namespaces are not known")
@@ -35,12 +35,12 @@ func (n *Namespaces) OwnedNamespaces(id tenant.ID) ([]string, error) {
 	return n.Owned(id)
 }
 
-// WithoutTenant implements [lookup.Namespaces].
-func (n *Namespaces) WithoutTenant() (ids []string, known bool) {
-	if n.Without == nil {
+// IDsWithoutTenant implements [lookup.Namespaces].
+func (n *Namespaces) IDsWithoutTenant() (ids []string, known bool) {
+	if n.IDs == nil {
 		return nil, false
 	}
-	return n.Without()
+	return n.IDs()
 }
 
 // References implements [lookup.Namespaces]. It returns no objects.

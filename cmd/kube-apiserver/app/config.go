@@ -51,9 +51,9 @@ type GenericConfig struct {
 func BuildGenericConfig(
 	ctx context.Context, opts options.CompletedOptions, tenancyConfig string,
 ) (*GenericConfig, error) {
-	taken := notTaken
+	removal := rbacNotRemoved
 	if tenancyConfig != "" {
-		taken = takeRBAC(opts.Authorization)
+		removal = removeRBAC(opts.Authorization)
 		if err := shareClientCA(opts.Authentication.ClientCert); err != nil {
 			return nil, err
 		}
@@ -67,8 +67,8 @@ func BuildGenericConfig(
 	var stack *kubetenant.Stack
 	if tenancyConfig != "" {
 		var rights *kubetenant.RBAC
-		generic.Authorization.Authorizer = taken.others(generic.Authorization.Authorizer)
-		if taken != notTaken {
+		generic.Authorization.Authorizer = removal.withoutRBAC(generic.Authorization.Authorizer)
+		if removal != rbacNotRemoved {
 			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // it creates the default roles
 			if rights, err = rbacOf(versioned); err != nil {
 				return nil, err
@@ -106,16 +106,16 @@ func NewConfig(
 	if err != nil {
 		return nil, nil, err
 	}
-	plane := kube.ControlPlane
+	controlPlane := kube.ControlPlane
 	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(
-		*plane.Generic, plane.VersionedInformers, initializers, opts.CompletedOptions, opts.MasterCount, resolver,
-		webhook.NewDefaultAuthenticationInfoResolverWrapper(plane.ProxyTransport, plane.Generic.EgressSelector,
-			plane.Generic.LoopbackClientConfig, plane.Generic.TracerProvider))
+		*controlPlane.Generic, controlPlane.VersionedInformers, initializers, opts.CompletedOptions, opts.MasterCount, resolver,
+		webhook.NewDefaultAuthenticationInfoResolverWrapper(controlPlane.ProxyTransport, controlPlane.Generic.EgressSelector,
+			controlPlane.Generic.LoopbackClientConfig, controlPlane.Generic.TracerProvider))
 	if err != nil {
 		return nil, nil, err
 	}
-	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions,
-		plane.VersionedInformers, resolver, plane.ProxyTransport, plane.PeerProxy, initializers)
+	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*controlPlane.Generic, opts.CompletedOptions,
+		controlPlane.VersionedInformers, resolver, controlPlane.ProxyTransport, controlPlane.PeerProxy, initializers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,12 +147,12 @@ func addTenancy(
 	if err != nil {
 		return nil, err
 	}
-	known, err := cluster.New(clients, versioned)
+	c, err := cluster.New(clients, versioned)
 	if err != nil {
 		return nil, err
 	}
 	policies := versioned.Admissionregistration().V1()
-	if _, err := known.FollowAdmission(versioned.Scheduling().V1().PriorityClasses(),
+	if _, err := c.FollowAdmission(versioned.Scheduling().V1().PriorityClasses(),
 		append(cluster.WebhooksAndPolicies(policies), cluster.MutatingPolicies(policies)...)...); err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func addTenancy(
 		return nil, err
 	}
 	stack, err := kubetenant.Open(ctx, path, kubetenant.Config{
-		Cluster:               known,
+		Cluster:               c,
 		Tasks:                 kubetenant.Lead,
 		Authorizer:            generic.Authorization.Authorizer,
 		RuleResolver:          generic.RuleResolver,

@@ -18,41 +18,41 @@ import (
 	indexed "github.com/kubetenant/kubetenant/authz/rbac"
 )
 
-// takenRBAC reports whether RBAC was removed from a server's authorization modes.
-type takenRBAC int
+// rbacRemoval reports whether RBAC was removed from a server's authorization modes.
+type rbacRemoval int
 
 const (
-	notTaken  takenRBAC = iota
-	takenOut            // other modes remain
-	takenLast           // no other mode remains
+	rbacNotRemoved  rbacRemoval = iota
+	rbacRemoved                 // other modes remain
+	rbacWasOnlyMode             // no other mode remains
 )
 
-// takeRBAC removes RBAC from the server's authorization modes, so that the configuration can select
+// removeRBAC removes RBAC from the server's authorization modes, so that the configuration can select
 // its evaluator. RBAC is then called first. The decisions are the same, because no mode before
 // Webhook denies. RBAC is not removed if it is after Webhook, which may deny, or with
 // --authorization-config, whose order may change at any time.
-func takeRBAC(o *options.BuiltInAuthorizationOptions) takenRBAC {
+func removeRBAC(o *options.BuiltInAuthorizationOptions) rbacRemoval {
 	if o == nil || o.AuthorizationConfigurationFile != "" {
-		return notTaken
+		return rbacNotRemoved
 	}
 	at, webhook := slices.Index(o.Modes, modes.ModeRBAC), slices.Index(o.Modes, modes.ModeWebhook)
 	if at < 0 || webhook >= 0 && webhook < at {
-		return notTaken
+		return rbacNotRemoved
 	}
 	o.Modes = slices.Delete(slices.Clone(o.Modes), at, at+1)
 	if len(o.Modes) == 0 {
 		o.Modes = []string{modes.ModeAlwaysDeny} // without any mode, the server would allow all requests
-		return takenLast
+		return rbacWasOnlyMode
 	}
-	return takenOut
+	return rbacRemoved
 }
 
-// others returns the server's own authorizer without RBAC. If RBAC was the only mode, this is the
+// withoutRBAC returns the server's own authorizer without RBAC. If RBAC was the only mode, this is the
 // authorizer of the privileged group, which every server has (k8s.io/kubernetes
 // pkg/kubeapiserver/authorizer, v1.37.1). The mode that replaces RBAC would add its name to each
 // denial.
-func (t takenRBAC) others(server authorizer.Authorizer) authorizer.Authorizer {
-	if t == takenLast {
+func (t rbacRemoval) withoutRBAC(server authorizer.Authorizer) authorizer.Authorizer {
+	if t == rbacWasOnlyMode {
 		return authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
 	}
 	return server

@@ -12,31 +12,31 @@ import (
 	"k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// TestTakeRBAC checks that RBAC is removed if no mode before it can deny, and that its replacement
+// TestRemoveRBAC checks that RBAC is removed if no mode before it can deny, and that its replacement
 // adds no reason to denials.
-func TestTakeRBAC(t *testing.T) {
+func TestRemoveRBAC(t *testing.T) {
 	for _, c := range []struct {
 		modes, left []string
 		config      string
-		want        takenRBAC
+		want        rbacRemoval
 	}{
-		{[]string{"RBAC"}, []string{"AlwaysDeny"}, "", takenLast},
-		{[]string{"Node", "RBAC"}, []string{"Node"}, "", takenOut},
-		{[]string{"Node", "RBAC", "Webhook"}, []string{"Node", "Webhook"}, "", takenOut},
-		{[]string{"Node", "Webhook", "RBAC"}, []string{"Node", "Webhook", "RBAC"}, "", notTaken},
-		{[]string{"AlwaysAllow"}, []string{"AlwaysAllow"}, "", notTaken},
-		{nil, nil, "authorization.yaml", notTaken},
+		{[]string{"RBAC"}, []string{"AlwaysDeny"}, "", rbacWasOnlyMode},
+		{[]string{"Node", "RBAC"}, []string{"Node"}, "", rbacRemoved},
+		{[]string{"Node", "RBAC", "Webhook"}, []string{"Node", "Webhook"}, "", rbacRemoved},
+		{[]string{"Node", "Webhook", "RBAC"}, []string{"Node", "Webhook", "RBAC"}, "", rbacNotRemoved},
+		{[]string{"AlwaysAllow"}, []string{"AlwaysAllow"}, "", rbacNotRemoved},
+		{nil, nil, "authorization.yaml", rbacNotRemoved},
 	} {
 		authorization := &options.BuiltInAuthorizationOptions{
 			Modes:                          slices.Clone(c.modes),
 			AuthorizationConfigurationFile: c.config,
 		}
-		if got := takeRBAC(authorization); got != c.want || !slices.Equal(authorization.Modes, c.left) {
+		if got := removeRBAC(authorization); got != c.want || !slices.Equal(authorization.Modes, c.left) {
 			t.Errorf("%v: %v, left %v", c.modes, got, authorization.Modes)
 		}
 	}
 	server := authorizer.AuthorizerFunc(nil)
-	alone := takenLast.others(server)
+	alone := rbacWasOnlyMode.withoutRBAC(server)
 	for groups, want := range map[string]authorizer.Decision{
 		user.SystemPrivilegedGroup: authorizer.DecisionAllow,
 		"dev":                      authorizer.DecisionNoOpinion,

@@ -24,9 +24,9 @@ import (
 // authenticates no caller here, but it may be meant for another audience. If the owner cannot be
 // determined, no token is issued.
 func New(
-	next serviceaccount.TokenGenerator, of func(ctx context.Context, namespace string) (tenant.ID, error),
+	next serviceaccount.TokenGenerator, tenantOf func(ctx context.Context, namespace string) (tenant.ID, error),
 ) serviceaccount.TokenGenerator {
-	return &issuer{next, of}
+	return &issuer{next, tenantOf}
 }
 
 type issuer struct {

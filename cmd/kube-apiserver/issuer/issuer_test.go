@@ -26,30 +26,30 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// everything is a getter for which all objects exist.
-type everything struct{}
+// allObjects is a getter for which all objects exist.
+type allObjects struct{}
 
-func (everything) GetServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
+func (allObjects) GetServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{UID: "u"}}, nil
 }
 
-func (everything) GetPod(context.Context, string, string) (*corev1.Pod, error) {
+func (allObjects) GetPod(context.Context, string, string) (*corev1.Pod, error) {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}}, nil
 }
 
-func (everything) GetSecret(context.Context, string, string) (*corev1.Secret, error) {
+func (allObjects) GetSecret(context.Context, string, string) (*corev1.Secret, error) {
 	return &corev1.Secret{}, nil
 }
 
-func (everything) GetNode(context.Context, string) (*corev1.Node, error) { return &corev1.Node{}, nil }
+func (allObjects) GetNode(context.Context, string) (*corev1.Node, error) { return &corev1.Node{}, nil }
 
-func (everything) GetValidatingWebhookConfiguration(
+func (allObjects) GetValidatingWebhookConfiguration(
 	context.Context, string,
 ) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	return nil, errors.New("none")
 }
 
-func (everything) GetMutatingWebhookConfiguration(
+func (allObjects) GetMutatingWebhookConfiguration(
 	context.Context, string,
 ) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	return nil, errors.New("none")
@@ -72,7 +72,7 @@ func TestIssuer(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := serviceaccount.JWTTokenAuthenticator([]string{iss}, getter, []string{iss},
-		serviceaccount.NewValidator(everything{}))
+		serviceaccount.NewValidator(allObjects{}))
 	down := errors.New("down")
 	owners := map[string]error{"a--web": nil, "nobodys": fmt.Errorf("%w: nobody's", tenant.ErrInvalid), "unknown": down}
 	i := issuer.New(next, func(_ context.Context, namespace string) (tenant.ID, error) {

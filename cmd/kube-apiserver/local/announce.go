@@ -45,7 +45,7 @@ func (c *cluster) announce(out io.Writer, after time.Duration) {
 		_, _ = fmt.Fprintf(out, "  %-27s %s\n", "gateway", c.gateway)
 	}
 	for _, k := range c.kubeconfigs {
-		_, _ = fmt.Fprintf(out, "  %-27s kubectl --kubeconfig %s\n", k.who, k.path)
+		_, _ = fmt.Fprintf(out, "  %-27s kubectl --kubeconfig %s\n", k.description, k.path)
 	}
 	_, _ = fmt.Fprintf(out, "\nStop it with Ctrl-C or: kill %d\n", os.Getpid())
 }

@@ -17,10 +17,10 @@ import (
 // The readiness of a replica is checked as the kubelet does with the chart's probe. Before the
 // replica is ready for the first time, it is checked more often.
 const (
-	lookEvery   = 2 * time.Second
-	lookTimeout = time.Second
-	failures    = 2
-	lookAtFirst = 100 * time.Millisecond
+	readinessInterval = 2 * time.Second
+	readinessTimeout  = time.Second
+	failureThreshold  = 2
+	startupInterval   = 100 * time.Millisecond
 )
 
 // balancer distributes connections among the ready replicas, as a Service does. If the connection
@@ -33,8 +33,8 @@ type balancer struct {
 
 // replica is a process of the service.
 type replica struct {
-	address, side string // addresses of the webhooks, and of health checks and metrics
-	ready         atomic.Bool
+	address, metricsAddress string // addresses of the webhooks, and of health checks and metrics
+	ready                   atomic.Bool
 }
 
 // newBalancer returns the balancer of n replicas, which are started later. It runs until ctx ends.
@@ -46,7 +46,7 @@ func newBalancer(ctx context.Context, n int) (*balancer, error) {
 		if r.address, err = FreeAddress(); err != nil {
 			return nil, err
 		}
-		if r.side, err = FreeAddress(); err != nil {
+		if r.metricsAddress, err = FreeAddress(); err != nil {
 			return nil, err
 		}
 		b.replicas = append(b.replicas, r)
@@ -62,7 +62,7 @@ func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	b.address = listener.Addr().String()
 	context.AfterFunc(ctx, func() { _ = listener.Close() })
 	for _, r := range b.replicas {
-		go r.look(ctx)
+		go r.checkReadiness(ctx)
 	}
 	go func() {
 		for {
@@ -76,20 +76,20 @@ func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	return b, nil
 }
 
-// look checks whether a replica is ready until ctx ends.
-func (r *replica) look(ctx context.Context) {
+// checkReadiness checks whether a replica is ready until ctx ends.
+func (r *replica) checkReadiness(ctx context.Context) {
 	for failed := 0; ctx.Err() == nil; {
-		limited, cancel := context.WithTimeout(ctx, lookTimeout)
+		limited, cancel := context.WithTimeout(ctx, readinessTimeout)
 		if r.check(limited) == nil {
 			failed = 0
 			r.ready.Store(true)
-		} else if failed++; failed >= failures {
+		} else if failed++; failed >= failureThreshold {
 			r.ready.Store(false)
 		}
 		cancel()
-		wait := lookAtFirst
+		wait := startupInterval
 		if r.ready.Load() {
-			wait = lookEvery
+			wait = readinessInterval
 		}
 		time.Sleep(wait)
 	}
@@ -123,7 +123,7 @@ func (b *balancer) forward(from net.Conn) {
 
 // check returns why a replica is not ready.
 func (r *replica) check(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.side+"/readyz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.metricsAddress+"/readyz", nil)
 	if err != nil {
 		return err
 	}
@@ -132,9 +132,9 @@ func (r *replica) check(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("not ready: %s", said)
+		return fmt.Errorf("not ready: %s", body)
 	}
 	return nil
 }

@@ -57,11 +57,11 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	}
 	// The namespace controller uses its own name, under which it may delete the managed objects of
 	// a namespace.
-	emptying, err := kubernetes.NewForConfig(as(config, "namespace-controller"))
+	emptying, err := kubernetes.NewForConfig(impersonate(config, "namespace-controller"))
 	if err != nil {
 		return err
 	}
-	objects := as(config, "namespace-controller")
+	objects := impersonate(config, "namespace-controller")
 	objects.ContentType = "" // metadata of custom resources cannot be encoded as protobuf
 	meta, err := metadata.NewForConfig(objects)
 	if err != nil {

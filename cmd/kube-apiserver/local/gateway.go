@@ -44,7 +44,7 @@ gateway:
   clusters:
 `
 	for n := range clusters {
-		root, dir := "", furtherName(n)+"/"
+		root, dir := "", clusterName(n)+"/"
 		if n == 0 {
 			root, dir = "    root: true\n", ""
 		}
@@ -53,14 +53,14 @@ gateway:
     reader: { kubeConfigFile: %[3]skubetenant-gateway-reader.kubeconfig }
     impersonator: { kubeConfigFile: %[3]skubetenant-gateway-impersonator.kubeconfig }
     serviceAccounts: { tokens: Pass, issuers: ["https://kubernetes.default.svc"] }
-`, furtherName(n), root, dir)
+`, clusterName(n), root, dir)
 	}
 	return text
 }
 
-// furtherName returns the name of the nth cluster behind the gateway. All clusters except the first
+// clusterName returns the name of the nth cluster behind the gateway. All clusters except the first
 // have a directory of this name.
-func furtherName(n int) string {
+func clusterName(n int) string {
 	if n == 0 {
 		return firstCluster
 	}
@@ -73,7 +73,7 @@ const firstCluster = "local"
 // openGateway selects the address of the gateway, which stays the same for a directory, and creates
 // its certificate.
 func (c *cluster) openGateway() error {
-	listener, err := listenKept(filepath.Join(c.dir, "gateway-port"), 0)
+	listener, err := listenStored(filepath.Join(c.dir, "gateway-port"), 0)
 	if err != nil {
 		return err
 	}
@@ -88,15 +88,15 @@ func (c *cluster) openGateway() error {
 var errNoGateway = errors.New("the gateway section of the configuration must have as many clusters as --clusters " +
 	"specifies")
 
-// startFurther starts all clusters behind the gateway except the first. Each runs this command. It
+// startOtherClusters starts all clusters behind the gateway except the first. Each runs this command. It
 // adds their admins to the admin's kubeconfig of the first cluster.
-func (s *shape) startFurther(ctx context.Context) error {
+func (s *webhookDeployment) startOtherClusters(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	for n := 1; n < s.o.Clusters; n++ {
-		name := furtherName(n)
+		name := clusterName(n)
 		server, err := localserver.Start(ctx, self, filepath.Join(s.dir, name),
 			"--admission-only", "--tenant=", "--tenancy-config="+s.o.TenancyConfig,
 			"--workload-controllers="+strconv.FormatBool(s.o.Workloads),
@@ -104,7 +104,7 @@ func (s *shape) startFurther(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		s.further = append(s.further, server)
+		s.otherClusters = append(s.otherClusters, server)
 		if err := addContext(s.kubeconfig("admin"), server.Kubeconfig("admin"), name); err != nil {
 			return err
 		}
@@ -112,10 +112,10 @@ func (s *shape) startFurther(ctx context.Context) error {
 	return nil
 }
 
-// stopFurther stops the clusters that startFurther started.
-func (s *shape) stopFurther() error {
+// stopOtherClusters stops the clusters that startFurther started.
+func (s *webhookDeployment) stopOtherClusters() error {
 	var errs []error
-	for _, server := range s.further {
+	for _, server := range s.otherClusters {
 		errs = append(errs, server.Stop())
 	}
 	return errors.Join(errs...)
@@ -131,8 +131,8 @@ func addContext(path, other, cluster string) error {
 	if err != nil {
 		return err
 	}
-	name, there := from.CurrentContext+"@"+cluster, from.Contexts[from.CurrentContext]
-	into.Clusters[cluster], into.AuthInfos[name] = from.Clusters[there.Cluster], from.AuthInfos[there.AuthInfo]
+	name, kubeContext := from.CurrentContext+"@"+cluster, from.Contexts[from.CurrentContext]
+	into.Clusters[cluster], into.AuthInfos[name] = from.Clusters[kubeContext.Cluster], from.AuthInfos[kubeContext.AuthInfo]
 	into.Contexts[name] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: name}
 	return clientcmd.WriteToFile(*into, path)
 }
@@ -144,20 +144,20 @@ func addPath(path, cluster string) error {
 	if err != nil {
 		return err
 	}
-	who := into.Contexts[into.CurrentContext]
-	there := into.Clusters[who.Cluster].DeepCopy()
-	there.Server += "/clusters/" + cluster
-	into.Clusters[who.Cluster+"-"+cluster] = there
+	kubeContext := into.Contexts[into.CurrentContext]
+	copied := into.Clusters[kubeContext.Cluster].DeepCopy()
+	copied.Server += "/clusters/" + cluster
+	into.Clusters[kubeContext.Cluster+"-"+cluster] = copied
 	into.Contexts[into.CurrentContext+"@"+cluster] = &clientcmdapi.Context{
-		Cluster:  who.Cluster + "-" + cluster,
-		AuthInfo: who.AuthInfo,
+		Cluster:  kubeContext.Cluster + "-" + cluster,
+		AuthInfo: kubeContext.AuthInfo,
 	}
 	return clientcmd.WriteToFile(*into, path)
 }
 
 // prepareGateway creates the objects that the gateway needs in a cluster, and writes its
 // credentials.
-func (s *shape) prepareGateway(
+func (s *webhookDeployment) prepareGateway(
 	ctx context.Context, gateway *configv1alpha1.Gateway, config *configv1alpha1.GatewayCluster,
 ) error {
 	client, err := kubernetes.NewForConfig(s.admin)
@@ -179,20 +179,20 @@ func (s *shape) prepareGateway(
 	return nil
 }
 
-// at returns the cluster in a directory, which another process runs.
-func (s *shape) at(dir string) (*shape, error) {
-	there := &shape{cluster: &cluster{dir: dir}, o: s.o}
+// otherCluster returns the cluster in a directory, which another process runs.
+func (s *webhookDeployment) otherCluster(dir string) (*webhookDeployment, error) {
+	other := &webhookDeployment{cluster: &cluster{dir: dir}, o: s.o}
 	var err error
-	if there.admin, err = clientcmd.BuildConfigFromFlags("", there.kubeconfig("admin")); err != nil {
+	if other.admin, err = clientcmd.BuildConfigFromFlags("", other.kubeconfig("admin")); err != nil {
 		return nil, err
 	}
-	there.server = there.admin.Host
-	there.ca, err = openAuthority(filepath.Join(dir, "pki"), "ca")
-	return there, err
+	other.server = other.admin.Host
+	other.ca, err = openAuthority(filepath.Join(dir, "pki"), "ca")
+	return other, err
 }
 
 // startGateway creates the objects that the gateway needs in its clusters, and starts the gateway.
-func (s *shape) startGateway(ctx context.Context) error {
+func (s *webhookDeployment) startGateway(ctx context.Context) error {
 	config, err := configv1alpha1.Load(s.o.TenancyConfig)
 	if err != nil {
 		return err
@@ -201,34 +201,34 @@ func (s *shape) startGateway(ctx context.Context) error {
 		return errNoGateway
 	}
 	for n := range config.Gateway.Clusters {
-		there := s
+		target := s
 		if n > 0 {
-			if there, err = s.at(filepath.Join(s.dir, furtherName(n))); err != nil {
+			if target, err = s.otherCluster(filepath.Join(s.dir, clusterName(n))); err != nil {
 				return err
 			}
 		}
-		if err := there.prepareGateway(ctx, config.Gateway, &config.Gateway.Clusters[n]); err != nil {
+		if err := target.prepareGateway(ctx, config.Gateway, &config.Gateway.Clusters[n]); err != nil {
 			return err
 		}
 	}
-	side, err := FreeAddress()
+	metricsAddress, err := FreeAddress()
 	if err != nil {
 		return err
 	}
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
 	err = s.run(gatewayBinary, gatewayBinary+".log", nil, "serve",
 		"--config="+s.o.TenancyConfig,
-		"--listen="+strings.TrimPrefix(s.gateway, "https://"), "--metrics-listen="+side,
+		"--listen="+strings.TrimPrefix(s.gateway, "https://"), "--metrics-listen="+metricsAddress,
 		"--tls-cert-file="+pki("gateway.crt"), "--tls-private-key-file="+pki("gateway.key"))
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, gatewayBinary, func(ctx context.Context) error { return knowsCluster(ctx, side) })
+	return s.await(ctx, gatewayBinary, func(ctx context.Context) error { return knowsCluster(ctx, metricsAddress) })
 }
 
 // knowsCluster returns an error until the metrics of a gateway report that it knows its clusters.
-func knowsCluster(ctx context.Context, side string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+side+"/metrics", http.NoBody)
+func knowsCluster(ctx context.Context, metricsAddress string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func knowsCluster(ctx context.Context, side string) error {
 		return err
 	}
 	if !strings.Contains(string(text), "\nkubetenant_gateway_cluster_current{") {
-		return fmt.Errorf("%s has no metric of its cluster", side)
+		return fmt.Errorf("%s has no metric of its cluster", metricsAddress)
 	}
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "kubetenant_gateway_cluster_current{") &&

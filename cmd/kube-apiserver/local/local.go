@@ -49,7 +49,7 @@ type Options struct {
 	Clusters int
 	// AdmissionOnly runs a cluster for a gateway, but not the gateway itself.
 	AdmissionOnly bool
-	Behind        []string
+	Authorizers   []string
 	// Workloads runs the controllers that create pods.
 	Workloads bool
 	// UnsafeNoFsync is the etcd option of this name, for disposable data.
@@ -108,7 +108,7 @@ Flags after -- are passed to kube-apiserver.`,
 			"behind a gateway that runs elsewhere")
 	f.IntVar(&o.Replicas, "replicas", 1,
 		"with --webhook or --gateway: number of replicas. Connections are distributed as by a Service.")
-	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"},
+	f.StringSliceVar(&o.Authorizers, "behind", []string{"Node", "RBAC"},
 		"with --webhook or --gateway: authorizers of kube-apiserver itself")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false,
 		"etcd does not wait for the disk, like its flag of the same name. If the machine crashes, data is lost.")
@@ -155,7 +155,7 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 	}
 	defer etcd.Close()
 	if o.Webhook || o.AdmissionOnly {
-		return (&shape{
+		return (&webhookDeployment{
 			cluster:  c,
 			o:        &o,
 			etcdURL:  etcdURL,
@@ -201,7 +201,7 @@ type cluster struct {
 	kubeconfigs         []kubeconfig
 }
 
-type kubeconfig struct{ who, path string }
+type kubeconfig struct{ description, path string }
 
 // prepare creates the missing files in dir.
 func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
@@ -264,7 +264,7 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 			return nil, err
 		}
 		for n := 1; n < o.Clusters; n++ {
-			if err := addPath(c.kubeconfigs[len(c.kubeconfigs)-1].path, furtherName(n)); err != nil {
+			if err := addPath(c.kubeconfigs[len(c.kubeconfigs)-1].path, clusterName(n)); err != nil {
 				return nil, err
 			}
 		}
@@ -272,13 +272,13 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 	return c, nil
 }
 
-func (c *cluster) addKubeconfig(name, who string, subject pkix.Name) error {
+func (c *cluster) addKubeconfig(name, description string, subject pkix.Name) error {
 	cluster, server := "local", c.server
 	if c.gateway != "" { // both may be merged into one kubeconfig
 		cluster, server = "gateway", c.gateway
 	}
 	path, err := c.ca.writeKubeconfig(c.dir, name, cluster, server, subject)
-	c.kubeconfigs = append(c.kubeconfigs, kubeconfig{who, path})
+	c.kubeconfigs = append(c.kubeconfigs, kubeconfig{description, path})
 	return err
 }
 
@@ -361,24 +361,24 @@ func ServerFlags(dir, etcdURL string) []string {
 
 // listen opens the port and stores its number in dir for the next start.
 func listen(dir string, port int) (net.Listener, error) {
-	return listenKept(filepath.Join(dir, "port"), port)
+	return listenStored(filepath.Join(dir, "port"), port)
 }
 
-// listenKept opens a port. If none is requested, it prefers the port whose number is stored in a
+// listenStored opens a port. If none is requested, it prefers the port whose number is stored in a
 // file. Such a port stays reserved after the listener closes.
-func listenKept(kept string, port int) (net.Listener, error) {
-	listener, err := listenAsked(kept, port)
+func listenStored(portFile string, port int) (net.Listener, error) {
+	listener, err := listenPreferred(portFile, port)
 	if err != nil {
 		return nil, err
 	}
-	return listener, os.WriteFile(kept, []byte(strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)+"\n"), 0o600)
+	return listener, os.WriteFile(portFile, []byte(strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)+"\n"), 0o600)
 }
 
-func listenAsked(kept string, port int) (net.Listener, error) {
+func listenPreferred(portFile string, port int) (net.Listener, error) {
 	if port != 0 {
 		return net.Listen("tcp", onLoopback(port))
 	}
-	if text, err := os.ReadFile(kept); err == nil { // #nosec G304 -- in the operator's directory
+	if text, err := os.ReadFile(portFile); err == nil { // #nosec G304 -- in the operator's directory
 		if port, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && port != 0 {
 			if listener, err := listenReserved(onLoopback(port)); err == nil {
 				return listener, nil

@@ -27,11 +27,11 @@ func TestFreeAddress(t *testing.T) {
 	defer func() { _ = l.Close() }()
 }
 
-// TestKeptPort checks that a port that is stored in a directory stays reserved between two
+// TestStoredPort checks that a port that is stored in a directory stays reserved between two
 // listeners.
-func TestKeptPort(t *testing.T) {
+func TestStoredPort(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "port")
-	l, err := listenKept(kept, 0)
+	l, err := listenStored(kept, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

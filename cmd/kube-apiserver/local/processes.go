@@ -35,7 +35,7 @@ import (
 
 // run starts a process. It writes the output to a file, and the process ID to another file in the
 // same directory.
-func (s *shape) run(name, logFile string, env []string, args ...string) error {
+func (s *webhookDeployment) run(name, logFile string, env []string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	s.children = append(s.children, child)
 	go func() {
 		err := child.Wait()
-		s.ended <- ended{
+		s.exits <- exit{
 			child, err != nil, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name()),
 		}
 	}()
@@ -80,7 +80,7 @@ func lastLine(path string) string {
 
 // stop ends the processes. It kills the service immediately, because it is no longer needed, and
 // gives the server time to shut down.
-func (s *shape) stop(within time.Duration) error {
+func (s *webhookDeployment) stop(within time.Duration) error {
 	for _, child := range slices.Backward(s.children) {
 		signal := syscall.SIGKILL
 		if isServer(child) {
@@ -88,32 +88,32 @@ func (s *shape) stop(within time.Duration) error {
 		}
 		_ = child.Process.Signal(signal) // it may have ended
 	}
-	patience := time.After(within)
+	timeout := time.After(within)
 	var err error
 	for range len(s.children) {
 		select {
-		case <-s.ended:
-		case <-patience:
+		case <-s.exits:
+		case <-timeout:
 			if within > 0 {
 				err = errors.New("killed a process that did not stop in time")
 			}
 			for _, child := range s.children {
 				_ = child.Process.Kill() // it may have ended
 			}
-			<-s.ended
+			<-s.exits
 		}
 	}
 	return err
 }
 
 // await calls check until it returns nil, or until a process ends that is not restarted.
-func (s *shape) await(ctx context.Context, what string, check func(context.Context) error) error {
+func (s *webhookDeployment) await(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true,
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			select {
-			case e := <-s.ended:
-				if s.forget(e); s.revive(e) {
+			case e := <-s.exits:
+				if s.forget(e); s.restartController(e) {
 					return false, nil
 				}
 				return false, e.err
@@ -129,7 +129,7 @@ func (s *shape) await(ctx context.Context, what string, check func(context.Conte
 }
 
 // apply applies the objects of a YAML file.
-func (s *shape) apply(ctx context.Context, data []byte) error {
+func (s *webhookDeployment) apply(ctx context.Context, data []byte) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
 		return err
@@ -165,10 +165,12 @@ func (s *shape) apply(ctx context.Context, data []byte) error {
 	}
 }
 
-func (s *shape) kubeconfig(name string) string { return filepath.Join(s.dir, name+".kubeconfig") }
+func (s *webhookDeployment) kubeconfig(name string) string {
+	return filepath.Join(s.dir, name+".kubeconfig")
+}
 
 // writeToken writes a kubeconfig for a service account.
-func (s *shape) writeToken(ctx context.Context, client kubernetes.Interface, account string) error {
+func (s *webhookDeployment) writeToken(ctx context.Context, client kubernetes.Interface, account string) error {
 	seconds := int64(tokenLifetime / time.Second)
 	request, err := client.CoreV1().ServiceAccounts(webhookNamespace).CreateToken(ctx, account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestControllerIsRevived checks that a failed controller is restarted a few times, and that a
+// TestFailedControllerIsRestarted checks that a failed controller is restarted a few times, and that a
 // controller that ends without an error is not.
-func TestControllerIsRevived(t *testing.T) {
+func TestFailedControllerIsRestarted(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -31,10 +31,10 @@ func TestControllerIsRevived(t *testing.T) {
 			want:  3,
 			runs:  true,
 		},
-		"it always fails": {code: 1, fails: 100, want: 1 + maxRevivals},
+		"it always fails": {code: 1, fails: 100, want: 1 + maxRestarts},
 		"it ends":         {code: 0, fails: 100, want: 1},
 	} {
-		s := &shape{cluster: &cluster{dir: t.TempDir()}, o: &Options{}, ended: make(chan ended, 9)}
+		s := &webhookDeployment{cluster: &cluster{dir: t.TempDir()}, o: &Options{}, exits: make(chan exit, 9)}
 		starts := filepath.Join(s.dir, "starts")
 		script := fmt.Sprintf("#!/bin/sh\necho >> %[1]s\n[ $(wc -l < %[1]s) -gt %[2]d ] && exec sleep 600\nexit %[3]d\n",
 			starts, c.fails, c.code)

@@ -48,13 +48,13 @@ const (
 	webhookNamespace = "kubetenant-system"
 	// clientName is the user name of kube-apiserver at the service. It has no other use.
 	clientName = "kubetenant-webhook-client"
-	// startWithin limits the duration of the start of each process, and stopWithin that of the end
+	// startTimeout limits the duration of the start of each process, and stopWithin that of the end
 	// of all.
-	startWithin = 3 * time.Minute
-	stopWithin  = 20 * time.Second
-	// settled is the number of identical results, 50 ms apart, after which the controller is done.
+	startTimeout = 3 * time.Minute
+	stopTimeout  = 20 * time.Second
+	// stableResults is the number of identical results, 50 ms apart, after which the controller is done.
 	// It publishes once per second.
-	settled = 30
+	stableResults = 30
 	// tokenLifetime is the lifetime of the service's own tokens, which are renewed at each start.
 	tokenLifetime = 365 * 24 * time.Hour
 )
@@ -74,8 +74,8 @@ authorization:
   subject: { fromGroups: true }
 `
 
-// shape runs the webhook deployment mode: upstream's server, the service and its controller.
-type shape struct {
+// webhookDeployment runs the webhook deployment mode: upstream's server, the service and its controller.
+type webhookDeployment struct {
 	*cluster
 	o        *Options
 	etcdURL  string
@@ -84,15 +84,15 @@ type shape struct {
 	admin    *rest.Config
 	balancer *balancer
 	// installed contains the files that were generated at the start.
-	installed map[string][]byte
-	children  []*exec.Cmd           // the running processes
-	revivals  int                   // number of restarts of the controller
-	further   []*localserver.Server // clusters behind the gateway
-	ended     chan ended
+	installed     map[string][]byte
+	children      []*exec.Cmd           // the running processes
+	restarts      int                   // number of restarts of the controller
+	otherClusters []*localserver.Server // clusters behind the gateway
+	exits         chan exit
 }
 
-// ended is a process that has ended.
-type ended struct {
+// exit is a process that has ended.
+type exit struct {
 	child  *exec.Cmd
 	failed bool // it returned an error or was killed
 	err    error
@@ -105,7 +105,7 @@ func isServer(child *exec.Cmd) bool { return strings.HasSuffix(child.Path, vanil
 func isController(child *exec.Cmd) bool { return slices.Contains(child.Args, "controller") }
 
 // runUntil runs the webhook deployment mode until ctx ends or kube-apiserver ends.
-func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) (err error) {
+func (s *webhookDeployment) runUntil(ctx context.Context, out io.Writer, started time.Time) (err error) {
 	if err := stack.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err // before any process starts
 	}
@@ -117,38 +117,38 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 		what = "the webhook service for admission"
 	}
 	_, _ = fmt.Fprintf(out, "starting the upstream kube-apiserver and %s in %s ...\n", what, s.dir)
-	s.ended = make(chan ended, 3+s.o.Replicas)
+	s.exits = make(chan exit, 3+s.o.Replicas)
 	if s.admin, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig("admin")); err != nil {
 		return err
 	}
 	s.admin.QPS, s.admin.Burst = 200, 400
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	patience := stopWithin
-	defer func() { err = errors.Join(err, s.stop(patience), s.stopFurther()) }()
+	timeout := stopTimeout
+	defer func() { err = errors.Join(err, s.stop(timeout), s.stopOtherClusters()) }()
 	if err := s.start(ctx); err != nil {
-		patience = 0 // a server whose start is aborted waits for itself
+		timeout = 0 // a server whose start is aborted waits for itself
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
 	s.announce(out, time.Since(started))
-	anew := make(chan os.Signal, 1)
-	signal.Notify(anew, syscall.SIGUSR1)
-	defer signal.Stop(anew)
+	restart := make(chan os.Signal, 1)
+	signal.Notify(restart, syscall.SIGUSR1)
+	defer signal.Stop(restart)
 	for {
 		select {
-		case e := <-s.ended:
+		case e := <-s.exits:
 			s.forget(e)
 			if isServer(e.child) {
 				return e.err
 			}
 			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver continues without it
-			s.revive(e)
-		case <-anew:
+			s.restartController(e)
+		case <-restart:
 			started := time.Now()
-			if err := s.sameInstalled(ctx); err != nil {
+			if err := s.checkManifests(ctx); err != nil {
 				_, _ = fmt.Fprintln(out, "the service was not restarted:", err)
 			} else if err := s.restartService(ctx); err != nil && ctx.Err() == nil {
 				return err
@@ -161,13 +161,13 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 }
 
 // forget removes a process that has ended from the running processes.
-func (s *shape) forget(e ended) {
+func (s *webhookDeployment) forget(e exit) {
 	s.children = slices.DeleteFunc(s.children, func(child *exec.Cmd) bool { return child == e.child })
 }
 
-// sameInstalled returns an error if the service cannot continue with the current configuration. The
+// checkManifests returns an error if the service cannot continue with the current configuration. The
 // configuration is invalid, or it needs other manifests.
-func (s *shape) sameInstalled(ctx context.Context) error {
+func (s *webhookDeployment) checkManifests(ctx context.Context) error {
 	if err := stack.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (s *shape) sameInstalled(ctx context.Context) error {
 
 // restartService ends the service and its controller, and starts them with the current
 // configuration.
-func (s *shape) restartService(ctx context.Context) error {
+func (s *webhookDeployment) restartService(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (s *shape) restartService(ctx context.Context) error {
 		}
 	}
 	for len(s.children) > 1 {
-		e := <-s.ended
+		e := <-s.exits
 		if s.forget(e); isServer(e.child) {
 			return e.err
 		}
@@ -207,14 +207,14 @@ func (s *shape) restartService(ctx context.Context) error {
 	if err := s.startService(ctx, client); err != nil {
 		return err
 	}
-	if err := s.awaitSweep(ctx, client); err != nil || !s.o.Gateway {
+	if err := s.awaitBackfill(ctx, client); err != nil || !s.o.Gateway {
 		return err
 	}
 	return s.startGateway(ctx)
 }
 
 // start starts each process as soon as its dependencies are ready.
-func (s *shape) start(ctx context.Context) error {
+func (s *webhookDeployment) start(ctx context.Context) error {
 	files, err := s.generate(ctx)
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func (s *shape) start(ctx context.Context) error {
 	own := strings.Fields(string(files["control-plane/flags.txt"]))
 	environment := strings.Fields(string(files["control-plane/environment.txt"]))
 	if s.o.AdmissionOnly { // the server is not configured
-		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Behind, ",")}, nil
+		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Authorizers, ",")}, nil
 	}
 	args := slices.Concat(ServerFlags(s.dir, s.etcdURL),
 		[]string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, own, s.flags)
@@ -262,11 +262,11 @@ func (s *shape) start(ctx context.Context) error {
 	if err := s.awaitPolicies(ctx, client); err != nil {
 		return err
 	}
-	if err := s.awaitSweep(ctx, client); err != nil {
+	if err := s.awaitBackfill(ctx, client); err != nil {
 		return err
 	}
 	if s.o.Gateway {
-		if err := s.startFurther(ctx); err != nil {
+		if err := s.startOtherClusters(ctx); err != nil {
 			return err
 		}
 		if err := s.startGateway(ctx); err != nil {
@@ -285,7 +285,7 @@ func (s *shape) start(ctx context.Context) error {
 
 // awaitServer waits until kube-apiserver responds. It does not wait for readyz, which waits for
 // hooks that may need the service.
-func (s *shape) awaitServer(ctx context.Context, client kubernetes.Interface) error {
+func (s *webhookDeployment) awaitServer(ctx context.Context, client kubernetes.Interface) error {
 	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
 		return err
@@ -295,7 +295,7 @@ func (s *shape) awaitServer(ctx context.Context, client kubernetes.Interface) er
 // awaitPolicies waits until kube-apiserver enforces the policies. The last policy rejects the
 // tenant label outside of the tenants' namespaces for every caller, before validating webhooks are
 // called.
-func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) error {
+func (s *webhookDeployment) awaitPolicies(ctx context.Context, client kubernetes.Interface) error {
 	probe := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{tenant.Label: "probe"}},
 	}
@@ -312,18 +312,18 @@ func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) 
 	})
 }
 
-// awaitSweep waits until the controller has labeled all older objects.
-func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) error {
-	said, same := "", 0
+// awaitBackfill waits until the controller has labeled all older objects.
+func (s *webhookDeployment) awaitBackfill(ctx context.Context, client kubernetes.Interface) error {
+	last, same := "", 0
 	return s.await(ctx, "the backfill", func(ctx context.Context) error {
-		swept, err := client.CoreV1().ConfigMaps(webhookNamespace).Get(ctx, state.SweptName, metav1.GetOptions{})
+		published, err := client.CoreV1().ConfigMaps(webhookNamespace).Get(ctx, state.BackfillName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if text := swept.Data[state.SweptKey]; text != said || text == "{}" {
-			said, same = text, 0
+		if text := published.Data[state.BackfillKey]; text != last || text == "{}" {
+			last, same = text, 0
 		}
-		if same++; same < settled {
+		if same++; same < stableResults {
 			return errors.New("it is still running")
 		}
 		return nil
@@ -331,10 +331,10 @@ func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) err
 }
 
 // startService starts the service and its controller, each as its own service account.
-func (s *shape) startService(ctx context.Context, client kubernetes.Interface) error {
+func (s *webhookDeployment) startService(ctx context.Context, client kubernetes.Interface) error {
 	// A result of the previous controller must not be used for the next one, which may have
 	// webhooks at another address.
-	err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.SweptName, metav1.DeleteOptions{})
+	err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.BackfillName, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -353,7 +353,7 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 		if err := s.run(webhookBinary, name+".log", nil, append([]string{
 			"serve", "--config=" + s.o.TenancyConfig,
 			"--kubeconfig=" + s.kubeconfig("kubetenant-webhook"), "--namespace=" + webhookNamespace,
-			"--listen=" + r.address, "--metrics-listen=" + r.side,
+			"--listen=" + r.address, "--metrics-listen=" + r.metricsAddress,
 			"--tls-cert-file=" + pki("webhook.crt"), "--tls-private-key-file=" + pki("webhook.key"),
 		}, clients...)...); err != nil {
 			return err
@@ -372,28 +372,28 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 	})
 }
 
-func (s *shape) startController() error {
+func (s *webhookDeployment) startController() error {
 	return s.run(webhookBinary, "kubetenant-controller.log", nil, "controller",
 		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace,
 		"--metrics-listen=127.0.0.1:0", "--keystone-config="+s.o.TenancyConfig, "--flow-schemas")
 }
 
-// maxRevivals limits how often the controller is restarted.
-const maxRevivals = 5
+// maxRestarts limits how often the controller is restarted.
+const maxRestarts = 5
 
-// revive restarts the controller if it failed, as the kubelet does, and reports whether it did. On
+// restartController restarts the controller if it failed, as the kubelet does, and reports whether it did. On
 // a busy machine, the controller may lose its Lease and end.
-func (s *shape) revive(e ended) bool {
-	if !e.failed || !isController(e.child) || s.revivals == maxRevivals {
+func (s *webhookDeployment) restartController(e exit) bool {
+	if !e.failed || !isController(e.child) || s.restarts == maxRestarts {
 		return false
 	}
-	s.revivals++
+	s.restarts++
 	return s.startController() == nil
 }
 
 // generate writes the configuration of kube-apiserver. It returns this configuration and the
 // objects of the cluster.
-func (s *shape) generate(ctx context.Context) (files map[string][]byte, err error) {
+func (s *webhookDeployment) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
 	service, client := pkix.Name{CommonName: "kubetenant-webhook"}, pkix.Name{CommonName: clientName}
 	if err := s.ca.issueFiles(pki, "webhook", service, x509.ExtKeyUsageServerAuth); err != nil {
@@ -414,7 +414,7 @@ func (s *shape) generate(ctx context.Context) (files map[string][]byte, err erro
 	return files, manifests.Write(o.Directory, "control-plane", files)
 }
 
-func (s *shape) manifestOptions() webhookmanifests.Options {
+func (s *webhookDeployment) manifestOptions() webhookmanifests.Options {
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
 	return webhookmanifests.Options{
 		Config:            s.o.TenancyConfig,
@@ -427,7 +427,7 @@ func (s *shape) manifestOptions() webhookmanifests.Options {
 		Directory:         filepath.Join(s.dir, "webhook"),
 		ClientCertificate: pki("webhook-client.crt"),
 		ClientKey:         pki("webhook-client.key"),
-		Authorizers:       s.o.Behind,
+		Authorizers:       s.o.Authorizers,
 		FlowSchemas:       true,
 	}
 }

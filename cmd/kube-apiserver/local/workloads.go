@@ -22,12 +22,12 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 )
 
-// collectEvery is the interval at which the garbage collector discovers new kinds.
-const collectEvery = 30 * time.Second
+// collectInterval is the interval at which the garbage collector discovers new kinds.
+const collectInterval = 30 * time.Second
 
-// as returns a configuration for a controller, with the user name that the controller has in
+// impersonate returns a configuration for a controller, with the user name that the controller has in
 // kube-controller-manager with --use-service-account-credentials.
-func as(config *rest.Config, name string) *rest.Config {
+func impersonate(config *rest.Config, name string) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.QPS, c.Burst = 200, 400
 	c.Impersonate = rest.ImpersonationConfig{
@@ -40,12 +40,12 @@ func as(config *rest.Config, name string) *rest.Config {
 // startWorkloads starts the controllers that create pods, and the garbage collector. The pods never
 // run.
 func startWorkloads(ctx context.Context, config *rest.Config) error {
-	client := func(name string) kubernetes.Interface { return kubernetes.NewForConfigOrDie(as(config, name)) }
+	client := func(name string) kubernetes.Interface { return kubernetes.NewForConfigOrDie(impersonate(config, name)) }
 	shared, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	objects := as(config, "generic-garbage-collector")
+	objects := impersonate(config, "generic-garbage-collector")
 	objects.ContentType = "" // metadata of custom resources cannot be encoded as protobuf
 	meta, err := metadata.NewForConfig(objects)
 	if err != nil {
@@ -82,7 +82,7 @@ func startWorkloads(ctx context.Context, config *rest.Config) error {
 	go sets.Run(ctx, 2)
 	go runs.Run(ctx, 1)
 	go schedules.Run(ctx, 1)
-	go collector.Run(ctx, 2, collectEvery)
-	go collector.Sync(ctx, shared.Discovery(), collectEvery)
+	go collector.Run(ctx, 2, collectInterval)
+	go collector.Sync(ctx, shared.Discovery(), collectInterval)
 	return nil
 }

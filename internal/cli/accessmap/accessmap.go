@@ -128,11 +128,11 @@ func (m *Map) Table() [][]string {
 	}
 	rows := make([][]string, 0, len(order))
 	for _, at := range order {
-		who, write := &m.Identities[at.identity], groups[at][Write]
+		subject, write := &m.Identities[at.identity], groups[at][Write]
 		read := slices.Concat(groups[at][Read], write)
 		slices.Sort(read)
 		rows = append(rows, []string{
-			who.Kind, who.Name, who.Tenant, m.Namespaces[at.namespace].Name,
+			subject.Kind, subject.Name, subject.Tenant, m.Namespaces[at.namespace].Name,
 			strings.Join(read, ","), strings.Join(write, ","),
 		})
 	}
@@ -144,7 +144,7 @@ func (m *Map) Table() [][]string {
 func New(
 	ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int),
 ) (*Map, error) {
-	p = p.Under(config)
+	p = p.ForConfig(config)
 	stack, err := simulator.New(ctx, config, p, nil, nil)
 	if err != nil {
 		return nil, err
@@ -170,8 +170,8 @@ func New(
 	}
 	reasons := map[string]int{}
 	by := func(reason string) int {
-		place, known := reasons[reason]
-		if !known {
+		place, ok := reasons[reason]
+		if !ok {
 			place = len(m.Reasons)
 			reasons[reason], m.Reasons = place, append(m.Reasons, reason)
 		}
@@ -195,11 +195,11 @@ func New(
 				if access == "" {
 					continue
 				}
-				why := whyOf(u, reason)
-				if why == Grant {
+				rule := ruleOf(u, reason)
+				if rule == Grant {
 					reason = strings.Join(row.grants[ns], ", ")
 				}
-				m.Cells = append(m.Cells, Cell{i, places[ns], g, access, why, by(reason)})
+				m.Cells = append(m.Cells, Cell{i, places[ns], g, access, rule, by(reason)})
 			}
 		}
 		if decided != nil {
@@ -217,23 +217,23 @@ type row struct {
 	grants     map[string][]string // the identity's grants, by namespace
 }
 
-// reaches adds the namespaces in which a binding applies. namespace is the binding's namespace, or
+// addNamespaces adds the namespaces in which a binding applies. namespace is the binding's namespace, or
 // "" for a ClusterRoleBinding. The tenant of the binding's subject is of. own contains the
 // namespaces of each tenant.
-func (r *row) reaches(namespace, of string, own map[string][]string) {
+func (r *row) addNamespaces(namespace, tenantName string, own map[string][]string) {
 	switch {
 	case namespace != "":
 		r.namespaces[namespace] = true
-	case of == tenant.System().String():
+	case tenantName == tenant.System().String():
 		r.namespaces[AllNamespaces] = true
-	case of == AnyTenant:
+	case tenantName == AnyTenant:
 		for owner, names := range own {
 			for _, ns := range names {
 				r.namespaces[ns] = owner != tenant.System().String()
 			}
 		}
 	default:
-		for _, ns := range own[of] {
+		for _, ns := range own[tenantName] {
 			r.namespaces[ns] = true
 		}
 	}
@@ -249,8 +249,8 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 		}
 	}
 	all := map[Subject]*row{}
-	at := func(s privileges.Subject, of string) *row {
-		i := Subject{Kind: s.Kind, Name: s.Title(), Tenant: of}
+	at := func(s privileges.Subject, tenantName string) *row {
+		i := Subject{Kind: s.Kind, Name: s.Title(), Tenant: tenantName}
 		if all[i] == nil {
 			all[i] = &row{
 				Subject:    i,
@@ -263,14 +263,14 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 		return all[i]
 	}
 	for _, b := range p.Bindings {
-		if b.Ended(time.Now()) {
+		if b.IsExpired(time.Now()) {
 			continue
 		}
 		for _, bound := range b.Subjects {
 			s := privileges.SubjectOf(bound, b.Namespace)
-			for _, of := range tenantsOf(ctx, stack, p, b.Namespace, s) {
-				r := at(s, of)
-				r.reaches(b.Namespace, of, own)
+			for _, tenantName := range tenantsOf(ctx, stack, p, b.Namespace, s) {
+				r := at(s, tenantName)
+				r.addNamespaces(b.Namespace, tenantName, own)
 				r.System = r.System && privileges.IsDefault(b, bound)
 			}
 		}
@@ -298,8 +298,8 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 
 // caller returns a user of a tenant that matches the subject in a namespace, or nil if the tenant
 // is invalid.
-func (r *row) caller(of, namespace string) user.Info {
-	id, err := tenant.Parse(of)
+func (r *row) caller(tenantName, namespace string) user.Info {
+	id, err := tenant.Parse(tenantName)
 	if err != nil {
 		return nil
 	}
@@ -368,7 +368,7 @@ func decide(
 		verbs  []string
 	}{{Write, []string{"create", "update", "patch", "delete"}}, {Read, []string{"get", "list", "watch"}}} {
 		for _, a := range attributesOf(u, namespace, names, g, kind.verbs) {
-			decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a)
+			decision, reason, err := stack.Authorizer.Authorize(simulator.WithSelfReviewRequest(ctx), a)
 			if err == nil && decision == authorizer.DecisionAllow {
 				return kind.access, reason
 			}
@@ -403,7 +403,7 @@ func attributesOf(
 	return all
 }
 
-func whyOf(u user.Info, reason string) string {
+func ruleOf(u user.Info, reason string) string {
 	switch {
 	case reason == authz.ReasonGrant.String():
 		return Grant

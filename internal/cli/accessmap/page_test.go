@@ -65,9 +65,9 @@ func TestHostileCluster(t *testing.T) {
 	}
 }
 
-// TestNothingElseIsLoaded checks that the page's policy forbids all other content, and that it
+// TestPageLoadsNoOtherFile checks that the page's policy forbids all other content, and that it
 // names no other file.
-func TestNothingElseIsLoaded(t *testing.T) {
+func TestPageLoadsNoOtherFile(t *testing.T) {
 	var out bytes.Buffer
 	if err := (&accessmap.Map{}).WriteHTML(&out); err != nil {
 		t.Fatal(err)

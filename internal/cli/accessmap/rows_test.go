@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// may returns a role that allows one verb on one resource.
-func may(verb, group, resource string, names ...string) *simulator.Role {
+// roleWithRule returns a role that allows one verb on one resource.
+func roleWithRule(verb, group, resource string, names ...string) *simulator.Role {
 	return &simulator.Role{Rules: []rbacv1.PolicyRule{{
 		Verbs:         []string{verb},
 		APIGroups:     []string{group},
@@ -89,25 +89,25 @@ func TestGroups(t *testing.T) {
 		role *simulator.Role
 		want []string
 	}{
-		"to list deployments":     {may("list", "apps", "deployments"), []string{"workloads read"}},
-		"to run in pods":          {may("create", "", "pods/exec"), []string{"workloads write"}},
-		"to run in anything":      {may("create", "", "*/exec"), []string{"workloads write"}},
-		"to delete secrets":       {may("delete", "", "secrets"), []string{"secrets write"}},
-		"to watch limits":         {may("watch", "", "limitranges"), []string{"configuration read"}},
-		"to patch ingresses":      {may("patch", "networking.k8s.io", "ingresses"), []string{"network write"}},
-		"to update claims":        {may("update", "", "persistentvolumeclaims"), []string{"storage write"}},
-		"to make tokens":          {may("create", "", "serviceaccounts/token"), []string{"access write"}},
-		"to make grants":          {may("create", "kubetenant.dev", "accessgrants"), []string{"access write"}},
-		"to get one secret":       {may("get", "", "secrets", "s"), []string{"secrets read"}},
-		"to do what is no column": {may("get", "example.com", "widgets"), nil},
-		"to get of another group": {may("get", "extensions", "deployments"), nil},
+		"to list deployments":     {roleWithRule("list", "apps", "deployments"), []string{"workloads read"}},
+		"to run in pods":          {roleWithRule("create", "", "pods/exec"), []string{"workloads write"}},
+		"to run in anything":      {roleWithRule("create", "", "*/exec"), []string{"workloads write"}},
+		"to delete secrets":       {roleWithRule("delete", "", "secrets"), []string{"secrets write"}},
+		"to watch limits":         {roleWithRule("watch", "", "limitranges"), []string{"configuration read"}},
+		"to patch ingresses":      {roleWithRule("patch", "networking.k8s.io", "ingresses"), []string{"network write"}},
+		"to update claims":        {roleWithRule("update", "", "persistentvolumeclaims"), []string{"storage write"}},
+		"to make tokens":          {roleWithRule("create", "", "serviceaccounts/token"), []string{"access write"}},
+		"to make grants":          {roleWithRule("create", "kubetenant.dev", "accessgrants"), []string{"access write"}},
+		"to get one secret":       {roleWithRule("get", "", "secrets", "s"), []string{"secrets read"}},
+		"to do what is no column": {roleWithRule("get", "example.com", "widgets"), nil},
+		"to get of another group": {roleWithRule("get", "extensions", "deployments"), nil},
 		"to do everything to all": {
-			may("*", "*", "*"),
+			roleWithRule("*", "*", "*"),
 			[]string{
 				"workloads write", "secrets write", "configuration write", "network write", "storage write", "access write",
 			},
 		},
-		"a verb that is none of it": {may("bind", "rbac.authorization.k8s.io", "roles"), nil},
+		"a verb that is none of it": {roleWithRule("bind", "rbac.authorization.k8s.io", "roles"), nil},
 	} {
 		_, got := cellsOf(t, func(p *simulator.Snapshot) { bind(p, "acme--web", "alice", c.role) })
 		var want []string
@@ -128,10 +128,10 @@ func TestGroups(t *testing.T) {
 // callers.
 func TestRows(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
-		bind(p, "globex--shop", "alice", may("get", "", "secrets"))
-		bind(p, "acme--web", "zoe", may("get", "", "secrets"))
-		bind(p, "acme--web", "alice", may("get", "", "secrets"))
-		bind(p, "acme--web", "eve", may("get", "example.com", "widgets"))
+		bind(p, "globex--shop", "alice", roleWithRule("get", "", "secrets"))
+		bind(p, "acme--web", "zoe", roleWithRule("get", "", "secrets"))
+		bind(p, "acme--web", "alice", roleWithRule("get", "", "secrets"))
+		bind(p, "acme--web", "eve", roleWithRule("get", "example.com", "widgets"))
 	})
 	var rows, columns []string
 	for _, i := range m.Identities {

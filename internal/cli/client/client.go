@@ -74,19 +74,19 @@ func (c *Cluster) Mapper() (meta.RESTMapper, error) { return c.mapper() }
 
 // Cluster returns the only selected cluster, after [Cluster.Check].
 func (f *Flags) Cluster() (*Cluster, error) {
-	c, err := f.one()
+	c, err := f.onlyCluster()
 	if err != nil {
 		return nil, err
 	}
 	return c, c.Check()
 }
 
-func (f *Flags) one() (*Cluster, error) {
+func (f *Flags) onlyCluster() (*Cluster, error) {
 	switch len(f.contexts) {
 	case 0:
-		return f.cluster(place{})
+		return f.cluster(clusterRef{})
 	case 1:
-		return f.cluster(place{context: f.contexts[0]})
+		return f.cluster(clusterRef{context: f.contexts[0]})
 	}
 	return nil, fmt.Errorf("--context names %d contexts, but this command accepts only one", len(f.contexts))
 }
@@ -97,9 +97,9 @@ func (f *Flags) one() (*Cluster, error) {
 func (f *Flags) Clusters() ([]*Cluster, error) {
 	switch {
 	case len(f.clusters) > 0:
-		return f.named()
+		return f.namedClusters()
 	case len(f.contexts) == 0:
-		c, err := f.cluster(place{})
+		c, err := f.cluster(clusterRef{})
 		return []*Cluster{c}, err
 	}
 	var all []*Cluster
@@ -107,7 +107,7 @@ func (f *Flags) Clusters() ([]*Cluster, error) {
 		if slices.Contains(f.contexts[:i], name) {
 			return nil, fmt.Errorf("--context names %q twice", name)
 		}
-		c, err := f.cluster(place{context: name})
+		c, err := f.cluster(clusterRef{context: name})
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func (f *Flags) Clusters() ([]*Cluster, error) {
 	return all, nil
 }
 
-func (f *Flags) cluster(p place) (*Cluster, error) {
+func (f *Flags) cluster(p clusterRef) (*Cluster, error) {
 	name := p.context
 	loader := f.loader(p)
 	raw, err := loader.RawConfig()

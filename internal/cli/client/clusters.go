@@ -14,9 +14,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// place is the position of a cluster in the kubeconfig: a context, and optionally a cluster entry
+// clusterRef is the position of a cluster in the kubeconfig: a context, and optionally a cluster entry
 // that replaces the context's entry. If context is empty, the current context is used.
-type place struct{ context, entry string }
+type clusterRef struct{ context, entry string }
 
 // AddClusters adds --cluster to a command that accepts several clusters.
 func (f *Flags) AddClusters(cmd *cobra.Command) {
@@ -25,15 +25,15 @@ func (f *Flags) AddClusters(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("cluster", f.completeClusters)
 }
 
-// named returns the clusters that --cluster lists.
-func (f *Flags) named() ([]*Cluster, error) {
+// namedClusters returns the clusters that --cluster lists.
+func (f *Flags) namedClusters() ([]*Cluster, error) {
 	switch {
 	case f.overrides.ClusterInfo.Server != "":
 		return nil, errors.New("--cluster and --server cannot be used together")
 	case len(f.contexts) > 0:
 		return nil, errors.New("--cluster and --context cannot be used together")
 	}
-	raw, err := f.loader(place{}).RawConfig()
+	raw, err := f.loader(clusterRef{}).RawConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (f *Flags) named() ([]*Cluster, error) {
 // findClusters returns the positions of the clusters of --cluster in a kubeconfig. It uses only
 // servers and credentials that the kubeconfig combines, or that kubectl --cluster would combine.
 // The credential of one cluster MUST NOT be sent to another.
-func findClusters(config *clientcmdapi.Config, names []string) ([]place, error) {
-	var all []place
+func findClusters(config *clientcmdapi.Config, names []string) ([]clusterRef, error) {
+	var all []clusterRef
 	for i, name := range names {
 		p, err := findCluster(config, name)
 		if err != nil {
@@ -74,7 +74,7 @@ func findClusters(config *clientcmdapi.Config, names []string) ([]place, error) 
 	return all, nil
 }
 
-func findCluster(config *clientcmdapi.Config, name string) (place, error) {
+func findCluster(config *clientcmdapi.Config, name string) (clusterRef, error) {
 	current := config.Contexts[config.CurrentContext]
 	if current == nil {
 		current = &clientcmdapi.Context{}
@@ -82,33 +82,33 @@ func findCluster(config *clientcmdapi.Config, name string) (place, error) {
 	var found []string
 	if config.Clusters[name] != nil {
 		if current.Cluster == name {
-			return place{context: config.CurrentContext}, nil
+			return clusterRef{context: config.CurrentContext}, nil
 		}
 		found = contextsWhere(config, func(c *clientcmdapi.Context) bool {
 			return c.Cluster == name && isSameUser(c.AuthInfo, current.AuthInfo)
 		})
 		if len(found) == 0 { // like kubectl, it uses the entry with the current user
-			return place{context: config.CurrentContext, entry: name}, nil
+			return clusterRef{context: config.CurrentContext, entry: name}, nil
 		}
 	} else {
-		found = behindGateway(config, current, name)
+		found = gatewayContexts(config, current, name)
 	}
 	switch len(found) {
 	case 0:
-		return place{}, fmt.Errorf("--cluster %q: not in the kubeconfig, neither as a cluster nor as a context of your user "+
+		return clusterRef{}, fmt.Errorf("--cluster %q: not in the kubeconfig, neither as a cluster nor as a context of your user "+
 			"behind a gateway: create it with kubectl tenant gen-kubeconfig --gateway URL --cluster %[1]s",
 			name)
 	case 1:
-		return place{context: found[0]}, nil
+		return clusterRef{context: found[0]}, nil
 	}
-	return place{}, fmt.Errorf("--cluster %q matches the contexts %s: select one with --context",
+	return clusterRef{}, fmt.Errorf("--cluster %q matches the contexts %s: select one with --context",
 		name, strings.Join(found, ", "))
 }
 
-// behindGateway returns the contexts of a gateway's cluster. If the current context connects to the
+// gatewayContexts returns the contexts of a gateway's cluster. If the current context connects to the
 // same gateway, they are those of the current user. If there are several, they are on the same
 // tenant path.
-func behindGateway(config *clientcmdapi.Config, current *clientcmdapi.Context, name string) []string {
+func gatewayContexts(config *clientcmdapi.Config, current *clientcmdapi.Context, name string) []string {
 	var own gatewayPath
 	if entry := config.Clusters[current.Cluster]; entry != nil {
 		own = gatewayPathOf(entry.Server)
@@ -124,17 +124,17 @@ func behindGateway(config *clientcmdapi.Config, current *clientcmdapi.Context, n
 	if own.cluster == "" && len(contextsWhere(config, isHere)) == 0 {
 		return all // the current context does not connect to a gateway
 	}
-	keep := func(is func(*clientcmdapi.Context) bool) []string {
-		return slices.DeleteFunc(slices.Clone(all), func(n string) bool { return !is(config.Contexts[n]) })
+	selectContexts := func(matches func(*clientcmdapi.Context) bool) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(n string) bool { return !matches(config.Contexts[n]) })
 	}
-	all = keep(func(c *clientcmdapi.Context) bool {
+	all = selectContexts(func(c *clientcmdapi.Context) bool {
 		return isHere(c) && isSameUser(c.AuthInfo, current.AuthInfo)
 	})
-	for _, is := range []func(*clientcmdapi.Context) bool{
+	for _, matches := range []func(*clientcmdapi.Context) bool{
 		func(c *clientcmdapi.Context) bool { return c.AuthInfo == current.AuthInfo },
 		func(c *clientcmdapi.Context) bool { return path(c).rest == own.rest },
 	} {
-		if fewer := keep(is); len(all) > 1 && len(fewer) > 0 {
+		if fewer := selectContexts(matches); len(all) > 1 && len(fewer) > 0 {
 			all = fewer
 		}
 	}
@@ -186,9 +186,9 @@ func withoutCluster(user string) string {
 }
 
 // contextsWhere returns the sorted names of the contexts for which is returns true.
-func contextsWhere(config *clientcmdapi.Config, is func(*clientcmdapi.Context) bool) (names []string) {
+func contextsWhere(config *clientcmdapi.Config, matches func(*clientcmdapi.Context) bool) (names []string) {
 	for name, context := range config.Contexts {
-		if context != nil && is(context) {
+		if context != nil && matches(context) {
 			names = append(names, name)
 		}
 	}
@@ -197,7 +197,7 @@ func contextsWhere(config *clientcmdapi.Config, is func(*clientcmdapi.Context) b
 }
 
 func (f *Flags) completeClusters(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	raw, err := f.loader(place{}).RawConfig()
+	raw, err := f.loader(clusterRef{}).RawConfig()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -141,9 +141,9 @@ func TestNamedClusters(t *testing.T) {
 	}
 }
 
-// TestClustersBeside checks that --cluster cannot be combined with other flags that select a
+// TestClusterFlagConflicts checks that --cluster cannot be combined with other flags that select a
 // cluster.
-func TestClustersBeside(t *testing.T) {
+func TestClusterFlagConflicts(t *testing.T) {
 	for _, beside := range []string{"context", "server"} {
 		f, parent := clusters(t, kubeconfig("a", "e=https://1", "a=e,x"), "--"+beside, "https://1")
 		cmd := &cobra.Command{Use: "test"}

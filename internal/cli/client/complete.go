@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// completeWithin limits the duration of a completion. A slow completion is worse than none.
-	completeWithin = 3 * time.Second
-	// completeFrom is the maximum number of objects that a completion reads.
-	completeFrom = 1000
+	// completeTimeout limits the duration of a completion. A slow completion is worse than none.
+	completeTimeout = 3 * time.Second
+	// completeLimit is the maximum number of objects that a completion reads.
+	completeLimit = 1000
 )
 
 func (f *Flags) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	raw, err := f.loader(place{}).RawConfig()
+	raw, err := f.loader(clusterRef{}).RawConfig()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -40,7 +40,7 @@ func (f *Flags) completeContexts(*cobra.Command, []string, string) ([]string, co
 // CompleteNamespaces completes the names of namespaces that the caller may list.
 func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
-		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeFrom})
+		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeLimit})
 		if err == nil {
 			for i := range list.Items {
 				add(list.Items[i].Name)
@@ -53,7 +53,7 @@ func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, prefix string
 // CompleteTenants completes the names of tenants that own a namespace.
 func (f *Flags) CompleteTenants(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
-		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeFrom, LabelSelector: tenant.Label})
+		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeLimit, LabelSelector: tenant.Label})
 		if err == nil {
 			for i := range list.Items {
 				add(list.Items[i].Labels[tenant.Label])
@@ -76,7 +76,7 @@ func (f *Flags) CompleteGroups(cmd *cobra.Command, _ []string, prefix string) ([
 // CompleteRoles completes the names of ClusterRoles.
 func (f *Flags) CompleteRoles(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
-		list, err := k.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{Limit: completeFrom})
+		list, err := k.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{Limit: completeLimit})
 		if err == nil {
 			for i := range list.Items {
 				add(list.Items[i].Name)
@@ -95,7 +95,7 @@ func (f *Flags) completeSubjects(cmd *cobra.Command, prefix, kind string) ([]str
 				}
 			}
 		}
-		options := metav1.ListOptions{Limit: completeFrom}
+		options := metav1.ListOptions{Limit: completeLimit}
 		if list, err := k.RbacV1().ClusterRoleBindings().List(ctx, options); err == nil {
 			for i := range list.Items {
 				subjects(list.Items[i].Subjects)
@@ -126,7 +126,7 @@ func (f *Flags) complete(
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ctx, cancel := context.WithTimeout(ctx, completeWithin)
+	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
 	defer cancel()
 	var found []string
 	if err := from(ctx, k, func(name string) {

@@ -34,8 +34,8 @@ func clusters(t *testing.T, kubeconfig string, args ...string) (*client.Flags, *
 	return f, cmd
 }
 
-// two returns a kubeconfig with two clusters. server is the server of the current context.
-func two(server string) string {
+// twoClusters returns a kubeconfig with two clusters. server is the server of the current context.
+func twoClusters(server string) string {
 	return `{apiVersion: v1, kind: Config, current-context: east, clusters: [{name: e, cluster: {server: "` + server +
 		`"}}, {name: w, cluster: {server: "https://west.example.com"}}],
 contexts: [{name: west, context: {cluster: w, user: u, namespace: acme--web}}, {name: east, context: {cluster: e, ` +
@@ -51,19 +51,19 @@ func TestClusters(t *testing.T) {
 		args       []string
 		want       string // "<name> <server> <host> <namespace>" of each, or a part of the error
 	}{
-		"the current one": {two(east), nil, "east e https://east.example.com default"},
-		"another":         {two(east), []string{"--context", "west"}, "west w https://west.example.com acme--web"},
+		"the current one": {twoClusters(east), nil, "east e https://east.example.com default"},
+		"another":         {twoClusters(east), []string{"--context", "west"}, "west w https://west.example.com acme--web"},
 		"both": {
-			two(east),
+			twoClusters(east),
 			[]string{"--context", "west,east"},
 			"west w https://west.example.com acme--web, east e https://east.example.com default",
 		},
-		"one twice": {two(east), []string{"--context", "west,west"}, `--context names "west" twice`},
+		"one twice": {twoClusters(east), []string{"--context", "west,west"}, `--context names "west" twice`},
 		"one that is not": {
-			two(east), []string{"--context", "west,north"}, `the kubeconfig has no context "north": its contexts are east, west`,
+			twoClusters(east), []string{"--context", "west,north"}, `the kubeconfig has no context "north": its contexts are east, west`,
 		},
 		"none is current": {
-			strings.Replace(two(east), "current-context: east, ", "", 1),
+			strings.Replace(twoClusters(east), "current-context: east, ", "", 1),
 			nil,
 			"no current context: select one with --context (east, west)",
 		},
@@ -73,7 +73,7 @@ func TestClusters(t *testing.T) {
 			[]string{"--server", "https://direct.example.com"},
 			"https://direct.example.com https://direct.example.com https://direct.example.com default",
 		},
-		"a namespace":      {two(east), []string{"-n", "web"}, "east e https://east.example.com web"},
+		"a namespace":      {twoClusters(east), []string{"-n", "web"}, "east e https://east.example.com web"},
 		"not a kubeconfig": {"a: [", nil, "yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,11 +98,11 @@ func TestClusters(t *testing.T) {
 // TestCluster checks that a command for one cluster rejects several, and that its client has the
 // name of this program and no rate limit.
 func TestCluster(t *testing.T) {
-	f, _ := clusters(t, two("https://east.example.com"), "--context", "east,west")
+	f, _ := clusters(t, twoClusters("https://east.example.com"), "--context", "east,west")
 	if _, err := f.Cluster(); err == nil || !strings.Contains(err.Error(), "--context names 2") {
 		t.Errorf("two: %v", err)
 	}
-	f, cmd := clusters(t, two("https://east.example.com"), "--context", "west")
+	f, cmd := clusters(t, twoClusters("https://east.example.com"), "--context", "west")
 	c, err := f.Cluster()
 	if err != nil || c.Name != "west" || c.Config.UserAgent != "kubectl-tenant" || c.Config.QPS >= 0 {
 		t.Errorf("one: %+v, %v", c, err)
@@ -116,13 +116,13 @@ func TestCluster(t *testing.T) {
 // TestMapperOfItsContext checks that a cluster's mapper uses the discovery of that cluster only.
 func TestMapperOfItsContext(t *testing.T) {
 	var paths []string
-	east := answering(t, func(w http.ResponseWriter, r *http.Request) {
+	east := serverConfig(t, func(w http.ResponseWriter, r *http.Request) {
 		paths = append(paths, r.URL.Path)
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte("{}"))
 	})
-	west := answering(t, func(http.ResponseWriter, *http.Request) { t.Error("the other cluster was asked") })
-	f, _ := clusters(t, strings.Replace(two(east.Host), "https://west.example.com", west.Host, 1), "--context",
+	west := serverConfig(t, func(http.ResponseWriter, *http.Request) { t.Error("the other cluster was asked") })
+	f, _ := clusters(t, strings.Replace(twoClusters(east.Host), "https://west.example.com", west.Host, 1), "--context",
 		"east,west", "--cache-dir", t.TempDir())
 	all, err := f.Clusters()
 	if err != nil {
@@ -141,7 +141,7 @@ func TestMapperOfItsContext(t *testing.T) {
 // TestComplete checks that a completion returns each matching name once, in order. If nothing can
 // be read, it returns no names and no file names.
 func TestComplete(t *testing.T) {
-	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serverConfig(t, func(w http.ResponseWriter, r *http.Request) {
 		text := map[string]string{
 			"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1",` +
 				`"items":[{"metadata":{"name":"b","labels":{"kubetenant.dev/tenant":"two"}}},` +
@@ -160,7 +160,7 @@ func TestComplete(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(text))
 	})
-	f, cmd := clusters(t, two(server.Host))
+	f, cmd := clusters(t, twoClusters(server.Host))
 	for name, c := range map[string]struct {
 		complete cobra.CompletionFunc
 		prefix   string
@@ -182,20 +182,20 @@ func TestComplete(t *testing.T) {
 	if got, _ := contexts(cmd, nil, ""); !slices.Equal(got, []string{"east", "west"}) {
 		t.Errorf("contexts: %q", got)
 	}
-	closed := answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-	f, cmd = clusters(t, two(closed.Host))
+	closed := serverConfig(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	f, cmd = clusters(t, twoClusters(closed.Host))
 	if got, said := f.CompleteUsers(cmd, nil, ""); len(got) > 0 || said != cobra.ShellCompDirectiveError {
 		t.Errorf("refused: %q, %d", got, said)
 	}
 }
 
 // bindings returns a list with one binding of the specified subjects, by kind and name.
-func bindings(of string, subjects ...string) string {
+func bindings(kind string, subjects ...string) string {
 	var all []string
 	for pair := range slices.Chunk(subjects, 2) {
 		all = append(all, `{"kind":"`+pair[0]+`","name":"`+pair[1]+`"}`)
 	}
-	return `{"kind":"` + of +
+	return `{"kind":"` + kind +
 		`BindingList","apiVersion":"rbac.authorization.k8s.io/v1","items":[{"metadata":{"name":"b"},"subjects":[` +
 		strings.Join(all, ",") + `]}]}`
 }

@@ -19,8 +19,8 @@ const day = 24 * time.Hour
 // ParseDuration parses a duration like [time.ParseDuration]. It also accepts whole days of 24 hours
 // at the beginning: 30d, 3d12h. The error does not contain the text.
 func ParseDuration(text string) (time.Duration, error) {
-	days, rest, has := strings.Cut(text, "d")
-	if !has {
+	days, rest, ok := strings.Cut(text, "d")
+	if !ok {
 		days, rest = "0", text
 	}
 	n, err := strconv.ParseUint(days, 10, 32)
@@ -28,11 +28,11 @@ func ParseDuration(text string) (time.Duration, error) {
 		return 0, errDuration
 	}
 	long := time.Duration(n) * day
-	if rest == "" && has {
+	if rest == "" && ok {
 		return long, nil
 	}
 	more, err := time.ParseDuration(rest)
-	if err != nil || has && (more < 0 || rest[0] == '+') || more > math.MaxInt64-long {
+	if err != nil || ok && (more < 0 || rest[0] == '+') || more > math.MaxInt64-long {
 		return 0, errDuration
 	}
 	return long + more, nil

@@ -37,7 +37,7 @@ func (c *Cluster) Explain(err error) error {
 		return err
 	case apierrors.IsUnauthorized(err):
 		return &explained{c.unauthorized(), err}
-	case ofSilentWebhook(err):
+	case isWebhookFailure(err):
 		return &explained{"the webhook service of kubetenant does not answer: cluster admins are not affected; " +
 			"see docs/troubleshooting.md", err}
 	case strings.HasPrefix(host, "http://") && apierrors.IsBadRequest(err):
@@ -66,9 +66,9 @@ func (c *Cluster) Explain(err error) error {
 	return &explained{oneLine(err), err}
 }
 
-// ofSilentWebhook reports whether kube-apiserver failed to call the webhook service: its
+// isWebhookFailure reports whether kube-apiserver failed to call the webhook service: its
 // authorizer, its authenticator, or one of its admission webhooks.
-func ofSilentWebhook(err error) bool {
+func isWebhookFailure(err error) bool {
 	if !apierrors.IsInternalError(err) {
 		return false
 	}

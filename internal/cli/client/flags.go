@@ -66,7 +66,7 @@ func (f *Flags) AddFlags(cmd *cobra.Command) {
 func (f *Flags) Namespace() string { return f.overrides.Context.Namespace }
 
 // loader returns the loader of the kubeconfig, with the values of the flags.
-func (f *Flags) loader(p place) clientcmd.ClientConfig {
+func (f *Flags) loader(p clusterRef) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.Kubeconfig
 	overrides := f.overrides
@@ -92,15 +92,15 @@ func userExtra(all []string) map[string][]string {
 	return extra
 }
 
-// discoveryValid is the time for which kubectl uses a cached discovery response.
-const discoveryValid = 6 * time.Hour
+// discoveryTTL is the time for which kubectl uses a cached discovery response.
+const discoveryTTL = 6 * time.Hour
 
 // mapper returns the resources of a server. It uses the same cache as kubectl.
 func (f *Flags) mapper(config *rest.Config) (meta.RESTMapper, error) {
 	cache := cmp.Or(f.cacheDir, defaultCacheDir())
 	discovered := filepath.Join(cache, "discovery", cacheName(config.Host))
 	client, err := disk.NewCachedDiscoveryClientForConfig(
-		rest.CopyConfig(config), discovered, filepath.Join(cache, "http"), discoveryValid)
+		rest.CopyConfig(config), discovered, filepath.Join(cache, "http"), discoveryTTL)
 	if err != nil {
 		return nil, err
 	}

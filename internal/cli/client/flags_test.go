@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 )
 
-// TestFlagsAreThoseOfKubectl checks that each flag has the name, the short name, the type and the
+// TestFlagsMatchKubectl checks that each flag has the name, the short name, the type and the
 // default of kubectl's flag.
-func TestFlagsAreThoseOfKubectl(t *testing.T) {
+func TestFlagsMatchKubectl(t *testing.T) {
 	cmd := &cobra.Command{Use: "x"}
 	client.NewFlags().AddFlags(cmd)
 	kubectl := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -44,7 +44,7 @@ func TestFlagsAreThoseOfKubectl(t *testing.T) {
 
 // TestFlagsReachTheConfig checks that the values of the flags replace those of the kubeconfig.
 func TestFlagsReachTheConfig(t *testing.T) {
-	f, _ := clusters(t, two("https://east.example.com"), "--context", "east", "-s", "https://west.example.com",
+	f, _ := clusters(t, twoClusters("https://east.example.com"), "--context", "east", "-s", "https://west.example.com",
 		"--as", "alice", "--as-uid", "u", "--as-group", "a,b", "--as-group", "c", "--as-user-extra", "k=v=w",
 		"--as-user-extra", "k=x", "--as-user-extra", "ignored", "--token", "t", "--insecure-skip-tls-verify",
 		"--tls-server-name", "n", "--request-timeout", "3s", "--proxy-url", "http://proxy.example.com",
@@ -77,7 +77,7 @@ func TestFlagsReachTheConfig(t *testing.T) {
 // TestKubeconfigFlag checks that the file of --kubeconfig replaces $KUBECONFIG, and that a missing
 // file is an error.
 func TestKubeconfigFlag(t *testing.T) {
-	f, _ := clusters(t, two("https://east.example.com"), "--kubeconfig", "missing")
+	f, _ := clusters(t, twoClusters("https://east.example.com"), "--kubeconfig", "missing")
 	if _, err := f.Cluster(); err == nil {
 		t.Error("no error")
 	}

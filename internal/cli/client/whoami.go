@@ -33,14 +33,14 @@ type Caller struct {
 	Extra  map[string][]string `json:"extra,omitempty"`
 	// Tenant is empty if it is unknown. Because is the rule that determined the tenant, or the
 	// reason why it is unknown.
-	Tenant  string `json:"tenant,omitempty"`
-	Because string `json:"tenantBecause"`
+	Tenant       string `json:"tenant,omitempty"`
+	TenantReason string `json:"tenantBecause"`
 	// Source is the configured source that authenticated the credential. It is empty if the server
 	// does not report it.
 	Source string `json:"source,omitempty"`
 	// Expires is the expiration of the credential. If it is nil, Endless contains the reason.
-	Expires *time.Time `json:"expires,omitempty"`
-	Endless string     `json:"expiresUnknown,omitempty"`
+	Expires       *time.Time `json:"expires,omitempty"`
+	ExpiryUnknown string     `json:"expiresUnknown,omitempty"`
 }
 
 // Info returns the identity as authorizers receive it.
@@ -94,7 +94,7 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	if text := token.Load(); text != nil && !strings.HasPrefix(strings.Join(i.Extra[user.CredentialIDKey], ""), "X509") {
 		sent = *text // the server used the token, not the certificate
 	}
-	i.Expires, i.Endless = expiry(c.Config, sent)
+	i.Expires, i.ExpiryUnknown = expiry(c.Config, sent)
 	return i, c.findTenant(ctx, k, i)
 }
 
@@ -108,16 +108,16 @@ func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) e
 	if err != nil {
 		return err
 	}
-	id, rule, err := subjects.ByRule(ctx, i.Info())
+	id, rule, err := subjects.TenantWithRule(ctx, i.Info())
 	switch {
 	case err == nil:
-		i.Tenant, i.Because = id.String(), string(rule)
+		i.Tenant, i.TenantReason = id.String(), string(rule)
 	case apierrors.IsForbidden(err) && len(i.Extra[tenant.ExtraKey]) == 1:
-		i.Tenant, i.Because = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // from the server
+		i.Tenant, i.TenantReason = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // from the server
 	case apierrors.IsForbidden(err):
-		i.Because = "unknown: you may not read the namespace of the service account"
+		i.TenantReason = "unknown: you may not read the namespace of the service account"
 	default:
-		i.Because = "none: " + err.Error()
+		i.TenantReason = "none: " + err.Error()
 	}
 	return nil
 }

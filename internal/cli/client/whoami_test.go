@@ -33,19 +33,19 @@ import (
 
 var schemaPods = schema.GroupVersionResource{Resource: "pods"}
 
-// answering returns the client configuration of a server with a handler.
-func answering(t *testing.T, handler http.HandlerFunc) *rest.Config {
+// serverConfig returns the client configuration of a server with a handler.
+func serverConfig(t *testing.T, handler http.HandlerFunc) *rest.Config {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	return &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
 }
 
-// taking returns the client configuration of a server that authenticates every caller as a user. It
+// authenticatingServer returns the client configuration of a server that authenticates every caller as a user. It
 // returns a status code for namespaces.
-func taking(t *testing.T, user string, code int, namespace string) *rest.Config {
+func authenticatingServer(t *testing.T, user string, code int, namespace string) *rest.Config {
 	t.Helper()
-	return answering(t, func(w http.ResponseWriter, r *http.Request) {
+	return serverConfig(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") {
 			w.WriteHeader(code)
@@ -99,8 +99,8 @@ func TestWhoAmITenant(t *testing.T) {
 		},
 		"a namespace is broken": {robot + "}", 200, strings.Replace(owned, `"acme"`, `"NO/"`, 1), "", "none: "},
 	} {
-		i, err := (&client.Cluster{Config: taking(t, c.user, c.code, c.namespace)}).WhoAmI(t.Context())
-		if err != nil || i.Tenant != c.tenant || !strings.HasPrefix(i.Because, c.because) {
+		i, err := (&client.Cluster{Config: authenticatingServer(t, c.user, c.code, c.namespace)}).WhoAmI(t.Context())
+		if err != nil || i.Tenant != c.tenant || !strings.HasPrefix(i.TenantReason, c.because) {
 			t.Errorf("%s: %+v, %v; want %q, %q", name, i, err, c.tenant, c.because)
 		}
 	}
@@ -137,7 +137,7 @@ func TestWhoAmIExpires(t *testing.T) {
 		},
 		"nothing": {alice, "", nil, "unknown: no credential with an expiry was sent"},
 	} {
-		config := taking(t, c.user, 0, "")
+		config := authenticatingServer(t, c.user, 0, "")
 		config.BearerToken = c.token
 		if c.change != nil {
 			c.change(config)
@@ -148,7 +148,7 @@ func TestWhoAmIExpires(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got := i.Endless
+		got := i.ExpiryUnknown
 		if i.Expires != nil {
 			got = i.Expires.Format(time.RFC3339)
 		}
@@ -161,12 +161,12 @@ func TestWhoAmIExpires(t *testing.T) {
 // TestWhoAmIOfOldServers checks that a server without the review has a different error than a
 // server that denies it.
 func TestWhoAmIOfOldServers(t *testing.T) {
-	for code, is := range map[int]func(error) bool{
+	for code, matches := range map[int]func(error) bool{
 		http.StatusNotFound:  apierrors.IsMethodNotSupported,
 		http.StatusForbidden: apierrors.IsForbidden,
 	} {
-		c := &client.Cluster{Config: answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })}
-		if i, err := c.WhoAmI(t.Context()); i != nil || !is(err) {
+		c := &client.Cluster{Config: serverConfig(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })}
+		if i, err := c.WhoAmI(t.Context()); i != nil || !matches(err) {
 			t.Errorf("%d: %v, %v", code, i, err)
 		}
 	}
@@ -243,7 +243,7 @@ func TestTenantURL(t *testing.T) {
 			func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }, "/tenants/globex", tenant.System(), "",
 		},
 	} {
-		config := answering(t, c.handler)
+		config := serverConfig(t, c.handler)
 		base := config.Host
 		config.Host += c.path
 		if got, err := (&client.Cluster{Config: config}).TenantURL(t.Context(), c.of); err != nil || got != base+c.want {

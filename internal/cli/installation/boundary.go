@@ -19,7 +19,7 @@ func Boundary(ctx context.Context, config *rest.Config) (Mode, error) {
 	own := rest.CopyConfig(config)
 	own.Impersonate = rest.ImpersonationConfig{}
 	if own.Timeout == 0 {
-		own.Timeout = detectWithin
+		own.Timeout = detectTimeout
 	}
 	p, err := newProbe(own)
 	if err != nil {
@@ -30,16 +30,16 @@ func Boundary(ctx context.Context, config *rest.Config) (Mode, error) {
 	if err != nil {
 		return "", err
 	}
-	switch is, err := p.isGateway(ctx, gateway); {
+	switch isGateway, err := p.isGateway(ctx, gateway); {
 	case err != nil:
 		return "", err
-	case is:
+	case isGateway:
 		return Gateway, nil
 	}
-	switch is, err := p.rejects(ctx, server+"/tenants/"+malformed+"/version", authz.MalformedTenantPath); {
+	switch isGateway, err := p.rejects(ctx, server+"/tenants/"+malformed+"/version", authz.MalformedTenantPath); {
 	case err != nil:
 		return "", err
-	case is:
+	case isGateway:
 		return CompiledIn, nil
 	}
 	if decides, err := p.boundaryDecides(ctx); !decides {

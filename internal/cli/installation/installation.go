@@ -57,9 +57,9 @@ func (e *UndeterminedError) Error() string {
 	return fmt.Sprintf("cannot determine whether kubetenant is installed on %s: %v", e.Server, e.Cause)
 }
 
-// Is reports whether the cause is target, which is [ErrMayNotReview].
+// Is reports whether the cause is target, which is [ErrReviewForbidden].
 func (e *UndeterminedError) Is(target error) bool {
-	return target == ErrMayNotReview && errors.Is(e.Cause, ErrMayNotReview)
+	return target == ErrReviewForbidden && errors.Is(e.Cause, ErrReviewForbidden)
 }
 
 // Installation is a running kubetenant. The zero value is no installation. It is
@@ -75,8 +75,8 @@ type Installation struct {
 	client kube.Interface
 }
 
-// detectWithin limits the time of a detection if the configuration sets no timeout.
-const detectWithin = 20 * time.Second
+// detectTimeout limits the time of a detection if the configuration sets no timeout.
+const detectTimeout = 20 * time.Second
 
 // Detect returns the installation on a server. The error wraps [ErrNotInstalled], or is
 // an [UndeterminedError] if the server cannot be reached, refuses the credential or
@@ -86,7 +86,7 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	own := rest.CopyConfig(config)
 	own.Impersonate = rest.ImpersonationConfig{}
 	if own.Timeout == 0 {
-		own.Timeout = detectWithin
+		own.Timeout = detectTimeout
 	}
 	p, err := newProbe(own)
 	if err != nil {

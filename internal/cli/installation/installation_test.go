@@ -31,8 +31,8 @@ type fake struct {
 	owner string
 	// other answers every other path.
 	other string
-	// around wraps the server, as the filters of kubetenant do.
-	around func(http.Handler) http.Handler
+	// wrapHandler wraps the server, as the filters of kubetenant do.
+	wrapHandler func(http.Handler) http.Handler
 }
 
 func status(code int, reason, message string) string {
@@ -82,8 +82,8 @@ func (f fake) start(t *testing.T) *rest.Config {
 		w.WriteHeader(n)
 		_, _ = w.Write([]byte(body))
 	})
-	if f.around != nil {
-		handler = f.around(handler)
+	if f.wrapHandler != nil {
+		handler = f.wrapHandler(handler)
 	}
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
@@ -140,33 +140,33 @@ func TestDetect(t *testing.T) {
 		direct bool
 		err    string
 	}{
-		"compiled in": {fake: fake{around: tenantPaths}, mode: installation.CompiledIn},
+		"compiled in": {fake: fake{wrapHandler: tenantPaths}, mode: installation.CompiledIn},
 		"compiled in, at a tenant's path": {
-			fake: fake{around: tenantPaths},
+			fake: fake{wrapHandler: tenantPaths},
 			path: "/tenants/acme",
 			mode: installation.CompiledIn,
 		},
 		"compiled in, the credential is old": {
 			fake: fake{
-				around: tenantPaths,
-				other:  status(401, "Unauthorized", "Unauthorized"),
-				review: status(401, "Unauthorized", "Unauthorized"),
+				wrapHandler: tenantPaths,
+				other:       status(401, "Unauthorized", "Unauthorized"),
+				review:      status(401, "Unauthorized", "Unauthorized"),
 			},
 			mode: installation.CompiledIn,
 		},
-		"gateway with a root cluster":    {fake: fake{around: gateway(true)}, mode: installation.Gateway},
-		"gateway without a root cluster": {fake: fake{around: gateway(false)}, mode: installation.Gateway},
+		"gateway with a root cluster":    {fake: fake{wrapHandler: gateway(true)}, mode: installation.Gateway},
+		"gateway without a root cluster": {fake: fake{wrapHandler: gateway(false)}, mode: installation.Gateway},
 		"gateway, at a cluster": {
-			fake: fake{around: gateway(false)},
+			fake: fake{wrapHandler: gateway(false)},
 			path: "/clusters/eu1",
 			mode: installation.Gateway,
 		},
 		"gateway, at a tenant's path": {
-			fake: fake{around: gateway(false)},
+			fake: fake{wrapHandler: gateway(false)},
 			path: "/clusters/eu1/tenants/acme",
 			mode: installation.Gateway,
 		},
-		"gateway, at its views": {fake: fake{around: gateway(false)}, path: "/gateway", mode: installation.Gateway},
+		"gateway, at its views": {fake: fake{wrapHandler: gateway(false)}, path: "/gateway", mode: installation.Gateway},
 		"webhook, as the admin": {fake: fake{review: denied}, mode: installation.Webhook},
 		"webhook, as a tenant's caller": {
 			fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: "+authz.ReasonReview.String(), 1)},
@@ -342,7 +342,7 @@ func TestDetectFollowsNoRedirect(t *testing.T) {
 	}))
 	defer other.Close()
 	config := fake{
-		around: func(http.Handler) http.Handler { return http.RedirectHandler(other.URL, http.StatusTemporaryRedirect) },
+		wrapHandler: func(http.Handler) http.Handler { return http.RedirectHandler(other.URL, http.StatusTemporaryRedirect) },
 	}.start(t)
 	config.BearerToken = "secret"
 	if got, err := installation.Detect(t.Context(), config); got != nil || err == nil ||
@@ -351,10 +351,10 @@ func TestDetectFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// TestDetectAsItself requires that detection ignores impersonation: the mode does
+// TestDetectIgnoresImpersonation requires that detection ignores impersonation: the mode does
 // not depend on the caller.
-func TestDetectAsItself(t *testing.T) {
-	config := fake{around: func(http.Handler) http.Handler {
+func TestDetectIgnoresImpersonation(t *testing.T) {
+	config := fake{wrapHandler: func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Impersonate-User") != "" {
 				t.Errorf("%s is sent as another user", r.URL)
@@ -375,9 +375,9 @@ func TestPublished(t *testing.T) {
 		fake
 		reads string
 	}{
-		"compiled in": {fake{around: tenantPaths}, "kube-system"},
+		"compiled in": {fake{wrapHandler: tenantPaths}, "kube-system"},
 		"webhook":     {fake{review: denied}, installation.WebhookNamespace},
-		"gateway":     {fake{around: gateway(true)}, installation.WebhookNamespace},
+		"gateway":     {fake{wrapHandler: gateway(true)}, installation.WebhookNamespace},
 	} {
 		for _, namespace := range []string{"kube-system", installation.WebhookNamespace} {
 			c.published, c.namespace = published(`"authorization":{"mode":"Enforce"}`), namespace
@@ -411,7 +411,7 @@ func TestPublishedByATenant(t *testing.T) {
 		"the Namespace is forbidden":  {forbidden, false},
 	} {
 		found, err := installation.Detect(t.Context(),
-			fake{around: tenantPaths, owner: c.owner, published: published(`"authorization":{"mode":"Enforce"}`)}.start(t))
+			fake{wrapHandler: tenantPaths, owner: c.owner, published: published(`"authorization":{"mode":"Enforce"}`)}.start(t))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -429,23 +429,23 @@ func TestDerivesRights(t *testing.T) {
 		fake
 		want, fails bool
 	}{
-		"compiled in": {fake: fake{around: tenantPaths, published: indexed}, want: true},
+		"compiled in": {fake: fake{wrapHandler: tenantPaths, published: indexed}, want: true},
 		"another evaluator": {
 			fake: fake{
-				around:    tenantPaths,
-				published: published(`"authorization":{"mode":"Enforce","rbac":{"evaluator":"Upstream"}}`),
+				wrapHandler: tenantPaths,
+				published:   published(`"authorization":{"mode":"Enforce","rbac":{"evaluator":"Upstream"}}`),
 			},
 		},
 		"shadow": {
 			fake: fake{
-				around:    tenantPaths,
-				published: published(`"authorization":{"mode":"Shadow","rbac":{"evaluator":"Indexed"}}`),
+				wrapHandler: tenantPaths,
+				published:   published(`"authorization":{"mode":"Shadow","rbac":{"evaluator":"Indexed"}}`),
 			},
 		},
-		"nothing is published": {fake: fake{around: tenantPaths}, fails: true},
-		"not a configuration":  {fake: fake{around: tenantPaths, published: published(`"x":1`)}, fails: true},
+		"nothing is published": {fake: fake{wrapHandler: tenantPaths}, fails: true},
+		"not a configuration":  {fake: fake{wrapHandler: tenantPaths, published: published(`"x":1`)}, fails: true},
 		"webhook":              {fake: fake{review: denied, published: indexed}},
-		"gateway":              {fake: fake{around: gateway(true), published: indexed}},
+		"gateway":              {fake: fake{wrapHandler: gateway(true), published: indexed}},
 	} {
 		found, err := installation.Detect(t.Context(), c.start(t))
 		if err != nil {

@@ -70,13 +70,13 @@ func (p *probe) detect(ctx context.Context) (*Installation, error) {
 	}
 	if !tenants {
 		decides, err := p.boundaryDecides(ctx)
-		if errors.Is(err, ErrMayNotReview) {
+		if errors.Is(err, ErrReviewForbidden) {
 			decides = p.serviceAuthenticates(ctx)
 		}
 		if decides {
 			return &Installation{Mode: Webhook}, nil
 		}
-		if err != nil && !errors.Is(err, errNoSuchAPI) && !errors.Is(err, ErrMayNotReview) {
+		if err != nil && !errors.Is(err, errNoSuchAPI) && !errors.Is(err, ErrReviewForbidden) {
 			return nil, err
 		}
 		return p.withoutBoundary(ctx, gateway, err)
@@ -163,9 +163,9 @@ func (p *probe) rejects(ctx context.Context, address, message string) (bool, err
 
 var (
 	errNoSuchAPI = errors.New("the server does not serve subjectaccessreviews of authorization.k8s.io/v1")
-	// ErrMayNotReview means that the caller may not create the review that shows whether the boundary
+	// ErrReviewForbidden means that the caller may not create the review that shows whether the boundary
 	// decides requests.
-	ErrMayNotReview = errors.New("you may not create subjectaccessreviews, which are required here: use the kubeconfig " +
+	ErrReviewForbidden = errors.New("you may not create subjectaccessreviews, which are required here: use the kubeconfig " +
 		"of a cluster admin")
 )
 
@@ -192,7 +192,7 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	case apierrors.IsForbidden(err) && reasonForm.MatchString(err.Error()):
 		return true, nil
 	case apierrors.IsForbidden(err):
-		return false, ErrMayNotReview
+		return false, ErrReviewForbidden
 	case apierrors.IsNotFound(err):
 		return false, errNoSuchAPI
 	case err != nil:

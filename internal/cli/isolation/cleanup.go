@@ -33,14 +33,14 @@ const (
 	secondTenant = "verify-b-"
 )
 
-// Throwaway returns the names of two temporary tenants that no other run uses.
-func Throwaway() [2]string {
+// TemporaryTenants returns the names of two temporary tenants that no other run uses.
+func TemporaryTenants() [2]string {
 	suffix := rand.String(6)
 	return [2]string{firstTenant + suffix, secondTenant + suffix}
 }
 
-// throwaway matches the name of the first tenant.
-var throwaway = regexp.MustCompile(`^` + firstTenant + `([a-z0-9]{6})$`)
+// temporaryTenant matches the name of the first tenant.
+var temporaryTenant = regexp.MustCompile(`^` + firstTenant + `([a-z0-9]{6})$`)
 
 // leftover is a run that did not delete its objects.
 type leftover struct {
@@ -55,19 +55,19 @@ func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, e
 	if err != nil {
 		return 0, err
 	}
-	left, err := leftovers(ctx, client)
+	runs, err := leftovers(ctx, client)
 	if err != nil {
 		return 0, err
 	}
 	var errs []error
 	removed := 0
-	for _, l := range left {
+	for _, l := range runs {
 		if time.Since(l.created) < age {
 			continue
 		}
-		w, err := newWorld(&Options{Admin: admin, Tenants: l.tenants})
+		w, err := newFixture(&Options{Admin: admin, Tenants: l.tenants})
 		if err == nil {
-			err = w.remove(ctx)
+			err = w.deleteAll(ctx)
 		}
 		if err == nil {
 			removed++
@@ -107,7 +107,7 @@ func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 	seen := map[string]bool{}
 	for i := range all {
 		run := all[i].Labels[runLabel]
-		match := throwaway.FindStringSubmatch(run)
+		match := temporaryTenant.FindStringSubmatch(run)
 		if match == nil || seen[run] {
 			continue
 		}
@@ -117,30 +117,30 @@ func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 	return found, nil
 }
 
-// remove deletes the objects of a run. It does not delete an object without the run's label. It
+// deleteAll deletes the objects of a run. It does not delete an object without the run's label. It
 // deletes the bindings first, so that a later failure leaves no rights.
-func (w *world) remove(ctx context.Context) error {
+func (w *fixture) deleteAll(ctx context.Context) error {
 	rbac := w.admin.RbacV1()
 	var errs []error
 	for _, suffix := range []string{"", "-admin"} {
 		name := w.role() + suffix
 		binding, err := rbac.ClusterRoleBindings().Get(ctx, name, metav1.GetOptions{})
-		if err == nil && w.isOurs(&binding.ObjectMeta) {
-			err = rbac.ClusterRoleBindings().Delete(ctx, name, exactly(&binding.ObjectMeta))
+		if err == nil && w.isOfRun(&binding.ObjectMeta) {
+			err = rbac.ClusterRoleBindings().Delete(ctx, name, deletePreconditions(&binding.ObjectMeta))
 		}
 		errs = append(errs, err)
 	}
 	role, err := rbac.ClusterRoles().Get(ctx, w.role(), metav1.GetOptions{})
-	if err == nil && w.isOurs(&role.ObjectMeta) {
-		err = rbac.ClusterRoles().Delete(ctx, w.role(), exactly(&role.ObjectMeta))
+	if err == nil && w.isOfRun(&role.ObjectMeta) {
+		err = rbac.ClusterRoles().Delete(ctx, w.role(), deletePreconditions(&role.ObjectMeta))
 	}
 	errs = append(errs, err)
-	names := []string{w.namespace(0), w.namespace(1), w.reborn()}
+	names := []string{w.namespace(0), w.namespace(1), w.recreatedNamespace()}
 	for _, name := range names {
 		errs = append(errs, w.deleteNamespace(ctx, name))
 	}
 	for _, name := range names {
-		errs = append(errs, w.waitForEnd(ctx, name))
+		errs = append(errs, w.awaitDeleted(ctx, name))
 	}
 	errs = append(errs, w.removeQuotas(ctx))
 	for i, err := range errs {
@@ -151,26 +151,28 @@ func (w *world) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (w *world) isOurs(o *metav1.ObjectMeta) bool { return o.Labels[runLabel] == w.tenants[0].String() }
+func (w *fixture) isOfRun(o *metav1.ObjectMeta) bool {
+	return o.Labels[runLabel] == w.tenants[0].String()
+}
 
-// exactly limits a deletion to the object that was read, and excludes a new object of the same
+// deletePreconditions limits a deletion to the object that was read, and excludes a new object of the same
 // name.
-func exactly(o *metav1.ObjectMeta) metav1.DeleteOptions {
+func deletePreconditions(o *metav1.ObjectMeta) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}
 }
 
 // deleteNamespace deletes a namespace of the run.
-func (w *world) deleteNamespace(ctx context.Context, name string) error {
+func (w *fixture) deleteNamespace(ctx context.Context, name string) error {
 	namespaces := w.admin.CoreV1().Namespaces()
 	ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-	if err != nil || !w.isOurs(&ns.ObjectMeta) {
+	if err != nil || !w.isOfRun(&ns.ObjectMeta) {
 		return err
 	}
-	return namespaces.Delete(ctx, name, exactly(&ns.ObjectMeta))
+	return namespaces.Delete(ctx, name, deletePreconditions(&ns.ObjectMeta))
 }
 
-// waitForEnd waits until a namespace of the run no longer exists.
-func (w *world) waitForEnd(ctx context.Context, name string) error {
+// awaitDeleted waits until a namespace of the run no longer exists.
+func (w *fixture) awaitDeleted(ctx context.Context, name string) error {
 	return eventually(ctx, func(ctx context.Context) error {
 		ns, err := w.admin.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 		switch {
@@ -178,16 +180,16 @@ func (w *world) waitForEnd(ctx context.Context, name string) error {
 			return nil
 		case err != nil:
 			return err
-		case !w.isOurs(&ns.ObjectMeta):
+		case !w.isOfRun(&ns.ObjectMeta):
 			return nil
 		}
-		return fmt.Errorf("namespace %s still exists%s", name, heldUp(ns))
+		return fmt.Errorf("namespace %s still exists%s", name, blockedReason(ns))
 	})
 }
 
-// heldUp returns the reason why a terminating namespace still exists, or "" if the server reports
+// blockedReason returns the reason why a terminating namespace still exists, or "" if the server reports
 // none.
-func heldUp(ns *corev1.Namespace) string {
+func blockedReason(ns *corev1.Namespace) string {
 	for _, c := range ns.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && strings.HasPrefix(string(c.Type), "Namespace") {
 			return ": " + c.Message
@@ -197,7 +199,7 @@ func heldUp(ns *corev1.Namespace) string {
 }
 
 // removeQuotas deletes the default quotas that the server created for the tenants.
-func (w *world) removeQuotas(ctx context.Context) error {
+func (w *fixture) removeQuotas(ctx context.Context) error {
 	quotas := w.objects.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
 	list, err := quotas.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.DefaultQuotaLabel})
 	if err != nil {
@@ -205,12 +207,12 @@ func (w *world) removeQuotas(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range list.Items {
-		of, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "tenant")
-		if of != w.tenants[0].String() && of != w.tenants[1].String() {
+		owner, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "tenant")
+		if owner != w.tenants[0].String() && owner != w.tenants[1].String() {
 			continue
 		}
 		o := &metav1.ObjectMeta{UID: list.Items[i].GetUID()}
-		err := quotas.Delete(ctx, list.Items[i].GetName(), exactly(o))
+		err := quotas.Delete(ctx, list.Items[i].GetName(), deletePreconditions(o))
 		if !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
 		}

@@ -38,16 +38,16 @@ func quotas(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 		objects...)
 }
 
-func quota(name, of string, labels map[string]any) *unstructured.Unstructured {
+func quota(name, owner string, labels map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
 		"kind":       v1alpha1.KindTenantQuota,
 		"metadata":   map[string]any{"name": name, "labels": labels},
-		"spec":       map[string]any{"tenant": of},
+		"spec":       map[string]any{"tenant": owner},
 	}}
 }
 
-func labelled(name, run string) metav1.ObjectMeta {
+func labeledMeta(name, run string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Name: name}
 	if run != "" {
 		m.Labels = map[string]string{runLabel: run}
@@ -58,45 +58,45 @@ func labelled(name, run string) metav1.ObjectMeta {
 // TestRemove checks that a run deletes the objects that it created, but no other object with such a
 // name.
 func TestRemove(t *testing.T) {
-	w, err := newWorld(&Options{Admin: &rest.Config{}, Tenants: [2]string{"a", "b"}})
+	w, err := newFixture(&Options{Admin: &rest.Config{}, Tenants: [2]string{"a", "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	isDefault := map[string]any{v1alpha1.DefaultQuotaLabel: "true"}
 	k := fake.NewClientset(
-		&corev1.Namespace{ObjectMeta: labelled("a--isolation", "a")},
-		&corev1.Namespace{ObjectMeta: labelled("b--isolation", "")},
-		&corev1.Namespace{ObjectMeta: labelled("a-reborn", "a")},
-		&corev1.Namespace{ObjectMeta: labelled("a--shop", "a")},
-		&rbacv1.ClusterRole{ObjectMeta: labelled("kubetenant-isolation-a", "a")},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: labelled("kubetenant-isolation-a", "a")},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: labelled("kubetenant-isolation-a-admin", "other")})
+		&corev1.Namespace{ObjectMeta: labeledMeta("a--isolation", "a")},
+		&corev1.Namespace{ObjectMeta: labeledMeta("b--isolation", "")},
+		&corev1.Namespace{ObjectMeta: labeledMeta("a-reborn", "a")},
+		&corev1.Namespace{ObjectMeta: labeledMeta("a--shop", "a")},
+		&rbacv1.ClusterRole{ObjectMeta: labeledMeta("kubetenant-isolation-a", "a")},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: labeledMeta("kubetenant-isolation-a", "a")},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: labeledMeta("kubetenant-isolation-a-admin", "other")})
 	d := quotas(quota("a", "a", isDefault), quota("b", "b", nil), quota("acme", "acme", isDefault))
 	w.admin, w.objects = k, d
-	if err := w.remove(t.Context()); err != nil {
+	if err := w.deleteAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var left []string
+	var remaining []string
 	namespaces, _ := k.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 	for _, n := range namespaces.Items {
-		left = append(left, n.Name)
+		remaining = append(remaining, n.Name)
 	}
 	roles, _ := k.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
 	bindings, _ := k.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
 	for _, b := range bindings.Items {
-		left = append(left, b.Name)
+		remaining = append(remaining, b.Name)
 	}
 	list, _ := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
 		List(t.Context(), metav1.ListOptions{})
 	for _, q := range list.Items {
-		left = append(left, q.GetName())
+		remaining = append(remaining, q.GetName())
 	}
-	slices.Sort(left)
-	if want := []string{"a--shop", "acme", "b", "b--isolation", "kubetenant-isolation-a-admin"}; !slices.Equal(left,
+	slices.Sort(remaining)
+	if want := []string{"a--shop", "acme", "b", "b--isolation", "kubetenant-isolation-a-admin"}; !slices.Equal(remaining,
 		want) || len(roles.Items) > 0 {
-		t.Errorf("left %v and %d roles; want %v", left, len(roles.Items), want)
+		t.Errorf("left %v and %d roles; want %v", remaining, len(roles.Items), want)
 	}
-	if err := w.remove(t.Context()); err != nil {
+	if err := w.deleteAll(t.Context()); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
 }
@@ -105,13 +105,13 @@ func TestRemove(t *testing.T) {
 // another name is ignored.
 func TestLeftovers(t *testing.T) {
 	k := fake.NewClientset(
-		&corev1.Namespace{ObjectMeta: labelled("verify-a-aaaaaa--isolation", "verify-a-aaaaaa")},
-		&corev1.Namespace{ObjectMeta: labelled("verify-b-aaaaaa--isolation", "verify-a-aaaaaa")},
-		&rbacv1.ClusterRole{ObjectMeta: labelled("kubetenant-isolation-verify-a-bbbbbb", "verify-a-bbbbbb")},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: labelled("kubetenant-isolation-verify-a-cccccc-admin", "verify-a-cccccc")},
-		&corev1.Namespace{ObjectMeta: labelled("acme--shop", "acme")},
-		&corev1.Namespace{ObjectMeta: labelled("globex--shop", "verify-a-toolong")},
-		&corev1.Namespace{ObjectMeta: labelled("verify-a-dddddd--isolation", "")})
+		&corev1.Namespace{ObjectMeta: labeledMeta("verify-a-aaaaaa--isolation", "verify-a-aaaaaa")},
+		&corev1.Namespace{ObjectMeta: labeledMeta("verify-b-aaaaaa--isolation", "verify-a-aaaaaa")},
+		&rbacv1.ClusterRole{ObjectMeta: labeledMeta("kubetenant-isolation-verify-a-bbbbbb", "verify-a-bbbbbb")},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: labeledMeta("kubetenant-isolation-verify-a-cccccc-admin", "verify-a-cccccc")},
+		&corev1.Namespace{ObjectMeta: labeledMeta("acme--shop", "acme")},
+		&corev1.Namespace{ObjectMeta: labeledMeta("globex--shop", "verify-a-toolong")},
+		&corev1.Namespace{ObjectMeta: labeledMeta("verify-a-dddddd--isolation", "")})
 	found, err := leftovers(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestLeftovers(t *testing.T) {
 	}; !slices.Equal(names, want) {
 		t.Errorf("found %v; want %v", names, want)
 	}
-	if run := Throwaway(); throwaway.FindStringSubmatch(run[0]) == nil ||
+	if run := TemporaryTenants(); temporaryTenant.FindStringSubmatch(run[0]) == nil ||
 		secondTenant+run[0][len(firstTenant):] != run[1] {
 		t.Errorf("the tenants %v are not found again", run)
 	}
@@ -283,7 +283,7 @@ func TestCleanUp(t *testing.T) {
 	defer stop()
 	s := &store{objects: map[string]map[string]any{}}
 	admin := s.admin(t)
-	w, err := newWorld(&Options{Admin: admin, Tenants: Throwaway()})
+	w, err := newFixture(&Options{Admin: admin, Tenants: TemporaryTenants()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +325,7 @@ func TestEmptyServer(t *testing.T) {
 	}))
 	defer server.Close()
 	report, err := Run(t.Context(),
-		Options{Admin: &rest.Config{Host: server.URL}, Tenants: Throwaway(), Mode: installation.CompiledIn})
+		Options{Admin: &rest.Config{Host: server.URL}, Tenants: TemporaryTenants(), Mode: installation.CompiledIn})
 	if report != nil || err == nil || !strings.Contains(err.Error(), "does not list configmaps") || len(writes) > 0 {
 		t.Errorf("%v, %v, wrote %q", report, err, writes)
 	}

@@ -32,7 +32,7 @@ var forms = []string{
 // tryDelivery searches lists and watches in every encoding for the canaries of both tenants. They
 // must contain the caller's own canary, and must not contain the other.
 func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
-	for _, c := range m.world.callers {
+	for _, c := range m.fixture.callers {
 		if c.own < 0 {
 			continue
 		}
@@ -56,23 +56,23 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 		if pages && !strings.HasPrefix(form, "application/json") {
 			continue // the token of the next page is read from JSON only
 		}
-		what := fmt.Sprintf("GET %s as %s, pages %t", path, form, pages)
+		description := fmt.Sprintf("GET %s as %s, pages %t", path, form, pages)
 		var body []byte
 		next := ""
 		for {
-			p := m.world.ownOnly(c, path)
+			p := m.fixture.ownOnly(c, path)
 			if pages {
 				p = query(p, "limit", "1", "continue", next)
 			}
 			a, err := c.send(ctx, http.MethodGet, p, nil, http.Header{"Accept": {form}})
 			if err != nil {
-				return m.unanswered(ctx, c, spaceAll, what, err)
+				return m.unanswered(ctx, c, targetAll, description, err)
 			}
 			if a.code == http.StatusNotAcceptable {
 				return nil // the server does not support this encoding
 			}
 			if a.code != http.StatusOK || a.truncated {
-				m.notDelivered(c, what, a)
+				m.notDelivered(c, description, a)
 				return nil
 			}
 			body = append(body, a.body...)
@@ -82,65 +82,65 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 			}
 			next = list.Metadata.Continue
 		}
-		m.judge(c, "list "+strings.TrimPrefix(path, "/api/v1/"), what, body, !pages)
+		m.judge(c, "list "+strings.TrimPrefix(path, "/api/v1/"), description, body, !pages)
 	}
 	return nil
 }
 
 // notDelivered records a response without objects.
-func (m *matrix) notDelivered(c *caller, what string, a answer) {
-	example := fmt.Sprintf("%s: %d %s", what, a.code, a.message())
+func (m *matrix) notDelivered(c *caller, description string, a answer) {
+	example := fmt.Sprintf("%s: %d %s", description, a.code, a.message())
 	if a.deniedByAuthorization() {
-		m.note(c.name, spaceAll, Refused, "", "lists over all namespaces", example)
+		m.note(c.name, targetAll, Refused, "", "lists over all namespaces", example)
 		return
 	}
-	why := a.untested(c)
-	if why == "" {
-		why = untestedNoList
+	reason := a.untested(c)
+	if reason == "" {
+		reason = untestedNoList
 	}
-	m.note(c.name, spaceAll, Untested, why, "", example)
+	m.note(c.name, targetAll, Untested, reason, "", example)
 }
 
 // judge searches a response for the canaries and records the outcome.
-func (m *matrix) judge(c *caller, group, what string, body []byte, complete bool) {
-	w := m.world
+func (m *matrix) judge(c *caller, group, description string, body []byte, complete bool) {
+	w := m.fixture
 	switch {
 	case bytes.Contains(body, []byte(w.canary(1))):
-		m.note(c.name, spaceAll, Leaked, "", group, what+": contains an object of another tenant")
+		m.note(c.name, targetAll, Leaked, "", group, description+": contains an object of another tenant")
 	case complete && !bytes.Contains(body, []byte(w.canary(c.own))):
-		m.note(c.name, spaceAll, Refused, "", group, what+": does not contain the object of the caller's tenant")
+		m.note(c.name, targetAll, Refused, "", group, description+": does not contain the object of the caller's tenant")
 	default:
-		m.note(c.name, spaceAll, Limited, "", "", "")
+		m.note(c.name, targetAll, Limited, "", "", "")
 	}
 }
 
 // tryWatch watches while objects are created for both tenants.
 func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
-	w, parent := m.world, ctx
-	ctx, cancel := context.WithTimeout(ctx, within)
+	w, parent := m.fixture, ctx
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	lines, err := c.watch(ctx, query(w.ownOnly(c, path), "watch", "true", "allowWatchBookmarks", "true",
 		"sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan"))
 	if err != nil {
-		return m.unanswered(parent, c, spaceAll, "watch "+path, err)
+		return m.unanswered(parent, c, targetAll, "watch "+path, err)
 	}
 	stamp := fmt.Sprintf("-%d", time.Now().UnixNano())
 	for i := 1; i >= 0; i-- { // the caller's own object is last, because its arrival ends the watch
-		if err := w.touch(ctx, path, w.namespace(i), w.canary(i)+stamp); err != nil {
+		if err := w.createObject(ctx, path, w.namespace(i), w.canary(i)+stamp); err != nil {
 			return err
 		}
 	}
 	seen, _ := readUntil(ctx, lines, w.canary(0)+stamp, w.canary(1))
 	if !bytes.Contains(seen, []byte(w.canary(0)+stamp)) && !bytes.Contains(seen, []byte(w.canary(1))) {
-		m.note(c.name, spaceAll, Untested, untestedSilent, "", "watch "+path)
+		m.note(c.name, targetAll, Untested, untestedSilent, "", "watch "+path)
 		return nil
 	}
 	m.judge(c, "watch "+strings.TrimPrefix(path, "/api/v1/"), "watch "+path, seen, true)
 	return nil
 }
 
-// touch creates another object.
-func (w *world) touch(ctx context.Context, path, namespace, name string) error {
+// createObject creates another object.
+func (w *fixture) createObject(ctx context.Context, path, namespace, name string) error {
 	meta := metav1.ObjectMeta{Name: name}
 	var err error
 	if path == "/api/v1/secrets" {
@@ -181,8 +181,8 @@ func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) 
 // tryRecreation starts watches in a namespace, then deletes the namespace and creates it again for
 // the other tenant. The watches must not continue.
 func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
-	w := m.world
-	namespace := w.reborn()
+	w := m.fixture
+	namespace := w.recreatedNamespace()
 	if err := w.makeNamespace(ctx, namespace, w.tenants[0]); err != nil {
 		return err
 	}
@@ -212,16 +212,16 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	if err := w.deleteNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	if err := w.waitForEnd(ctx, namespace); err != nil {
+	if err := w.awaitDeleted(ctx, namespace); err != nil {
 		return err
 	}
 	if err := w.makeNamespace(ctx, namespace, w.tenants[1]); err != nil {
 		return err
 	}
-	if err := w.touch(ctx, "", namespace, w.canary(1)+"-reborn"); err != nil {
+	if err := w.createObject(ctx, "", namespace, w.canary(1)+"-reborn"); err != nil {
 		return err
 	}
-	if err := w.touch(ctx, "", w.namespace(0), w.canary(0)+"-reborn"); err != nil {
+	if err := w.createObject(ctx, "", w.namespace(0), w.canary(0)+"-reborn"); err != nil {
 		return err
 	}
 	m.judgeWatches(ctx, watches)
@@ -238,17 +238,17 @@ type openWatch struct {
 // judgeWatches records for each watch whether it continued after its namespace belonged to another
 // tenant.
 func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
-	w := m.world
+	w := m.fixture
 	for _, o := range watches {
 		seen, ended := readUntil(ctx, o.lines, w.canary(0)+"-reborn", w.canary(1))
-		outcome, why := Limited, ""
+		outcome, reason := Limited, ""
 		switch {
 		case bytes.Contains(seen, []byte(w.canary(1))):
 			outcome = Leaked
 		case !ended && !bytes.Contains(seen, []byte(w.canary(0)+"-reborn")):
-			outcome, why = Untested, untestedSilent
+			outcome, reason = Untested, untestedSilent
 		}
-		m.note(o.name, spaceForeign, outcome, why,
+		m.note(o.name, targetForeign, outcome, reason,
 			"watch a namespace that was recreated for another tenant", "watch "+o.what)
 	}
 }
@@ -256,7 +256,7 @@ func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 // readUntil reads a watch until it receives one of the words, the server ends the watch, or a
 // timeout expires. ended reports whether the server ended the watch.
 func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
-	enough := time.After(within)
+	enough := time.After(requestTimeout)
 	for {
 		select {
 		case line, open := <-lines:

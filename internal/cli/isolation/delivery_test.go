@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// counts is the number of requests with each outcome.
-func counts(m *matrix) [6]int {
+// outcomeCounts is the number of requests with each outcome.
+func outcomeCounts(m *matrix) [6]int {
 	var n [6]int
 	for _, o := range columns {
 		n[o] = m.report.Total(o)
@@ -60,12 +60,12 @@ func TestListsDeliver(t *testing.T) {
 				if r.Header.Get("Accept") != form {
 					t.Errorf("accepts %q; want %q", r.Header.Get("Accept"), form)
 				}
-				always(c.code, c.body)(w, r)
+				respondAlways(c.code, c.body)(w, r)
 			})
 			if err := m.tryList(t.Context(), caller, "/api/v1/secrets", form); err != nil {
 				t.Fatal(err)
 			}
-			if got := counts(m); got != c.want {
+			if got := outcomeCounts(m); got != c.want {
 				t.Errorf("%s as %s: %v; want %v", name, form, got, c.want)
 			}
 		}
@@ -82,12 +82,12 @@ func TestLastPage(t *testing.T) {
 		case q.Get("continue") == "2":
 			body = `{"metadata":{},"items":["canary-of-b"]}`
 		}
-		always(http.StatusOK, body)(w, r)
+		respondAlways(http.StatusOK, body)(w, r)
 	})
 	if err := m.tryList(t.Context(), caller, "/api/v1/secrets", forms[0]); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := counts(m), ([6]int{Limited: 1, Leaked: 1}); got != want {
+	if got, want := outcomeCounts(m), ([6]int{Limited: 1, Leaked: 1}); got != want {
 		t.Errorf("%v; want %v", got, want)
 	}
 }
@@ -142,10 +142,10 @@ func (f *feed) admin() *fake.Clientset {
 	return k
 }
 
-// ownOnes, allOnes and noOnes filter the objects that a watch delivers.
-func ownOnes(name string) bool { return strings.HasPrefix(name, "canary-of-a") }
-func allOnes(string) bool      { return true }
-func noOnes(string) bool       { return false }
+// matchOwn, allOnes and noOnes filter the objects that a watch delivers.
+func matchOwn(name string) bool { return strings.HasPrefix(name, "canary-of-a") }
+func matchAll(string) bool      { return true }
+func matchNone(string) bool     { return false }
 
 // TestWatchesDeliver checks that an object of the other tenant on a watch is a leak, and that a
 // missing own object is not tested.
@@ -154,23 +154,23 @@ func TestWatchesDeliver(t *testing.T) {
 		passes func(string) bool
 		want   [6]int
 	}{
-		"own":     {ownOnes, [6]int{Limited: 1}},
-		"both":    {allOnes, [6]int{Leaked: 1}},
-		"nothing": {noOnes, [6]int{Untested: 1}},
+		"own":     {matchOwn, [6]int{Limited: 1}},
+		"both":    {matchAll, [6]int{Leaked: 1}},
+		"nothing": {matchNone, [6]int{Untested: 1}},
 	} {
 		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
 			f := &feed{}
 			m, caller := testMatrix(t, f.serve(c.passes, "canary-of-a"))
-			m.world.admin = f.admin()
+			m.fixture.admin = f.admin()
 			if err := m.tryWatch(t.Context(), caller, path); err != nil {
 				t.Fatal(err)
 			}
-			if got := counts(m); got != c.want {
+			if got := outcomeCounts(m); got != c.want {
 				t.Errorf("%s on %s: %v; want %v", name, path, got, c.want)
 			}
 		}
 	}
-	m, caller := testMatrix(t, always(http.StatusForbidden, deniedText))
+	m, caller := testMatrix(t, respondAlways(http.StatusForbidden, deniedText))
 	if err := m.tryWatch(t.Context(), caller, "/api/v1/secrets"); err != nil || m.report.found(Untested) != 1 ||
 		!strings.Contains(m.report.Findings[0].Example, "403") {
 		t.Errorf("a watch that is refused: %v, %+v", err, m.report.Findings)
@@ -186,37 +186,37 @@ func TestRecreation(t *testing.T) {
 		mode   installation.Mode
 		want   [6]int
 	}{
-		"they end":     {ownOnes, installation.CompiledIn, [6]int{Limited: 2}},
-		"they go on":   {allOnes, installation.CompiledIn, [6]int{Leaked: 2}},
-		"of a webhook": {allOnes, installation.Webhook, [6]int{Leaked: 1}},
+		"they end":     {matchOwn, installation.CompiledIn, [6]int{Limited: 2}},
+		"they go on":   {matchAll, installation.CompiledIn, [6]int{Leaked: 2}},
+		"of a webhook": {matchAll, installation.Webhook, [6]int{Leaked: 1}},
 	} {
 		f := &feed{}
 		m, user := testMatrix(t, f.serve(c.passes, "canary-of-a-reborn"))
-		m.world.admin, m.world.objects, m.world.mode, m.world.callers = f.admin(), quotas(), c.mode,
-			[]*caller{user, {name: callerNobody, own: -1}}
+		m.fixture.admin, m.fixture.objects, m.fixture.mode, m.fixture.callers = f.admin(), quotas(), c.mode,
+			[]*caller{user, {name: callerNoTenant, own: -1}}
 		if err := m.tryRecreation(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := counts(m); got != c.want {
+		if got := outcomeCounts(m); got != c.want {
 			t.Errorf("%s: %v; want %v", name, got, c.want)
 		}
-		ns, err := m.world.admin.CoreV1().Namespaces().Get(t.Context(), "a-reborn", metav1.GetOptions{})
+		ns, err := m.fixture.admin.CoreV1().Namespaces().Get(t.Context(), "a-reborn", metav1.GetOptions{})
 		if err != nil || ns.Labels["kubetenant.dev/tenant"] != "b" {
 			t.Errorf("%s: the namespace is %+v, %v", name, ns, err)
 		}
-		if err := m.world.remove(t.Context()); err != nil {
+		if err := m.fixture.deleteAll(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if all, err := m.world.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil ||
+		if all, err := m.fixture.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil ||
 			len(all.Items) > 0 {
 			t.Errorf("%s: %d namespaces are left, %v", name, len(all.Items), err)
 		}
 	}
 }
 
-// TestTouch checks that touch creates an object of the watched kind.
-func TestTouch(t *testing.T) {
-	w := &world{admin: fake.NewClientset()}
+// TestCreateObject checks that touch creates an object of the watched kind.
+func TestCreateObject(t *testing.T) {
+	w := &fixture{admin: fake.NewClientset()}
 	for path, exists := range map[string]func(context.Context, string) error{
 		"/api/v1/secrets": func(ctx context.Context, name string) error {
 			_, err := w.admin.CoreV1().Secrets("n").Get(ctx, name, metav1.GetOptions{})
@@ -227,7 +227,7 @@ func TestTouch(t *testing.T) {
 			return err
 		},
 	} {
-		if err := w.touch(t.Context(), path, "n", "x"); err != nil {
+		if err := w.createObject(t.Context(), path, "n", "x"); err != nil {
 			t.Fatal(err)
 		}
 		if err := exists(t.Context(), "x"); err != nil {

@@ -67,7 +67,7 @@ func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 		}
 	}
 	for _, name := range required {
-		if !slices.ContainsFunc(all, func(r resource) bool { return r.is("", name) }) {
+		if !slices.ContainsFunc(all, func(r resource) bool { return r.matches("", name) }) {
 			return nil, fmt.Errorf("discovery does not list %s: the server is not a Kubernetes API server, or it is not "+
 				"ready", name)
 		}
@@ -91,7 +91,7 @@ func ofGroups(all []resource, groups []string) []resource {
 	return slices.DeleteFunc(slices.Clone(all), func(r resource) bool { return !slices.Contains(groups, r.Group) })
 }
 
-func (r *resource) is(group, name string) bool { return r.Group == group && r.name == name }
+func (r *resource) matches(group, name string) bool { return r.Group == group && r.name == name }
 
 // isSelf reports whether a resource is a self review, which every caller with a tenant may create.
 func (r *resource) isSelf() bool { return strings.HasPrefix(r.name, "selfsubject") }

@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// held is a write in the caller's own namespace that admission must reject, because its effect
+// rejectedWrite is a write in the caller's own namespace that admission must reject, because its effect
 // reaches beyond the namespace.
-type held struct {
+type rejectedWrite struct {
 	group, resource string
 	object          string // created by the admin before the write; empty for a creation
 	method, body    string
 }
 
-// writesHeld contains writes of statuses that controllers own, and of owners that block the
+// rejectedWrites contains writes of statuses that controllers own, and of owners that block the
 // deletion of shared objects. The statuses are a subset of the list in package status. A claim's
 // finalizer might block the deletion of the namespace, and a Pod would run.
-var writesHeld = []held{
+var rejectedWrites = []rejectedWrite{
 	{
 		"",
 		"services",
@@ -105,38 +105,38 @@ const (
 	jobTemplate = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
 )
 
-// tryHeld sends the writes that admission must reject as each caller of the first tenant. The
+// tryRejectedWrites sends the writes that admission must reject as each caller of the first tenant. The
 // objects are deleted with the namespace.
-func (m *matrix) tryHeld(ctx context.Context, served []resource) error {
+func (m *matrix) tryRejectedWrites(ctx context.Context, served []resource) error {
 	admin, err := newCaller("admin", -1, m.Admin)
 	if err != nil {
 		return err
 	}
-	for i, h := range writesHeld {
-		at := slices.IndexFunc(served, func(r resource) bool { return r.is(h.group, h.resource) && r.subresource == "" })
+	for i, h := range rejectedWrites {
+		at := slices.IndexFunc(served, func(r resource) bool { return r.matches(h.group, h.resource) && r.subresource == "" })
 		if at < 0 {
 			continue
 		}
-		path := served[at].path(m.world.namespace(0))
+		path := served[at].path(m.fixture.namespace(0))
 		target, code := query(path, "dryRun", "All"), 0
 		if h.object != "" {
 			name := fmt.Sprintf("held-%d", i)
 			body := strings.Replace(h.object, `"spec":`, `"metadata":{"name":"`+name+`"},"spec":`, 1)
-			made, err := admin.send(ctx, http.MethodPost, path, []byte(body), http.Header{"Content-Type": {"application/json"}})
+			created, err := admin.send(ctx, http.MethodPost, path, []byte(body), http.Header{"Content-Type": {"application/json"}})
 			if err != nil {
 				return fmt.Errorf("create %s to test whether its status can be written: %w", h.resource, err)
 			}
-			if made.code != http.StatusCreated {
-				code = made.code
+			if created.code != http.StatusCreated {
+				code = created.code
 			}
 			target = query(path+"/"+name+"/status", "dryRun", "All")
 		}
-		for _, c := range m.world.callers {
+		for _, c := range m.fixture.callers {
 			if c.own != 0 {
 				continue
 			}
 			if code != 0 {
-				m.note(c.name, spaceHeld, Untested, fmt.Sprintf(untestedNoObject, code), "", "POST "+path)
+				m.note(c.name, targetAdmission, Untested, fmt.Sprintf(untestedNoObject, code), "", "POST "+path)
 				continue
 			}
 			if err := m.tryWrite(ctx, c, h, target); err != nil {
@@ -148,7 +148,7 @@ func (m *matrix) tryHeld(ctx context.Context, served []resource) error {
 }
 
 // tryWrite sends one write that admission must reject.
-func (m *matrix) tryWrite(ctx context.Context, c *caller, h held, target string) error {
+func (m *matrix) tryWrite(ctx context.Context, c *caller, h rejectedWrite, target string) error {
 	contentType := "application/json"
 	if h.method == http.MethodPatch {
 		contentType = "application/merge-patch+json"
@@ -156,13 +156,13 @@ func (m *matrix) tryWrite(ctx context.Context, c *caller, h held, target string)
 	request := h.method + " " + target
 	a, err := c.send(ctx, h.method, target, []byte(h.body), http.Header{"Content-Type": {contentType}})
 	if err != nil {
-		return m.unanswered(ctx, c, spaceHeld, request, err)
+		return m.unanswered(ctx, c, targetAdmission, request, err)
 	}
-	outcome, why := Untested, a.untested(c)
-	if why == "" {
-		outcome, why = heldByAdmission(a)
+	outcome, reason := Untested, a.untested(c)
+	if reason == "" {
+		outcome, reason = rejectedByAdmission(a)
 	}
-	m.note(c.name, spaceHeld, outcome, why, "write an object that admission must refuse: "+h.resource,
+	m.note(c.name, targetAdmission, outcome, reason, "write an object that admission must refuse: "+h.resource,
 		fmt.Sprintf("%s: %d %s", request, a.code, a.message()))
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestHeld checks that each write that admission must reject is sent as a dry run in the caller's
+// TestRejectedWrites checks that each write that admission must reject is sent as a dry run in the caller's
 // own namespace, if the server has the resource.
-func TestHeld(t *testing.T) {
+func TestRejectedWrites(t *testing.T) {
 	served := []resource{
 		{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "", true, allVerbs},
 		{schema.GroupVersion{Version: "v1"}, "secrets", "", true, allVerbs},
@@ -29,27 +29,27 @@ func TestHeld(t *testing.T) {
 		http.StatusInternalServerError: {Untested: 2},
 		http.StatusUnauthorized:        {Untested: 2},
 	} {
-		var made, tried []string
+		var created, tried []string
 		handler := func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Get("dryRun") != "All" {
-				made = append(made, r.Method+" "+r.URL.Path)
+				created = append(created, r.Method+" "+r.URL.Path)
 				w.WriteHeader(http.StatusCreated)
 				return
 			}
 			tried = append(tried, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"))
-			always(code, refusedText)(w, r)
+			respondAlways(code, refusedText)(w, r)
 		}
 		m, user := testMatrix(t, handler)
-		m.Admin, m.world.callers = &rest.Config{Host: user.url}, []*caller{user, {name: callerNobody, own: -1}}
-		if err := m.tryHeld(t.Context(), served); err != nil {
+		m.Admin, m.fixture.callers = &rest.Config{Host: user.url}, []*caller{user, {name: callerNoTenant, own: -1}}
+		if err := m.tryRejectedWrites(t.Context(), served); err != nil {
 			t.Fatal(err)
 		}
-		if got := counts(m); got != want || m.report.found(Leaked) != want[Leaked] ||
+		if got := outcomeCounts(m); got != want || m.report.found(Leaked) != want[Leaked] ||
 			m.report.found(Untested) != m.report.Total(Untested) {
 			t.Errorf("%d: %v, %v; want %v", code, got, m.report.Findings, want)
 		}
-		if want := []string{"POST /apis/apps/v1/namespaces/a--isolation/deployments"}; !slices.Equal(made, want) {
-			t.Errorf("made %v; want %v", made, want)
+		if want := []string{"POST /apis/apps/v1/namespaces/a--isolation/deployments"}; !slices.Equal(created, want) {
+			t.Errorf("made %v; want %v", created, want)
 		}
 		if want := []string{
 			"PATCH /apis/apps/v1/namespaces/a--isolation/deployments/held-2/status application/merge-patch+json",
@@ -58,10 +58,10 @@ func TestHeld(t *testing.T) {
 			t.Errorf("tried %v; want %v", tried, want)
 		}
 	}
-	m, user := testMatrix(t, always(http.StatusConflict, status("it exists")))
-	m.Admin, m.world.callers = &rest.Config{Host: user.url}, []*caller{user}
-	if err := m.tryHeld(t.Context(), served[:1]); err != nil || m.report.found(Untested) != 1 ||
-		!strings.Contains(m.report.Findings[0].What, "could not be created (409)") {
+	m, user := testMatrix(t, respondAlways(http.StatusConflict, status("it exists")))
+	m.Admin, m.fixture.callers = &rest.Config{Host: user.url}, []*caller{user}
+	if err := m.tryRejectedWrites(t.Context(), served[:1]); err != nil || m.report.found(Untested) != 1 ||
+		!strings.Contains(m.report.Findings[0].Group, "could not be created (409)") {
 		t.Errorf("an object that cannot be created: %v, %v", err, m.report.Findings)
 	}
 }

@@ -45,10 +45,10 @@ type Options struct {
 // matrix is one run.
 type matrix struct {
 	Options
-	world  *world
-	mu     sync.Mutex
-	report Report
-	lost   int // requests without an answer
+	fixture         *fixture
+	mu              sync.Mutex
+	report          Report
+	unansweredCount int // requests without an answer
 	// answers are the authorization decisions of each caller.
 	answers map[*caller]map[question]bool
 }
@@ -56,12 +56,12 @@ type matrix struct {
 // question contains the authorization attributes of a request.
 type question = authorizationv1.ResourceAttributes
 
-// ErrLeft means that some objects of a run were not removed.
-var ErrLeft = errors.New("the temporary tenants were not completely deleted: run kubectl tenant verify-isolation " +
+// ErrNotRemoved means that some objects of a run were not removed.
+var ErrNotRemoved = errors.New("the temporary tenants were not completely deleted: run kubectl tenant verify-isolation " +
 	"--clean-up")
 
-// removeWithin limits the time for deleting the objects, which continues after an interrupt.
-const removeWithin = time.Minute
+// removeTimeout limits the time for deleting the objects, which continues after an interrupt.
+const removeTimeout = time.Minute
 
 // Run creates the tenants, sends the requests of the matrix and deletes the objects that it
 // created. An error means that the run did not finish. The report, if not nil, contains the results
@@ -75,10 +75,10 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	m := &matrix{Options: o, answers: map[*caller]map[question]bool{}}
 	m.report = Report{Mode: o.Mode, APIGroups: o.Groups, Findings: []*Finding{}}
-	if m.world, err = newWorld(&o); err != nil {
+	if m.fixture, err = newFixture(&o); err != nil {
 		return nil, err
 	}
-	served, err := m.discover(m.world.admin)
+	served, err := m.discover(m.fixture.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -89,17 +89,17 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	m.Progress("creating two temporary tenants")
 	defer func() {
-		if !m.world.begun {
+		if !m.fixture.mayHaveObjects {
 			return
 		}
 		m.Progress("deleting the temporary tenants")
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
-		if left := m.world.remove(ctx); left != nil {
-			err = errors.Join(err, fmt.Errorf("%w: %w", ErrLeft, left))
+		if removeErr := m.fixture.deleteAll(ctx); removeErr != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrNotRemoved, removeErr))
 		}
 	}()
-	if err := m.world.create(ctx, m); err != nil {
+	if err := m.fixture.create(ctx, m); err != nil {
 		return nil, err
 	}
 	err = m.tryEverything(ctx, served)
@@ -118,7 +118,7 @@ func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 		of   []resource
 	}{
 		{"testing every request", m.tryAll, tried},
-		{"testing admission", m.tryHeld, tried},
+		{"testing admission", m.tryRejectedWrites, tried},
 		{"testing lists and watches", m.tryDelivery, tried},
 		{"testing self reviews", m.tryReviews, served}, // self reviews also cover resources that were not tried
 		{"testing watches on deleted namespaces", m.tryRecreation, tried},
@@ -136,7 +136,7 @@ func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 func (m *matrix) tryAll(ctx context.Context, served []resource) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
-	for _, c := range m.world.callers {
+	for _, c := range m.fixture.callers {
 		for _, r := range served {
 			for _, p := range m.probes(c, r) {
 				group.Go(func() error { return m.try(ctx, c, p) })
@@ -151,35 +151,35 @@ func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
 	request := p.method + " " + p.path
 	a, err := c.send(ctx, p.method, p.path, p.body, p.header)
 	if err != nil {
-		return m.unanswered(ctx, c, p.space, request, err)
+		return m.unanswered(ctx, c, p.target, request, err)
 	}
-	outcome, why := p.judge(c, a)
-	m.note(c.name, p.space, outcome, why, p.group, fmt.Sprintf("%s: %d %s", request, a.code, a.message()))
+	outcome, reason := p.judge(c, a)
+	m.note(c.name, p.target, outcome, reason, p.group, fmt.Sprintf("%s: %d %s", request, a.code, a.message()))
 	if p.review != nil && outcome != Untested {
 		m.record(c, p, a)
 	}
 	return nil
 }
 
-// maxLost is the maximum number of unanswered requests in a run.
-const maxLost = 20
+// maxUnanswered is the maximum number of unanswered requests in a run.
+const maxUnanswered = 20
 
 // unanswered records an unanswered request as not tested. It returns an error if the run cannot
 // continue.
-func (m *matrix) unanswered(ctx context.Context, c *caller, space, request string, err error) error {
+func (m *matrix) unanswered(ctx context.Context, c *caller, target, request string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	m.note(c.name, space, Untested, untestedNoAnswer, "", fmt.Sprintf("%s: %v", request, err))
-	return m.lose(err)
+	m.note(c.name, target, Untested, untestedNoAnswer, "", fmt.Sprintf("%s: %v", request, err))
+	return m.countUnanswered(err)
 }
 
-// lose records an unanswered request. It returns an error if there are more than maxLost.
-func (m *matrix) lose(err error) error {
+// countUnanswered records an unanswered request. It returns an error if there are more than maxLost.
+func (m *matrix) countUnanswered(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lost++; m.lost > maxLost {
-		return fmt.Errorf("%d requests got no response: %w", m.lost, err)
+	if m.unansweredCount++; m.unansweredCount > maxUnanswered {
+		return fmt.Errorf("%d requests got no response: %w", m.unansweredCount, err)
 	}
 	return nil
 }
@@ -194,10 +194,10 @@ func (m *matrix) record(c *caller, p probe, a answer) {
 	if m.answers[c] == nil {
 		m.answers[c] = map[question]bool{}
 	}
-	before, known := m.answers[c][q]
+	before, ok := m.answers[c][q]
 	m.answers[c][q] = allowed
 	m.mu.Unlock()
-	if known && before != allowed {
-		m.find(Contradicted, c.name, p.space, "the same request got different answers", p.method+" "+p.path)
+	if ok && before != allowed {
+		m.find(Contradicted, c.name, p.target, "the same request got different answers", p.method+" "+p.path)
 	}
 }

@@ -23,13 +23,13 @@ func testMatrix(t *testing.T, handler http.HandlerFunc) (*matrix, *caller) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{}
+	w := &fixture{}
 	for i, name := range []string{"a", "b"} {
 		if w.tenants[i], err = tenant.Parse(name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &matrix{world: w, answers: map[*caller]map[question]bool{}}, c
+	return &matrix{fixture: w, answers: map[*caller]map[question]bool{}}, c
 }
 
 // TestRequestsCoverVerbs checks that each discovered verb becomes a request, with one request for
@@ -41,7 +41,7 @@ func TestRequestsCoverVerbs(t *testing.T) {
 		[]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
 	}
 	seen := map[string]int{}
-	for _, p := range r.requests("ns", spaceForeign) {
+	for _, p := range r.requests("ns", targetForeign) {
 		seen[p.review.Verb]++
 		if !strings.HasPrefix(p.path, "/apis/apps/v1/") {
 			t.Errorf("path %s", p.path)

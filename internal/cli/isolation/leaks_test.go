@@ -35,8 +35,8 @@ func outcomeOf(judge func(answer) (Outcome, string), code int, body string) Outc
 
 var allVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// always returns the same response to every request.
-func always(code int, body string) http.HandlerFunc {
+// respondAlways returns the same response to every request.
+func respondAlways(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(code)
 		_, _ = w.Write([]byte(body))
@@ -62,7 +62,7 @@ func kinds() map[string]resource {
 func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	for name, r := range kinds() {
 		for _, own := range []int{0, -1} {
-			m, c := testMatrix(t, always(http.StatusOK, foreignObject))
+			m, c := testMatrix(t, respondAlways(http.StatusOK, foreignObject))
 			c.own = own
 			probes := m.probes(c, r)
 			if len(probes) == 0 {
@@ -86,11 +86,11 @@ func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalCounts checks that a denial across the boundary is expected, and that a denial of
+// TestEveryRefusalIsClassified checks that a denial across the boundary is expected, and that a denial of
 // an own request is a problem.
-func TestEveryRefusalCounts(t *testing.T) {
+func TestEveryRefusalIsClassified(t *testing.T) {
 	for name, r := range kinds() {
-		m, c := testMatrix(t, always(http.StatusForbidden, deniedText))
+		m, c := testMatrix(t, respondAlways(http.StatusForbidden, deniedText))
 		own := 0
 		for _, p := range m.probes(c, r) {
 			if p.own {
@@ -110,18 +110,18 @@ func TestEveryRefusalCounts(t *testing.T) {
 	}
 }
 
-// spacesOf returns the targets of the probes, in the order of the table.
-func spacesOf(probes []probe) []string {
-	return slices.DeleteFunc(slices.Clone(spaces), func(space string) bool {
-		return !slices.ContainsFunc(probes, func(p probe) bool { return p.space == space })
+// targetsOf returns the targets of the probes, in the order of the table.
+func targetsOf(probes []probe) []string {
+	return slices.DeleteFunc(slices.Clone(targets), func(target string) bool {
+		return !slices.ContainsFunc(probes, func(p probe) bool { return p.target == target })
 	})
 }
 
-// TestSpaces checks the targets of each kind of caller. An impersonated caller does not try to
+// TestTargets checks the targets of each kind of caller. An impersonated caller does not try to
 // impersonate.
-func TestSpaces(t *testing.T) {
+func TestTargets(t *testing.T) {
 	m, c := testMatrix(t, nil)
-	everywhere := []string{spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceAll, spacePath, spaceOthers}
+	everywhere := []string{targetOwn, targetForeign, targetSystem, targetMissing, targetAll, targetPath, targetImpersonation}
 	for name, want := range map[string]struct {
 		own  int
 		real bool
@@ -132,19 +132,19 @@ func TestSpaces(t *testing.T) {
 		"nobody's":         {-1, true, everywhere[1:5]},
 	} {
 		c.own, c.real = want.own, want.real
-		if got := spacesOf(m.probes(c, kinds()["a resource"])); !slices.Equal(got, want.want) {
+		if got := targetsOf(m.probes(c, kinds()["a resource"])); !slices.Equal(got, want.want) {
 			t.Errorf("%s: %v; want %v", name, got, want.want)
 		}
 	}
 	c.own = 0
 	for of, own := range map[string]bool{"storageclasses": true, "selfsubjectaccessreviews": true, "nodes": false} {
 		for _, p := range m.probes(c, resource{schema.GroupVersion{Version: "v1"}, of, "", false, []string{"get"}}) {
-			if p.own != own || p.space != spaceCluster {
-				t.Errorf("%s: own %t in %s", of, p.own, p.space)
+			if p.own != own || p.target != targetCluster {
+				t.Errorf("%s: own %t in %s", of, p.own, p.target)
 			}
 		}
 	}
-	m.world.mode = installation.Webhook
+	m.fixture.mode = installation.Webhook
 	rules := resource{
 		schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"},
 		"selfsubjectrulesreviews",
@@ -156,25 +156,25 @@ func TestSpaces(t *testing.T) {
 		t.Error("a webhook must let through a review that it cannot limit")
 	}
 	local := resource{rules.GroupVersion, "localsubjectaccessreviews", "", true, []string{"create"}}
-	if slices.Contains(spacesOf(m.probes(c, local)), spaceOwn) {
+	if slices.Contains(targetsOf(m.probes(c, local)), targetOwn) {
 		t.Error("local reviews must pass, which are denied by design")
 	}
 }
 
-// TestForeignNamespaceIsWritten checks that each probe names the namespace of its target.
-func TestForeignNamespaceIsWritten(t *testing.T) {
+// TestProbesNameTheTargetNamespace checks that each probe names the namespace of its target.
+func TestProbesNameTheTargetNamespace(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for _, p := range m.probes(c, kinds()["namespaces"]) {
 		about := map[string]string{
-			spaceForeign: "/b--isolation",
-			spaceSystem:  "/kube-system",
-			spaceMissing: "/" + missingNamespace,
-			spaceOwn:     "/a--isolation",
-		}[p.space]
-		if strings.Contains(p.path, "/namespaces/") && !strings.Contains(p.path, about) || p.own != (p.space == spaceOwn) {
-			t.Errorf("in %s (own %t): %s %s", p.space, p.own, p.method, p.path)
+			targetForeign: "/b--isolation",
+			targetSystem:  "/kube-system",
+			targetMissing: "/" + missingNamespace,
+			targetOwn:     "/a--isolation",
+		}[p.target]
+		if strings.Contains(p.path, "/namespaces/") && !strings.Contains(p.path, about) || p.own != (p.target == targetOwn) {
+			t.Errorf("in %s (own %t): %s %s", p.target, p.own, p.method, p.path)
 		}
-		if p.space == spaceOwn && p.method == http.MethodDelete {
+		if p.target == targetOwn && p.method == http.MethodDelete {
 			t.Error("the own namespace's end is tried")
 		}
 		if p.method == http.MethodPost &&
@@ -240,9 +240,9 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestAnsweredTwice checks that authorization must give the same answer to the same request, in
+// TestContradictingAnswers checks that authorization must give the same answer to the same request, in
 // every version of the resource.
-func TestAnsweredTwice(t *testing.T) {
+func TestContradictingAnswers(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	of := func(version string) probe {
 		return probe{method: "GET", path: "/x", review: &question{Verb: "get", Version: version, Resource: "pods"}}
@@ -255,7 +255,7 @@ func TestAnsweredTwice(t *testing.T) {
 		t.Errorf("findings %v, answers %v", m.report.Findings, m.answers[c])
 	}
 	if m.record(c, of("v1"), denied); m.report.found(Contradicted) != 1 ||
-		!strings.Contains(m.report.Findings[0].What, "got different answers") {
+		!strings.Contains(m.report.Findings[0].Group, "got different answers") {
 		t.Errorf("findings %v", m.report.Findings)
 	}
 }

@@ -30,21 +30,21 @@ type document struct {
 	Object     *listed
 }
 
-// tellsOfMore reports whether a list reveals that more objects exist than it contains.
-func (d *document) tellsOfMore() bool {
+// revealsMore reports whether a list reveals that more objects exist than it contains.
+func (d *document) revealsMore() bool {
 	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
 }
 
 // onlyOwn returns a function that judges a list or watch of a path over all namespaces. The
 // response may contain only objects in the caller's own namespaces. An error response contains
 // none.
-func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
-	mine := w.namespace(own)
+func (w *fixture) onlyOwn(own int, path string) func(answer) (Outcome, string) {
+	ownNamespace := w.namespace(own)
 	// A webhook cannot remove the limit of a list, so the list reveals the number of remaining
 	// objects: docs/webhook.md.
 	more := w.mode == installation.Webhook
 	isOwn := func(o listed) bool {
-		return o.Metadata.Namespace == mine || o.Metadata.Namespace == "" && o.Metadata.Name == mine
+		return o.Metadata.Namespace == ownNamespace || o.Metadata.Namespace == "" && o.Metadata.Name == ownNamespace
 	}
 	return func(a answer) (Outcome, string) {
 		if a.code >= http.StatusBadRequest {
@@ -65,25 +65,25 @@ func (o objects) judge(body []byte, isOwn func(listed) bool) (Outcome, string) {
 	if err != nil || len(documents) == 0 && !o.watch {
 		return Untested, untestedNoList
 	}
-	outcome, why := Limited, ""
+	outcome, reason := Limited, ""
 	for _, d := range documents {
 		switch {
-		case d.tellsOfMore() && !o.more:
+		case d.revealsMore() && !o.more:
 			return Leaked, ""
 		case d.Items != nil:
 			if slices.ContainsFunc(*d.Items, func(o listed) bool { return !isOwn(o) }) {
 				return Leaked, ""
 			}
 		case d.Object == nil:
-			outcome, why = Untested, untestedNoList
+			outcome, reason = Untested, untestedNoList
 		case d.Type == "ERROR" && d.Object.Code >= http.StatusInternalServerError:
-			outcome, why = Untested, untestedNoAnswer
+			outcome, reason = Untested, untestedNoAnswer
 		case d.Type == "BOOKMARK", d.Type == "ERROR":
 		case !isOwn(*d.Object):
 			return Leaked, ""
 		}
 	}
-	return outcome, why
+	return outcome, reason
 }
 
 // decodeAll decodes a list, or the events of a watch.
@@ -109,11 +109,11 @@ func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, st
 		if a.code != http.StatusOK {
 			return Leaked, ""
 		}
-		outcome, why := objects{watch: watch}.judge(a.body, isOwn)
-		if why == untestedNoList && holdsObject(a.body) {
+		outcome, reason := objects{watch: watch}.judge(a.body, isOwn)
+		if reason == untestedNoList && holdsObject(a.body) {
 			return Leaked, ""
 		}
-		return outcome, why
+		return outcome, reason
 	}
 }
 

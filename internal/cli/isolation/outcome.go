@@ -131,8 +131,8 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 	if p.unserved && (a.code == http.StatusNotFound || a.code == http.StatusMethodNotAllowed) {
 		return Limited, ""
 	}
-	if why := a.untested(c); why != "" {
-		return Untested, why
+	if reason := a.untested(c); reason != "" {
+		return Untested, reason
 	}
 	denied := a.deniedByAuthorization() || a.code == http.StatusUnauthorized
 	switch {
@@ -150,9 +150,9 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 	return Leaked, ""
 }
 
-// heldByAdmission returns the outcome of a write that authorization allows and admission must
+// rejectedByAdmission returns the outcome of a write that authorization allows and admission must
 // reject.
-func heldByAdmission(a answer) (Outcome, string) {
+func rejectedByAdmission(a answer) (Outcome, string) {
 	switch {
 	case a.code >= http.StatusOK && a.code < http.StatusMultipleChoices:
 		return Leaked, ""

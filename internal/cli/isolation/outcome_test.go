@@ -112,10 +112,10 @@ func TestOutcomes(t *testing.T) {
 			503, status(`no endpoints available for service "probe"`), true, 0, Passed, "",
 		},
 	} {
-		m, caller := testMatrix(t, always(c.code, c.body))
+		m, caller := testMatrix(t, respondAlways(c.code, c.body))
 		caller.own = c.tenant
 		if err := m.try(t.Context(), caller, probe{
-			space:  spaceForeign,
+			target: targetForeign,
 			method: http.MethodGet,
 			path:   "/x",
 			group:  "get pods",
@@ -124,13 +124,13 @@ func TestOutcomes(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.report.finish()
-		why := ""
+		reason := ""
 		if len(m.report.Findings) > 0 {
-			why = m.report.Findings[0].What
+			reason = m.report.Findings[0].Group
 		}
 		if m.report.Total(c.want) != 1 || m.report.OK() != (c.want != Leaked && c.want != Refused) ||
-			!strings.Contains(why, c.why) {
-			t.Errorf("%s: %+v, %q; want %s, %q", name, m.report.Cells[0], why, c.want, c.why)
+			!strings.Contains(reason, c.why) {
+			t.Errorf("%s: %+v, %q; want %s, %q", name, m.report.Cells[0], reason, c.want, c.why)
 		}
 		var table strings.Builder
 		m.report.Write(&table)
@@ -169,12 +169,12 @@ func TestOnlyOwn(t *testing.T) {
 		``:         {Untested, Limited},
 	} {
 		for i, path := range []string{"/api/v1/pods", "/api/v1/pods?watch=true"} {
-			if got := outcomeOf(m.world.onlyOwn(0, path), http.StatusOK, body); got != want[i] {
+			if got := outcomeOf(m.fixture.onlyOwn(0, path), http.StatusOK, body); got != want[i] {
 				t.Errorf("%s of %s: %s; want %s", body, path, got, want[i])
 			}
 		}
 	}
-	if got := outcomeOf(m.world.onlyOwn(0, "/api/v1/pods"), http.StatusGone, status("too old")); got != Limited {
+	if got := outcomeOf(m.fixture.onlyOwn(0, "/api/v1/pods"), http.StatusGone, status("too old")); got != Limited {
 		t.Errorf("an error of the client: %s", got)
 	}
 }
@@ -183,9 +183,9 @@ func TestOnlyOwn(t *testing.T) {
 // A webhook cannot hide this number, so behind a webhook it is not.
 func TestContinuations(t *testing.T) {
 	m, _ := testMatrix(t, nil)
-	own, quotas := m.world.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.world.tenants[0], "tenant", false)
-	m.world.mode = installation.Webhook
-	webhook := m.world.onlyOwn(0, "/api/v1/pods")
+	own, quotas := m.fixture.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.fixture.tenants[0], "tenant", false)
+	m.fixture.mode = installation.Webhook
+	webhook := m.fixture.onlyOwn(0, "/api/v1/pods")
 	for body, want := range map[string][3]Outcome{
 		`{"metadata":{"continue":"x"},"items":[]}`:                    {Leaked, Limited, Leaked},
 		`{"metadata":{"remainingItemCount":3},"items":[]}`:            {Leaked, Limited, Leaked},
@@ -218,7 +218,7 @@ func TestWatchesOfOwnObjects(t *testing.T) {
 		`{"items":[{"spec":{"id":"b"}}]}`:                                                              Leaked,
 		`{"type":"ADDED","object":{"spec":{"id":"a"}}}{"type":`:                                        Untested,
 	} {
-		if got := outcomeOf(onlyAbout(m.world.tenants[0], "id", true), http.StatusOK, body); got != want {
+		if got := outcomeOf(onlyAbout(m.fixture.tenants[0], "id", true), http.StatusOK, body); got != want {
 			t.Errorf("%s: %v; want %v", body, got, want)
 		}
 	}
@@ -227,9 +227,9 @@ func TestWatchesOfOwnObjects(t *testing.T) {
 // TestTruncated checks that a truncated response is not tested.
 func TestTruncated(t *testing.T) {
 	p := probe{limited: func(answer) (Outcome, string) { return Limited, "" }}
-	if got, why := p.judge(&caller{}, answer{code: http.StatusOK, truncated: true}); got != Untested ||
-		why != untestedTruncated {
-		t.Errorf("%s, %q", got, why)
+	if got, reason := p.judge(&caller{}, answer{code: http.StatusOK, truncated: true}); got != Untested ||
+		reason != untestedTruncated {
+		t.Errorf("%s, %q", got, reason)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestUnserved(t *testing.T) {
 		403: Denied,
 	} {
 		m, c := testMatrix(t, nil)
-		p := probe{unserved: true, limited: m.world.onlyOwn(0, "/api/v1/pods")}
+		p := probe{unserved: true, limited: m.fixture.onlyOwn(0, "/api/v1/pods")}
 		body := "{}"
 		if code == http.StatusForbidden {
 			body = status(boundary)
@@ -254,9 +254,9 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// TestHeldByAdmission checks that only an error of kubetenant or of the server proves that
+// TestRejectedByAdmission checks that only an error of kubetenant or of the server proves that
 // admission rejects a write.
-func TestHeldByAdmission(t *testing.T) {
+func TestRejectedByAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
 		body string
@@ -287,7 +287,7 @@ func TestHeldByAdmission(t *testing.T) {
 		"not at all":                     {200, `{}`, Leaked},
 		"not at all, created":            {201, `{}`, Leaked},
 	} {
-		if got := outcomeOf(heldByAdmission, c.code, c.body); got != c.want {
+		if got := outcomeOf(rejectedByAdmission, c.code, c.body); got != c.want {
 			t.Errorf("%s: %s; want %s", name, got, c.want)
 		}
 	}
@@ -309,15 +309,15 @@ func TestRetries(t *testing.T) {
 		m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
 			requests++
 			if requests > c.refusals {
-				always(200, `{}`)(w, r)
+				respondAlways(200, `{}`)(w, r)
 				return
 			}
 			if c.header != "" {
 				w.Header().Set("Retry-After", c.header)
 			}
-			always(429, status("throttled"))(w, r)
+			respondAlways(429, status("throttled"))(w, r)
 		})
-		if err := m.try(t.Context(), caller, probe{space: spaceForeign, method: http.MethodGet, path: "/x"}); err != nil {
+		if err := m.try(t.Context(), caller, probe{target: targetForeign, method: http.MethodGet, path: "/x"}); err != nil {
 			t.Fatal(err)
 		}
 		if m.report.Total(c.want) != 1 || requests != c.requests {
@@ -341,7 +341,7 @@ func TestNoAnswer(t *testing.T) {
 	})
 	caller.client.Timeout = 50 * time.Millisecond
 	if err := m.try(t.Context(), caller, probe{
-		space:  spaceOwn,
+		target: targetOwn,
 		method: http.MethodGet,
 		path:   "/slow",
 		own:    true,
@@ -349,13 +349,13 @@ func TestNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var err error
-	for range maxLost {
+	for range maxUnanswered {
 		if err != nil {
 			t.Fatalf("ended early: %v", err)
 		}
-		err = m.try(t.Context(), caller, probe{space: spaceForeign, method: http.MethodGet, path: "/x"})
+		err = m.try(t.Context(), caller, probe{target: targetForeign, method: http.MethodGet, path: "/x"})
 	}
-	if err == nil || m.report.Total(Untested) != maxLost+1 || m.report.Findings[0].What != untestedNoAnswer {
+	if err == nil || m.report.Total(Untested) != maxUnanswered+1 || m.report.Findings[0].Group != untestedNoAnswer {
 		t.Errorf("error %v, findings %v", err, m.report.Findings)
 	}
 }
@@ -379,9 +379,9 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 		"no object":                     {201, 0, ``, "no status"},
 		"a page":                        {200, 0, `<html>`, "selfsubjectaccessreviews: 200"},
 	} {
-		m, caller := testMatrix(t, always(c.code, c.body))
+		m, caller := testMatrix(t, respondAlways(c.code, c.body))
 		caller.own = c.own
-		ok, err := caller.may(t.Context(), &authorizationv1.ResourceAttributes{})
+		ok, err := caller.isAllowed(t.Context(), &authorizationv1.ResourceAttributes{})
 		if ok != (name == "allowed") || (err != nil) != (c.want != "") ||
 			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %t, %v; want %q", name, ok, err, c.want)
@@ -398,7 +398,7 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 func TestRefusedRules(t *testing.T) {
 	for body, want := range map[string]int{status("forbidden: the namespace does not belong to the caller's " +
 		"tenant"): 0, "no": 1} {
-		m, caller := testMatrix(t, always(http.StatusForbidden, body))
+		m, caller := testMatrix(t, respondAlways(http.StatusForbidden, body))
 		if err := m.tryRules(t.Context(), caller, "b--isolation", nil); err != nil || m.report.found(Untested) != want {
 			t.Errorf("%s: %v, findings %v", body, err, m.report.Findings)
 		}

@@ -17,39 +17,39 @@ import (
 
 // Targets of requests in the table.
 const (
-	spaceOwn     = "own"
-	spaceForeign = "another tenant"
-	spaceSystem  = "system"
-	spaceMissing = "missing namespace"
-	spaceCluster = "cluster scope"
-	spaceAll     = "all namespaces"
-	spacePath    = "tenant paths"
-	spaceOthers  = "impersonation"
-	spaceHeld    = "own, admission"
+	targetOwn           = "own"
+	targetForeign       = "another tenant"
+	targetSystem        = "system"
+	targetMissing       = "missing namespace"
+	targetCluster       = "cluster scope"
+	targetAll           = "all namespaces"
+	targetPath          = "tenant paths"
+	targetImpersonation = "impersonation"
+	targetAdmission     = "own, admission"
 )
 
-// spaces are the targets in the order of the table. callers are the callers.
-var spaces = []string{
-	spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceCluster, spaceAll, spacePath, spaceOthers, spaceHeld,
+// targets are the targets in the order of the table. callers are the callers.
+var targets = []string{
+	targetOwn, targetForeign, targetSystem, targetMissing, targetCluster, targetAll, targetPath, targetImpersonation, targetAdmission,
 }
 
-var callers = []string{callerUser, callerAccount, callerNobody, callerAnonymous}
+var callers = []string{callerUser, callerAccount, callerNoTenant, callerAnonymous}
 
 // Callers in the table.
 const (
 	callerUser      = "tenant user"
 	callerAccount   = "tenant service account"
-	callerNobody    = "user without tenant"
+	callerNoTenant  = "user without tenant"
 	callerAnonymous = "anonymous"
 )
 
 // probe is one request.
 type probe struct {
-	space, method, path string
-	body                []byte
-	header              http.Header
-	group               string // the verb and the resource
-	own                 bool   // the request concerns the caller's own tenant, so authorization must allow it
+	target, method, path string
+	body                 []byte
+	header               http.Header
+	group                string // the verb and the resource
+	own                  bool   // the request concerns the caller's own tenant, so authorization must allow it
 	// limited judges the response to a request that authorization may allow although it reaches
 	// beyond the caller's own namespaces. It may be nil.
 	limited func(answer) (Outcome, string)
@@ -76,20 +76,20 @@ func (m *matrix) probes(c *caller, r resource) []probe {
 	if !r.namespaced {
 		return m.clusterProbes(c, r)
 	}
-	w := m.world
+	w := m.fixture
 	var all []probe
-	if c.own >= 0 && !r.is("authorization.k8s.io", "localsubjectaccessreviews") { // denied by design
-		for _, p := range r.requests(w.namespace(c.own), spaceOwn) {
+	if c.own >= 0 && !r.matches("authorization.k8s.io", "localsubjectaccessreviews") { // denied by design
+		for _, p := range r.requests(w.namespace(c.own), targetOwn) {
 			p.own = true
 			all = append(all, p)
 		}
 	}
-	for space, ns := range map[string]string{
-		spaceForeign: w.namespace(1),
-		spaceSystem:  systemNamespace,
-		spaceMissing: missingNamespace,
+	for target, ns := range map[string]string{
+		targetForeign: w.namespace(1),
+		targetSystem:  systemNamespace,
+		targetMissing: missingNamespace,
 	} {
-		all = append(all, r.requests(ns, space)...)
+		all = append(all, r.requests(ns, target)...)
 	}
 	all = append(all, m.acrossProbes(c, r)...)
 	if c.own >= 0 {
@@ -101,7 +101,7 @@ func (m *matrix) probes(c *caller, r resource) []probe {
 
 // requests returns one request for each verb and each form of it. The requests are at cluster scope
 // if namespace is empty.
-func (r resource) requests(namespace, space string) []probe {
+func (r resource) requests(namespace, target string) []probe {
 	var all []probe
 	collection := r.path(namespace)
 	object := collection + "/" + name
@@ -126,7 +126,7 @@ func (r resource) requests(namespace, space string) []probe {
 		}
 		for _, contentType := range types {
 			p := probe{
-				space:  space,
+				target: target,
 				method: method,
 				path:   path,
 				group:  verb + " " + r.String(),
@@ -209,11 +209,11 @@ func oldWatch(collection string) string {
 // acrossProbes returns requests over all namespaces, with every selector that might widen them.
 func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	var all []probe
-	w := m.world
+	w := m.fixture
 	var verb string
 	add := func(method, path string, review *authorizationv1.ResourceAttributes) {
 		p := probe{
-			space:  spaceAll,
+			target: targetAll,
 			method: method,
 			path:   path,
 			group:  verb + " " + r.String(),
@@ -263,7 +263,7 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 			add(http.MethodDelete, query(collection, "dryRun", "All"), attributes(verb))
 		case verb == "create":
 			p := probe{
-				space:  spaceAll,
+				target: targetAll,
 				method: http.MethodPost,
 				path:   query(collection, "dryRun", "All"),
 				group:  verb + " " + r.String(),
@@ -278,7 +278,7 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 
 // pathProbes returns requests with paths that name a tenant.
 func (m *matrix) pathProbes(c *caller, r resource) []probe {
-	w := m.world
+	w := m.fixture
 	own, foreign := "/tenants/"+w.tenants[c.own].String(), "/tenants/"+w.tenants[1].String()
 	var all []probe
 	for prefix, namespaces := range map[string][]string{
@@ -288,15 +288,15 @@ func (m *matrix) pathProbes(c *caller, r resource) []probe {
 		"/tenants/" + tenant.System().String(): {systemNamespace, w.namespace(c.own)},
 	} {
 		for _, ns := range namespaces {
-			asked := map[string]bool{}
-			for _, p := range r.requests(ns, spacePath) {
+			seen := map[string]bool{}
+			for _, p := range r.requests(ns, targetPath) {
 				// Authorization runs before the body is decoded. The content types are tried
 				// without a tenant path.
 				key := fmt.Sprint(p.method, p.review.Verb, p.review.Name, strings.Contains(p.path, "/watch/"))
-				if asked[key] {
+				if seen[key] {
 					continue
 				}
-				asked[key] = true
+				seen[key] = true
 				p.review = nil
 				older := p
 				p.path = prefix + p.path
@@ -324,8 +324,8 @@ func olderPath(path, part string) string {
 // impersonationProbes returns requests that impersonate other identities, with the first verb of
 // the resource.
 func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
-	w := m.world
-	requests := r.requests(w.namespace(1), spaceOthers)
+	w := m.fixture
+	requests := r.requests(w.namespace(1), targetImpersonation)
 	if !c.real || len(requests) == 0 {
 		return nil
 	}
@@ -365,29 +365,29 @@ func limitedToOwn(p probe, id tenant.ID, field string) probe {
 
 // clusterProbes returns requests for cluster-scoped resources.
 func (m *matrix) clusterProbes(c *caller, r resource) []probe {
-	if r.is("", "namespaces") {
+	if r.matches("", "namespaces") {
 		return m.namespaceProbes(c, r)
 	}
 	var all []probe
-	for _, p := range r.requests("", spaceCluster) {
+	for _, p := range r.requests("", targetCluster) {
 		switch read := p.method == http.MethodGet; {
-		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook:
+		case r.name == "selfsubjectrulesreviews" && m.fixture.mode == installation.Webhook:
 			// a webhook cannot limit the rules, so these reviews are denied
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
-		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
-			p = limitedToOwn(p, m.world.tenants[c.own], "tenant")
+		case c.own >= 0 && read && r.matches(tenant.Domain, v1alpha1.ResourceTenantQuotas):
+			p = limitedToOwn(p, m.fixture.tenants[c.own], "tenant")
 		case c.own >= 0 && read &&
-			(r.is(tenant.Domain, v1alpha1.ResourceTenants) || r.is(tenant.Domain, v1alpha1.ResourceTenantMembers)):
-			p = limitedToOwn(p, m.world.tenants[c.own], "id")
+			(r.matches(tenant.Domain, v1alpha1.ResourceTenants) || r.matches(tenant.Domain, v1alpha1.ResourceTenantMembers)):
+			p = limitedToOwn(p, m.fixture.tenants[c.own], "id")
 		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" &&
-			r.is(tenant.Domain, v1alpha1.ResourceTenantMembers):
+			r.matches(tenant.Domain, v1alpha1.ResourceTenantMembers):
 			// Admission rejects the members of another tenant.
-			other := m.world.tenants[1]
+			other := m.fixture.tenants[1]
 			p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`,
 				v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
 			p.review = nil
-			p.limited = heldByAdmission
+			p.limited = rejectedByAdmission
 		}
 		all = append(all, p)
 	}
@@ -396,19 +396,19 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 
 // namespaceProbes returns requests for Namespace objects.
 func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
-	w := m.world
+	w := m.fixture
 	var all []probe
-	for space, ns := range map[string]string{
-		spaceForeign: w.namespace(1),
-		spaceSystem:  systemNamespace,
-		spaceMissing: missingNamespace,
-		spaceOwn:     w.namespace(0),
+	for target, ns := range map[string]string{
+		targetForeign: w.namespace(1),
+		targetSystem:  systemNamespace,
+		targetMissing: missingNamespace,
+		targetOwn:     w.namespace(0),
 	} {
-		for _, p := range r.requests("", space) {
+		for _, p := range r.requests("", target) {
 			isObject := strings.Contains(p.path, "/namespaces/"+name)
-			own := space == spaceOwn && c.own >= 0 && r.subresource == ""
+			own := target == targetOwn && c.own >= 0 && r.subresource == ""
 			switch {
-			case space == spaceOwn && (c.own < 0 || !isObject && r.subresource == ""):
+			case target == targetOwn && (c.own < 0 || !isObject && r.subresource == ""):
 				continue // tried once, with another target
 			case isObject && p.method == http.MethodDelete && own:
 				continue // a dry run of deleting the own namespace proves nothing more
@@ -420,7 +420,7 @@ func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 				p.body = []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + w.tenants[1].String() + `--new"}}`)
 				p.review = nil
 				if c.own >= 0 {
-					p.limited = heldByAdmission
+					p.limited = rejectedByAdmission
 				}
 			case p.method == http.MethodGet && c.own >= 0: // lists and watches
 				if isWatch(p.path) {

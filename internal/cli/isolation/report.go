@@ -18,18 +18,18 @@ import (
 // Cell contains the number of outcomes of one caller for one target.
 type Cell struct {
 	Caller string          `json:"caller"`
-	Space  string          `json:"space"`
+	Target string          `json:"space"`
 	Counts map[Outcome]int `json:"counts"`
 }
 
 // Finding is a group of requests that probably have the same cause.
 type Finding struct {
 	Outcome Outcome `json:"outcome"`
-	// What is the verb and the resource, or the reason for [Untested].
-	What     string   `json:"what"`
+	// Group is the verb and the resource, or the reason for [Untested].
+	Group    string   `json:"what"`
 	Requests int      `json:"requests"`
 	Callers  []string `json:"callers,omitempty"`
-	Spaces   []string `json:"spaces,omitempty"`
+	Targets  []string `json:"spaces,omitempty"`
 	Example  string   `json:"example"`
 }
 
@@ -78,16 +78,16 @@ func (r *Report) Complete() bool {
 func (r *Report) finish() {
 	slices.SortFunc(r.Cells, func(a, b *Cell) int {
 		return cmp.Or(cmp.Compare(slices.Index(callers, a.Caller), slices.Index(callers, b.Caller)),
-			cmp.Compare(slices.Index(spaces, a.Space), slices.Index(spaces, b.Space)))
+			cmp.Compare(slices.Index(targets, a.Target), slices.Index(targets, b.Target)))
 	})
 	order := []Outcome{Leaked, Contradicted, Refused, Untested}
 	slices.SortFunc(r.Findings, func(a, b *Finding) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Outcome), slices.Index(order, b.Outcome)),
-			cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.What, b.What))
+			cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Group, b.Group))
 	})
 	for _, f := range r.Findings {
 		slices.Sort(f.Callers)
-		slices.Sort(f.Spaces)
+		slices.Sort(f.Targets)
 	}
 	r.Verdict = r.verdict()
 }
@@ -130,12 +130,12 @@ func (r *Report) Write(w io.Writer) {
 		_, _ = fmt.Fprintf(out, "\t%s", o)
 	}
 	_, _ = fmt.Fprintln(out)
-	row := func(caller, space string, counts map[Outcome]int) {
+	row := func(caller, target string, counts map[Outcome]int) {
 		tried := 0
 		for _, n := range counts {
 			tried += n
 		}
-		_, _ = fmt.Fprintf(out, "%s\t%s\t%d", caller, space, tried)
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%d", caller, target, tried)
 		for _, o := range columns {
 			_, _ = fmt.Fprintf(out, "\t%d", counts[o])
 		}
@@ -143,7 +143,7 @@ func (r *Report) Write(w io.Writer) {
 	}
 	all := map[Outcome]int{}
 	for _, c := range r.Cells {
-		row(c.Caller, c.Space, c.Counts)
+		row(c.Caller, c.Target, c.Counts)
 		for o, n := range c.Counts {
 			all[o] += n
 		}
@@ -165,16 +165,16 @@ func (r *Report) Write(w io.Writer) {
 // String returns a finding on one line.
 func (f *Finding) String() string {
 	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "%s: %s: %d requests", f.Outcome, f.What, f.Requests)
+	_, _ = fmt.Fprintf(&b, "%s: %s: %d requests", f.Outcome, f.Group, f.Requests)
 	if f.Requests == 1 {
 		b.Reset()
-		_, _ = fmt.Fprintf(&b, "%s: %s: 1 request", f.Outcome, f.What)
+		_, _ = fmt.Fprintf(&b, "%s: %s: 1 request", f.Outcome, f.Group)
 	}
 	if len(f.Callers) > 0 {
 		_, _ = fmt.Fprintf(&b, " by %s", strings.Join(f.Callers, ", "))
 	}
-	if len(f.Spaces) > 0 {
-		_, _ = fmt.Fprintf(&b, " in %s", strings.Join(f.Spaces, ", "))
+	if len(f.Targets) > 0 {
+		_, _ = fmt.Fprintf(&b, " in %s", strings.Join(f.Targets, ", "))
 	}
 	if f.Example != "" {
 		_, _ = fmt.Fprintf(&b, ", for example %s", f.Example)
@@ -183,44 +183,44 @@ func (f *Finding) String() string {
 }
 
 // count records an outcome of a caller for a target.
-func (m *matrix) count(caller, space string, o Outcome) {
+func (m *matrix) count(caller, target string, o Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at := slices.IndexFunc(m.report.Cells, func(c *Cell) bool { return c.Caller == caller && c.Space == space })
+	at := slices.IndexFunc(m.report.Cells, func(c *Cell) bool { return c.Caller == caller && c.Target == target })
 	if at < 0 {
 		at = len(m.report.Cells)
-		m.report.Cells = append(m.report.Cells, &Cell{Caller: caller, Space: space, Counts: map[Outcome]int{}})
+		m.report.Cells = append(m.report.Cells, &Cell{Caller: caller, Target: target, Counts: map[Outcome]int{}})
 	}
 	m.report.Cells[at].Counts[o]++
 }
 
 // find adds a request to the finding of its outcome and group.
-func (m *matrix) find(o Outcome, caller, space, what, example string) {
+func (m *matrix) find(o Outcome, caller, target, group, example string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at := slices.IndexFunc(m.report.Findings, func(f *Finding) bool { return f.Outcome == o && f.What == what })
+	at := slices.IndexFunc(m.report.Findings, func(f *Finding) bool { return f.Outcome == o && f.Group == group })
 	if at < 0 {
 		at = len(m.report.Findings)
-		m.report.Findings = append(m.report.Findings, &Finding{Outcome: o, What: what, Example: example})
+		m.report.Findings = append(m.report.Findings, &Finding{Outcome: o, Group: group, Example: example})
 	}
 	f := m.report.Findings[at]
 	f.Requests++
 	if caller != "" && !slices.Contains(f.Callers, caller) {
 		f.Callers = append(f.Callers, caller)
 	}
-	if space != "" && !slices.Contains(f.Spaces, space) {
-		f.Spaces = append(f.Spaces, space)
+	if target != "" && !slices.Contains(f.Targets, target) {
+		f.Targets = append(f.Targets, target)
 	}
 }
 
 // note records an outcome. A leak, a denied own request and an untested request are also findings.
 // group is the verb and the resource. why is the reason for [Untested].
-func (m *matrix) note(caller, space string, o Outcome, why, group, example string) {
-	m.count(caller, space, o)
+func (m *matrix) note(caller, target string, o Outcome, reason, group, example string) {
+	m.count(caller, target, o)
 	switch o {
 	case Leaked, Refused:
-		m.find(o, caller, space, group, example)
+		m.find(o, caller, target, group, example)
 	case Untested:
-		m.find(o, caller, space, why, example)
+		m.find(o, caller, target, reason, example)
 	}
 }

@@ -16,12 +16,12 @@ func TestFindingsAreGrouped(t *testing.T) {
 	m := &matrix{}
 	for i := range 12 {
 		for n := range i + 1 {
-			m.note(callers[n%2], spaces[1+n%2], Leaked, "", fmt.Sprintf("get kind%02d", i), fmt.Sprintf("GET /%d/%d: 200", i, n))
+			m.note(callers[n%2], targets[1+n%2], Leaked, "", fmt.Sprintf("get kind%02d", i), fmt.Sprintf("GET /%d/%d: 200", i, n))
 		}
 	}
-	m.note(callerUser, spaceOwn, Refused, "", "get pods", "GET /pods: 403")
-	m.note(callerUser, spaceOwn, Untested, untestedThrottled, "get pods", "GET /pods: 429")
-	m.note(callerUser, spaceOwn, Passed, "", "get pods", "")
+	m.note(callerUser, targetOwn, Refused, "", "get pods", "GET /pods: 403")
+	m.note(callerUser, targetOwn, Untested, untestedThrottled, "get pods", "GET /pods: 429")
+	m.note(callerUser, targetOwn, Passed, "", "get pods", "")
 	m.report.finish()
 	var b strings.Builder
 	m.report.Write(&b)
@@ -80,7 +80,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		m := &matrix{}
 		for _, o := range c.outcomes {
-			m.note(callerUser, spaceOwn, o, "why", "get pods", "")
+			m.note(callerUser, targetOwn, o, "why", "get pods", "")
 		}
 		m.report.Resources = 7
 		m.report.finish()

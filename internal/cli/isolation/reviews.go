@@ -27,7 +27,7 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	for c, answers := range m.answers {
 		for q, want := range answers {
 			group.Go(func() error {
-				got, err := c.may(asking, &q)
+				got, err := c.isAllowed(asking, &q)
 				if err != nil {
 					return m.unreviewed(asking, c, err)
 				}
@@ -42,8 +42,8 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	for _, c := range m.world.callers {
-		for _, namespace := range []string{m.world.namespace(0), m.world.namespace(1), systemNamespace, missingNamespace} {
+	for _, c := range m.fixture.callers {
+		for _, namespace := range []string{m.fixture.namespace(0), m.fixture.namespace(1), systemNamespace, missingNamespace} {
 			if err := m.tryRules(ctx, c, namespace, served); err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
 	m.find(Untested, c.name, "", untestedReview, err.Error())
 	var transport *url.Error
 	if errors.As(err, &transport) {
-		return m.lose(err)
+		return m.countUnanswered(err)
 	}
 	return nil
 }
@@ -72,8 +72,8 @@ func named(q *question) string {
 	return q.Verb + " " + r.String()
 }
 
-// may sends a self review. A caller that may not send one has no access.
-func (c *caller) may(ctx context.Context, a *authorizationv1.ResourceAttributes) (bool, error) {
+// isAllowed sends a self review. A caller that may not send one has no access.
+func (c *caller) isAllowed(ctx context.Context, a *authorizationv1.ResourceAttributes) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a},
 	}
@@ -122,16 +122,16 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 	if err := c.review(ctx, "selfsubjectrulesreviews", "SelfSubjectRulesReview", &review); err != nil {
 		return m.unreviewed(ctx, c, err)
 	}
-	own := c.own >= 0 && namespace == m.world.namespace(c.own)
+	own := c.own >= 0 && namespace == m.fixture.namespace(c.own)
 	rules := review.Status.ResourceRules
 	if !own && len(rules)+len(review.Status.NonResourceRules) > 0 {
 		m.find(Contradicted, c.name, "", "rules for a namespace of another tenant",
 			fmt.Sprintf("%d rules in %s", len(rules)+len(review.Status.NonResourceRules), namespace))
 	}
-	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook denies these reviews
+	if own && len(rules) == 0 && m.fixture.mode != installation.Webhook { // a webhook denies these reviews
 		m.find(Contradicted, c.name, "", "no rules for the caller's own namespace", namespace)
 	}
-	if m.world.mode == installation.Gateway {
+	if m.fixture.mode == installation.Gateway {
 		return nil // the cluster lists the rules of its roles, and does not know the boundary
 	}
 	return m.tryListed(ctx, c, namespace, rules, served)
@@ -150,11 +150,11 @@ func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
 			continue
 		}
 		for _, a := range actions(&rule, namespace) {
-			if slices.ContainsFunc(served, func(r resource) bool { return r.is(a.Group, a.Resource) && !r.namespaced }) {
+			if slices.ContainsFunc(served, func(r resource) bool { return r.matches(a.Group, a.Resource) && !r.namespaced }) {
 				a.Namespace = "" // rules for cluster-scoped resources are listed in each namespace
 			}
 			group.Go(func() error {
-				ok, err := c.may(ctx, &a)
+				ok, err := c.isAllowed(ctx, &a)
 				if err != nil {
 					return m.unreviewed(ctx, c, err)
 				}

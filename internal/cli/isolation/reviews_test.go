@@ -50,7 +50,7 @@ func reviewing(
 // directions.
 func TestReviews(t *testing.T) {
 	own := authorizationv1.ResourceRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
-	told := func(namespace string, rule authorizationv1.ResourceRule) map[string][]authorizationv1.ResourceRule {
+	listedRules := func(namespace string, rule authorizationv1.ResourceRule) map[string][]authorizationv1.ResourceRule {
 		all := map[string][]authorizationv1.ResourceRule{"a--isolation": {own}}
 		all[namespace] = append(all[namespace], rule)
 		return all
@@ -72,70 +72,70 @@ func TestReviews(t *testing.T) {
 	}{
 		"they agree": {
 			map[question]bool{foreign: false, {Verb: "get", Resource: "pods", Namespace: "a--isolation"}: true},
-			told("a--isolation", own),
+			listedRules("a--isolation", own),
 			installation.CompiledIn,
 			"",
 		},
 		"let through all alike": {
 			map[question]bool{foreign: true},
-			told("a--isolation", own),
+			listedRules("a--isolation", own),
 			installation.CompiledIn,
 			"allowed by the review: false; allowed for the request: true",
 		},
 		"told, but not so": {
 			map[question]bool{{Verb: "get", Resource: "pods", Namespace: "a--isolation"}: false},
-			told("a--isolation", own),
+			listedRules("a--isolation", own),
 			installation.CompiledIn,
 			"allowed by the review: true; allowed for the request: false",
 		},
 		"another's rules": {
 			nil,
-			told("b--isolation", with("get", "", "nodes")),
+			listedRules("b--isolation", with("get", "", "nodes")),
 			installation.CompiledIn,
 			"1 request by tenant user, for example 1 rules in b--isolation",
 		},
 		"none of its own":    {nil, nil, installation.CompiledIn, "no rules for the caller's own namespace"},
 		"none, of a webhook": {nil, nil, installation.Webhook, ""},
 		"any verb": {
-			nil, told("a--isolation", with("*", "", "pods")), installation.CompiledIn, "rules with a wildcard",
+			nil, listedRules("a--isolation", with("*", "", "pods")), installation.CompiledIn, "rules with a wildcard",
 		},
 		"any group": {
-			nil, told("a--isolation", with("get", "*", "pods")), installation.CompiledIn, "rules with a wildcard",
+			nil, listedRules("a--isolation", with("get", "*", "pods")), installation.CompiledIn, "rules with a wildcard",
 		},
-		"any resource": {nil, told("a--isolation", with("get", "", "*")), installation.CompiledIn, "rules with a wildcard"},
+		"any resource": {nil, listedRules("a--isolation", with("get", "", "*")), installation.CompiledIn, "rules with a wildcard"},
 		"a right that is none": {
 			nil,
-			told("a--isolation", with("delete", "", "pods")),
+			listedRules("a--isolation", with("delete", "", "pods")),
 			installation.CompiledIn,
 			"rules and self reviews differ: delete pods",
 		},
 		"a subresource": {
 			nil,
-			told("a--isolation", with("get", "", "pods/log")),
+			listedRules("a--isolation", with("get", "", "pods/log")),
 			installation.CompiledIn,
 			"rules and self reviews differ: get pods/log",
 		},
 		"a name": {
 			nil,
-			told("a--isolation", with("get", "", "pods", "hidden")),
+			listedRules("a--isolation", with("get", "", "pods", "hidden")),
 			installation.CompiledIn,
 			"rules and self reviews differ: get pods",
 		},
-		"what is in no place": {nil, told("a--isolation", with("get", "", "nodes")), installation.CompiledIn, ""},
+		"what is in no place": {nil, listedRules("a--isolation", with("get", "", "nodes")), installation.CompiledIn, ""},
 		"as if it were in one": {
 			nil,
-			told("a--isolation", with("get", "x.io", "nodes")),
+			listedRules("a--isolation", with("get", "x.io", "nodes")),
 			installation.CompiledIn,
 			"rules and self reviews differ: get nodes.x.io",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			may := func(a authorizationv1.ResourceAttributes) bool {
+			allowed := func(a authorizationv1.ResourceAttributes) bool {
 				return a.Verb == "get" && a.Group == "" && a.Subresource == "" && a.Name == "" &&
 					(a.Resource == "pods" && a.Namespace == "a--isolation" || a.Resource == "nodes" && a.Namespace == "")
 			}
-			m, user := testMatrix(t, reviewing(t, may, c.rules))
-			m.Parallel, m.world.callers, m.world.mode, m.answers[user] = 2, []*caller{user}, c.mode, c.answered
+			m, user := testMatrix(t, reviewing(t, allowed, c.rules))
+			m.Parallel, m.fixture.callers, m.fixture.mode, m.answers[user] = 2, []*caller{user}, c.mode, c.answered
 			served := []resource{
 				{schema.GroupVersion{Version: "v1"}, "pods", "", true, allVerbs},
 				{schema.GroupVersion{Version: "v1"}, "nodes", "", false, allVerbs},
@@ -146,8 +146,8 @@ func TestReviews(t *testing.T) {
 			var found string
 			for _, f := range m.report.Findings {
 				found += f.String() + "\n"
-				if len(f.Spaces) > 0 {
-					t.Errorf("%s: the finding names the namespaces %q", f.What, f.Spaces)
+				if len(f.Targets) > 0 {
+					t.Errorf("%s: the finding names the namespaces %q", f.Group, f.Targets)
 				}
 			}
 			if c.want == "" && found != "" ||
@@ -202,7 +202,7 @@ func TestDiscover(t *testing.T) {
 	if got := names(ofGroups(all, nil)); got != pods+"; "+deployments {
 		t.Errorf("all: %s", got)
 	}
-	if m.report.found(Untested) != len(required) || m.report.Findings[0].What != "no request has this verb" ||
+	if m.report.found(Untested) != len(required) || m.report.Findings[0].Group != "no request has this verb" ||
 		len(m.report.Findings[0].Callers) > 0 {
 		t.Errorf("a verb without a request: %v", m.report.Findings)
 	}
@@ -216,11 +216,11 @@ func TestOwnOnly(t *testing.T) {
 		installation.CompiledIn: "/api/v1/secrets",
 		installation.Webhook:    "/api/v1/secrets?labelSelector=kubetenant.dev%2Ftenant%3Da",
 	} {
-		m.world.mode = mode
-		if got := m.world.ownOnly(c, "/api/v1/secrets"); got != want {
+		m.fixture.mode = mode
+		if got := m.fixture.ownOnly(c, "/api/v1/secrets"); got != want {
 			t.Errorf("%s: %s; want %s", mode, got, want)
 		}
-		if got := m.world.ownOnly(c, "/api/v1/namespaces/x/secrets"); strings.Contains(got, "?") {
+		if got := m.fixture.ownOnly(c, "/api/v1/namespaces/x/secrets"); strings.Contains(got, "?") {
 			t.Errorf("%s: %s", mode, got)
 		}
 	}

@@ -36,28 +36,28 @@ const (
 	systemNamespace  = "kube-system"
 	missingNamespace = "kubetenant-isolation-missing"
 	robot            = "robot"
-	// within is the maximum time until a change applies.
-	within = 30 * time.Second
-	// patience is the maximum duration of a request. A slow response is not a leak.
-	patience = 2 * time.Minute
+	// requestTimeout is the maximum time until a change applies.
+	requestTimeout = 30 * time.Second
+	// waitLimit is the maximum duration of a request. A slow response is not a leak.
+	waitLimit = 2 * time.Minute
 	// unauthenticatedFor is the time for which a gateway may reject a new token. After this time,
 	// the run assumes that the gateway does not support such tokens.
 	unauthenticatedFor = 5 * time.Second
 )
 
-// world contains the objects that a run creates.
-type world struct {
-	mode    installation.Mode
-	admin   kube.Interface
-	objects dynamic.Interface
-	tenants [2]tenant.ID
-	callers []*caller
-	begun   bool // objects may exist
+// fixture contains the objects that a run creates.
+type fixture struct {
+	mode           installation.Mode
+	admin          kube.Interface
+	objects        dynamic.Interface
+	tenants        [2]tenant.ID
+	callers        []*caller
+	mayHaveObjects bool // objects may exist
 }
 
-// newWorld returns a world. It creates no objects yet.
-func newWorld(o *Options) (*world, error) {
-	w := &world{mode: o.Mode}
+// newFixture returns a world. It creates no objects yet.
+func newFixture(o *Options) (*fixture, error) {
+	w := &fixture{mode: o.Mode}
 	var err error
 	for i, name := range o.Tenants {
 		if w.tenants[i], err = tenant.Parse(name); err != nil {
@@ -72,19 +72,19 @@ func newWorld(o *Options) (*world, error) {
 }
 
 // namespace returns the namespace of a tenant.
-func (w *world) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
+func (w *fixture) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
 
-// reborn is the name of the namespace that is created again for the other tenant. It has no prefix
+// recreatedNamespace is the name of the namespace that is created again for the other tenant. It has no prefix
 // of a tenant.
-func (w *world) reborn() string { return w.tenants[0].String() + "-reborn" }
+func (w *fixture) recreatedNamespace() string { return w.tenants[0].String() + "-reborn" }
 
 // role is the name of the ClusterRole with all rights, and of its bindings.
-func (w *world) role() string {
+func (w *fixture) role() string {
 	return "kubetenant-isolation-" + strings.ToLower(w.tenants[0].String())
 }
 
 // canary is the name of the objects that identify a tenant in any encoding.
-func (w *world) canary(i int) string { return "canary-of-" + w.tenants[i].String() }
+func (w *fixture) canary(i int) string { return "canary-of-" + w.tenants[i].String() }
 
 // caller sends requests to the server with one credential.
 type caller struct {
@@ -107,7 +107,7 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	stream := *client
-	client.Timeout = patience
+	client.Timeout = waitLimit
 	return &caller{
 		name:   name,
 		own:    own,
@@ -199,7 +199,7 @@ func (a answer) message() string {
 }
 
 // create creates the tenants and their callers.
-func (w *world) create(ctx context.Context, m *matrix) error {
+func (w *fixture) create(ctx context.Context, m *matrix) error {
 	if err := w.makeRights(ctx); err != nil {
 		return err
 	}
@@ -215,12 +215,12 @@ func (w *world) create(ctx context.Context, m *matrix) error {
 }
 
 // meta returns the metadata of an object that the run creates.
-func (w *world) meta(name string) metav1.ObjectMeta {
+func (w *fixture) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: w.tenants[0].String()}}
 }
 
 // makeRights gives both tenants all rights. Therefore, each denial is a denial of the boundary.
-func (w *world) makeRights(ctx context.Context) error {
+func (w *fixture) makeRights(ctx context.Context) error {
 	all := []string{"*"}
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: w.meta(w.role()),
@@ -230,7 +230,7 @@ func (w *world) makeRights(ctx context.Context) error {
 	}
 	_, err := w.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	var answered apierrors.APIStatus
-	w.begun = err == nil || !errors.As(err, &answered) // the role may exist after an unanswered request
+	w.mayHaveObjects = err == nil || !errors.As(err, &answered) // the role may exist after an unanswered request
 	if err != nil {
 		return err
 	}
@@ -254,11 +254,11 @@ func (w *world) makeRights(ctx context.Context) error {
 }
 
 // makeNamespace creates a namespace of a tenant, and fails if the server did not store its label.
-func (w *world) makeNamespace(ctx context.Context, name string, owner tenant.ID) error {
+func (w *fixture) makeNamespace(ctx context.Context, name string, owner tenant.ID) error {
 	ns := &corev1.Namespace{ObjectMeta: w.meta(name)}
 	ns.Labels[tenant.Label] = owner.String()
-	made, err := w.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
-	if err == nil && (made.Name != name || made.Labels[tenant.Label] != owner.String()) {
+	created, err := w.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+	if err == nil && (created.Name != name || created.Labels[tenant.Label] != owner.String()) {
 		err = fmt.Errorf("the server did not store namespace %s with the label %s", name, tenant.Label)
 	}
 	return err
@@ -267,7 +267,7 @@ func (w *world) makeNamespace(ctx context.Context, name string, owner tenant.ID)
 // eventually waits until f succeeds. If f does not succeed in time, it returns the last error of f.
 func eventually(ctx context.Context, f func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, requestTimeout, true, func(ctx context.Context) (bool, error) {
 		last = f(ctx)
 		return last == nil, nil
 	})
@@ -277,7 +277,7 @@ func eventually(ctx context.Context, f func(context.Context) error) error {
 	return nil
 }
 
-func (w *world) makeCanaries(ctx context.Context, namespace, name string) error {
+func (w *fixture) makeCanaries(ctx context.Context, namespace, name string) error {
 	meta := metav1.ObjectMeta{Name: name}
 	core := w.admin.CoreV1()
 	_, configErr := core.ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
@@ -287,7 +287,7 @@ func (w *world) makeCanaries(ctx context.Context, namespace, name string) error 
 	return errors.Join(configErr, secretErr, robotErr)
 }
 
-func (w *world) makeCallers(ctx context.Context, m *matrix) error {
+func (w *fixture) makeCallers(ctx context.Context, m *matrix) error {
 	o := &m.Options
 	add := func(name string, own int, config *rest.Config) error {
 		c, err := newCaller(name, own, config)
@@ -315,10 +315,10 @@ func (w *world) makeCallers(ctx context.Context, m *matrix) error {
 	}
 	account := rest.AnonymousClientConfig(admin)
 	account.BearerToken = token.Status.Token
-	nobody := rest.CopyConfig(admin)
-	nobody.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation-nobody"}
+	noTenant := rest.CopyConfig(admin)
+	noTenant.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation-nobody"}
 	if err := errors.Join(add(callerUser, 0, user), add(callerAccount, 0, account),
-		add(callerNobody, -1, nobody), add(callerAnonymous, -1, rest.AnonymousClientConfig(admin))); err != nil {
+		add(callerNoTenant, -1, noTenant), add(callerAnonymous, -1, rest.AnonymousClientConfig(admin))); err != nil {
 		return err
 	}
 	return w.waitForRights(ctx, m)
@@ -326,7 +326,7 @@ func (w *world) makeCallers(ctx context.Context, m *matrix) error {
 
 // waitForRights waits until the rights of the tenants' callers and the labels apply, so that each
 // caller can list its own canaries.
-func (w *world) waitForRights(ctx context.Context, m *matrix) error {
+func (w *fixture) waitForRights(ctx context.Context, m *matrix) error {
 	account := w.callers[1]
 	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {
 		account.own = -1
@@ -377,7 +377,7 @@ func (c *caller) unauthenticated(ctx context.Context, path string) bool {
 
 // ownOnly returns the path of a list for the deployment mode. A webhook cannot limit a list over
 // all namespaces, so the request must select the caller's own tenant itself.
-func (w *world) ownOnly(c *caller, path string) string {
+func (w *fixture) ownOnly(c *caller, path string) string {
 	if w.mode != installation.Webhook || strings.Contains(path, "/namespaces/") {
 		return path
 	}

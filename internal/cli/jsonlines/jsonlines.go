@@ -40,15 +40,15 @@ var ErrLongLine = fmt.Errorf("the line is longer than %d bytes", MaxLine)
 // Files returns the files *.jsonl and *.jsonl.gz of a directory whose names, without this extension,
 // keep accepts. The oldest file comes first, because the name of a rotated file is the name of the
 // current file, "-" and a time. The error wraps [ErrNoFiles] if no file matches.
-func Files(dir string, keep func(name string) bool) ([]string, error) {
+func Files(dir string, accept func(name string) bool) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var paths []string
 	for _, entry := range entries {
-		name, is := strings.CutSuffix(strings.TrimSuffix(entry.Name(), ".gz"), extension)
-		if is && keep(name) {
+		name, ok := strings.CutSuffix(strings.TrimSuffix(entry.Name(), ".gz"), extension)
+		if ok && accept(name) {
 			paths = append(paths, filepath.Join(dir, entry.Name()))
 		}
 	}

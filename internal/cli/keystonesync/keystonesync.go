@@ -98,7 +98,7 @@ func Preview(
 		if err != nil || id.IsZero() || id.IsSystem() || !domain.Enabled || planned[id] {
 			continue
 		}
-		if t, known := found.tenant(id); known && t == nil {
+		if t, ok := found.tenant(id); ok && t == nil {
 			report.WithoutTenant = append(report.WithoutTenant, id.String())
 		}
 	}
@@ -115,7 +115,7 @@ type knownTenants struct {
 }
 
 // tenant returns the Tenant of an ID, as [projects.State] requires.
-func (k *knownTenants) tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
+func (k *knownTenants) tenant(id tenant.ID) (t *v1alpha1.Tenant, ok bool) {
 	name := id.ObjectName()
 	if k.invalid[name] {
 		return nil, false
@@ -124,7 +124,7 @@ func (k *knownTenants) tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if t == nil {
 		return nil, true
 	}
-	if of, _ := tenants.AccessOf(t); of != id {
+	if owner, _ := tenants.AccessOf(t); owner != id {
 		return nil, true // the server ignores this Tenant
 	}
 	return t, true
@@ -149,7 +149,7 @@ func (c *Cluster) namespaces(ctx context.Context) (all []*corev1.Namespace, err 
 	})
 	pages.PageSize = pageSize
 	err = pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		if ns, is := o.(*corev1.Namespace); is {
+		if ns, ok := o.(*corev1.Namespace); ok {
 			all = append(all, ns)
 		}
 		return nil

@@ -29,14 +29,14 @@ import (
 )
 
 const (
-	// lookEvery is the time between two reads of the request.
-	lookEvery = 200 * time.Millisecond
-	// minimalExpiry is the shortest expiration that the validation of CertificateSigningRequests
+	// pollInterval is the time between two reads of the request.
+	pollInterval = 200 * time.Millisecond
+	// minExpiry is the shortest expiration that the validation of CertificateSigningRequests
 	// accepts.
-	minimalExpiry = 10 * time.Minute
-	maximalExpiry = math.MaxInt32 * time.Second
-	// cleanWithin limits the time for deleting a request after the command was interrupted.
-	cleanWithin = 10 * time.Second
+	minExpiry = 10 * time.Minute
+	maxExpiry = math.MaxInt32 * time.Second
+	// cleanupTimeout limits the time for deleting a request after the command was interrupted.
+	cleanupTimeout = 10 * time.Second
 )
 
 // Request describes a certificate to request.
@@ -48,12 +48,12 @@ type Request struct {
 	AsOrganizations bool
 	Tenant          tenant.ID
 	Expiry          time.Duration
-	// Within is the maximum time to wait for approval and signature.
-	Within time.Duration
+	// Timeout is the maximum time to wait for approval and signature.
+	Timeout time.Duration
 	// DryRun makes the server check the request without storing it.
 	DryRun bool
-	// Say is called with a progress message before each wait.
-	Say func(format string, args ...any)
+	// Printf is called with a progress message before each wait.
+	Printf func(format string, args ...any)
 }
 
 // Errors of [Request.Sign].
@@ -86,9 +86,9 @@ func (r *Request) Subject() pkix.Name {
 // Object returns the CertificateSigningRequest for a key.
 func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	switch {
-	case r.Expiry < minimalExpiry:
+	case r.Expiry < minExpiry:
 		return nil, ErrTooShort
-	case r.Expiry > maximalExpiry:
+	case r.Expiry > maxExpiry:
 		return nil, ErrTooLong
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader,
@@ -132,17 +132,17 @@ func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key 
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	made, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanWithin) // the deletion needs its name
-	object, err = requests.Create(made, object, options)
+	cleanupCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout) // the deletion needs its name
+	object, err = requests.Create(cleanupCtx, object, options)
 	cancel()
 	if err != nil || r.DryRun {
 		return nil, nil, err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanWithin)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		if gone := requests.Delete(ctx, object.Name, metav1.DeleteOptions{}); gone != nil && err == nil {
-			err = fmt.Errorf("delete CertificateSigningRequest %s: %w", object.Name, gone)
+		if deleteErr := requests.Delete(ctx, object.Name, metav1.DeleteOptions{}); deleteErr != nil && err == nil {
+			err = fmt.Errorf("delete CertificateSigningRequest %s: %w", object.Name, deleteErr)
 		}
 	}()
 	approved, err := approve(ctx, k, object)
@@ -150,9 +150,9 @@ func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key 
 		return nil, nil, err
 	}
 	if !approved {
-		r.Say("waiting for approval: an admin must approve it with kubectl certificate approve %s", object.Name)
+		r.Printf("waiting for approval: an admin must approve it with kubectl certificate approve %s", object.Name)
 	} else {
-		r.Say("waiting for certificate %s", object.Name)
+		r.Printf("waiting for certificate %s", object.Name)
 	}
 	if certificate, err = r.wait(ctx, k, object.Name); err != nil {
 		return nil, nil, err
@@ -203,7 +203,7 @@ func approve(
 // wait waits for the certificate and returns it.
 func (r *Request) wait(ctx context.Context, k kube.Interface, name string) ([]byte, error) {
 	var last *certificatesv1.CertificateSigningRequest
-	err := wait.PollUntilContextTimeout(ctx, lookEvery, r.Within, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, r.Timeout, true, func(ctx context.Context) (bool, error) {
 		got, err := k.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, fmt.Errorf("%w: the request was deleted", ErrDenied)

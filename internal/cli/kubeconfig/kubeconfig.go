@@ -51,32 +51,32 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 	}
 	// Both names contain the tenant, because two tenants may each have a user alice. The tenant is
 	// not added twice if e.Cluster comes from a kubeconfig that New created.
-	where := e.Tenant.String() + "@" + strings.TrimPrefix(e.Cluster, e.Tenant.String()+"@")
-	who := e.User + "/" + where
+	contextName := e.Tenant.String() + "@" + strings.TrimPrefix(e.Cluster, e.Tenant.String()+"@")
+	userName := e.User + "/" + contextName
 	if strings.HasSuffix(e.Server, "/tenants/"+e.Tenant.String()) {
-		where += "-tenant-path" // clients see another server
+		contextName += "-tenant-path" // clients see another server
 	}
 	c := clientcmdapi.NewConfig()
-	c.Clusters[where] = cluster
-	c.AuthInfos[who] = e.Auth
+	c.Clusters[contextName] = cluster
+	c.AuthInfos[userName] = e.Auth
 	context := clientcmdapi.NewContext()
-	context.Cluster, context.AuthInfo, context.Namespace = where, who, e.Namespace
-	c.Contexts[who] = context
-	c.CurrentContext = who
+	context.Cluster, context.AuthInfo, context.Namespace = contextName, userName, e.Namespace
+	c.Contexts[userName] = context
+	c.CurrentContext = userName
 	return c, nil
 }
 
 // ErrExists reports that the file already exists.
 var ErrExists = errors.New("the file already exists: use another name, or --merge to add to it")
 
-// ErrOther reports that a kubeconfig already uses a name for another server.
-var ErrOther = errors.New("the name is already used for a different server, certificate authority or verification " +
+// ErrNameInUse reports that a kubeconfig already uses a name for another server.
+var ErrNameInUse = errors.New("the name is already used for a different server, certificate authority or verification " +
 	"setting: use --out to write a separate file")
 
 // Write writes a new file that only its owner may read. The error wraps [ErrExists] if the file
 // exists.
 func Write(path string, c *clientcmdapi.Config) error {
-	if err := Free(path); err != nil {
+	if err := CheckNotExists(path); err != nil {
 		return err
 	}
 	data, err := clientcmd.Write(*c)
@@ -88,7 +88,7 @@ func Write(path string, c *clientcmdapi.Config) error {
 
 // Merge adds the entries of c to the kubeconfig at path, which need not exist. It sets the current
 // context if none is set. It replaces entries of the same name, and reports whether it replaced a
-// user. It locks the file as kubectl does. The error wraps [ErrOther] if the file uses a cluster
+// user. It locks the file as kubectl does. The error wraps [ErrNameInUse] if the file uses a cluster
 // name for another server.
 func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -116,14 +116,14 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	}
 	for name, cluster := range c.Clusters {
 		// A user of the existing contexts must not send its token to another server.
-		if there := into.Clusters[name]; there != nil && !isSame(there, cluster) {
-			return false, fmt.Errorf("%s: cluster %q: %w", path, name, ErrOther)
+		if existing := into.Clusters[name]; existing != nil && !isSame(existing, cluster) {
+			return false, fmt.Errorf("%s: cluster %q: %w", path, name, ErrNameInUse)
 		}
 		into.Clusters[name] = cluster
 	}
 	for name, user := range c.AuthInfos {
-		_, there := into.AuthInfos[name]
-		replaced = replaced || there
+		_, existing := into.AuthInfos[name]
+		replaced = replaced || existing
 		into.AuthInfos[name] = user
 	}
 	for name, context := range c.Contexts {
@@ -173,8 +173,8 @@ func replace(path string, data []byte, mode os.FileMode) error {
 	return nil
 }
 
-// Free returns an error that wraps [ErrExists] if there is a file at path.
-func Free(path string) error {
+// CheckNotExists returns an error that wraps [ErrExists] if there is a file at path.
+func CheckNotExists(path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("%s: %w", path, ErrExists)
 	}

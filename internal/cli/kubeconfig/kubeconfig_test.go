@@ -32,17 +32,17 @@ import (
 // cluster returns a fake cluster that handles CertificateSigningRequests. may specifies whether the
 // requester may approve them. becomes sets the status of a created request. cluster also returns
 // the number of requests that were not deleted.
-func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) (*fake.Clientset, *int) {
-	k, left := fake.NewClientset(), 0
+func cluster(approved bool, becomes func(*certificatesv1.CertificateSigningRequest)) (*fake.Clientset, *int) {
+	k, remaining := fake.NewClientset(), 0
 	var stored *certificatesv1.CertificateSigningRequest
 	k.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true,
-			&authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: may}}, nil
+			&authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: approved}}, nil
 	})
 	k.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		stored = a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest).DeepCopy()
 		stored.Name = stored.GenerateName + "abc"
-		left++
+		remaining++
 		becomes(stored)
 		return true, stored.DeepCopy(), nil
 	})
@@ -55,10 +55,10 @@ func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) 
 		return true, stored.DeepCopy(), nil
 	})
 	k.PrependReactor("delete", "certificatesigningrequests", func(clienttesting.Action) (bool, runtime.Object, error) {
-		left--
+		remaining--
 		return true, nil, nil
 	})
-	return k, &left
+	return k, &remaining
 }
 
 // TestSign checks the error for each result of a request, and that the request is always deleted.
@@ -84,25 +84,25 @@ func TestSign(t *testing.T) {
 		"approved by other": {false, condition(certificatesv1.CertificateApproved), kubeconfig.ErrNoSigner},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, left := cluster(c.may, c.becomes)
+			k, remaining := cluster(c.may, c.becomes)
 			within := time.Minute
 			if errors.Is(c.want, kubeconfig.ErrWaiting) || errors.Is(c.want, kubeconfig.ErrNoSigner) {
 				within = 300 * time.Millisecond
 			}
 			r := &kubeconfig.Request{
-				User:   "alice",
-				Groups: []string{"dev"},
-				Tenant: tenanttest.ID(t, "acme"),
-				Expiry: time.Hour,
-				Within: within,
-				Say:    func(string, ...any) {},
+				User:    "alice",
+				Groups:  []string{"dev"},
+				Tenant:  tenanttest.ID(t, "acme"),
+				Expiry:  time.Hour,
+				Timeout: within,
+				Printf:  func(string, ...any) {},
 			}
 			_, key, err := r.Sign(t.Context(), k)
 			if !errors.Is(err, c.want) || (err == nil) != (len(key) > 0) {
 				t.Errorf("Sign() = %v, want %v", err, c.want)
 			}
-			if *left != 0 {
-				t.Errorf("%d requests are left", *left)
+			if *remaining != 0 {
+				t.Errorf("%d requests are left", *remaining)
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestMerge(t *testing.T) {
 	} {
 		other := entry(t, "third")
 		change(other.Clusters["acme@c"])
-		if _, err := kubeconfig.Merge(path, other); !errors.Is(err, kubeconfig.ErrOther) {
+		if _, err := kubeconfig.Merge(path, other); !errors.Is(err, kubeconfig.ErrNameInUse) {
 			t.Errorf("%s = %v, want ErrOther", what, err)
 		}
 	}
@@ -256,17 +256,17 @@ func TestMergeAtOnce(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	k, left := cluster(true, func(*certificatesv1.CertificateSigningRequest) {})
+	k, remaining := cluster(true, func(*certificatesv1.CertificateSigningRequest) {})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	r := &kubeconfig.Request{
-		User:   "alice",
-		Tenant: tenanttest.ID(t, "acme"),
-		Expiry: time.Hour,
-		Within: time.Minute,
-		Say:    func(string, ...any) {},
+		User:    "alice",
+		Tenant:  tenanttest.ID(t, "acme"),
+		Expiry:  time.Hour,
+		Timeout: time.Minute,
+		Printf:  func(string, ...any) {},
 	}
-	if _, _, err := r.Sign(ctx, k); !errors.Is(err, context.DeadlineExceeded) || *left != 0 {
-		t.Errorf("Sign() = %v with %d requests left", err, *left)
+	if _, _, err := r.Sign(ctx, k); !errors.Is(err, context.DeadlineExceeded) || *remaining != 0 {
+		t.Errorf("Sign() = %v with %d requests left", err, *remaining)
 	}
 }

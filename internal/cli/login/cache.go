@@ -21,9 +21,9 @@ import (
 	"github.com/zalando/go-keyring"
 )
 
-// early is the time before its expiration from which a token is no longer used, so that it is valid
+// expiryMargin is the time before its expiration from which a token is no longer used, so that it is valid
 // when it reaches the server.
-const early = time.Minute
+const expiryMargin = time.Minute
 
 // Token is a bearer token with the data to renew it.
 type Token struct {
@@ -35,7 +35,7 @@ type Token struct {
 
 // usable reports whether the token can still be sent.
 func (t *Token) usable(now time.Time) bool {
-	return t != nil && t.Token != "" && now.Add(early).Before(t.Expires)
+	return t != nil && t.Token != "" && now.Add(expiryMargin).Before(t.Expires)
 }
 
 // Cache stores tokens in files that only their owner may read, or in the system's keyring.
@@ -66,7 +66,7 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 	path := filepath.Join(c.Dir, hex.EncodeToString(sum[:]))
 	// The process with the lock may be waiting for a user to log in.
 	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
-	if _, err := lock.TryLockContext(ctx, lockEvery); err != nil {
+	if _, err := lock.TryLockContext(ctx, lockInterval); err != nil {
 		return nil, err
 	}
 	defer func() { _ = lock.Close() }()
@@ -74,19 +74,19 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 	if c.Keyring {
 		read, write = readKeyring, writeKeyring
 	}
-	kept, err := read(path)
+	stored, err := read(path)
 	if err != nil {
 		return nil, err
 	}
-	got, err := get(kept)
-	if err != nil || kept != nil && *got == *kept {
+	got, err := get(stored)
+	if err != nil || stored != nil && *got == *stored {
 		return got, err
 	}
 	return got, write(path, got)
 }
 
-// lockEvery is the time between two attempts to acquire a lock.
-const lockEvery = 100 * time.Millisecond
+// lockInterval is the time between two attempts to acquire a lock.
+const lockInterval = 100 * time.Millisecond
 
 // readKeyring returns the token in the keyring under the name of a file, or nil.
 func readKeyring(path string) (*Token, error) {

@@ -18,9 +18,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/logintest"
 )
 
-// TestEarly checks that a token is used until a minute before its expiration. An empty or missing
+// TestExpiryMargin checks that a token is used until a minute before its expiration. An empty or missing
 // token is never used.
-func TestEarly(t *testing.T) {
+func TestExpiryMargin(t *testing.T) {
 	now := time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
 	o := &login.OpenID{Issuer: "https://127.0.0.1:0", Now: func() time.Time { return now }} // nothing listens there
 	for name, c := range map[string]struct {
@@ -39,25 +39,25 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestKept checks that an invalid entry is ignored, that an error of get does not change the stored
+// TestStoredToken checks that an invalid entry is ignored, that an error of get does not change the stored
 // token, and that an unchanged token is not written again.
-func TestKept(t *testing.T) {
+func TestStoredToken(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
 	want := login.Token{Token: "t", Expires: time.Now().UTC(), Refresh: "r"}
-	with := func(answer *login.Token, fails error) (kept *login.Token) {
+	with := func(answer *login.Token, fails error) (stored *login.Token) {
 		t.Helper()
 		_, err := c.With(t.Context(), []string{"k"}, func(k *login.Token) (*login.Token, error) {
-			kept = k
+			stored = k
 			return answer, fails
 		})
 		if !errors.Is(err, fails) {
 			t.Fatal(err)
 		}
-		return kept
+		return stored
 	}
 	with(&want, nil)
-	if kept := with(nil, errors.ErrUnsupported); kept == nil || *kept != want {
-		t.Errorf("kept %v, want %v", kept, want)
+	if stored := with(nil, errors.ErrUnsupported); stored == nil || *stored != want {
+		t.Errorf("kept %v, want %v", stored, want)
 	}
 	files, err := filepath.Glob(filepath.Join(c.Dir, "*[0-9a-f]")) // without the lock
 	if err != nil || len(files) != 1 {
@@ -74,8 +74,8 @@ func TestKept(t *testing.T) {
 	if err := os.WriteFile(files[0], []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if kept := with(&want, nil); kept != nil {
-		t.Errorf("kept %v of what is not understood", kept)
+	if stored := with(&want, nil); stored != nil {
+		t.Errorf("kept %v of what is not understood", stored)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestKeys(t *testing.T) {
 
 // environment returns the variables of an openrc file, with some of them changed.
 func environment(pairs ...string) func(string) string {
-	of := map[string]string{
+	variables := map[string]string{
 		"OS_AUTH_URL":            "https://keystone.example.com/v3",
 		"OS_USERNAME":            "alice",
 		"OS_PASSWORD":            "SECRET",
@@ -152,9 +152,9 @@ func environment(pairs ...string) func(string) string {
 		"OS_PROJECT_DOMAIN_NAME": "acme",
 	}
 	for i := 0; i < len(pairs); i += 2 {
-		of[pairs[i]] = pairs[i+1]
+		variables[pairs[i]] = pairs[i+1]
 	}
-	return func(name string) string { return of[name] }
+	return func(name string) string { return variables[name] }
 }
 
 // TestKeystoneAddress checks that a password is sent only over TLS or to this machine.
@@ -164,12 +164,12 @@ func TestKeystoneAddress(t *testing.T) {
 		"http://127.0.0.1:5000/v3":        nil,
 		"http://[::1]:5000/v3":            nil,
 		"http://localhost/v3":             nil,
-		"http://keystone.example.com/v3":  login.ErrPlain,
-		"http://10.0.0.1/v3":              login.ErrPlain,
-		"http://localhost.example.com/v3": login.ErrPlain,
-		"ftp://127.0.0.1/v3":              login.ErrPlain,
-		"127.0.0.1:5000":                  login.ErrPlain,
-		"https://%zz":                     login.ErrPlain,
+		"http://keystone.example.com/v3":  login.ErrUnencrypted,
+		"http://10.0.0.1/v3":              login.ErrUnencrypted,
+		"http://localhost.example.com/v3": login.ErrUnencrypted,
+		"ftp://127.0.0.1/v3":              login.ErrUnencrypted,
+		"127.0.0.1:5000":                  login.ErrUnencrypted,
+		"https://%zz":                     login.ErrUnencrypted,
 		"":                                login.ErrNoCloud,
 	} {
 		if err := (&login.Keystone{Environment: environment("OS_AUTH_URL", address)}).Read(); !errors.Is(err, want) {

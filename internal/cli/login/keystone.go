@@ -70,20 +70,20 @@ func (k *Keystone) Read() error {
 	return k.checkAddress()
 }
 
-// ErrPlain reports that a password would be sent over the network unencrypted.
-var ErrPlain = errors.New("the Keystone address must start with https:// (http:// is allowed for this machine only)")
+// ErrUnencrypted reports that a password would be sent over the network unencrypted.
+var ErrUnencrypted = errors.New("the Keystone address must start with https:// (http:// is allowed for this machine only)")
 
 // checkAddress returns an error if the secret would be sent unencrypted.
 func (k *Keystone) checkAddress() error {
 	u, err := url.Parse(k.options.IdentityEndpoint)
 	if err != nil {
-		return ErrPlain
+		return ErrUnencrypted
 	}
 	ip := net.ParseIP(u.Hostname())
 	if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
 		return nil
 	}
-	return ErrPlain
+	return ErrUnencrypted
 }
 
 // fromEnvironment reads the variables of an openrc file, version 3. The library's own reader
@@ -141,9 +141,9 @@ func (k *Keystone) Key() []string {
 }
 
 // Token returns the stored token if it is still valid, otherwise a new one.
-func (k *Keystone) Token(ctx context.Context, kept *Token) (*Token, error) {
-	if kept.usable(k.Now()) {
-		return kept, nil
+func (k *Keystone) Token(ctx context.Context, stored *Token) (*Token, error) {
+	if stored.usable(k.Now()) {
+		return stored, nil
 	}
 	provider, err := openstack.NewClient(k.options.IdentityEndpoint)
 	if err != nil {

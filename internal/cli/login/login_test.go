@@ -45,9 +45,9 @@ func (p *provider) client() *login.OpenID {
 		ClientID:    logintest.ClientID,
 		CAFile:      p.ca,
 		Interactive: true,
-		Within:      10 * time.Second,
+		Timeout:     10 * time.Second,
 		Now:         time.Now,
-		Say:         func(string, ...any) {},
+		Printf:      func(string, ...any) {},
 		Open: func(ctx context.Context, address string) error {
 			go func() {
 				req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, address, http.NoBody)
@@ -67,14 +67,14 @@ func TestLogin(t *testing.T) {
 	p := newProvider(t)
 	c := &login.Cache{Dir: filepath.Join(t.TempDir(), "cache")}
 	o := p.client()
-	first, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
-		return o.Token(t.Context(), kept)
+	first, err := c.With(t.Context(), o.Key(), func(stored *login.Token) (*login.Token, error) {
+		return o.Token(t.Context(), stored)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
-		return o.Token(t.Context(), kept)
+	again, err := c.With(t.Context(), o.Key(), func(stored *login.Token) (*login.Token, error) {
+		return o.Token(t.Context(), stored)
 	})
 	if err != nil || *again != *first || p.Logins != 1 {
 		t.Errorf("the second time = %v, %v, %d logins; want the token that is kept", again == first, err, p.Logins)
@@ -89,8 +89,8 @@ func TestLogin(t *testing.T) {
 		(&login.OpenID{Issuer: p.URL, ClientID: "other"}).Key(),
 		(&login.OpenID{Issuer: "https://other", ClientID: logintest.ClientID}).Key(),
 	} {
-		if _, err := c.With(t.Context(), key, func(kept *login.Token) (*login.Token, error) {
-			if kept != nil {
+		if _, err := c.With(t.Context(), key, func(stored *login.Token) (*login.Token, error) {
+			if stored != nil {
 				t.Error("the token of another client")
 			}
 			return nil, errors.New("none")
@@ -108,8 +108,8 @@ func TestKeyring(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir(), Keyring: true}
 	o := p.client()
 	for range 2 {
-		if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
-			return o.Token(t.Context(), kept)
+		if _, err := c.With(t.Context(), o.Key(), func(stored *login.Token) (*login.Token, error) {
+			return o.Token(t.Context(), stored)
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -121,8 +121,8 @@ func TestKeyring(t *testing.T) {
 	if err != nil || len(files) != 1 || !strings.HasSuffix(files[0], ".lock") {
 		t.Errorf("%v, %v; want the lock alone", files, err)
 	}
-	_, err = c.With(t.Context(), []string{"another"}, func(kept *login.Token) (*login.Token, error) {
-		if kept != nil {
+	_, err = c.With(t.Context(), []string{"another"}, func(stored *login.Token) (*login.Token, error) {
+		if stored != nil {
 			t.Error("the token of another")
 		}
 		return nil, errors.New("none")
@@ -131,8 +131,8 @@ func TestKeyring(t *testing.T) {
 		t.Error("no error")
 	}
 	keyring.MockInitWithError(errors.New("no Secret Service"))
-	_, err = c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
-		return o.Token(t.Context(), kept)
+	_, err = c.With(t.Context(), o.Key(), func(stored *login.Token) (*login.Token, error) {
+		return o.Token(t.Context(), stored)
 	})
 	if err == nil || !strings.Contains(err.Error(), "the keyring: no Secret Service") {
 		t.Errorf("%v", err)
@@ -147,8 +147,8 @@ func TestOneLoginForMany(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			o := p.client()
-			if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
-				return o.Token(t.Context(), kept)
+			if _, err := c.With(t.Context(), o.Key(), func(stored *login.Token) (*login.Token, error) {
+				return o.Token(t.Context(), stored)
 			}); err != nil {
 				t.Error(err)
 			}
@@ -183,11 +183,11 @@ func TestDevice(t *testing.T) {
 	p.Devices = 1
 	o := p.client()
 	o.Device = true
-	said := ""
-	o.Say = func(format string, args ...any) { said += fmt.Sprintf(format, args...) }
+	printed := ""
+	o.Printf = func(format string, args ...any) { printed += fmt.Sprintf(format, args...) }
 	o.Open = func(context.Context, string) error { t.Error("a browser"); return nil }
-	if _, err := o.Token(t.Context(), nil); err != nil || !strings.Contains(said, "ABCD-EFGH") {
-		t.Errorf("device flow = %v, said %q", err, said)
+	if _, err := o.Token(t.Context(), nil); err != nil || !strings.Contains(printed, "ABCD-EFGH") {
+		t.Errorf("device flow = %v, said %q", err, printed)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestRefused(t *testing.T) {
 			}, "400 invalid_grant: AADSTS50105: not [2J assigned xxx",
 		},
 		"nobody comes": {
-			func(_ *provider, o *login.OpenID) { o.Within = 50 * time.Millisecond; o.Open = nothing }, "in time",
+			func(_ *provider, o *login.OpenID) { o.Timeout = 50 * time.Millisecond; o.Open = noBrowser }, "in time",
 		},
 		"another issuer": {func(_ *provider, o *login.OpenID) { o.Issuer += "/other" }, "query the provider"},
 	} {
@@ -246,7 +246,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func nothing(context.Context, string) error { return nil }
+func noBrowser(context.Context, string) error { return nil }
 
 // TestForgedCallback checks that a caller without the state can neither log in a user nor stop a
 // login.
@@ -286,7 +286,7 @@ func TestForgedCallback(t *testing.T) {
 	}
 }
 
-func TestCacheOfOthers(t *testing.T) {
+func TestCacheOfOtherClients(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
 	key := []string{"k"}
 	put := func(*login.Token) (*login.Token, error) {
@@ -309,15 +309,15 @@ func TestCacheOfOthers(t *testing.T) {
 // TestInterrupted checks that a process that waits for another process's login can be interrupted.
 func TestInterrupted(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
-	holds, done := make(chan struct{}), make(chan struct{})
+	locked, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		_, _ = c.With(context.WithoutCancel(t.Context()), []string{"k"}, func(*login.Token) (*login.Token, error) {
-			close(holds)
+			close(locked)
 			<-done
 			return nil, errors.New("over")
 		})
 	}()
-	<-holds
+	<-locked
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := c.With(ctx, []string{"k"}, nil); !errors.Is(err, context.DeadlineExceeded) {
@@ -326,9 +326,9 @@ func TestInterrupted(t *testing.T) {
 	close(done)
 }
 
-// TestDirectoryOfOthers checks that no token is stored in a directory that other users may write
+// TestWritableDirectory checks that no token is stored in a directory that other users may write
 // to.
-func TestDirectoryOfOthers(t *testing.T) {
+func TestWritableDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil { // #nosec G302 -- that is the point
 		t.Fatal(err)

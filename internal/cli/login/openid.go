@@ -63,10 +63,10 @@ type OpenID struct {
 	// Open opens a page in a browser. If it fails, the user can still open the address, which is
 	// printed too.
 	Open func(ctx context.Context, address string) error
-	// Say prints instructions for the user.
-	Say func(format string, args ...any)
-	// Within is the maximum duration of a login.
-	Within time.Duration
+	// Printf prints instructions for the user.
+	Printf func(format string, args ...any)
+	// Timeout is the maximum duration of a login.
+	Timeout time.Duration
 	// Now returns the current time.
 	Now func() time.Time
 }
@@ -79,9 +79,9 @@ func (o *OpenID) Key() []string {
 // Token returns the stored token if it is still valid. Otherwise, it refreshes the token, or starts
 // a login. The error may wrap [ErrInteraction], [ErrNoDevice] or [ErrNoToken]. It contains no
 // token.
-func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
-	if kept.usable(o.Now()) {
-		return kept, nil
+func (o *OpenID) Token(ctx context.Context, stored *Token) (*Token, error) {
+	if stored.usable(o.Now()) {
+		return stored, nil
 	}
 	client, err := o.httpClient()
 	if err != nil {
@@ -100,8 +100,8 @@ func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 			slices.DeleteFunc(slices.Clone(o.Scopes), func(s string) bool { return s == oidc.ScopeOpenID })...),
 	}
 	verifier := provider.Verifier(&oidc.Config{ClientID: o.ClientID, Now: o.Now})
-	if kept != nil && kept.Refresh != "" {
-		got, err := o.refresh(ctx, config, verifier, kept.Refresh)
+	if stored != nil && stored.Refresh != "" {
+		got, err := o.refresh(ctx, config, verifier, stored.Refresh)
 		if got != nil || err != nil {
 			return got, err
 		}
@@ -109,7 +109,7 @@ func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 	if !o.Interactive {
 		return nil, ErrInteraction
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.Within)
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	if o.Device {
 		return o.device(ctx, config, verifier)
@@ -141,15 +141,15 @@ func (o *OpenID) httpClient() (*http.Client, error) {
 // maxDeviceBytes is the maximum size of the response to the start of a device flow.
 const maxDeviceBytes = 1 << 20
 
-// numbers is a transport for the start of a device flow. Some providers return the numbers in this
+// deviceTransport is a transport for the start of a device flow. Some providers return the numbers in this
 // response as strings, which the library does not accept. The transport converts them to numbers.
-type numbers struct {
+type deviceTransport struct {
 	next http.RoundTripper
 	url  string // the device authorization endpoint
 }
 
 // RoundTrip implements [http.RoundTripper].
-func (n *numbers) RoundTrip(req *http.Request) (*http.Response, error) {
+func (n *deviceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := n.next.RoundTrip(req)
 	if err != nil || req.URL.String() != n.url || resp.StatusCode != http.StatusOK {
 		return resp, err
@@ -227,9 +227,9 @@ func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oi
 	defer callback.close()
 	config.RedirectURL = callback.url
 	address := config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(proof))
-	o.Say("log in at %s", address)
+	o.Printf("log in at %s", address)
 	if err := o.Open(ctx, address); err != nil {
-		o.Say("the browser could not be started (%v): open the address yourself, on this machine", err)
+		o.Printf("the browser could not be started (%v): open the address yourself, on this machine", err)
 	}
 	code, err := callback.code(ctx)
 	if err != nil {
@@ -251,16 +251,16 @@ func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oi
 	if err != nil {
 		return nil, err
 	}
-	client.Transport = &numbers{client.Transport, config.Endpoint.DeviceAuthURL}
+	client.Transport = &deviceTransport{client.Transport, config.Endpoint.DeviceAuthURL}
 	ctx = oidc.ClientContext(ctx, client)
-	asked, err := config.DeviceAuth(ctx)
+	response, err := config.DeviceAuth(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("start the device flow: %s", safe(err, o.Secret))
 	}
-	o.Say("open %s on any device and enter the code %s", asked.VerificationURI, asked.UserCode)
-	answer, err := config.DeviceAccessToken(ctx, asked)
+	o.Printf("open %s on any device and enter the code %s", response.VerificationURI, response.UserCode)
+	answer, err := config.DeviceAccessToken(ctx, response)
 	if err != nil {
-		return nil, fmt.Errorf("wait for the device login: %s", safe(err, asked.DeviceCode, o.Secret))
+		return nil, fmt.Errorf("wait for the device login: %s", safe(err, response.DeviceCode, o.Secret))
 	}
 	return o.verified(ctx, verifier, answer, "")
 }
@@ -292,9 +292,9 @@ func safe(err error, sent ...string) string {
 const descriptionBytes = 500
 
 // printable returns a provider's text on one line, shortened and without invisible characters.
-func printable(text string, most int) string {
-	cut := len(text) > most
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text[:min(len(text), most)], ""), func(r rune) bool {
+func printable(text string, maxBytes int) string {
+	cut := len(text) > maxBytes
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text[:min(len(text), maxBytes)], ""), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)
 	}), " ")
 	if cut {

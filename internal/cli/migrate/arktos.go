@@ -53,22 +53,22 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 			return nil, err
 		}
 		line, _ := r.FieldPos(0)
-		where := fmt.Sprintf("line %d", line)
-		converted, why := arktosRecord(fields)
-		if why != "" {
-			result.left(where, "%s", why)
+		location := fmt.Sprintf("line %d", line)
+		converted, reason := arktosRecord(fields)
+		if reason != "" {
+			result.reportUnconverted(location, "%s", reason)
 			continue
 		}
 		if err := checkSecret(converted[0]); err != nil {
-			result.left(where, "the secret: %v", err)
+			result.reportUnconverted(location, "the secret: %v", err)
 			continue
 		}
 		id := converted[len(converted)-1]
 		if slices.ContainsFunc(fields[min(4, len(fields)):], func(field string) bool { return field != "" && field != id }) {
-			result.left(where, "the fields between the groups and the tenant (Arktos ignored them)")
+			result.reportUnconverted(location, "the fields between the groups and the tenant (Arktos ignored them)")
 		}
 		if groups := withoutReserved(&converted, id); len(groups) > 0 {
-			result.left(where, "the groups %s, which are reserved for the system tenant", strings.Join(groups, ", "))
+			result.reportUnconverted(location, "the groups %s, which are reserved for the system tenant", strings.Join(groups, ", "))
 		}
 		key := func(fields []string) string {
 			if kind == "tokenFile" {
@@ -79,7 +79,7 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 		records = slices.DeleteFunc(records, func(earlier credential) bool {
 			same := key(earlier.fields) == key(converted)
 			if same {
-				result.left(fmt.Sprintf("line %d", earlier.line), "replaced by line %d, which Arktos used instead", line)
+				result.reportUnconverted(fmt.Sprintf("line %d", earlier.line), "replaced by line %d, which Arktos used instead", line)
 			}
 			return same
 		})
@@ -136,8 +136,8 @@ func arktosRecord(fields []string) ([]string, string) {
 	if _, err := tenant.Parse(id); err != nil {
 		return nil, fmt.Sprintf("tenant field: %v", err)
 	}
-	for i, what := range []string{"the user name", "the UID"} {
-		if err := tenant.CheckForm(what, fields[1+i]); err != nil {
+	for i, fieldName := range []string{"the user name", "the UID"} {
+		if err := tenant.CheckForm(fieldName, fields[1+i]); err != nil {
 			return nil, fmt.Sprintf("field %d: %v", i+2, err)
 		}
 	}
@@ -167,16 +167,16 @@ func withoutReserved(fields *[]string, id string) (removed []string) {
 	if id == tenant.System().String() || len(f) < 6 {
 		return nil
 	}
-	var kept []string
+	var groups []string
 	for group := range strings.SplitSeq(f[3], ",") {
 		if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, tenant.GroupPrefix) ||
 			group == "kubeadm:cluster-admins" {
 			removed = append(removed, group)
 		} else {
-			kept = append(kept, group)
+			groups = append(groups, group)
 		}
 	}
-	f[3] = strings.Join(kept, ",")
+	f[3] = strings.Join(groups, ",")
 	if f[3] == "" {
 		f = slices.Delete(f, 3, 4)
 	}
@@ -196,10 +196,10 @@ func arktosPolicy(data []byte) (*Result, error) {
 		if len(text) == 0 || text[0] == '#' {
 			continue
 		}
-		where := fmt.Sprintf("line %d", number)
-		line, why := arktosLine(text)
-		if why != "" {
-			result.left(where, "%s", why)
+		location := fmt.Sprintf("line %d", number)
+		line, reason := arktosLine(text)
+		if reason != "" {
+			result.reportUnconverted(location, "%s", reason)
 		}
 		if line == nil {
 			continue
@@ -209,7 +209,7 @@ func arktosPolicy(data []byte) (*Result, error) {
 			return nil, err
 		}
 		if _, err := abac.Parse(encoded); err != nil {
-			result.left(where, "%s", strings.TrimPrefix(err.Error(), "line 1: "))
+			result.reportUnconverted(location, "%s", strings.TrimPrefix(err.Error(), "line 1: "))
 			continue
 		}
 		out.Write(append(encoded, '\n'))
@@ -222,14 +222,14 @@ func arktosPolicy(data []byte) (*Result, error) {
 
 // arktosLine returns a line in the format of this project, or nil if it cannot be converted. why
 // describes the loss.
-func arktosLine(text []byte) (line map[string]any, why string) {
+func arktosLine(text []byte) (line map[string]any, reason string) {
 	var in map[string]any
 	if err := json.Unmarshal(text, &in); err != nil {
 		return nil, "the line is not a JSON object"
 	}
 	spec, hasSpec := in["spec"].(map[string]any)
 	if hasSpec {
-		why = unreadFields(in, "apiVersion", "kind", "spec")
+		reason = unreadFields(in, "apiVersion", "kind", "spec")
 	} else {
 		spec = map[string]any{}
 		for key, value := range in { // in the unversioned format, an omitted field matches everything
@@ -237,13 +237,13 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 				spec[key] = value
 			}
 		}
-		if _, given := spec["apiGroup"]; given {
+		if _, ok := spec["apiGroup"]; ok {
 			return nil,
 				"apiGroup: Arktos ignored it in the unversioned format, so the line would apply to all API groups; use the " +
 					"format with apiVersion, kind and spec"
 		}
 		for _, key := range []string{"resource", "namespace"} {
-			if _, given := spec[key]; !given {
+			if _, ok := spec[key]; !ok {
 				spec[key] = "*"
 			}
 		}
@@ -255,15 +255,15 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 	if before, _, found := strings.Cut(name, ":"); !named && found && before != "system" {
 		id, named = before, true
 	}
-	if _, given := spec["space"]; given {
-		why = joined(why, "spec.space: Arktos ignored it")
+	if _, ok := spec["space"]; ok {
+		reason = joined(reason, "spec.space: Arktos ignored it")
 		delete(spec, "space")
 	}
 	if id == "*" || strings.HasPrefix(name, "*:") {
 		return nil, "the line applies to every tenant; write one line for each tenant, with its own space"
 	}
 	if !named && (name == "*" || group == "*" || group == "system:authenticated") {
-		why = joined(why, "it applied to every caller and now applies only to callers of the system tenant; for other "+
+		reason = joined(reason, "it applied to every caller and now applies only to callers of the system tenant; for other "+
 			"callers, set \"tenant\" and \"space\"")
 	}
 	if named && id != tenant.System().String() {
@@ -271,17 +271,17 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 	} else {
 		delete(spec, "tenant")
 	}
-	return map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec}, why
+	return map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec}, reason
 }
 
 // unreadFields returns a reason that names the unknown fields of an object, or "".
-func unreadFields(object map[string]any, known ...string) (why string) {
+func unreadFields(object map[string]any, known ...string) (reason string) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(known, key) {
-			why = joined(why, fmt.Sprintf("%q: Arktos ignored it", key))
+			reason = joined(reason, fmt.Sprintf("%q: Arktos ignored it", key))
 		}
 	}
-	return why
+	return reason
 }
 
 // joined joins two reasons.

@@ -88,7 +88,7 @@ func TestArktosTokens(t *testing.T) {
 	} {
 		r := converted(t, "arktos-tokens", c.text)
 		same(t, name+": tokens.csv", c.want, r.Files["tokens.csv"])
-		same(t, name+": left", c.left, r.Left)
+		same(t, name+": left", c.left, r.Unconverted)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestArktosTokens(t *testing.T) {
 func TestArktosPasswords(t *testing.T) {
 	r := converted(t, "arktos-passwords", "S1,alice,1,,acme\nS1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n")
 	same(t, "passwords.csv", "S1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n", r.Files["passwords.csv"])
-	same(t, "left", []string{"line 1: replaced by line 4, which Arktos used instead"}, r.Left)
+	same(t, "left", []string{"line 1: replaced by line 4, which Arktos used instead"}, r.Unconverted)
 	same(t, "tenancy.yaml", `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -224,6 +224,6 @@ func TestArktosPolicy(t *testing.T) {
 	} {
 		r := converted(t, "arktos-policy", c.text)
 		same(t, name+": policy.jsonl", c.want, r.Files["policy.jsonl"])
-		same(t, name+": left", c.left, r.Left)
+		same(t, name+": left", c.left, r.Unconverted)
 	}
 }

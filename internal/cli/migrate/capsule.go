@@ -89,12 +89,12 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	version, _ := content["apiVersion"].(string)
 	metadata, _ := content["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
-	where := fmt.Sprintf("object %d (%s %s)", number, kind, name)
+	location := fmt.Sprintf("object %d (%s %s)", number, kind, name)
 	isCapsule := strings.HasPrefix(version, capsuleGroup+"/")
 	if isCapsule && kind == "Tenant" {
-		where = "tenant " + name
+		location = "tenant " + name
 	}
-	n := newDocument(where, content, m.result)
+	n := newDocument(location, content, m.result)
 	n.get("apiVersion").consume()
 	n.get("kind").consume()
 	switch {
@@ -105,9 +105,9 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	case kind == "Namespace" && version == "v1":
 		m.namespaces = append(m.namespaces, n)
 	case isCapsule && capsuleKinds[kind] != "":
-		m.result.left(where, "the whole object: %s", capsuleKinds[kind])
+		m.result.reportUnconverted(location, "the whole object: %s", capsuleKinds[kind])
 	default:
-		m.result.left(where, "the whole object: kind %s of %s is not supported; set it up by hand",
+		m.result.reportUnconverted(location, "the whole object: kind %s of %s is not supported; set it up by hand",
 			kind, version)
 	}
 }
@@ -119,24 +119,24 @@ func (m *capsuleMigration) dropDuplicates() {
 	for _, t := range m.tenants {
 		count[t.name]++
 	}
-	var kept []*capsuleTenant
+	var unique []*capsuleTenant
 	for _, t := range m.tenants {
 		var err error
 		switch t.id, err = tenant.Parse(t.name); {
 		case err != nil:
-			m.result.left(t.where, "the whole Tenant: metadata.name is not a valid tenant ID (%v); "+
+			m.result.reportUnconverted(t.location, "the whole Tenant: metadata.name is not a valid tenant ID (%v); "+
 				"create the tenant under another name", err)
 		case t.id.IsSystem():
-			m.result.left(t.where, "the whole Tenant: system is the reserved name of the system tenant; create the tenant "+
+			m.result.reportUnconverted(t.location, "the whole Tenant: system is the reserved name of the system tenant; create the tenant "+
 				"under another name")
 		case count[t.name] > 1:
-			m.result.left(t.where, "the whole Tenant: the file contains %d Tenants of this name; keep one",
+			m.result.reportUnconverted(t.location, "the whole Tenant: the file contains %d Tenants of this name; keep one",
 				count[t.name])
 		default:
-			kept = append(kept, t)
+			unique = append(unique, t)
 		}
 	}
-	m.tenants = kept
+	m.tenants = unique
 }
 
 // convert sets the objects that a Tenant is converted to, and reports the rest.
@@ -166,10 +166,10 @@ func (m *capsuleMigration) convert(t *capsuleTenant) {
 		t.object.Spec.Namespaces.Templates = []string{t.template.Name}
 	}
 	if len(t.namespaces) == 0 {
-		m.result.left(t.where, "its namespaces are unknown; get the Tenant from the cluster with its status, or add its "+
+		m.result.reportUnconverted(t.location, "its namespaces are unknown; get the Tenant from the cluster with its status, or add its "+
 			"Namespaces to the file")
 	}
-	t.reportRest(capsuleReasons())
+	t.reportUnhandled(capsuleReasons())
 }
 
 // write adds the files and the next steps.

@@ -92,9 +92,9 @@ func (t *capsuleTenant) convertWildcards(ingress node) {
 	areListed := ingress.get("allowedHostnames").isSet
 	switch {
 	case allowed && areListed:
-		wildcards.left("hosts with a wildcard are limited, too; list them in admission.policy.hosts")
+		wildcards.reportUnconverted("hosts with a wildcard are limited, too; list them in admission.policy.hosts")
 	case !allowed && !areListed:
-		t.result.left(t.where, "spec.ingressOptions.allowWildcardHostnames: Capsule refuses hosts with a wildcard, but "+
+		t.result.reportUnconverted(t.location, "spec.ingressOptions.allowWildcardHostnames: Capsule refuses hosts with a wildcard, but "+
 			"kubetenant allows them; list the tenant's hosts in admission.policy.hosts")
 	}
 }
@@ -105,7 +105,7 @@ func convertNodeSelector(selector node) *configv1alpha1.PlacementDefaults {
 		label := selector.get(key)
 		value, isText := label.value.(string)
 		if !isText || len(validation.IsQualifiedName(key))+len(validation.IsValidLabelValue(value)) > 0 {
-			label.left("this is not a valid label; correct it")
+			label.reportUnconverted("this is not a valid label; correct it")
 			continue
 		}
 		labels[key] = value
@@ -123,13 +123,13 @@ func convertRule(field string, list node) *configv1alpha1.FieldRule {
 	if !list.isSet {
 		return nil
 	}
-	list.get("allowedRegex").left("regular expressions are not supported; list the names that it matches")
-	list.get("matchLabels").left("selecting classes by label is not supported; list the names of the classes")
-	list.get("matchExpressions").left("selecting classes by label is not supported; list the names of the classes")
+	list.get("allowedRegex").reportUnconverted("regular expressions are not supported; list the names that it matches")
+	list.get("matchLabels").reportUnconverted("selecting classes by label is not supported; list the names of the classes")
+	list.get("matchExpressions").reportUnconverted("selecting classes by label is not supported; list the names of the classes")
 	names := list.get("allowed").items()
 	if standard := list.get("default"); standard.isSet {
 		names = append(names, standard)
-		defer standard.left("the name is allowed, but is not the default for objects without one; use a mutating admission " +
+		defer standard.reportUnconverted("the name is allowed, but is not the default for objects without one; use a mutating admission " +
 			"policy")
 	}
 	return ruleOf(field, names)
@@ -157,13 +157,13 @@ func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 		case !isText:
 			continue
 		case strings.Contains(entry, "{tenant}"):
-			item.left("{tenant} would be replaced by the name of the tenant; use the name itself")
+			item.reportUnconverted("{tenant} would be replaced by the name of the tenant; use the name itself")
 			continue
 		case field == "hosts" && strings.HasPrefix(entry, "*."):
-			item.left("%s is one host in Capsule, but matches all hosts below it in kubetenant; list the hosts", entry)
+			item.reportUnconverted("%s is one host in Capsule, but matches all hosts below it in kubetenant; list the hosts", entry)
 			continue
 		case problem != "":
-			item.left("%q is not allowed, because it %s; correct it", entry, problem)
+			item.reportUnconverted("%q is not allowed, because it %s; correct it", entry, problem)
 			continue
 		case !slices.Contains(rule.Allowed, entry):
 			rule.Policy, rule.Allowed = configv1alpha1.FieldAllowListed, append(rule.Allowed, entry)

@@ -63,14 +63,14 @@ func leavesOf(path string, value any, set func(any)) (all []leaf) {
 }
 
 // isReported reports whether a report names the leaf or a value that contains it.
-func isReported(left []string, where, path string) bool {
-	return slices.ContainsFunc(left, func(line string) bool {
-		line, is := strings.CutPrefix(line, where+": ")
+func isReported(reports []string, location, path string) bool {
+	return slices.ContainsFunc(reports, func(line string) bool {
+		line, ok := strings.CutPrefix(line, location+": ")
 		if strings.HasPrefix(line, "the whole Tenant: ") {
 			return true
 		}
 		rest := strings.TrimPrefix(path, line[:min(len(line), commonPath(line, path))])
-		return is && commonPath(line, path) > 0 && (rest == "" || rest[0] == '.' || rest[0] == '[')
+		return ok && commonPath(line, path) > 0 && (rest == "" || rest[0] == '.' || rest[0] == '[')
 	})
 }
 
@@ -119,7 +119,7 @@ func checkLeaves(t *testing.T, text []byte) (represented int) {
 		t.Fatal(err)
 	}
 	for _, l := range leavesOf("", document, nil) {
-		if withoutEffect.MatchString(l.path) || isReported(base.Left, "tenant "+name, l.path) {
+		if withoutEffect.MatchString(l.path) || isReported(base.Unconverted, "tenant "+name, l.path) {
 			continue
 		}
 		if !slices.ContainsFunc(mutations(l.value), func(v any) bool {
@@ -148,7 +148,7 @@ func TestCapsuleEveryField(t *testing.T) {
 	r := converted(t, "capsule", string(text))
 	checkFiles(t, r.Files)
 	if golden := "testdata/capsule-every-field.left"; os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(golden, []byte(strings.Join(r.Left, "\n")+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(golden, []byte(strings.Join(r.Unconverted, "\n")+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,8 +156,8 @@ func TestCapsuleEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "not carried over", string(want), strings.Join(r.Left, "\n")+"\n")
-	for _, line := range r.Left {
+	same(t, "not carried over", string(want), strings.Join(r.Unconverted, "\n")+"\n")
+	for _, line := range r.Unconverted {
 		if !strings.Contains(line, "; ") {
 			t.Errorf("a report says why and what to do: %s", line)
 		}

@@ -62,7 +62,7 @@ func (m *capsuleMigration) assignNamespaces() {
 			continue
 		}
 		for _, c := range claims[name] {
-			c.left("namespace %s is not adopted: %s", name, problem)
+			c.reportUnconverted("namespace %s is not adopted: %s", name, problem)
 		}
 	}
 }
@@ -91,10 +91,10 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 		owners[name] = owner
 	}
 	if cordoned := labels.get(capsuleDomain + "/cordoned"); cordoned.isSet {
-		cordoned.left("a single namespace cannot be cordoned; set spec.access of the Tenant to ReadOnly")
+		cordoned.reportUnconverted("a single namespace cannot be cordoned; set spec.access of the Tenant to ReadOnly")
 	}
 	if !found {
-		m.result.left(n.where, "it belongs to no Tenant of Capsule; remove it from the file, or assign it to a tenant with "+
+		m.result.reportUnconverted(n.location, "it belongs to no Tenant of Capsule; remove it from the file, or assign it to a tenant with "+
 			"kubectl tenant adopt")
 	}
 }

@@ -52,7 +52,7 @@ func (t *capsuleTenant) convertQuotas() {
 			t.addObject(item, "v1", "ResourceQuota", fmt.Sprintf("tenant-quota-%d", i))
 		}
 	default:
-		quotas.left("the scope must be Tenant or Namespace; correct it")
+		quotas.reportUnconverted("the scope must be Tenant or Namespace; correct it")
 	}
 	scope.consume()
 }
@@ -61,7 +61,7 @@ func (t *capsuleTenant) convertQuotas() {
 // applies, as it does in Capsule.
 func (t *capsuleTenant) addQuota(item node) {
 	if item.get("scopes").isSet || item.get("scopeSelector").isSet {
-		item.left("a limit for selected Pods can only apply to a namespace; use a ResourceQuota in a NamespaceTemplate")
+		item.reportUnconverted("a limit for selected Pods can only apply to a namespace; use a ResourceQuota in a NamespaceTemplate")
 		return
 	}
 	for _, key := range item.get("hard").keys() {
@@ -69,20 +69,20 @@ func (t *capsuleTenant) addQuota(item node) {
 		limit, isQuantity := quantity(entry.value)
 		name := corev1.ResourceName(key)
 		isUsed := len(quota.Resources(name)) > 0
-		current, has := t.object.Spec.Quota[name]
+		current, ok := t.object.Spec.Quota[name]
 		switch {
 		case !isQuantity || limit.Sign() < 0:
-			entry.left("the limit is not a valid quantity; correct it")
+			entry.reportUnconverted("the limit is not a valid quantity; correct it")
 		case !isUsed || name == "count/namespaces":
-			entry.left("a tenant's quota cannot limit this; limit namespaces with spec.namespaces.max, and other resources " +
+			entry.reportUnconverted("a tenant's quota cannot limit this; limit namespaces with spec.namespaces.max, and other resources " +
 				"with count/<resource>.<group>")
-		case !has && len(t.object.Spec.Quota) == maxLimits:
-			entry.left("a Tenant has at most %d limits; use a ResourceQuota in a NamespaceTemplate", maxLimits)
+		case !ok && len(t.object.Spec.Quota) == maxLimits:
+			entry.reportUnconverted("a Tenant has at most %d limits; use a ResourceQuota in a NamespaceTemplate", maxLimits)
 		default:
 			if t.object.Spec.Quota == nil {
 				t.object.Spec.Quota = corev1.ResourceList{}
 			}
-			if !has || limit.Cmp(current) < 0 {
+			if !ok || limit.Cmp(current) < 0 {
 				t.object.Spec.Quota[name] = limit
 			}
 			entry.consume()
@@ -90,13 +90,13 @@ func (t *capsuleTenant) addQuota(item node) {
 	}
 }
 
-func quantity(value any) (q resource.Quantity, is bool) {
-	text, is := value.(string)
+func quantity(value any) (q resource.Quantity, ok bool) {
+	text, ok := value.(string)
 	if n, isNumber := value.(int64); isNumber {
-		text, is = strconv.FormatInt(n, 10), true
+		text, ok = strconv.FormatInt(n, 10), true
 	}
 	q, err := resource.ParseQuantity(text)
-	return q, is && err == nil
+	return q, ok && err == nil
 }
 
 // addObject adds an object to the tenant's template. It changes only selectors with Capsule's
@@ -119,18 +119,18 @@ func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	err := (&template.Template{Objects: objects}).Validate()
 	switch {
 	case len(objects) > maxTemplateObjects:
-		item.left("a NamespaceTemplate has at most %d objects; create another one", maxTemplateObjects)
+		item.reportUnconverted("a NamespaceTemplate has at most %d objects; create another one", maxTemplateObjects)
 	case hasPlaceholder(content):
-		item.left("${tenant} and ${namespace} would be replaced; write the %s by hand", kind)
+		item.reportUnconverted("${tenant} and ${namespace} would be replaced; write the %s by hand", kind)
 	case err != nil:
 		_, problem, _ := strings.Cut(err.Error(), ": ") // after the path in the template
-		item.left("it is not a valid %s (%s); add it to a NamespaceTemplate by hand", kind, problem)
+		item.reportUnconverted("it is not a valid %s (%s); add it to a NamespaceTemplate by hand", kind, problem)
 	case hasNegative(spec["hard"]):
-		item.left("a limit is negative; correct it")
+		item.reportUnconverted("a limit is negative; correct it")
 	default:
 		t.objects = objects
 		for _, note := range slices.Sorted(slices.Values(translation.notes)) {
-			t.result.left(item.where, "%s", note)
+			t.result.reportUnconverted(item.location, "%s", note)
 		}
 		item.consume()
 	}
@@ -156,7 +156,7 @@ func hasPlaceholder(value any) bool {
 func hasNegative(hard any) bool {
 	limits, _ := hard.(map[string]any)
 	for _, limit := range limits {
-		if q, is := quantity(limit); !is || q.Sign() < 0 {
+		if q, ok := quantity(limit); !ok || q.Sign() < 0 {
 			return true
 		}
 	}
@@ -198,8 +198,8 @@ func isTenantLabel(key string) bool {
 	return key == capsuleGroup+"/tenant" || key == capsuleDomain+"/tenant"
 }
 
-// isCapsules reports whether a label key has no meaning without Capsule.
-func isCapsules(key string) bool {
+// isCapsuleLabel reports whether a label key has no meaning without Capsule.
+func isCapsuleLabel(key string) bool {
 	return isOfDomain(key, capsuleGroup) || isOfDomain(key, capsuleDomain)
 }
 
@@ -210,14 +210,14 @@ func (s *selectors) note(path, key string) {
 
 func (s *selectors) labels(labels map[string]any, path string) {
 	for _, key := range []string{capsuleGroup + "/tenant", capsuleDomain + "/tenant"} {
-		value, is := labels[key].(string)
-		if current, has := labels[tenant.Label]; is && isTenant(value) && (!has || current == value) {
+		value, isString := labels[key].(string)
+		if current, exists := labels[tenant.Label]; isString && isTenant(value) && (!exists || current == value) {
 			labels[tenant.Label] = value
 			delete(labels, key)
 		}
 	}
 	for key := range labels {
-		if isCapsules(key) {
+		if isCapsuleLabel(key) {
 			s.note(path, key)
 		}
 	}
@@ -245,7 +245,7 @@ func (s *selectors) expressions(all []any, path string) []any {
 					"values":   []any{tenant.System().String()},
 				})
 			}
-		} else if isCapsules(key) {
+		} else if isCapsuleLabel(key) {
 			s.note(path, key)
 		}
 	}

@@ -46,19 +46,19 @@ func (m *capsuleMigration) convertResources() {
 		n.get("status").consume()
 		spec := n.get("spec")
 		spec.get("resyncPeriod").consume() // the server watches the objects
-		if prunes, is := spec.get("pruningOnDelete").flag(); is && !prunes {
-			n.result.left(n.where, "spec.pruningOnDelete: the copies of a deleted Publication are always deleted")
+		if prunes, isSet := spec.get("pruningOnDelete").flag(); isSet && !prunes {
+			n.result.reportUnconverted(n.location, "spec.pruningOnDelete: the copies of a deleted Publication are always deleted")
 		}
 		tenants, ok := m.selectedTenants(spec.get("tenantSelector"))
 		if !ok {
-			spec.left("its tenantSelector selects no Tenant of the file; publish the objects with kubectl tenant publish")
+			spec.reportUnconverted("its tenantSelector selects no Tenant of the file; publish the objects with kubectl tenant publish")
 		}
 		for _, block := range spec.get("resources").items() {
 			if ok {
 				m.convertBlock(block, tenants)
 			}
 		}
-		n.reportRest(resourceReasons())
+		n.reportUnhandled(resourceReasons())
 	}
 }
 
@@ -96,7 +96,7 @@ func (m *capsuleMigration) selectedTenants(n node) (v1alpha1.PublicationTenants,
 	if len(ids) == 0 {
 		return v1alpha1.PublicationTenants{}, false
 	}
-	n.left("the Publications name the tenants that it selects now; add later tenants to spec.tenants.ids")
+	n.reportUnconverted("the Publications name the tenants that it selects now; add later tenants to spec.tenants.ids")
 	return v1alpha1.PublicationTenants{IDs: slices.Sorted(slices.Values(ids))}, true
 }
 
@@ -114,20 +114,20 @@ func selectorOf(n node) (*metav1.LabelSelector, bool) {
 // convertBlock converts the objects of one entry of spec.resources.
 func (m *capsuleMigration) convertBlock(block node, tenants v1alpha1.PublicationTenants) {
 	to := target{tenants: tenants}
-	of := block.get("namespaceSelector")
-	if selector, set := selectorOf(of); set {
+	selectorNode := block.get("namespaceSelector")
+	if selector, set := selectorOf(selectorNode); set {
 		keys := slices.Collect(maps.Keys(selector.MatchLabels))
 		for _, e := range selector.MatchExpressions {
 			keys = append(keys, e.Key)
 		}
 		if slices.ContainsFunc(keys, func(key string) bool { return key != corev1.LabelMetadataName }) {
-			block.left("a Publication selects namespaces only by their names and by labels that tenants cannot set. Set the " +
+			block.reportUnconverted("a Publication selects namespaces only by their names and by labels that tenants cannot set. Set the " +
 				"label in spec.namespaces.labels of the Tenants, and publish the objects with kubectl tenant publish")
 			return
 		}
 		to.namespaces = selector
 	}
-	of.consume()
+	selectorNode.consume()
 	for _, item := range block.get("namespacedItems").items() {
 		m.publishStored(item, to)
 	}
@@ -149,9 +149,9 @@ func (m *capsuleMigration) publishStored(item node, to target) {
 	})
 	switch {
 	case u.GetName() == "" || u.GetNamespace() == "":
-		item.left("a Publication names one object; publish each object with kubectl tenant publish KIND/NAME")
+		item.reportUnconverted("a Publication names one object; publish each object with kubectl tenant publish KIND/NAME")
 	case isTenants:
-		item.left("the object is in a namespace of a tenant; move it to a namespace of the system tenant, and publish it " +
+		item.reportUnconverted("the object is in a namespace of a tenant; move it to a namespace of the system tenant, and publish it " +
 			"with kubectl tenant publish")
 	default:
 		m.publish(item, u, to)
@@ -160,22 +160,22 @@ func (m *capsuleMigration) publishStored(item node, to target) {
 
 // publishRaw publishes an object that the GlobalTenantResource contains.
 func (m *capsuleMigration) publishRaw(item node, to target) {
-	content, is := item.value.(map[string]any)
-	if !is {
+	content, isMap := item.value.(map[string]any)
+	if !isMap {
 		return
 	}
 	translated, ok := translateVariables(runtime.DeepCopyJSON(content)).(map[string]any)
 	u := &unstructured.Unstructured{Object: translated}
 	switch {
 	case !ok || u.GetName() == "":
-		item.left("the object has no name; set metadata.name")
+		item.reportUnconverted("the object has no name; set metadata.name")
 	case hasPlaceholder(content):
-		item.left("${tenant} and ${namespace} would be replaced; write the %s by hand", u.GetKind())
+		item.reportUnconverted("${tenant} and ${namespace} would be replaced; write the %s by hand", u.GetKind())
 	case strings.Contains(fmt.Sprint(translated), "{{"):
-		item.left("only the names of the tenant and the namespace are replaced, and only in values; write the %s by hand",
+		item.reportUnconverted("only the names of the tenant and the namespace are replaced, and only in values; write the %s by hand",
 			u.GetKind())
 	case strings.Contains(u.GetName(), "$"):
-		item.left("the name of a copy cannot depend on the namespace; choose one name")
+		item.reportUnconverted("the name of a copy cannot depend on the namespace; choose one name")
 	default:
 		u.SetNamespace(publishedNamespace)
 		if m.publish(item, u, to) {
@@ -209,10 +209,10 @@ func (m *capsuleMigration) publish(item node, u *unstructured.Unstructured, to t
 	_, err := (&publication.Rules{}).Content(u, nil)
 	switch {
 	case err != nil:
-		item.left("it cannot be published: %s", strings.TrimPrefix(err.Error(), "spec.from: "))
+		item.reportUnconverted("it cannot be published: %s", strings.TrimPrefix(err.Error(), "spec.from: "))
 		return false
 	case m.published.names[name]:
-		item.left("another item has this kind and name; merge the two objects")
+		item.reportUnconverted("another item has this kind and name; merge the two objects")
 		return false
 	}
 	m.published.names[name] = true

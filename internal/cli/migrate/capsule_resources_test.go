@@ -154,7 +154,7 @@ func TestCapsuleResources(t *testing.T) {
 				"metadata: { name: all, uid: x }, status: { size: 1 }, spec: { "+c.spec+" } }\n")
 			same(t, "published", c.want, published(t, r.Files[publicationsFile]))
 			var left []string
-			for _, line := range r.Left {
+			for _, line := range r.Unconverted {
 				if strings.HasPrefix(line, "object 2 ") {
 					left = append(left, line)
 				}
@@ -170,8 +170,8 @@ func TestCapsuleTenantResource(t *testing.T) {
 	r := converted(t, "capsule", oil("nodeSelector: {}")+"---\n{ apiVersion: capsule.clastix.io/v1beta2, kind: "+
 		"TenantResource, metadata: { name: x, namespace: a }, spec: { resources: [ { rawItems: [ { apiVersion: "+
 		"rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: x } } ] } ] } }\n")
-	if r.Files[publicationsFile] != "" || !strings.Contains(strings.Join(r.Left, "\n"), "(TenantResource x): the whole "+
+	if r.Files[publicationsFile] != "" || !strings.Contains(strings.Join(r.Unconverted, "\n"), "(TenantResource x): the whole "+
 		"object: a tenant wrote it, and a Publication uses the rights of the platform") {
-		t.Errorf("%q\n%s", r.Left, r.Files[publicationsFile])
+		t.Errorf("%q\n%s", r.Unconverted, r.Files[publicationsFile])
 	}
 }

@@ -44,12 +44,12 @@ func (t *capsuleTenant) convertSubjects() {
 // because an admin may delete the tenant's namespaces. It binds the owner's other ClusterRoles.
 func (t *capsuleTenant) convertOwner(owner node) {
 	if t.isBeta1() && t.hasRoleAnnotations() {
-		owner.left("its ClusterRoles are in an annotation of this API version; get the Tenant as %s/v1beta2", capsuleGroup)
+		owner.reportUnconverted("its ClusterRoles are in an annotation of this API version; get the Tenant as %s/v1beta2", capsuleGroup)
 		return
 	}
 	subject, problem := t.ownerSubject(owner)
 	if problem != "" {
-		owner.left("%s", problem)
+		owner.reportUnconverted("%s", problem)
 		return
 	}
 	roles := owner.get("clusterRoles")
@@ -57,7 +57,7 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	isAdmin := slices.Contains(names, v1alpha1.AdminRole) && slices.Contains(names, deleterRole)
 	if isAdmin {
 		if problem := t.addAdmin(subject); problem != "" {
-			owner.left("%s", problem)
+			owner.reportUnconverted("%s", problem)
 			return
 		}
 	}
@@ -67,7 +67,7 @@ func (t *capsuleTenant) convertOwner(owner node) {
 		case isAdmin && slices.Contains([]string{v1alpha1.AdminRole, deleterRole, provisionerRole}, name):
 			role.consume()
 		case name == deleterRole || name == provisionerRole:
-			role.left("only spec.admins may create and delete namespaces of a tenant; if the owner may be an admin, add it " +
+			role.reportUnconverted("only spec.admins may create and delete namespaces of a tenant; if the owner may be an admin, add it " +
 				"there")
 		default:
 			t.bind(role, name, subject)
@@ -76,7 +76,7 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	owner.get("kind").consume()
 	owner.get("name").consume()
 	if !isAdmin {
-		t.result.left(owner.where, "%s: the owner could create namespaces; if it may also delete them, add it to "+
+		t.result.reportUnconverted(owner.location, "%s: the owner could create namespaces; if it may also delete them, add it to "+
 			"spec.admins", owner.path)
 	}
 }
@@ -96,7 +96,7 @@ func ownerRoles(owner node) (all []string) {
 		return []string{v1alpha1.AdminRole, deleterRole}
 	}
 	for _, item := range roles.items() {
-		if s, is := item.value.(string); is {
+		if s, ok := item.value.(string); ok {
 			all = append(all, s)
 		}
 	}
@@ -110,7 +110,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 	for _, s := range binding.get("subjects").items() {
 		subject, problem := t.subject(s)
 		if problem != "" {
-			s.left("%s", problem)
+			s.reportUnconverted("%s", problem)
 			continue
 		}
 		for _, key := range []string{"kind", "name", "namespace", "apiGroup"} {
@@ -121,7 +121,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 	if bound {
 		role.consume()
 	} else {
-		role.left("none of its subjects was converted; see the messages about them")
+		role.reportUnconverted("none of its subjects was converted; see the messages about them")
 	}
 }
 
@@ -145,16 +145,16 @@ func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 	i := slices.IndexFunc(*bindings, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == role })
 	switch {
 	case role == "" || len(role) > maxNameLength || role == "." || role == ".." || strings.ContainsAny(role, "/%"):
-		n.left("the name of the ClusterRole is not valid; correct it")
+		n.reportUnconverted("the name of the ClusterRole is not valid; correct it")
 		return false
 	case i < 0 && len(*bindings) == maxBindings:
-		n.left("a Tenant binds at most %d ClusterRoles; aggregate some of them", maxBindings)
+		n.reportUnconverted("a Tenant binds at most %d ClusterRoles; aggregate some of them", maxBindings)
 		return false
 	case i < 0:
 		*bindings = append(*bindings, v1alpha1.TenantBinding{ClusterRole: role, Subjects: []v1alpha1.Subject{s}})
 	case slices.Contains((*bindings)[i].Subjects, s):
 	case len((*bindings)[i].Subjects) == maxSubjects:
-		n.left("a Tenant can bind a ClusterRole to at most %d subjects; use a group instead", maxSubjects)
+		n.reportUnconverted("a Tenant can bind a ClusterRole to at most %d subjects; use a group instead", maxSubjects)
 		return false
 	default:
 		(*bindings)[i].Subjects = append((*bindings)[i].Subjects, s)
@@ -170,8 +170,8 @@ func (t *capsuleTenant) ownerSubject(owner node) (s v1alpha1.Subject, problem st
 		return t.subject(owner)
 	}
 	name, _ := owner.get("name").value.(string)
-	namespace, is := tenant.ServiceAccountNamespace(name)
-	if !is {
+	namespace, ok := tenant.ServiceAccountNamespace(name)
+	if !ok {
 		return s, "the name is not that of a service account (system:serviceaccount:<namespace>:<name>); correct it"
 	}
 	return t.serviceAccount(namespace, accountName(namespace, name))
@@ -192,7 +192,7 @@ func (t *capsuleTenant) subject(n node) (s v1alpha1.Subject, problem string) {
 	if n.get("namespace").isSet && !isText || n.get("apiGroup").isSet && !isGroup {
 		return s, "the subject is not valid; correct it"
 	}
-	if account, is := tenant.ServiceAccountNamespace(name); is && kind == rbacv1.UserKind {
+	if account, ok := tenant.ServiceAccountNamespace(name); ok && kind == rbacv1.UserKind {
 		return t.serviceAccount(account, accountName(account, name))
 	}
 	switch {

@@ -46,8 +46,8 @@ func (t *capsuleTenant) convertMetadata() {
 	}
 	for _, field := range []string{"labels", "annotations"} {
 		for _, key := range metadata.get(field).keys() {
-			if isCapsules(key) && (!t.isBeta1() || key != cordonLabel) {
-				metadata.get(field).get(key).left("a setting of Capsule; look up its effect and set it up by hand")
+			if isCapsuleLabel(key) && (!t.isBeta1() || key != cordonLabel) {
+				metadata.get(field).get(key).reportUnconverted("a setting of Capsule; look up its effect and set it up by hand")
 			}
 		}
 	}
@@ -60,9 +60,9 @@ func (t *capsuleTenant) convertStatus() {
 	for _, key := range []string{"observedGeneration", "state", "size", "conditions", "classes"} {
 		status.get(key).consume()
 	}
-	for _, space := range status.get("spaces").items() {
+	for _, namespace := range status.get("spaces").items() {
 		for _, key := range []string{"uid", "conditions", "metadata", "enforce"} {
-			space.get(key).consume()
+			namespace.get(key).consume()
 		}
 	}
 	type subject struct{ kind, name any }
@@ -82,7 +82,7 @@ func (t *capsuleTenant) convertStatus() {
 		kind.consume()
 		name.consume()
 		for _, role := range owner.get("clusterRoles").items() {
-			if text, is := role.value.(string); is && slices.Contains(known, text) {
+			if text, ok := role.value.(string); ok && slices.Contains(known, text) {
 				role.consume()
 			}
 		}
@@ -107,15 +107,15 @@ func (t *capsuleTenant) convertAccess() {
 func (t *capsuleTenant) isBeta1() bool { return t.get("apiVersion").value == capsuleGroup+"/v1beta1" }
 
 func (t *capsuleTenant) convertNamespaceOptions() {
-	spaces := &t.object.Spec.Namespaces
+	namespaces := &t.object.Spec.Namespaces
 	options := t.find("spec.namespaceOptions")
 	if quota := options.get("quota"); quota.isSet {
-		if n, is := quota.value.(int64); is && n >= 0 && n <= maxNamespaces {
+		if n, ok := quota.value.(int64); ok && n >= 0 && n <= maxNamespaces {
 			limit := int32(n) // #nosec G115 -- at most maxNamespaces
-			spaces.Max = &limit
+			namespaces.Max = &limit
 			quota.consume()
 		} else {
-			quota.left("a Tenant can limit its namespaces to a number from 0 to %d; set spec.namespaces.max", maxNamespaces)
+			quota.reportUnconverted("a Tenant can limit its namespaces to a number from 0 to %d; set spec.namespaces.max", maxNamespaces)
 		}
 	}
 	t.convertLabels(options.get("additionalMetadata").get("labels"))
@@ -125,45 +125,45 @@ func (t *capsuleTenant) convertNamespaceOptions() {
 			t.convertLabels(item.get("labels"))
 		}
 	}
-	if only, is := options.get("managedMetadataOnly").flag(); is && only {
-		options.get("managedMetadataOnly").left("other labels of namespaces remain; remove unwanted labels by hand")
+	if only, ok := options.get("managedMetadataOnly").flag(); ok && only {
+		options.get("managedMetadataOnly").reportUnconverted("other labels of namespaces remain; remove unwanted labels by hand")
 	}
 	t.convertPrefix()
 }
 
 func isEmptyObject(n node) bool {
-	m, is := n.value.(map[string]any)
-	return is && len(m) == 0
+	m, ok := n.value.(map[string]any)
+	return ok && len(m) == 0
 }
 
 // convertLabels adds the labels that each namespace of the tenant gets.
 func (t *capsuleTenant) convertLabels(labels node) {
-	spaces := &t.object.Spec.Namespaces
+	namespaces := &t.object.Spec.Namespaces
 	for _, key := range labels.keys() {
 		label := labels.get(key)
 		value, isText := label.value.(string)
-		current, has := spaces.Labels[key]
+		current, exists := namespaces.Labels[key]
 		switch {
 		case !isText:
 		case key == podSecurityLabel && !slices.Contains([]string{"privileged", "baseline", "restricted"}, value):
-			label.left("the level must be privileged, baseline or restricted; set spec.namespaces.podSecurity")
-		case key == podSecurityLabel && spaces.PodSecurity != "" && spaces.PodSecurity != value,
-			has && string(current) != value:
-			label.left("another setting has a different value for this label; keep one of them")
+			label.reportUnconverted("the level must be privileged, baseline or restricted; set spec.namespaces.podSecurity")
+		case key == podSecurityLabel && namespaces.PodSecurity != "" && namespaces.PodSecurity != value,
+			exists && string(current) != value:
+			label.reportUnconverted("another setting has a different value for this label; keep one of them")
 		case key == podSecurityLabel:
-			spaces.PodSecurity = value
+			namespaces.PodSecurity = value
 			label.consume()
-		case key == nameLabel || isOfDomain(key, tenant.Domain) || isCapsules(key):
-			label.left("the label is reserved, or has no effect without Capsule; remove it from the file")
+		case key == nameLabel || isOfDomain(key, tenant.Domain) || isCapsuleLabel(key):
+			label.reportUnconverted("the label is reserved, or has no effect without Capsule; remove it from the file")
 		case len(validation.IsQualifiedName(key))+len(validation.IsValidLabelValue(value)) > 0:
-			label.left("it is not a valid label, and Capsule's templates are not supported; set spec.namespaces.labels")
-		case !has && len(spaces.Labels) == maxLabels:
-			label.left("a Tenant sets at most %d labels; set it on the namespaces", maxLabels)
+			label.reportUnconverted("it is not a valid label, and Capsule's templates are not supported; set spec.namespaces.labels")
+		case !exists && len(namespaces.Labels) == maxLabels:
+			label.reportUnconverted("a Tenant sets at most %d labels; set it on the namespaces", maxLabels)
 		default:
-			if spaces.Labels == nil {
-				spaces.Labels = map[string]v1alpha1.LabelValue{}
+			if namespaces.Labels == nil {
+				namespaces.Labels = map[string]v1alpha1.LabelValue{}
 			}
-			spaces.Labels[key] = v1alpha1.LabelValue(value)
+			namespaces.Labels[key] = v1alpha1.LabelValue(value)
 			label.consume()
 		}
 	}
@@ -171,8 +171,8 @@ func (t *capsuleTenant) convertLabels(labels node) {
 
 // prefixOf returns the domain of a label key, or "".
 func prefixOf(key string) string {
-	domain, _, has := strings.Cut(key, "/")
-	if !has {
+	domain, _, ok := strings.Cut(key, "/")
+	if !ok {
 		return ""
 	}
 	return domain
@@ -181,27 +181,27 @@ func prefixOf(key string) string {
 // isOfDomain reports whether the prefix of a label or annotation key is a domain or one of its
 // subdomains.
 func isOfDomain(key, domain string) bool {
-	of := prefixOf(key)
-	return of == domain || strings.HasSuffix(of, "."+domain)
+	prefix := prefixOf(key)
+	return prefix == domain || strings.HasSuffix(prefix, "."+domain)
 }
 
 // convertPrefix requires the name prefix of this project if Capsule required its own. It reports
 // that the prefixes differ.
 func (t *capsuleTenant) convertPrefix() {
 	force := t.find("spec.forceTenantPrefix")
-	required, is := force.flag()
+	required, ok := force.flag()
 	prefix := t.id.NamespacePrefix()
 	switch {
-	case !is:
+	case !ok:
 	case !required:
-		force.left("a Tenant cannot override the configured rule for namespace names; if tenants may choose names, set " +
+		force.reportUnconverted("a Tenant cannot override the configured rule for namespace names; if tenants may choose names, set " +
 			"admission.namespace.namespacePrefix to None")
 	case prefix == "":
-		force.left("this tenant ID cannot be a prefix of namespaces; to require a prefix, create the tenant under another " +
+		force.reportUnconverted("this tenant ID cannot be a prefix of namespaces; to require a prefix, create the tenant under another " +
 			"name")
 	default:
 		t.object.Spec.Namespaces.Prefix = v1alpha1.NamespacePrefixRequired
-		force.left("new namespaces must begin with %q instead of %q; "+
+		force.reportUnconverted("new namespaces must begin with %q instead of %q; "+
 			"existing ones keep their names, and the condition Ready reports OtherNames", prefix, t.name+"-")
 	}
 }

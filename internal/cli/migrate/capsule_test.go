@@ -193,7 +193,7 @@ func TestCapsuleTenant(t *testing.T) {
 			strings.NewReplacer(",namespaces:{}", "", "namespaces:{},", "", "namespaces:{}", "").Replace(
 				specOf(t, r.Files[tenantsFile]),
 			))
-		same(t, name+": left", oilReports(c.left...), r.Left)
+		same(t, name+": left", oilReports(c.left...), r.Unconverted)
 		checkFiles(t, r.Files)
 	}
 }
@@ -272,12 +272,12 @@ func TestCapsuleSubjects(t *testing.T) {
 		if c.why != "" {
 			left = oilReports("spec.owners[0]: " + c.why)
 		}
-		same(t, name+": left", left, r.Left)
+		same(t, name+": left", left, r.Unconverted)
 		if tenants := r.Files[tenantsFile]; strings.Contains(tenants, "admins") || strings.Contains(tenants, "bindings") {
 			t.Errorf("%s: the Tenant gives a role before the adoption:\n%s", name, tenants)
 		}
-		if adopted, is := r.Files[adoptedFile]; is != (c.adopted != "") ||
-			is && !strings.Contains(specOf(t, adopted), "admins:["+c.adopted+"]") {
+		if adopted, ok := r.Files[adoptedFile]; ok != (c.adopted != "") ||
+			ok && !strings.Contains(specOf(t, adopted), "admins:["+c.adopted+"]") {
 			t.Errorf("%s: after the adoption: %s", name, adopted)
 		}
 		if apply := "kubectl apply -f after-adoption/"; slices.Contains(r.Next, apply) != (c.adopted != "") {
@@ -297,10 +297,10 @@ func TestCapsuleRoleAnnotations(t *testing.T) {
 		!strings.Contains(tenants, "access: ReadOnly") {
 		t.Errorf("the Tenant:\n%s", tenants)
 	}
-	if !slices.ContainsFunc(r.Left, func(line string) bool {
+	if !slices.ContainsFunc(r.Unconverted, func(line string) bool {
 		return strings.HasPrefix(line, "tenant oil: spec.owners[0]: its ClusterRoles are in an annotation")
 	}) {
-		t.Errorf("left: %q", r.Left)
+		t.Errorf("left: %q", r.Unconverted)
 	}
 }
 
@@ -419,15 +419,15 @@ func TestCapsuleTemplate(t *testing.T) {
 		},
 	} {
 		r := converted(t, "capsule", oil(c.spec))
-		text, is := r.Files[templatesFile]
+		text, ok := r.Files[templatesFile]
 		var got []string
-		if is {
+		if ok {
 			got = objectsOf(t, text)
 		}
 		same(t, name, c.want, got)
-		same(t, name+": left", oilReports(c.left...), r.Left)
-		if named := strings.Contains(r.Files[tenantsFile], "- oil-capsule\n"); named != is {
-			t.Errorf("%s: the Tenant names a template: %t, want %t", name, named, is)
+		same(t, name+": left", oilReports(c.left...), r.Unconverted)
+		if named := strings.Contains(r.Files[tenantsFile], "- oil-capsule\n"); named != ok {
+			t.Errorf("%s: the Tenant names a template: %t, want %t", name, named, ok)
 		}
 		checkFiles(t, r.Files)
 	}
@@ -442,7 +442,7 @@ func TestCapsuleManyObjects(t *testing.T) {
 		t.Errorf("%d objects", n)
 	}
 	same(t, "left",
-		oilReports("spec.limitRanges.items[32]: a NamespaceTemplate has at most 32 objects; create another one"), r.Left)
+		oilReports("spec.limitRanges.items[32]: a NamespaceTemplate has at most 32 objects; create another one"), r.Unconverted)
 }
 
 // TestCapsuleAdmission checks that limits on field values become rules of the tenant. A name that a
@@ -545,7 +545,7 @@ func TestCapsuleAdmission(t *testing.T) {
 		r := converted(t, "capsule", text)
 		checkFiles(t, r.Files)
 		same(t, name, c.want, settingsOf(t, r.Files[configFile]))
-		same(t, name+": left", oilReports(c.left...), r.Left)
+		same(t, name+": left", oilReports(c.left...), r.Unconverted)
 		validate, add := "kubectl tenant validate configuration/tenancy.yaml",
 			"add the section admission of configuration/tenancy.yaml to the configuration of the server"
 		if slices.Contains(r.Next, validate) != (c.want != "") || slices.Contains(r.Next, add) != (c.want != "") {
@@ -686,14 +686,14 @@ func TestCapsuleNamespaces(t *testing.T) {
 		r := converted(t, "capsule", c.text)
 		var adopted []string
 		for _, step := range r.Next {
-			if command, is := strings.CutPrefix(step, "kubectl tenant adopt "); is &&
+			if command, ok := strings.CutPrefix(step, "kubectl tenant adopt "); ok &&
 				!strings.HasSuffix(command, "--dry-run=server") {
 				names, _, _ := strings.Cut(command, " --tenant")
 				adopted = append(adopted, names)
 			}
 		}
 		same(t, name, c.want, strings.Join(adopted, " "))
-		same(t, name+": left", c.left, r.Left)
+		same(t, name+": left", c.left, r.Unconverted)
 		if !strings.Contains(r.Files[tenantsFile], "name: alice") {
 			t.Errorf("%s: the Tenant is not complete:\n%s", name, r.Files[tenantsFile])
 		}
@@ -753,7 +753,7 @@ func TestCapsuleFiles(t *testing.T) {
 		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one",
 		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one",
 		"object 9 (GlobalTenantResource all): spec.resources[0].rawItems[0]: the object has no name; set metadata.name",
-	}, r.Left)
+	}, r.Unconverted)
 	if text := r.Files[tenantsFile]; strings.Count(text, "kind: Tenant") != 2 || strings.Contains(text, "two") {
 		t.Errorf("Tenants:\n%s", text)
 	}

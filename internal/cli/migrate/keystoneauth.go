@@ -49,7 +49,7 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	result := &Result{Files: map[string]string{}}
 	list := data
 	if holders, err := documents(data); err == nil && len(holders) == 1 {
-		list = heldPolicies(holders[0], result)
+		list = configMapPolicies(holders[0], result)
 	}
 	var policies []keystonePolicy
 	var contents []map[string]any
@@ -63,10 +63,10 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	var objects []any
 	for i := range policies {
 		k := &keystone{
-			result: result,
-			where:  fmt.Sprintf("policy %d", i),
-			name:   fmt.Sprintf("keystone-%d", i),
-			prefix: o.GroupsPrefix,
+			result:   result,
+			location: fmt.Sprintf("policy %d", i),
+			name:     fmt.Sprintf("keystone-%d", i),
+			prefix:   o.GroupsPrefix,
 		}
 		objects = append(objects, k.convert(&policies[i])...)
 		k.reportUnread(contents[i])
@@ -84,14 +84,14 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	return result, err
 }
 
-// heldPolicies returns the policies in a ConfigMap, and reports its other data.
-func heldPolicies(holder map[string]any, r *Result) []byte {
+// configMapPolicies returns the policies in a ConfigMap, and reports its other data.
+func configMapPolicies(holder map[string]any, r *Result) []byte {
 	n := newDocument("ConfigMap", holder, r)
 	for _, key := range []string{"apiVersion", "kind", "metadata"} {
 		n.get(key).consume()
 	}
 	text := n.get("data").get("policies").text()
-	n.reportRest(reasons{"data": "k8s-keystone-auth does not read policies from it; convert it by hand"})
+	n.reportUnhandled(reasons{"data": "k8s-keystone-auth does not read policies from it; convert it by hand"})
 	return []byte(text)
 }
 
@@ -108,25 +108,25 @@ var keystoneFields = map[string][]string{
 
 // reportUnread reports the unsupported fields of a policy. Like k8s-keystone-auth, it ignores case.
 func (k *keystone) reportUnread(policy map[string]any) {
-	n := newDocument(k.where, policy, k.result)
+	n := newDocument(k.location, policy, k.result)
 	for _, key := range n.keys() {
 		field := n.get(key)
-		known, is := keystoneFields[strings.ToLower(key)]
-		for _, of := range append(field.items(), field) {
-			for _, name := range of.keys() {
-				if is && (known[0] == "*" || slices.Contains(known, strings.ToLower(name))) {
-					of.get(name).consume()
+		known, ok := keystoneFields[strings.ToLower(key)]
+		for _, entry := range append(field.items(), field) {
+			for _, name := range entry.keys() {
+				if ok && (known[0] == "*" || slices.Contains(known, strings.ToLower(name))) {
+					entry.get(name).consume()
 				}
 			}
 		}
 	}
-	n.reportRest(nil)
+	n.reportUnhandled(nil)
 }
 
 // keystone converts one policy.
 type keystone struct {
-	result              *Result
-	where, name, prefix string
+	result                 *Result
+	location, name, prefix string
 }
 
 func (k *keystone) convert(p *keystonePolicy) []any {
@@ -160,30 +160,30 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	rules := map[string][]rbacv1.PolicyRule{}
 	switch {
 	case p.Resource != nil && p.NonResource != nil:
-		k.result.left(k.where, "a policy with resource and nonresource never matched in k8s-keystone-auth")
+		k.result.reportUnconverted(k.location, "a policy with resource and nonresource never matched in k8s-keystone-auth")
 		return nil
 	case (p.Resource != nil || p.NonResource != nil) && len(p.ResourcePermissions)+len(p.NonResourcePermissions) > 0:
-		k.result.left(k.where, "the policy has permissions of both versions; split it into two policies")
+		k.result.reportUnconverted(k.location, "the policy has permissions of both versions; split it into two policies")
 		return nil
 	}
 	switch r := p.Resource; {
 	case r == nil:
 	case r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "":
-		k.result.left(k.where, "a resource without version or namespace never matched in k8s-keystone-auth")
+		k.result.reportUnconverted(k.location, "a resource without version or namespace never matched in k8s-keystone-auth")
 	default:
 		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
 	}
 	switch n := p.NonResource; {
 	case n == nil:
 	case n.Path == nil:
-		k.result.left(k.where, "a nonresource without path never matched in k8s-keystone-auth")
+		k.result.reportUnconverted(k.location, "a nonresource without path never matched in k8s-keystone-auth")
 	default:
 		k.path(rules, *n.Path, n.Verbs)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
 		namespace, resources, found := strings.Cut(key, "/")
 		if !found || namespace == "" || strings.Contains(resources, "/") {
-			k.result.left(k.where, "%q must be namespace/resource; for cluster-scoped resources, write a ClusterRole by "+
+			k.result.reportUnconverted(k.location, "%q must be namespace/resource; for cluster-scoped resources, write a ClusterRole by "+
 				"hand", key)
 			continue
 		}
@@ -199,7 +199,7 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 // final star as a wildcard.
 func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
 	if strings.HasSuffix(path, "*") {
-		k.result.left(k.where, "the path %q would be a wildcard in RBAC, but may not have been one before; list the "+
+		k.result.reportUnconverted(k.location, "the path %q would be a wildcard in RBAC, but may not have been one before; list the "+
 			"paths", path)
 		return
 	}
@@ -213,17 +213,17 @@ func (k *keystone) rule(
 	namespaces := list(namespace)
 	for _, text := range slices.Concat([]string{namespace}, namespaces, resources) {
 		if strings.HasPrefix(text, "!") {
-			k.result.left(k.where, "%q: RBAC cannot express exceptions; list the allowed names", text)
+			k.result.reportUnconverted(k.location, "%q: RBAC cannot express exceptions; list the allowed names", text)
 			return
 		}
 	}
 	if len(resources) == 0 || len(verbs) == 0 {
-		k.result.left(k.where, "a rule needs resources and verbs")
+		k.result.reportUnconverted(k.location, "a rule needs resources and verbs")
 		return
 	}
 	for _, ns := range namespaces {
 		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
-			k.result.left(k.where, "%q is not a valid namespace name", ns)
+			k.result.reportUnconverted(k.location, "%q is not a valid namespace name", ns)
 			continue
 		}
 		if ns == "*" {
@@ -257,34 +257,34 @@ func lower(all []string) []string {
 // subjects returns the subjects of the policy that RBAC can express. RBAC requires one of several
 // subjects, not several at once. The exception is a role in a project, which is one group here.
 func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
-	wanted := k.wanted(p)
+	wanted := k.matchedNames(p)
 	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]
 	switch {
 	case wanted == nil:
 		return nil
 	case len(groups) > 0:
-		k.result.left(k.where, "the groups %s: in k8s-keystone-auth, groups are project IDs, which are not groups in "+
+		k.result.reportUnconverted(k.location, "the groups %s: in k8s-keystone-auth, groups are project IDs, which are not groups in "+
 			"kubetenant",
 			strings.Join(groups, ", "))
 		return nil
 	case slices.Contains(slices.Concat(users, projects, roles), "*"):
-		k.result.left(k.where, "\"*\" is not supported for users, projects and roles; list the names")
+		k.result.reportUnconverted(k.location, "\"*\" is not supported for users, projects and roles; list the names")
 		return nil
 	case len(users) > 0 && len(projects)+len(roles) > 0:
-		k.result.left(k.where, "a user together with a project or role: RBAC cannot require both")
+		k.result.reportUnconverted(k.location, "a user together with a project or role: RBAC cannot require both")
 		return nil
 	case len(users) > 0 && slices.ContainsFunc(users, func(u string) bool { return strings.HasPrefix(u, "system:") }):
-		k.result.left(k.where, "the users %s: names that start with \"system:\" are not Keystone "+
+		k.result.reportUnconverted(k.location, "the users %s: names that start with \"system:\" are not Keystone "+
 			"users", strings.Join(users, ", "))
 		return nil
 	case len(users) > 0:
 		return subjectsNamed(rbacv1.UserKind, users)
 	case len(projects) == 0:
-		k.result.left(k.where, "a role in any project: each group is for one project; list the projects")
+		k.result.reportUnconverted(k.location, "a role in any project: each group is for one project; list the projects")
 		return nil
 	}
 	if at := slices.IndexFunc(projects, projectID.MatchString); at >= 0 {
-		k.result.left(k.where, "the project %s is given by its ID, but groups use the project name; use the "+
+		k.result.reportUnconverted(k.location, "the project %s is given by its ID, but groups use the project name; use the "+
 			"name", projects[at])
 		return nil
 	}
@@ -300,21 +300,21 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	return subjectsNamed(rbacv1.GroupKind, names)
 }
 
-// wanted returns the names that a policy matches, by their type. It returns nil if RBAC cannot
+// matchedNames returns the names that a policy matches, by their type. It returns nil if RBAC cannot
 // express the match.
-func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
+func (k *keystone) matchedNames(p *keystonePolicy) map[string][]string {
 	wanted := map[string][]string{}
 	if len(p.Match) > 0 && len(p.Users) > 0 {
-		k.result.left(k.where, "users and match in one policy: RBAC cannot require both")
+		k.result.reportUnconverted(k.location, "users and match in one policy: RBAC cannot require both")
 		return nil
 	}
 	for _, m := range p.Match {
 		if len(m.Values) == 0 {
-			k.result.left(k.where, "a match of type %s without values never matched in k8s-keystone-auth", m.Type)
+			k.result.reportUnconverted(k.location, "a match of type %s without values never matched in k8s-keystone-auth", m.Type)
 			return nil
 		}
 		if _, twice := wanted[m.Type]; twice {
-			k.result.left(k.where, "two matches of type %s: RBAC cannot require both", m.Type)
+			k.result.reportUnconverted(k.location, "two matches of type %s: RBAC cannot require both", m.Type)
 			return nil
 		}
 		wanted[m.Type] = m.Values
@@ -322,10 +322,10 @@ func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 	for _, key := range slices.Sorted(maps.Keys(p.Users)) {
 		switch {
 		case key != "roles" && key != "projects":
-			k.result.left(k.where, "users.%s: k8s-keystone-auth only read users.roles and users.projects", key)
+			k.result.reportUnconverted(k.location, "users.%s: k8s-keystone-auth only read users.roles and users.projects", key)
 			return nil
 		case key == "roles" && len(p.Users[key]) > 1:
-			k.result.left(k.where, "the roles %s: all of them were required, but RBAC cannot require several roles",
+			k.result.reportUnconverted(k.location, "the roles %s: all of them were required, but RBAC cannot require several roles",
 				strings.Join(p.Users[key], ", "))
 			return nil
 		}
@@ -333,7 +333,7 @@ func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 	}
 	for kind := range wanted {
 		if !slices.Contains([]string{"user", "group", "project", "role"}, kind) {
-			k.result.left(k.where, "matches of type %s are not supported", kind)
+			k.result.reportUnconverted(k.location, "matches of type %s are not supported", kind)
 			return nil
 		}
 	}

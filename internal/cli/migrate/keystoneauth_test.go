@@ -38,9 +38,9 @@ func rules(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestKeystoneWhom checks that a policy applies to users, or to roles in projects, which are one
+// TestKeystoneSubjects checks that a policy applies to users, or to roles in projects, which are one
 // group each. A subject that RBAC cannot express gets no rights.
-func TestKeystoneWhom(t *testing.T) {
+func TestKeystoneSubjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		whom string
 		want []string // Kind Name
@@ -144,13 +144,13 @@ func TestKeystoneWhom(t *testing.T) {
 			want = nil
 		}
 		same(t, name, want, rules(t, r.Files["rbac.yaml"]))
-		same(t, name+": left", left, r.Left)
+		same(t, name+": left", left, r.Unconverted)
 	}
 }
 
-// TestKeystoneWhat checks that the rights of a policy become rules of a role in each namespace or
+// TestKeystoneRules checks that the rights of a policy become rules of a role in each namespace or
 // in the cluster. Rights that RBAC cannot express are omitted, never extended.
-func TestKeystoneWhat(t *testing.T) {
+func TestKeystoneRules(t *testing.T) {
 	const role, cluster = "Role %s/keystone-0: ", "ClusterRole /keystone-0: "
 	in := func(namespace, rule string) string { return fmt.Sprintf(role, namespace) + rule }
 	for name, c := range map[string]struct {
@@ -269,7 +269,7 @@ func TestKeystoneWhat(t *testing.T) {
 		for _, text := range c.left {
 			left = append(left, "policy 0: "+text)
 		}
-		same(t, name+": left", left, r.Left)
+		same(t, name+": left", left, r.Unconverted)
 	}
 }
 
@@ -284,10 +284,10 @@ func TestKeystoneUnread(t *testing.T) {
 			`Role a/keystone-0: [get] [""] [pods][]`, "RoleBinding a/keystone-0: Group keystone:project:web to Role keystone-0",
 		}, rules(t, r.Files["rbac.yaml"]))
 	const unknown = ": the field or its value is not supported; look up its effect and set it up by hand"
-	same(t, "left", []string{"policy 0: comment" + unknown, "policy 0: resource.name" + unknown}, r.Left)
+	same(t, "left", []string{"policy 0: comment" + unknown, "policy 0: resource.name" + unknown}, r.Unconverted)
 	r = converted(t, "k8s-keystone-auth", "kind: ConfigMap\ndata: { policies: '[]', syncConfig: x }\n")
 	same(t, "left",
-		[]string{"ConfigMap: data.syncConfig: k8s-keystone-auth does not read policies from it; convert it by hand"}, r.Left)
+		[]string{"ConfigMap: data.syncConfig: k8s-keystone-auth does not read policies from it; convert it by hand"}, r.Unconverted)
 }
 
 // TestKeystoneFiles checks that policies are read from a list or from a ConfigMap, and that each

@@ -28,15 +28,15 @@ type Result struct {
 	// Files are the files to write, by their paths in the folder. Objects of the cluster and files
 	// of the server are in different folders.
 	Files map[string]string
-	// Left lists the parts that were not converted, with their positions. It contains no secret.
-	Left []string
+	// Unconverted lists the parts that were not converted, with their positions. It contains no secret.
+	Unconverted []string
 	// Next lists the remaining steps.
 	Next []string
 }
 
-// left reports a part that was not converted.
-func (r *Result) left(where, format string, args ...any) {
-	r.Left = append(r.Left, where+": "+fmt.Sprintf(format, args...))
+// reportUnconverted reports a part that was not converted.
+func (r *Result) reportUnconverted(location, format string, args ...any) {
+	r.Unconverted = append(r.Unconverted, location+": "+fmt.Sprintf(format, args...))
 }
 
 // Options contain values that the files lack.
@@ -97,7 +97,7 @@ func documents(data []byte) ([]map[string]any, error) {
 		if value == nil {
 			continue
 		}
-		if all, err = unlisted(all, value); err != nil {
+		if all, err = expandList(all, value); err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
 	}
@@ -108,11 +108,11 @@ var (
 	errListField = errors.New("a List may only have apiVersion, kind, metadata and items")
 )
 
-// unlisted appends an object, or the items of a List. An item without a kind gets its kind from the
+// expandList appends an object, or the items of a List. An item without a kind gets its kind from the
 // List.
-func unlisted(all []map[string]any, value any) ([]map[string]any, error) {
-	object, is := value.(map[string]any)
-	if !is {
+func expandList(all []map[string]any, value any) ([]map[string]any, error) {
+	object, ok := value.(map[string]any)
+	if !ok {
 		return nil, errNoObject
 	}
 	kind, _ := object["kind"].(string)
@@ -127,12 +127,12 @@ func unlisted(all []map[string]any, value any) ([]map[string]any, error) {
 		}
 	}
 	for _, item := range items {
-		of, is := item.(map[string]any)
-		if is && of["kind"] == nil && of["apiVersion"] == nil && kind != "" {
-			of["apiVersion"], of["kind"] = object["apiVersion"], kind
+		itemObject, ok := item.(map[string]any)
+		if ok && itemObject["kind"] == nil && itemObject["apiVersion"] == nil && kind != "" {
+			itemObject["apiVersion"], itemObject["kind"] = object["apiVersion"], kind
 		}
 		var err error
-		if all, err = unlisted(all, item); err != nil {
+		if all, err = expandList(all, item); err != nil {
 			return nil, err
 		}
 	}

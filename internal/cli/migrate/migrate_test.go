@@ -40,10 +40,10 @@ func FuzzFrom(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if said := strings.Join(r.Left, "\n"); strings.HasPrefix(data, "SECRETSECRET") &&
-				strings.HasPrefix(kind, "arktos-tok") && strings.Contains(said, "SECRETSECRET") &&
+			if reports := strings.Join(r.Unconverted, "\n"); strings.HasPrefix(data, "SECRETSECRET") &&
+				strings.HasPrefix(kind, "arktos-tok") && strings.Contains(reports, "SECRETSECRET") &&
 				strings.Count(data, "SECRETSECRET") == 1 {
-				t.Errorf("%s tells the secret: %s", kind, said)
+				t.Errorf("%s tells the secret: %s", kind, reports)
 			}
 			check(t, dir, r.Files)
 		}

@@ -13,18 +13,18 @@ import (
 )
 
 // document is an object of another project as a tree. Every leaf is either consumed by a conversion
-// or reported. [node.reportRest] reports the leaves that no conversion has read. Therefore, an
+// or reported. [node.reportUnhandled] reports the leaves that no conversion has read. Therefore, an
 // unknown field is never lost.
 type document struct {
-	// where names the document in a report.
-	where  string
-	result *Result
+	// location names the document in a report.
+	location string
+	result   *Result
 	// handled contains the paths that were consumed or reported, each including its subfields.
 	handled map[string]bool
 }
 
-func newDocument(where string, content map[string]any, r *Result) node {
-	d := &document{where: where, result: r, handled: map[string]bool{}}
+func newDocument(location string, content map[string]any, r *Result) node {
+	d := &document{location: location, result: r, handled: map[string]bool{}}
 	return node{document: d, value: content, isSet: true}
 }
 
@@ -41,8 +41,8 @@ var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // get returns a field of an object. Reading a field of an empty object consumes the object.
 func (n node) get(key string) node {
-	m, is := n.value.(map[string]any)
-	if is && len(m) == 0 {
+	m, ok := n.value.(map[string]any)
+	if ok && len(m) == 0 {
 		n.consume()
 	}
 	child := node{document: n.document, path: n.path + "[" + strconv.Quote(key) + "]"}
@@ -68,8 +68,8 @@ func (n node) find(path string) node {
 
 // keys returns the names of an object's fields, sorted. An empty object is consumed.
 func (n node) keys() []string {
-	m, is := n.value.(map[string]any)
-	if is && len(m) == 0 {
+	m, ok := n.value.(map[string]any)
+	if ok && len(m) == 0 {
 		n.consume()
 	}
 	return slices.Sorted(maps.Keys(m))
@@ -77,8 +77,8 @@ func (n node) keys() []string {
 
 // items returns the elements of a list. An empty list is consumed.
 func (n node) items() (all []node) {
-	list, is := n.value.([]any)
-	if is && len(list) == 0 {
+	list, ok := n.value.([]any)
+	if ok && len(list) == 0 {
 		n.consume()
 	}
 	for i := range list {
@@ -101,8 +101,8 @@ func (n node) at(i int) node {
 // text consumes a string and returns it. If the field is not a string, text returns "" and the
 // field is reported with the rest.
 func (n node) text() string {
-	s, is := n.value.(string)
-	if is {
+	s, ok := n.value.(string)
+	if ok {
 		n.consume()
 	}
 	return s
@@ -125,13 +125,13 @@ func (n node) consume() {
 	}
 }
 
-// left reports that the value and its subfields are not converted.
-func (n node) left(format string, args ...any) {
+// reportUnconverted reports that the value and its subfields are not converted.
+func (n node) reportUnconverted(format string, args ...any) {
 	if !n.isSet {
 		return
 	}
 	n.handled[n.path] = true
-	n.result.left(n.where, "%s: %s", n.path, fmt.Sprintf(format, args...))
+	n.result.reportUnconverted(n.location, "%s: %s", n.path, fmt.Sprintf(format, args...))
 }
 
 // isHandled reports whether the value itself was consumed or reported.
@@ -147,10 +147,10 @@ const unknownField = "the field or its value is not supported; look up its effec
 // index matches the part of a path that is not the name of a field.
 var index = regexp.MustCompile(`\[[0-9]+\]`)
 
-func (all reasons) of(path string) string {
+func (all reasons) forPath(path string) string {
 	path = index.ReplaceAllString(path, "")
 	for {
-		if reason, has := all[path]; has {
+		if reason, ok := all[path]; ok {
 			return reason
 		}
 		i := strings.LastIndexAny(path, ".[")
@@ -161,8 +161,8 @@ func (all reasons) of(path string) string {
 	}
 }
 
-// haveBelow reports whether a subfield of a path has its own reason.
-func (all reasons) haveBelow(path string) bool {
+// hasSubfield reports whether a subfield of a path has its own reason.
+func (all reasons) hasSubfield(path string) bool {
 	path = index.ReplaceAllString(path, "") + "."
 	for known := range all {
 		if strings.HasPrefix(known, path) {
@@ -172,18 +172,18 @@ func (all reasons) haveBelow(path string) bool {
 	return false
 }
 
-// reportRest reports the values that were neither consumed nor reported. It reports the highest
+// reportUnhandled reports the values that were neither consumed nor reported. It reports the highest
 // path without any value that was read.
-func (n node) reportRest(why reasons) {
-	unread, _ := n.rest(why)
+func (n node) reportUnhandled(reasonsByPath reasons) {
+	unread, _ := n.unhandled(reasonsByPath)
 	for _, u := range unread {
-		u.left("%s", why.of(u.path))
+		u.reportUnconverted("%s", reasonsByPath.forPath(u.path))
 	}
 }
 
-// rest returns the highest unread values at or below n. isWhole reports whether nothing at or below
+// unhandled returns the highest unread values at or below n. isWhole reports whether nothing at or below
 // n was read.
-func (n node) rest(why reasons) (unread []node, isWhole bool) {
+func (n node) unhandled(reasonsByPath reasons) (unread []node, isWhole bool) {
 	if n.isHandled() || n.value == nil {
 		return nil, false
 	}
@@ -193,12 +193,12 @@ func (n node) rest(why reasons) (unread []node, isWhole bool) {
 	}
 	isWhole = true
 	for _, child := range children {
-		below, is := child.rest(why)
+		below, whole := child.unhandled(reasonsByPath)
 		unread = append(unread, below...)
-		isWhole = isWhole && is
+		isWhole = isWhole && whole
 	}
 	// A report about spec or status as a whole would not name the fields.
-	if isWhole && strings.ContainsAny(n.path, ".[") && !why.haveBelow(n.path) {
+	if isWhole && strings.ContainsAny(n.path, ".[") && !reasonsByPath.hasSubfield(n.path) {
 		return []node{n}, true
 	}
 	return unread, isWhole

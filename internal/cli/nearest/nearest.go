@@ -7,12 +7,12 @@ package nearest
 import "slices"
 
 // Name returns the name that differs least from a wrong one, or "" if none is similar.
-func Name(wrong string, names []string) string {
-	best, least := "", 1+min(3, max(1, len(wrong)/2))
+func Name(misspelled string, names []string) string {
+	best, smallest := "", 1+min(3, max(1, len(misspelled)/2))
 	slices.Sort(names)
 	for _, name := range names {
-		if n := differences(wrong, name); name != "" && n < least {
-			best, least = name, n
+		if n := differences(misspelled, name); name != "" && n < smallest {
+			best, smallest = name, n
 		}
 	}
 	return best

@@ -45,16 +45,16 @@ func NewChanges(w io.Writer, dryRun, cluster string) *Changes {
 	return c
 }
 
-// Did prints what was done to an object.
-func (c *Changes) Did(kind schema.GroupKind, name, verb string) {
+// Print prints what was done to an object.
+func (c *Changes) Print(kind schema.GroupKind, name, verb string) {
 	if c == nil {
 		return
 	}
 	_, _ = fmt.Fprintf(c.w, "%s%s/%s %s%s\n", c.prefix, typeOf(kind), Safe(name), verb, c.note)
 }
 
-// Deleted prints that an object was deleted. namespace is "" if the object is not in a namespace.
-func (c *Changes) Deleted(kind schema.GroupKind, namespace, name string) {
+// PrintDeleted prints that an object was deleted. namespace is "" if the object is not in a namespace.
+func (c *Changes) PrintDeleted(kind schema.GroupKind, namespace, name string) {
 	if c == nil {
 		return
 	}

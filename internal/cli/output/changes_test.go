@@ -17,10 +17,10 @@ func TestChanges(t *testing.T) {
 	tenants := schema.GroupKind{Group: "kubetenant.dev", Kind: "Tenant"}
 	namespaces := schema.GroupKind{Kind: "Namespace"}
 	did := func(kind schema.GroupKind, name, verb string) func(*output.Changes) {
-		return func(c *output.Changes) { c.Did(kind, name, verb) }
+		return func(c *output.Changes) { c.Print(kind, name, verb) }
 	}
 	deleted := func(kind schema.GroupKind, namespace, name string) func(*output.Changes) {
-		return func(c *output.Changes) { c.Deleted(kind, namespace, name) }
+		return func(c *output.Changes) { c.PrintDeleted(kind, namespace, name) }
 	}
 	for want, print := range map[string]func(*output.Changes){
 		"tenant.kubetenant.dev/acme created":                   did(tenants, "acme", output.Created),

@@ -35,39 +35,39 @@ const (
 // it. Programs get the output of kubectl's printers. The default is the command's own output for
 // people.
 type Format struct {
-	output    string
-	template  string
-	missing   bool // --allow-missing-template-keys
-	own       []string
-	hasNames  bool
-	isList    bool
-	noHeaders bool
-	printer   printers.ResourcePrinter
+	output     string
+	template   string
+	missing    bool // --allow-missing-template-keys
+	ownFormats []string
+	hasNames   bool
+	isList     bool
+	noHeaders  bool
+	printer    printers.ResourcePrinter
 }
 
 // NewFormat returns the format of a command that prints one value. own are the -o values that the
 // command implements itself.
-func NewFormat(own ...string) *Format { return &Format{own: own} }
+func NewFormat(own ...string) *Format { return &Format{ownFormats: own} }
 
 // NewObjectFormat returns the format of a command that prints Kubernetes objects.
 func NewObjectFormat() *Format { return &Format{hasNames: true} }
 
 // NewListFormat returns the format of a command that prints a list.
 func NewListFormat(own ...string) *Format {
-	return &Format{own: append(own, formatWide), hasNames: true, isList: true}
+	return &Format{ownFormats: append(own, formatWide), hasNames: true, isList: true}
 }
 
 // Is reports whether the format is one of the command's own.
 func (f *Format) Is(own string) bool { return f.output == own }
 
-// IsForPeople reports whether the format is not for programs. [Format.Check] must be called first.
-func (f *Format) IsForPeople() bool { return f.printer == nil }
+// IsText reports whether the format is not for programs. [Format.Check] must be called first.
+func (f *Format) IsText() bool { return f.printer == nil }
 
-// NoMoreHeaders omits the column headers of later lists.
-func (f *Format) NoMoreHeaders() { f.noHeaders = true }
+// OmitHeaders omits the column headers of later lists.
+func (f *Format) OmitHeaders() { f.noHeaders = true }
 
 func (f *Format) allowed() []string {
-	all := slices.Concat(f.own, []string{"json", "yaml", "kyaml"})
+	all := slices.Concat(f.ownFormats, []string{"json", "yaml", "kyaml"})
 	if f.hasNames {
 		all = append(all, formatName)
 	}
@@ -94,7 +94,7 @@ func (f *Format) AddFlags(cmd *cobra.Command) {
 
 // Check validates -o and prepares the printer. It is called before the first request.
 func (f *Format) Check() error {
-	if f.output == "" && f.template == "" || slices.Contains(f.own, f.output) {
+	if f.output == "" && f.template == "" || slices.Contains(f.ownFormats, f.output) {
 		return nil
 	}
 	if spec, found := strings.CutPrefix(f.output, customColumns); found && f.isList {
@@ -122,7 +122,7 @@ func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 		return true, errors.New("the output is not an object")
 	}
 	object["apiVersion"], object["kind"] = APIVersion, kind
-	return true, written(w, f.printer, &unstructured.Unstructured{Object: object})
+	return true, writeObject(w, f.printer, &unstructured.Unstructured{Object: object})
 }
 
 // Objects prints Kubernetes objects as kubectl does if the format is for programs. It prints
@@ -140,9 +140,9 @@ func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err err
 		list.Items = append(list.Items, unstructured.Unstructured{Object: object})
 	}
 	if len(list.Items) == 1 {
-		return true, written(w, f.printer, &list.Items[0])
+		return true, writeObject(w, f.printer, &list.Items[0])
 	}
-	return true, written(w, f.printer, list)
+	return true, writeObject(w, f.printer, list)
 }
 
 // List is the result of a list command.
@@ -207,27 +207,27 @@ func (f *Format) List(w io.Writer, l *List) error {
 		named.SetName(Safe(r.Name))
 		list.Items = append(list.Items, named)
 	}
-	return written(w, f.printer, list)
+	return writeObject(w, f.printer, list)
 }
 
 // identify adds the API version, kind and name to an item that is not a Kubernetes object. No
 // server serves the API version, so kubectl apply rejects the item.
-func identify(item map[string]any, of *Row) {
+func identify(item map[string]any, row *Row) {
 	if item == nil || item["apiVersion"] != nil {
 		return
 	}
 	item["apiVersion"] = APIVersion
 	if item["kind"] == nil {
-		item["kind"] = of.Kind.Kind
+		item["kind"] = row.Kind.Kind
 	}
 	if item["metadata"] == nil {
-		item["metadata"] = map[string]any{"name": of.Name}
+		item["metadata"] = map[string]any{"name": row.Name}
 	}
 }
 
-// written prints an object through a buffer. The printers of cli-runtime ignore write errors and
+// writeObject prints an object through a buffer. The printers of cli-runtime ignore write errors and
 // write each cell separately.
-func written(w io.Writer, p printers.ResourcePrinter, o runtime.Object) error {
+func writeObject(w io.Writer, p printers.ResourcePrinter, o runtime.Object) error {
 	buffered := bufio.NewWriterSize(w, 64<<10)
 	err := p.PrintObj(o, buffered)
 	if failed := buffered.Flush(); err == nil {
@@ -275,7 +275,7 @@ func (s *Screen) Table(l *List, options printers.PrintOptions) error {
 	if columns := shownColumns(t, options); s.Terminal && s.Width < widthOf(t, columns) {
 		return s.blocks(t, columns)
 	}
-	return written(s.Writer, printers.NewTablePrinter(options), t)
+	return writeObject(s.Writer, printers.NewTablePrinter(options), t)
 }
 
 // none is printed for an empty cell.

@@ -29,7 +29,7 @@ type Screen struct {
 	io.Writer
 	// Terminal reports whether the destination is a terminal. Colour reports whether it shows
 	// colors.
-	Terminal, Colour bool
+	Terminal, Color bool
 	// Width is in columns.
 	Width int
 }
@@ -43,7 +43,7 @@ func NewScreen(w io.Writer) *Screen {
 	}
 	s.Terminal = true
 	_, none := os.LookupEnv("NO_COLOR")
-	s.Colour = !none && os.Getenv("TERM") != "dumb"
+	s.Color = !none && os.Getenv("TERM") != "dumb"
 	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 		s.Width = max(width, minWidth)
 	}
@@ -60,7 +60,7 @@ const (
 
 // Paint returns text in a color, or unchanged if the screen shows no colors.
 func (s *Screen) Paint(colour, text string) string {
-	if !s.Colour || text == "" {
+	if !s.Color || text == "" {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"

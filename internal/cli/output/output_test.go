@@ -125,10 +125,10 @@ func TestList(t *testing.T) {
 	}
 }
 
-// full is a writer whose disk is full.
-type full struct{}
+// fullDisk is a writer whose disk is full.
+type fullDisk struct{}
 
-func (full) Write([]byte) (int, error) { return 0, errFull }
+func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
 var errFull = errors.New("no space left on device")
 
@@ -144,7 +144,7 @@ func TestListFails(t *testing.T) {
 				row.Name = strconv.Itoa(len(l.Rows))
 				l.Rows = append(l.Rows, row)
 			}
-			if err := errors.Join(f.Check(), f.List(full{}, l)); !errors.Is(err, errFull) {
+			if err := errors.Join(f.Check(), f.List(fullDisk{}, l)); !errors.Is(err, errFull) {
 				t.Errorf("%q, %d rows: %v", args, rows, err)
 			}
 		}
@@ -170,9 +170,9 @@ func TestFormatRefused(t *testing.T) {
 	}
 }
 
-// TestFormatsAreThoseOfKubectl checks that -o accepts each format of kubectl's flag. --template
+// TestFormatsMatchKubectl checks that -o accepts each format of kubectl's flag. --template
 // without -o is a Go template.
-func TestFormatsAreThoseOfKubectl(t *testing.T) {
+func TestFormatsMatchKubectl(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "template")
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
@@ -188,8 +188,8 @@ func TestFormatsAreThoseOfKubectl(t *testing.T) {
 				args = []string{"-o" + name + "=" + file}
 			}
 			f := format(t, output.NewObjectFormat(), args...)
-			if err := f.Check(); err != nil || f.IsForPeople() {
-				t.Errorf("%v, for people: %t", err, f.IsForPeople())
+			if err := f.Check(); err != nil || f.IsText() {
+				t.Errorf("%v, for people: %t", err, f.IsText())
 			}
 		})
 	}
@@ -235,7 +235,7 @@ func TestNarrow(t *testing.T) {
 	if got := s.Paint(output.Red, "x"); got != "x" {
 		t.Errorf("a colour: %q", got)
 	}
-	s.Colour = true
+	s.Color = true
 	if got := s.Paint(output.Red, "x"); got != "\x1b[31mx\x1b[0m" || s.Paint(output.Red, "") != "" {
 		t.Errorf("no colour: %q", got)
 	}
@@ -254,7 +254,7 @@ func TestValue(t *testing.T) {
 		}
 		var b bytes.Buffer
 		done, err := f.Value(&b, "Letter", map[string]string{"a": "<b>"})
-		if done == f.IsForPeople() || err != nil || b.String() != want {
+		if done == f.IsText() || err != nil || b.String() != want {
 			t.Errorf("%s: %t, %v, %q", args, done, err, b.String())
 		}
 	}

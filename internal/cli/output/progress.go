@@ -20,20 +20,20 @@ type Progress struct {
 	wrote bool
 }
 
-// progressEvery is the minimum time between two updates, so that the line stays readable.
-const progressEvery = 100 * time.Millisecond
+// progressInterval is the minimum time between two updates, so that the line stays readable.
+const progressInterval = 100 * time.Millisecond
 
 // NewProgress returns a Progress that writes to w.
 func NewProgress(w io.Writer) *Progress { return &Progress{screen: NewScreen(w)} }
 
-// Say replaces the progress line.
-func (p *Progress) Say(format string, args ...any) {
+// Update replaces the progress line.
+func (p *Progress) Update(format string, args ...any) {
 	if p == nil || p.screen == nil || !p.screen.Terminal {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.last) < progressEvery {
+	if time.Since(p.last) < progressInterval {
 		return
 	}
 	p.last, p.wrote = time.Now(), true

@@ -62,18 +62,18 @@ func on(verb, group, full, namespace string) Action {
 	}}
 }
 
-// of limits an action to one object.
-func (q Action) of(name string) Action {
+// withName limits an action to one object.
+func (q Action) withName(name string) Action {
 	q.Name = name
 	return q
 }
 
 func pathsToAccount(namespace, account string) []Path {
 	paths := []Path{
-		path("impersonate", on("impersonate", "", "serviceaccounts", namespace).of(account)),
+		path("impersonate", on("impersonate", "", "serviceaccounts", namespace).withName(account)),
 		path("impersonate (constrained)",
-			on("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", namespace).of(account)),
-		path("request a token for it", on("create", "", "serviceaccounts/token", namespace).of(account)),
+			on("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", namespace).withName(account)),
+		path("request a token for it", on("create", "", "serviceaccounts/token", namespace).withName(account)),
 		path("create and read a token Secret for it", on("create", "", "secrets", namespace),
 			on("get", "", "secrets", namespace)),
 	}
@@ -103,11 +103,11 @@ func pathsToAccount(namespace, account string) []Path {
 func pathsToUser(name string) []Path {
 	const group = certificatesv1.GroupName
 	signer := func(verb string) Action {
-		return on(verb, group, "signers", "").of(certificatesv1.KubeAPIServerClientSignerName)
+		return on(verb, group, "signers", "").withName(certificatesv1.KubeAPIServerClientSignerName)
 	}
 	paths := []Path{
-		path("impersonate", on("impersonate", "", "users", "").of(name)),
-		path("impersonate (constrained)", on("impersonate:user-info", "authentication.k8s.io", "users", "").of(name)),
+		path("impersonate", on("impersonate", "", "users", "").withName(name)),
+		path("impersonate (constrained)", on("impersonate:user-info", "authentication.k8s.io", "users", "").withName(name)),
 	}
 	for _, verb := range []string{"update", "patch"} {
 		paths = append(paths,

@@ -21,26 +21,26 @@ import (
 )
 
 // boundary returns a boundary of the default configuration over a snapshot with more objects.
-func boundary(t *testing.T, of *simulator.Snapshot, more ...runtime.Object) *privileges.Boundary {
+func boundary(t *testing.T, snapshot *simulator.Snapshot, more ...runtime.Object) *privileges.Boundary {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
 	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if of, err = of.With(more...); err != nil {
+	if snapshot, err = snapshot.With(more...); err != nil {
 		t.Fatal(err)
 	}
-	b, err := privileges.NewBoundary(klog.NewContext(t.Context(), logr.Discard()), of, config, nil)
+	b, err := privileges.NewBoundary(klog.NewContext(t.Context(), logr.Discard()), snapshot, config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// may returns a ClusterRole with rules and its binding to a user. The binding is cluster-wide if
+// roleAndBinding returns a ClusterRole with rules and its binding to a user. The binding is cluster-wide if
 // namespace is empty.
-func may(name, user, namespace string, rules ...rbacv1.PolicyRule) []runtime.Object {
+func roleAndBinding(name, user, namespace string, rules ...rbacv1.PolicyRule) []runtime.Object {
 	ref := rbacv1.RoleRef{Kind: "ClusterRole", Name: name}
 	to := []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}}
 	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
@@ -138,7 +138,7 @@ func TestBecomeAccount(t *testing.T) {
 		},
 		"reading pods": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
 	} {
-		got := pathsOf(t, boundary(t, shop(t), may("eves", "eve", c.namespace, c.rules...)...), robot, tenant.ID{})
+		got := pathsOf(t, boundary(t, shop(t), roleAndBinding("eves", "eve", c.namespace, c.rules...)...), robot, tenant.ID{})
 		// from the fixture
 		got = slices.DeleteFunc(got, func(text string) bool {
 			return text == "read its token Secret, if one exists: carol"
@@ -189,14 +189,14 @@ func TestBecomeUser(t *testing.T) {
 		},
 		"a token of none": {[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, nil},
 	} {
-		if got := pathsOf(t, boundary(t, shop(t), may("eves", "eve", "", c.rules...)...),
+		if got := pathsOf(t, boundary(t, shop(t), roleAndBinding("eves", "eve", "", c.rules...)...),
 			"alice", tenant.ID{}); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
 		}
 	}
 	// Two subjects with one half each do not have both halves.
-	halves := append(may("approves", "eve", "", rule("update", group, "certificatesigningrequests/approval")),
-		may("signs", "mallory", "", rule("approve", group, "signers"))...)
+	halves := append(roleAndBinding("approves", "eve", "", rule("update", group, "certificatesigningrequests/approval")),
+		roleAndBinding("signs", "mallory", "", rule("approve", group, "signers"))...)
 	if got := pathsOf(t, boundary(t, shop(t), halves...), "alice", tenant.ID{}); len(got) > 0 {
 		t.Errorf("two halves: %q", got)
 	}
@@ -206,7 +206,7 @@ func TestBecomeUser(t *testing.T) {
 // tenant than the identity. It is not if the tenant of the identity is unknown.
 func TestBecomeAcross(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
-	b := boundary(t, shop(t), may("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
+	b := boundary(t, shop(t), roleAndBinding("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
 	for owner, want := range map[tenant.ID]string{
 		{}:                       "request a token for it: eve",
 		tenanttest.ID(t, "acme"): "request a token for it: eve system only",
@@ -258,15 +258,15 @@ func TestBecomeAcross(t *testing.T) {
 	}
 }
 
-// TestQuestions checks that the selection includes the bindings of all roles that any path needs.
-func TestQuestions(t *testing.T) {
+// TestActionsSelection checks that the selection includes the bindings of all roles that any path needs.
+func TestActionsSelection(t *testing.T) {
 	paths := privileges.PathsTo("alice")
 	n := 0
 	for _, p := range paths {
 		n += len(p.All)
 	}
-	asked := privileges.Actions(paths)
-	keep := privileges.ForActions("", asked).Keep
+	actions := privileges.Actions(paths)
+	keep := privileges.ForActions("", actions).KeepBinding
 	s := simulator.NewSnapshot()
 	s.Roles[simulator.Key{Name: "signer"}] = &simulator.Role{
 		Rules: []rbacv1.PolicyRule{rule("approve", "certificates.k8s.io", "signers")},
@@ -279,7 +279,7 @@ func TestQuestions(t *testing.T) {
 			}
 		}
 	}
-	if len(asked) != n || n <= len(paths) {
-		t.Errorf("%d questions of %d", len(asked), n)
+	if len(actions) != n || n <= len(paths) {
+		t.Errorf("%d questions of %d", len(actions), n)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Holder is the identity whose privileges are listed.
-type Holder struct {
+// Identity is the identity whose privileges are listed.
+type Identity struct {
 	// Kind is User, Group, ServiceAccount or Tenant. Name is the requested name.
 	Kind string `json:"kind"`
 	Name string `json:"name"`
@@ -28,28 +28,28 @@ type Holder struct {
 
 // OfUser returns the identity of a user. If id is not zero, the user is also in the group of all
 // callers of the tenant.
-func OfUser(name string, groups []string, id tenant.ID) *Holder {
-	return (&Holder{Kind: "User", Name: name, User: name}).with(groups, id)
+func OfUser(name string, groups []string, id tenant.ID) *Identity {
+	return (&Identity{Kind: "User", Name: name, User: name}).with(groups, id)
 }
 
 // OfGroup returns the identity of any member of a group.
-func OfGroup(name string, id tenant.ID) *Holder {
-	return (&Holder{Kind: "Group", Name: name}).with([]string{name}, id)
+func OfGroup(name string, id tenant.ID) *Identity {
+	return (&Identity{Kind: "Group", Name: name}).with([]string{name}, id)
 }
 
 // OfTenant returns the identity of any caller of a tenant.
-func OfTenant(id tenant.ID) *Holder {
-	return (&Holder{Kind: "Tenant", Name: id.String()}).with(nil, id)
+func OfTenant(id tenant.ID) *Identity {
+	return (&Identity{Kind: "Tenant", Name: id.String()}).with(nil, id)
 }
 
 // OfServiceAccount returns the identity of a service account. owner is the owner of its namespace.
-func OfServiceAccount(namespace, name string, owner tenant.ID) *Holder {
-	i := &Holder{Kind: "ServiceAccount", Name: namespace + "/" + name, User: serviceaccount.MakeUsername(namespace, name)}
+func OfServiceAccount(namespace, name string, owner tenant.ID) *Identity {
+	i := &Identity{Kind: "ServiceAccount", Name: namespace + "/" + name, User: serviceaccount.MakeUsername(namespace, name)}
 	return i.with(serviceaccount.MakeGroupNames(namespace), owner)
 }
 
 // with adds the specified groups and the groups that every such caller has.
-func (i *Holder) with(groups []string, id tenant.ID) *Holder {
+func (i *Identity) with(groups []string, id tenant.ID) *Identity {
 	i.Groups = slices.Clone(groups)
 	implicit := []string{user.AllAuthenticated}
 	if !id.IsZero() {
@@ -65,7 +65,7 @@ func (i *Holder) with(groups []string, id tenant.ID) *Holder {
 }
 
 // ID returns the tenant, or the zero ID if it is unknown.
-func (i *Holder) ID() tenant.ID {
+func (i *Identity) ID() tenant.ID {
 	id, err := tenant.Parse(i.Tenant)
 	if err != nil {
 		return tenant.ID{}
@@ -74,7 +74,7 @@ func (i *Holder) ID() tenant.ID {
 }
 
 // Info returns the identity as authorizers receive it.
-func (i *Holder) Info() user.Info {
+func (i *Identity) Info() user.Info {
 	u := &user.DefaultInfo{Name: i.User, Groups: i.Groups}
 	if id := i.ID(); !id.IsZero() {
 		u.Extra = map[string][]string{tenant.ExtraKey: {i.Tenant}}
@@ -82,9 +82,9 @@ func (i *Holder) Info() user.Info {
 	return u
 }
 
-// reachedBy returns the subject of a binding that matches the identity, in the form of the tree, or
+// matchedSubject returns the subject of a binding that matches the identity, in the form of the tree, or
 // "".
-func (i *Holder) reachedBy(b *simulator.Binding) string {
+func (i *Identity) matchedSubject(b *simulator.Binding) string {
 	for _, s := range b.Subjects {
 		switch s.Kind {
 		case rbacv1.UserKind:

@@ -21,18 +21,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// MadeByLabel specifies that kubectl tenant created a binding or a role. The value is
+// CreatedByLabel specifies that kubectl tenant created a binding or a role. The value is
 // "kubectl-tenant".
-const MadeByLabel = tenant.Domain + "/made-by"
+const CreatedByLabel = tenant.Domain + "/made-by"
 
 // Listing contains the privileges of an identity in one cluster.
 type Listing struct {
-	Cluster  string  `json:"cluster"`
-	Server   string  `json:"server"`
-	Identity *Holder `json:"identity"`
-	Roles    []Held  `json:"roles"`
+	Cluster  string         `json:"cluster"`
+	Server   string         `json:"server"`
+	Identity *Identity      `json:"identity"`
+	Roles    []IdentityRole `json:"roles"`
 	// Grants allow the identity access to other tenants' namespaces.
-	Grants []HeldGrant `json:"grants,omitempty"`
+	Grants []IdentityGrant `json:"grants,omitempty"`
 	// Lines are the line numbers of the matching lines in the policy file.
 	Lines []int `json:"policyLines,omitempty"`
 	// Reviews are the server's own rule reviews. They are used if the caller may not read roles and
@@ -42,8 +42,8 @@ type Listing struct {
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Held is a role of the identity.
-type Held struct {
+// IdentityRole is a role of the identity.
+type IdentityRole struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -53,11 +53,11 @@ type Held struct {
 	// AggregatedFrom are the ClusterRoles whose rules the role aggregates.
 	AggregatedFrom []string            `json:"aggregatedFrom,omitempty"`
 	Rules          []rbacv1.PolicyRule `json:"rules"`
-	Bindings       []HeldBinding       `json:"bindings"`
+	Bindings       []IdentityBinding   `json:"bindings"`
 }
 
-// HeldBinding is a binding that grants a role to the identity.
-type HeldBinding struct {
+// IdentityBinding is a binding that grants a role to the identity.
+type IdentityBinding struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -68,13 +68,13 @@ type HeldBinding struct {
 	HeldBack string `json:"heldBack,omitempty"`
 	// Expires is the expiration time in the binding's annotation.
 	Expires string `json:"expires,omitempty"`
-	// MadeHere reports that grant-privileges created the binding, so that revoke-privileges can
+	// CreatedByKubectl reports that grant-privileges created the binding, so that revoke-privileges can
 	// delete it.
-	MadeHere bool `json:"madeByKubectlTenant,omitempty"`
+	CreatedByKubectl bool `json:"madeByKubectlTenant,omitempty"`
 }
 
-// HeldGrant is an AccessGrant that the identity may use.
-type HeldGrant struct {
+// IdentityGrant is an AccessGrant that the identity may use.
+type IdentityGrant struct {
 	Namespace string                     `json:"namespace"`
 	Name      string                     `json:"name"`
 	Owner     string                     `json:"owner"`
@@ -92,47 +92,47 @@ type Review struct {
 }
 
 // ForIdentity returns the selection of objects for the listing of an identity.
-func ForIdentity(i *Holder) Selection {
+func ForIdentity(i *Identity) Selection {
 	return Selection{
-		Grants: true,
-		Keep:   func(_ *simulator.Snapshot, b *simulator.Binding) bool { return i.reachedBy(b) != "" },
+		Grants:      true,
+		KeepBinding: func(_ *simulator.Snapshot, b *simulator.Binding) bool { return i.matchedSubject(b) != "" },
 	}
 }
 
 // List returns the privileges of an identity in a snapshot, in a stable order.
-func List(of *simulator.Snapshot, i *Holder, now time.Time) *Listing {
-	p := lister{of}
-	l := &Listing{Identity: i, Unread: p.Unread, Roles: []Held{}}
-	held := map[string]*Held{}
+func List(snapshot *simulator.Snapshot, i *Identity, now time.Time) *Listing {
+	p := lister{snapshot}
+	l := &Listing{Identity: i, Unread: p.Unread, Roles: []IdentityRole{}}
+	roles := map[string]*IdentityRole{}
 	for _, b := range p.Bindings {
-		subject := i.reachedBy(b)
+		subject := i.matchedSubject(b)
 		if subject == "" || !b.Derived.IsZero() && !i.ID().IsZero() && i.ID() != b.Derived {
 			continue
 		}
 		key := b.RoleKey()
 		id := b.RoleRef.Kind + " " + key.Namespace + "/" + key.Name
-		h := held[id]
+		h := roles[id]
 		if h == nil {
-			h = p.held(b.RoleRef.Kind, key)
-			held[id] = h
+			h = p.role(b.RoleRef.Kind, key)
+			roles[id] = h
 		}
-		h.Bindings = append(h.Bindings, p.heldBinding(b, subject, i.ID(), now))
+		h.Bindings = append(h.Bindings, p.binding(b, subject, i.ID(), now))
 	}
-	for _, h := range held {
-		slices.SortFunc(h.Bindings, func(a, b HeldBinding) int {
+	for _, h := range roles {
+		slices.SortFunc(h.Bindings, func(a, b IdentityBinding) int {
 			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 		})
 		l.Roles = append(l.Roles, *h)
 	}
-	slices.SortFunc(l.Roles, func(a, b Held) int {
+	slices.SortFunc(l.Roles, func(a, b IdentityRole) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, u := range p.Grants {
-		if g, ok := p.heldGrant(u, i, now); ok {
+		if g, ok := p.grant(u, i, now); ok {
 			l.Grants = append(l.Grants, g)
 		}
 	}
-	slices.SortFunc(l.Grants, func(a, b HeldGrant) int {
+	slices.SortFunc(l.Grants, func(a, b IdentityGrant) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return l
@@ -141,8 +141,8 @@ func List(of *simulator.Snapshot, i *Holder, now time.Time) *Listing {
 // lister lists the privileges in a snapshot.
 type lister struct{ *simulator.Snapshot }
 
-func (p lister) held(kind string, key simulator.Key) *Held {
-	h := &Held{
+func (p lister) role(kind string, key simulator.Key) *IdentityRole {
+	h := &IdentityRole{
 		Kind:      kind,
 		Namespace: key.Namespace,
 		Name:      key.Name,
@@ -179,13 +179,13 @@ func (p lister) aggregatedFrom(name string, role *simulator.Role) []string {
 	return slices.Compact(from)
 }
 
-func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, now time.Time) HeldBinding {
-	h := HeldBinding{
-		Kind:      b.Kind(),
-		Namespace: b.Namespace,
-		Name:      b.Name,
-		Subject:   subject,
-		MadeHere:  b.Labels[MadeByLabel] != "",
+func (p lister) binding(b *simulator.Binding, subject string, id tenant.ID, now time.Time) IdentityBinding {
+	h := IdentityBinding{
+		Kind:             b.Kind(),
+		Namespace:        b.Namespace,
+		Name:             b.Name,
+		Subject:          subject,
+		CreatedByKubectl: b.Labels[CreatedByLabel] != "",
 	}
 	switch {
 	case b.Namespace != "":
@@ -198,7 +198,7 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 		h.Scope = "all namespaces of tenant " + b.Derived.String()
 	case b.Limited && (id.IsZero() || id.IsSystem()):
 		h.Scope = "limited to " + b.Scope
-	case b.Limited && !b.Ended(now) && !b.Holds(id, id, now):
+	case b.Limited && !b.IsExpired(now) && !b.AppliesTo(id, id, now):
 		h.Scope, h.HeldBack = "limited to "+b.Scope, "it does not apply to tenant "+id.String()
 	case !id.IsZero() && !id.IsSystem():
 		h.Scope = "all namespaces of tenant " + id.String()
@@ -208,18 +208,18 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 	if b.Ends {
 		h.Expires = b.Expires
 	}
-	if b.Ended(now) {
+	if b.IsExpired(now) {
 		h.HeldBack = "it has expired"
 	}
 	return h
 }
 
-func (p lister) heldGrant(u *unstructured.Unstructured, i *Holder, now time.Time) (HeldGrant, bool) {
+func (p lister) grant(u *unstructured.Unstructured, i *Identity, now time.Time) (IdentityGrant, bool) {
 	g, err := accessgrant.Parse(u)
 	if err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
-		return HeldGrant{}, false
+		return IdentityGrant{}, false
 	}
-	h := HeldGrant{
+	h := IdentityGrant{
 		Namespace: g.Namespace,
 		Name:      g.Name,
 		Owner:     p.Owner(g.Namespace).String(),
@@ -238,7 +238,7 @@ func (p lister) heldGrant(u *unstructured.Unstructured, i *Holder, now time.Time
 }
 
 // isFrom reports whether a grant names the identity.
-func isFrom(from *v1alpha1.AccessGrantFrom, i *Holder) bool {
+func isFrom(from *v1alpha1.AccessGrantFrom, i *Identity) bool {
 	if i.User != "" && slices.Contains(from.Users, i.User) {
 		return true
 	}

@@ -23,9 +23,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// held lists the privileges of an identity in a cluster with one binding of alice. It returns
+// listed lists the privileges of an identity in a cluster with one binding of alice. It returns
 // "<scope>: <reason>" for that binding.
-func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...string) string {
+func listed(t *testing.T, i *privileges.Identity, b *simulator.Binding, unread ...string) string {
 	t.Helper()
 	s := shop(t)
 	s.Unread = unread
@@ -43,14 +43,14 @@ func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...st
 // TestListScope checks the scope of a binding's rules behind the boundary, and the reason why a
 // binding does not apply.
 func TestListScope(t *testing.T) {
-	of := func(name string) *privileges.Holder { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
+	of := func(name string) *privileges.Identity { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
 	unknown := privileges.OfUser("alice", nil, tenant.ID{})
 	limited := func(scope string) *simulator.Binding {
 		return &simulator.Binding{Name: "b", Scope: scope, Limited: true}
 	}
 	in := func(ns string) *simulator.Binding { return &simulator.Binding{Namespace: ns, Name: "b"} }
 	for name, c := range map[string]struct {
-		who    *privileges.Holder
+		who    *privileges.Identity
 		b      *simulator.Binding
 		unread []string
 		want   string
@@ -81,7 +81,7 @@ func TestListScope(t *testing.T) {
 		"limited to nothing": {of("acme"), limited(""), nil, "limited to : it does not apply to tenant acme"},
 		"limited, unknown":   {unknown, limited("globex"), nil, "limited to globex: "},
 	} {
-		if got := held(t, c.who, c.b, c.unread...); got != c.want {
+		if got := listed(t, c.who, c.b, c.unread...); got != c.want {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestListReaches(t *testing.T) {
 	user, group := privileges.OfUser("alice", []string{"dev"}, acme), privileges.OfGroup("dev", tenant.ID{})
 	robot := privileges.OfServiceAccount("acme--web", "robot", acme)
 	for name, c := range map[string]struct {
-		who  *privileges.Holder
+		who  *privileges.Identity
 		to   rbacv1.Subject
 		want string
 	}{
@@ -147,7 +147,7 @@ func TestListReaches(t *testing.T) {
 		if roles := privileges.List(s, c.who, time.Now()).Roles; len(roles) > 0 {
 			got = roles[0].Bindings[0].Subject
 		}
-		if got != c.want || privileges.ForIdentity(c.who).Keep(s, b) != (c.want != "") {
+		if got != c.want || privileges.ForIdentity(c.who).KeepBinding(s, b) != (c.want != "") {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
 		}
 	}
@@ -171,7 +171,7 @@ func TestListRoles(t *testing.T) {
 			Namespace: "web",
 			Name:      "by-" + ref.Name,
 			RoleRef:   ref,
-			Labels:    map[string]string{privileges.MadeByLabel: "x"},
+			Labels:    map[string]string{privileges.CreatedByLabel: "x"},
 			Subjects:  []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
 		})
 	}
@@ -193,7 +193,7 @@ func TestListRoles(t *testing.T) {
 		}
 		for _, b := range h.Bindings {
 			text += " by " + b.Namespace + "/" + b.Name
-			if b.MadeHere {
+			if b.CreatedByKubectl {
 				text += " made here"
 			}
 		}
@@ -244,7 +244,7 @@ func TestListGrants(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.AccessGrant)
-		who    *privileges.Holder
+		who    *privileges.Identity
 		want   string
 	}{
 		"counts":             {nil, alice, "globex: "},
@@ -306,7 +306,7 @@ func TestHostileNames(t *testing.T) {
 	l.Cluster, l.Identity.Name, l.Unread = evil, evil, []string{evil}
 	l.Roles[0].Name, l.Roles[0].Rules[0].Resources = evil, []string{evil}
 	l.Roles[0].Bindings[0].Name, l.Roles[0].Bindings[0].HeldBack = evil, evil
-	l.Grants = []privileges.HeldGrant{{
+	l.Grants = []privileges.IdentityGrant{{
 		Namespace: "n",
 		Name:      evil,
 		Owner:     evil,
@@ -325,20 +325,20 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestTreeSays checks that a tree reports missing, denied, expired and unreadable items, and those
+// TestTreeReportsProblems checks that a tree reports missing, denied, expired and unreadable items, and those
 // that kubectl tenant created. It omits empty values.
-func TestTreeSays(t *testing.T) {
+func TestTreeReportsProblems(t *testing.T) {
 	at := metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 	l := listing()
 	l.Roles[0].Missing, l.Roles[0].AggregatedFrom = true, []string{"a", "b"}
-	l.Roles[0].Bindings[0].HeldBack, l.Roles[0].Bindings[0].MadeHere = "why", true
-	l.Roles = append(l.Roles, privileges.Held{
+	l.Roles[0].Bindings[0].HeldBack, l.Roles[0].Bindings[0].CreatedByKubectl = "why", true
+	l.Roles = append(l.Roles, privileges.IdentityRole{
 		Kind:      "Role",
 		Namespace: "n",
 		Name:      "r",
 		Unread:    true,
 	})
-	l.Grants = []privileges.HeldGrant{
+	l.Grants = []privileges.IdentityGrant{
 		{
 			Namespace: "n",
 			Name:      "g",

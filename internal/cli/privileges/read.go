@@ -37,9 +37,9 @@ type Selection struct {
 	// Namespace limits Roles, RoleBindings and grants to one namespace. If empty, all namespaces
 	// are read.
 	Namespace string
-	// Keep reports whether to store a binding. It is called after all roles have been read. If nil,
+	// KeepBinding reports whether to store a binding. It is called after all roles have been read. If nil,
 	// all bindings are stored. Other bindings use no memory.
-	Keep func(*simulator.Snapshot, *simulator.Binding) bool
+	KeepBinding func(*simulator.Snapshot, *simulator.Binding) bool
 	// Tenant limits the lists to the objects of one tenant, as a tenant's caller behind the webhook
 	// service must do. The zero ID does not limit them.
 	Tenant tenant.ID
@@ -63,7 +63,7 @@ func Read(
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{snapshot: simulator.NewSnapshot(), keep: s.Keep, told: read}
+	r := &reader{snapshot: simulator.NewSnapshot(), keepBinding: s.KeepBinding, progress: read}
 	roles, bindings := k.RbacV1().Roles(s.Namespace), k.RbacV1().RoleBindings(s.Namespace)
 	lists := []kindList{
 		{
@@ -82,10 +82,10 @@ func Read(
 		}},
 		{"RoleBindings", false, func(o metav1.ListOptions) (runtime.Object, error) { return bindings.List(ctx, o) }},
 	}
-	custom := func(kind string, of schema.GroupVersionResource, namespace string) {
-		client := d.Resource(of).Namespace(namespace)
+	custom := func(kind string, resource schema.GroupVersionResource, namespace string) {
+		client := d.Resource(resource).Namespace(namespace)
 		lists = append(lists, kindList{
-			kind, of.Group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+			kind, resource.Group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		})
 	}
 	custom("Tenants", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "")
@@ -116,10 +116,10 @@ type kindList struct {
 
 // reader adds objects to a snapshot.
 type reader struct {
-	snapshot *simulator.Snapshot
-	keep     func(*simulator.Snapshot, *simulator.Binding) bool // stores all if nil
-	count    int64
-	told     func(int64)
+	snapshot    *simulator.Snapshot
+	keepBinding func(*simulator.Snapshot, *simulator.Binding) bool // stores all if nil
+	count       int64
+	progress    func(int64)
 }
 
 // Limit returns the options of a list that is limited to the objects of a tenant. The list is not
@@ -154,10 +154,10 @@ func (r *reader) list(ctx context.Context, list kindList, options metav1.ListOpt
 }
 
 func (r *reader) add(obj runtime.Object) error {
-	if r.count++; r.told != nil && r.count%1000 == 0 {
-		r.told(r.count)
+	if r.count++; r.progress != nil && r.count%1000 == 0 {
+		r.progress(r.count)
 	}
-	if b := simulator.BindingOf(obj); b != nil && r.keep != nil && !r.keep(r.snapshot, b) {
+	if b := simulator.BindingOf(obj); b != nil && r.keepBinding != nil && !r.keepBinding(r.snapshot, b) {
 		return nil
 	}
 	return r.snapshot.Add(obj)

@@ -32,19 +32,19 @@ const (
 func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []string) {
 	t.Helper()
 	var mu sync.Mutex
-	var asked []string
+	var requested []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
-		asked = append(asked, r.URL.Path)
+		requested = append(requested, r.URL.Path)
 		mu.Unlock()
 		key := strings.TrimSuffix(r.URL.Path+"?"+r.URL.Query().Get("continue"), "?")
-		answer, known := answers[key]
-		if err, is := answer.(*apierrors.StatusError); is {
+		answer, ok := answers[key]
+		if err, ok := answer.(*apierrors.StatusError); ok {
 			answer = err.ErrStatus
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(int(err.ErrStatus.Code))
 		}
-		if !known {
+		if !ok {
 			answer = list("", "")
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -57,7 +57,7 @@ func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []str
 	return config, func() []string {
 		mu.Lock()
 		defer mu.Unlock()
-		return slices.Clone(asked)
+		return slices.Clone(requested)
 	}
 }
 
@@ -93,7 +93,7 @@ func denied(resource string) *apierrors.StatusError {
 // TestRead checks that a kind that the caller may not list is reported, and that the others are
 // read to the last page. A missing optional kind is not reported.
 func TestRead(t *testing.T) {
-	config, asked := apiServer(t, map[string]any{
+	config, requested := apiServer(t, map[string]any{
 		corePath + "namespaces":           list("Namespace", "2", named("web")),
 		corePath + "namespaces?2":         list("Namespace", "", named("db")),
 		rbacPath + "clusterroles":         denied("clusterroles"),
@@ -111,10 +111,10 @@ func TestRead(t *testing.T) {
 		}),
 	})
 	s, err := privileges.Read(t.Context(), config, privileges.Selection{
-		Namespace: "web",
-		Grants:    true,
-		Scopes:    true,
-		Keep:      func(s *simulator.Snapshot, b *simulator.Binding) bool { return s.Roles[b.RoleKey()] != nil },
+		Namespace:   "web",
+		Grants:      true,
+		Scopes:      true,
+		KeepBinding: func(s *simulator.Snapshot, b *simulator.Binding) bool { return s.Roles[b.RoleKey()] != nil },
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -129,17 +129,17 @@ func TestRead(t *testing.T) {
 	if len(s.Bindings) != 1 || s.Bindings[0].Name != "kept" {
 		t.Errorf("bindings %+v; want the one that is kept", s.Bindings)
 	}
-	for _, path := range asked() {
+	for _, path := range requested() {
 		if path == rbacPath+"roles" || path == rbacPath+"rolebindings" || path == ownPath+"accessgrants" {
 			t.Errorf("%s was asked: more than the namespace", path)
 		}
 	}
 }
 
-// TestReadLess checks that an empty selection reads every binding, and no kind of kubetenant except
+// TestReadEmptySelection checks that an empty selection reads every binding, and no kind of kubetenant except
 // Tenants.
-func TestReadLess(t *testing.T) {
-	config, asked := apiServer(t, map[string]any{
+func TestReadEmptySelection(t *testing.T) {
+	config, requested := apiServer(t, map[string]any{
 		rbacPath +
 			"rolebindings": list("RoleBinding", "", named("any", "roleRef", map[string]any{"kind": "Role", "name": "s"})),
 	})
@@ -147,10 +147,10 @@ func TestReadLess(t *testing.T) {
 	if err != nil || len(s.Bindings) != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if slices.ContainsFunc(asked(), func(path string) bool {
+	if slices.ContainsFunc(requested(), func(path string) bool {
 		return strings.HasPrefix(path, ownPath) && path != ownPath+"tenants" || path == crdPath
 	}) {
-		t.Errorf("asked %v", asked())
+		t.Errorf("asked %v", requested())
 	}
 }
 
@@ -179,24 +179,24 @@ func TestReadProgress(t *testing.T) {
 		items[i] = named("b", "roleRef", map[string]any{"kind": "Role", "name": "s"})
 	}
 	config, _ := apiServer(t, map[string]any{rbacPath + "rolebindings": list("RoleBinding", "", items...)})
-	var told []int64
+	var counts []int64
 	keep := func(*simulator.Snapshot, *simulator.Binding) bool { return false }
-	s, err := privileges.Read(t.Context(), config, privileges.Selection{Keep: keep}, func(n int64) {
-		told = append(told, n)
+	s, err := privileges.Read(t.Context(), config, privileges.Selection{KeepBinding: keep}, func(n int64) {
+		counts = append(counts, n)
 	})
-	if err != nil || len(s.Bindings) > 0 || !slices.Equal(told, []int64{1000, 2000}) {
-		t.Errorf("told %v, %d bindings, %v", told, len(s.Bindings), err)
+	if err != nil || len(s.Bindings) > 0 || !slices.Equal(counts, []int64{1000, 2000}) {
+		t.Errorf("told %v, %d bindings, %v", counts, len(s.Bindings), err)
 	}
 }
 
 // TestReadQuotas checks that a quota with an invalid tenant has no owner.
 func TestReadQuotas(t *testing.T) {
-	quota := func(name, of string) map[string]any {
+	quota := func(name, owner string) map[string]any {
 		return map[string]any{
 			"apiVersion": "kubetenant.dev/v1alpha1",
 			"kind":       "TenantQuota",
 			"metadata":   map[string]any{"name": name},
-			"spec":       map[string]any{"tenant": of},
+			"spec":       map[string]any{"tenant": owner},
 		}
 	}
 	config, _ := apiServer(t,
@@ -205,7 +205,7 @@ func TestReadQuotas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if of, known := s.Quotas["bad"]; s.Quotas["good"] != tenanttest.ID(t, "acme") || !known || !of.IsZero() {
+	if owner, known := s.Quotas["bad"]; s.Quotas["good"] != tenanttest.ID(t, "acme") || !known || !owner.IsZero() {
 		t.Errorf("quotas %v", s.Quotas)
 	}
 }

@@ -72,8 +72,8 @@ func (s Subject) accounts() (namespace string, are bool) {
 	return namespace, all && s.Kind == rbacv1.GroupKind
 }
 
-// isAnybodys reports whether callers of every tenant can match the subject.
-func (s Subject) isAnybodys() bool {
+// isOfEveryTenant reports whether callers of every tenant can match the subject.
+func (s Subject) isOfEveryTenant() bool {
 	_, areAccounts := s.accounts()
 	switch {
 	case areAccounts || s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix):
@@ -108,10 +108,10 @@ func (s Subject) Candidates(
 		return []tenant.ID{id}, false
 	}
 	all = []tenant.ID{tenant.System()}
-	if owner := of.Owner(namespace); s.isAnybodys() && !owner.IsZero() && !owner.IsSystem() {
+	if owner := of.Owner(namespace); s.isOfEveryTenant() && !owner.IsZero() && !owner.IsSystem() {
 		all = append([]tenant.ID{owner}, all...)
 	}
-	return all, s.isAnybodys()
+	return all, s.isOfEveryTenant()
 }
 
 // Caller returns a caller of a tenant that matches the subject. For the group of all service

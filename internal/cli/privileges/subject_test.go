@@ -88,7 +88,7 @@ func TestCaller(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {
-		i      *privileges.Holder
+		i      *privileges.Identity
 		user   string
 		groups []string
 		extra  []string

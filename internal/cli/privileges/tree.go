@@ -15,8 +15,8 @@ import (
 
 // node is one entry of the tree of a listing.
 type node struct {
-	text, colour string
-	children     []node
+	text, color string
+	children    []node
 }
 
 // Brief removes the sources of aggregated roles and the creators of bindings.
@@ -24,7 +24,7 @@ func (l *Listing) Brief() {
 	for i := range l.Roles {
 		l.Roles[i].AggregatedFrom = nil
 		for j := range l.Roles[i].Bindings {
-			l.Roles[i].Bindings[j].MadeHere = false
+			l.Roles[i].Bindings[j].CreatedByKubectl = false
 		}
 	}
 }
@@ -43,23 +43,23 @@ func (l *Listing) WriteTree(s *output.Screen) error {
 		top.add("", "line %d of the policy file", n)
 	}
 	for _, r := range l.Reviews {
-		said := node{text: "rules reported by the server for namespace " + r.Namespace}
+		ruleNode := node{text: "rules reported by the server for namespace " + r.Namespace}
 		if r.Incomplete {
-			said.text += " (incomplete)"
+			ruleNode.text += " (incomplete)"
 		}
 		for i := range r.Rules {
-			said.add("", "%s", RuleText(&r.Rules[i]))
+			ruleNode.add("", "%s", RuleText(&r.Rules[i]))
 		}
-		top.children = append(top.children, said)
+		top.children = append(top.children, ruleNode)
 	}
 	if len(top.children) == 1 && len(l.Unread) == 0 {
 		top.add(output.Faint, "no bindings, grants or policy lines")
 	}
-	root := node{text: fmt.Sprintf("cluster %s (%s)", l.Cluster, l.Server), colour: output.Bold, children: []node{top}}
+	root := node{text: fmt.Sprintf("cluster %s (%s)", l.Cluster, l.Server), color: output.Bold, children: []node{top}}
 	return root.write(s, "", "")
 }
 
-func (i *Holder) title() string {
+func (i *Identity) title() string {
 	text := strings.ToLower(i.Kind) + " " + i.Name
 	if i.Kind == "ServiceAccount" {
 		text = "service account " + i.Name
@@ -75,18 +75,18 @@ func (i *Holder) title() string {
 }
 
 func (n *node) add(colour, format string, args ...any) {
-	n.children = append(n.children, node{text: fmt.Sprintf(format, args...), colour: colour})
+	n.children = append(n.children, node{text: fmt.Sprintf(format, args...), color: colour})
 }
 
-func (h *Held) node() node {
+func (h *IdentityRole) node() node {
 	name := h.Name
 	if h.Namespace != "" {
 		name = h.Namespace + "/" + name
 	}
-	n := node{text: h.Kind + " " + name, colour: output.Bold}
+	n := node{text: h.Kind + " " + name, color: output.Bold}
 	switch {
 	case h.Missing:
-		n.text, n.colour = n.text+" (missing: grants nothing)", output.Red
+		n.text, n.color = n.text+" (missing: grants nothing)", output.Red
 	case h.Unread:
 		n.text += " (you may not read it)"
 	}
@@ -98,12 +98,12 @@ func (h *Held) node() node {
 		if b.HeldBack != "" {
 			text, colour = text+" (blocked: "+b.HeldBack+")", output.Red
 		}
-		where := b.Name
+		namespaced := b.Name
 		if b.Namespace != "" {
-			where = b.Namespace + "/" + where
+			namespaced = b.Namespace + "/" + namespaced
 		}
-		text += fmt.Sprintf(", by %s %s to %s", b.Kind, where, b.Subject)
-		if b.MadeHere {
+		text += fmt.Sprintf(", by %s %s to %s", b.Kind, namespaced, b.Subject)
+		if b.CreatedByKubectl {
 			text += ", created by kubectl tenant"
 		}
 		n.add(colour, "%s", text)
@@ -121,11 +121,11 @@ func (h *Held) node() node {
 	return n
 }
 
-func (g *HeldGrant) node() node {
-	n := node{text: fmt.Sprintf("AccessGrant %s/%s of tenant %s", g.Namespace, g.Name, g.Owner), colour: output.Bold}
+func (g *IdentityGrant) node() node {
+	n := node{text: fmt.Sprintf("AccessGrant %s/%s of tenant %s", g.Namespace, g.Name, g.Owner), color: output.Bold}
 	switch {
 	case g.HeldBack != "":
-		n.text, n.colour = n.text+" (not valid: "+g.HeldBack+")", output.Red
+		n.text, n.color = n.text+" (not valid: "+g.HeldBack+")", output.Red
 	case g.Expires != nil:
 		n.text += " until " + g.Expires.UTC().Format(time.RFC3339)
 	}
@@ -150,9 +150,9 @@ func GrantRuleText(r *v1alpha1.AccessGrantRule) string {
 	return text
 }
 
-// leastText is the minimum width of text, in columns, however deep its node and however narrow the
+// minTextWidth is the minimum width of text, in columns, however deep its node and however narrow the
 // terminal.
-const leastText = 24
+const minTextWidth = 24
 
 // write prints the node after lead, and its children after rest.
 func (n *node) write(s *output.Screen, lead, rest string) error {
@@ -161,12 +161,12 @@ func (n *node) write(s *output.Screen, lead, rest string) error {
 		below = "  "
 	}
 	room := s.Width - max(utf8.RuneCountInString(lead), utf8.RuneCountInString(rest+below))
-	for i, line := range wrap(n.text, max(room, leastText)) {
+	for i, line := range wrap(n.text, max(room, minTextWidth)) {
 		before := lead
 		if i > 0 {
 			before = rest + below
 		}
-		if _, err := fmt.Fprintln(s, before+s.Paint(n.colour, output.Safe(line))); err != nil {
+		if _, err := fmt.Fprintln(s, before+s.Paint(n.color, output.Safe(line))); err != nil {
 			return err
 		}
 	}

@@ -27,13 +27,13 @@ func listing() *privileges.Listing {
 	return &privileges.Listing{
 		Cluster: "c",
 		Server:  "https://example.com",
-		Identity: &privileges.Holder{
+		Identity: &privileges.Identity{
 			Kind:   "User",
 			Name:   "alice",
 			Tenant: "acme",
 			Groups: []string{"dev", "system:authenticated"},
 		},
-		Roles: []privileges.Held{{
+		Roles: []privileges.IdentityRole{{
 			Kind: "ClusterRole",
 			Name: "edit",
 			Rules: []rbacv1.PolicyRule{
@@ -43,7 +43,7 @@ func listing() *privileges.Listing {
 					Resources: []string{"deployments", "statefulsets", "daemonsets"},
 				},
 			},
-			Bindings: []privileges.HeldBinding{{
+			Bindings: []privileges.IdentityBinding{{
 				Kind:      "RoleBinding",
 				Namespace: "acme--web",
 				Name:      "b",
@@ -89,7 +89,7 @@ func TestColours(t *testing.T) {
 		Writer:   &b,
 		Width:    80,
 		Terminal: true,
-		Colour:   true,
+		Color:    true,
 	}); err != nil || !strings.Contains(b.String(), "\x1b[") {
 		t.Errorf("no colours: %q, %v", b.String(), err)
 	}
@@ -114,7 +114,7 @@ func TestOrder(t *testing.T) {
 	}
 	first := ""
 	for range 20 {
-		l := privileges.List(snapshot, &privileges.Holder{User: "alice"}, time.Now())
+		l := privileges.List(snapshot, &privileges.Identity{User: "alice"}, time.Now())
 		var b bytes.Buffer
 		l.Identity.Kind = "User"
 		if err := l.WriteTree(output.NewScreen(&b)); err != nil {

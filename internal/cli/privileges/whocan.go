@@ -72,11 +72,11 @@ const AnyTenant = "any (in its own namespaces)"
 // Boundary decides which requests the tenant boundary allows. It uses the server's own boundary
 // over the cluster's namespaces, with a delegate that allows everything.
 type Boundary struct {
-	stack *stack.Stack
-	of    *simulator.Snapshot
-	homes map[string]string // one namespace of each tenant that owns any
-	lines *abac.Policy      // may be nil
-	some  tenant.ID         // one of these tenants, or zero if there is none
+	stack        *stack.Stack
+	snapshot     *simulator.Snapshot
+	ownNamespace map[string]string // one namespace of each tenant that owns any
+	lines        *abac.Policy      // may be nil
+	someTenant   tenant.ID         // one of these tenants, or zero if there is none
 }
 
 // NewBoundary returns the boundary of a configuration over a snapshot, including its grants. lines
@@ -92,31 +92,31 @@ func NewBoundary(
 	bare := *of
 	bare.Roles, bare.Bindings = nil, nil // the delegate allows everything
 	stack, err := simulator.New(ctx, &without, &bare, all, nil)
-	of = of.Under(config)
+	of = of.ForConfig(config)
 	b := &Boundary{
-		stack: stack,
-		of:    of,
-		lines: lines,
-		homes: map[string]string{},
+		stack:        stack,
+		snapshot:     of,
+		lines:        lines,
+		ownNamespace: map[string]string{},
 	}
 	for name := range of.Namespaces {
 		owner := of.Owner(name)
-		if first, known := b.homes[owner.String()]; !owner.IsZero() && !owner.IsSystem() && (!known || name < first) {
-			b.homes[owner.String()] = name
+		if first, ok := b.ownNamespace[owner.String()]; !owner.IsZero() && !owner.IsSystem() && (!ok || name < first) {
+			b.ownNamespace[owner.String()] = name
 		}
 	}
-	for _, owner := range slices.Sorted(maps.Keys(b.homes)) {
-		if id, err := tenant.Parse(owner); err == nil && !id.IsSystem() && b.some.IsZero() {
-			b.some = id
+	for _, owner := range slices.Sorted(maps.Keys(b.ownNamespace)) {
+		if id, err := tenant.Parse(owner); err == nil && !id.IsSystem() && b.someTenant.IsZero() {
+			b.someTenant = id
 		}
 	}
 	return b, err
 }
 
-// lets reports whether the boundary allows a request of a caller, with its reason.
-func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.AttributesRecord) (bool, string) {
+// allows reports whether the boundary allows a request of a caller, with its reason.
+func (b *Boundary) allows(ctx context.Context, u user.Info, a authorizer.AttributesRecord) (bool, string) {
 	a.User = u
-	decision, reason, err := b.stack.Authorizer.Authorize(simulator.Asked(ctx), &a)
+	decision, reason, err := b.stack.Authorizer.Authorize(simulator.WithSelfReviewRequest(ctx), &a)
 	return err == nil && decision == authorizer.DecisionAllow, reason
 }
 
@@ -128,14 +128,14 @@ func ForActions(namespace string, all []Action) Selection {
 		Namespace: namespace,
 		Grants:    true,
 		Scopes:    true,
-		Keep: func(p *simulator.Snapshot, b *simulator.Binding) bool {
+		KeepBinding: func(p *simulator.Snapshot, b *simulator.Binding) bool {
 			key := b.RoleKey()
-			may, known := verdicts[key]
-			if role := p.Roles[key]; !known && role != nil {
-				may = slices.ContainsFunc(all, func(q Action) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
+			permits, ok := verdicts[key]
+			if role := p.Roles[key]; !ok && role != nil {
+				permits = slices.ContainsFunc(all, func(q Action) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
 			}
-			verdicts[key] = may
-			return may
+			verdicts[key] = permits
+			return permits
 		},
 	}
 }
@@ -143,9 +143,9 @@ func ForActions(namespace string, all []Action) Selection {
 // WhoCan returns the subjects that may perform an action, in a stable order.
 func (b *Boundary) WhoCan(ctx context.Context, q *Action) []Answer {
 	var answers []Answer
-	for _, binding := range b.of.Bindings {
-		role := b.of.Roles[binding.RoleKey()]
-		if role == nil || binding.Ended(time.Now()) {
+	for _, binding := range b.snapshot.Bindings {
+		role := b.snapshot.Roles[binding.RoleKey()]
+		if role == nil || binding.IsExpired(time.Now()) {
 			continue
 		}
 		only, allows := q.allowedBy(role.Rules)
@@ -222,26 +222,26 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 		Role:  binding.RoleRef.Kind + " " + binding.RoleRef.Name,
 		Scope: wholeCluster,
 	}
-	asked := q.AttributesRecord
+	attrs := q.AttributesRecord
 	if binding.Namespace != "" {
 		a.By = binding.Kind() + " " + binding.Namespace + "/" + binding.Name
 		a.Scope = "namespace " + binding.Namespace
-		asked.Namespace = binding.Namespace
+		attrs.Namespace = binding.Namespace
 	} else if q.Namespace != "" {
 		a.Scope = "namespace " + q.Namespace
 	}
-	candidates, anybodys := s.Candidates(ctx, b.stack, b.of, asked.Namespace)
+	candidates, anybodys := s.Candidates(ctx, b.stack, b.snapshot, attrs.Namespace)
 	if !binding.Derived.IsZero() {
 		candidates, anybodys = []tenant.ID{binding.Derived}, false
 	}
 	for _, id := range candidates {
-		if b.letsTenant(ctx, s, id, asked, q) && b.holds(binding, id, asked.Namespace) {
+		if b.allowsTenant(ctx, s, id, attrs, q) && b.applies(binding, id, attrs.Namespace) {
 			a.Tenants = append(a.Tenants, id.String())
 		}
 	}
-	if q.Namespace == "" && binding.Namespace == "" && anybodys && !b.some.IsZero() &&
-		b.letsTenant(ctx, s, b.some, asked, q) {
-		a.Tenants = append(a.Tenants, b.heldIn(binding, q)...)
+	if q.Namespace == "" && binding.Namespace == "" && anybodys && !b.someTenant.IsZero() &&
+		b.allowsTenant(ctx, s, b.someTenant, attrs, q) {
+		a.Tenants = append(a.Tenants, b.appliesToTenants(binding, q)...)
 	}
 	switch system := slices.Contains(a.Tenants, tenant.System().String()); {
 	case a.Scope == wholeCluster && !system && (!binding.Derived.IsZero() || !b.isOutsideNamespaces(q)):
@@ -252,23 +252,23 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 	return a, len(a.Tenants) > 0
 }
 
-// holds reports whether a binding's annotations allow it to apply to a caller of a tenant in a
+// applies reports whether a binding's annotations allow it to apply to a caller of a tenant in a
 // namespace. If namespace is empty, it reports whether the binding applies somewhere. For a tenant,
 // this is in its own namespaces.
-func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace string) bool {
-	space := id
+func (b *Boundary) applies(binding *simulator.Binding, id tenant.ID, namespace string) bool {
+	owner := id
 	switch {
 	case namespace != "":
-		space = b.of.Owner(namespace)
+		owner = b.snapshot.Owner(namespace)
 	case id.IsSystem():
-		return !binding.Ended(time.Now())
+		return !binding.IsExpired(time.Now())
 	}
-	return binding.Holds(id, space, time.Now())
+	return binding.AppliesTo(id, owner, time.Now())
 }
 
-// heldIn returns the tenants whose callers a ClusterRoleBinding applies to: any tenant, or the
+// appliesToTenants returns the tenants whose callers a ClusterRoleBinding applies to: any tenant, or the
 // specified ones.
-func (b *Boundary) heldIn(binding *simulator.Binding, q *Action) []string {
+func (b *Boundary) appliesToTenants(binding *simulator.Binding, q *Action) []string {
 	switch unlimited := !binding.Limited || binding.Scope == rbac.Tenanted; {
 	case unlimited && b.isOutsideNamespaces(q):
 		return []string{anyTenant}
@@ -276,8 +276,8 @@ func (b *Boundary) heldIn(binding *simulator.Binding, q *Action) []string {
 		return []string{AnyTenant}
 	}
 	var some []string
-	for name := range b.homes {
-		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && b.holds(binding, id, "") {
+	for name := range b.ownNamespace {
+		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && b.applies(binding, id, "") {
 			some = append(some, name)
 		}
 	}
@@ -288,26 +288,26 @@ func (b *Boundary) heldIn(binding *simulator.Binding, q *Action) []string {
 // isOutsideNamespaces reports whether the action is on a path or a cluster-scoped resource.
 func (b *Boundary) isOutsideNamespaces(q *Action) bool {
 	resource := schema.GroupResource{Group: q.APIGroup, Resource: q.Resource}
-	return !q.IsResourceRequest() || authz.Scopes{Custom: b.of.CustomScope}.Of(resource) == authz.ScopeCluster
+	return !q.IsResourceRequest() || authz.Scopes{Custom: b.snapshot.CustomScope}.Of(resource) == authz.ScopeCluster
 }
 
-// letsTenant reports whether the boundary allows the action to a caller of a tenant. With
+// allowsTenant reports whether the boundary allows the action to a caller of a tenant. With
 // Everywhere, it checks one of the tenant's namespaces. It excludes access by a grant, which is not
 // access by a binding.
-func (b *Boundary) letsTenant(
+func (b *Boundary) allowsTenant(
 	ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action,
 ) bool {
 	if q.Everywhere && asked.Namespace == "" && !id.IsSystem() {
-		asked.Namespace = b.homes[id.String()]
+		asked.Namespace = b.ownNamespace[id.String()]
 	}
-	lets, reason := b.lets(ctx, s.Caller(id, asked.Namespace), asked)
+	lets, reason := b.allows(ctx, s.Caller(id, asked.Namespace), asked)
 	return lets && reason != authz.ReasonGrant.String()
 }
 
 // granted returns the answers for subjects of AccessGrants that the stack accepts.
 func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 	var answers []Answer
-	for _, u := range b.of.Grants {
+	for _, u := range b.snapshot.Grants {
 		if q.Namespace != "" && u.GetNamespace() != q.Namespace || q.Namespace == "" && !q.Everywhere {
 			continue
 		}
@@ -319,8 +319,8 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 		if err != nil {
 			continue
 		}
-		asked := q.AttributesRecord
-		asked.Namespace = g.Namespace
+		attrs := q.AttributesRecord
+		attrs.Namespace = g.Namespace
 		for _, s := range SubjectsOf(g) {
 			a := Answer{
 				Kind:    s.Kind,
@@ -336,10 +336,10 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 					Resources:     rule.Resources,
 					ResourceNames: rule.ResourceNames,
 				}})
-				if asked.Name = q.Name; only != "" {
-					asked.Name = rule.ResourceNames[0]
+				if attrs.Name = q.Name; only != "" {
+					attrs.Name = rule.ResourceNames[0]
 				}
-				if lets, reason := b.lets(ctx, s.Caller(id, ""), asked); allows && lets && reason == authz.ReasonGrant.String() {
+				if lets, reason := b.allows(ctx, s.Caller(id, ""), attrs); allows && lets && reason == authz.ReasonGrant.String() {
 					a.Only = only
 					answers = append(answers, a)
 				}
@@ -355,14 +355,14 @@ func (b *Boundary) byPolicy(q *Action) []Answer {
 	if b.lines == nil {
 		return nil
 	}
-	spaces := map[string]authz.Space{q.Namespace: {ID: b.of.Owner(q.Namespace)}}
+	owners := map[string]authz.ObjectOwner{q.Namespace: {ID: b.snapshot.Owner(q.Namespace)}}
 	if q.Namespace == "" {
-		spaces = map[string]authz.Space{"": {ID: tenant.System()}}
+		owners = map[string]authz.ObjectOwner{"": {ID: tenant.System()}}
 	}
 	if q.Everywhere {
-		spaces = map[string]authz.Space{}
-		for ns := range b.of.Namespaces {
-			spaces[ns] = authz.Space{ID: b.of.Owner(ns)}
+		owners = map[string]authz.ObjectOwner{}
+		for ns := range b.snapshot.Namespaces {
+			owners[ns] = authz.ObjectOwner{ID: b.snapshot.Owner(ns)}
 		}
 	}
 	var answers []Answer
@@ -371,18 +371,18 @@ func (b *Boundary) byPolicy(q *Action) []Answer {
 		if l.User == "" {
 			a.Kind, a.Name = rbacv1.GroupKind, l.Group
 		}
-		for _, ns := range slices.Sorted(maps.Keys(spaces)) {
-			id, of := l.Tenant, l.Tenant.String()
+		for _, ns := range slices.Sorted(maps.Keys(owners)) {
+			id, tenantName := l.Tenant, l.Tenant.String()
 			if id.IsZero() { // the owner of the namespace, which every line for any tenant covers
-				id, of = spaces[ns].ID, AnyTenant
+				id, tenantName = owners[ns].ID, AnyTenant
 			}
-			asked := q.AttributesRecord
-			asked.Namespace, asked.User = ns, &user.DefaultInfo{Name: cmp.Or(l.User, "somebody"), Groups: []string{l.Group}}
-			if b.lines.Line(id, spaces[ns], &asked) != l.Number {
+			attrs := q.AttributesRecord
+			attrs.Namespace, attrs.User = ns, &user.DefaultInfo{Name: cmp.Or(l.User, "somebody"), Groups: []string{l.Group}}
+			if b.lines.Line(id, owners[ns], &attrs) != l.Number {
 				continue
 			}
 			found := a
-			found.Tenants, found.Scope = []string{of}, wholeCluster
+			found.Tenants, found.Scope = []string{tenantName}, wholeCluster
 			if ns != "" {
 				found.Scope = "namespace " + ns
 			}

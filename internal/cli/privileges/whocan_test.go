@@ -233,9 +233,9 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 	}
 }
 
-// TestNobodysAccounts checks that a service account without a namespace has no tenant. The service
+// TestAccountsWithoutNamespace checks that a service account without a namespace has no tenant. The service
 // accounts of an unowned or unknown namespace have none either.
-func TestNobodysAccounts(t *testing.T) {
+func TestAccountsWithoutNamespace(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	config, err := (&configv1alpha1.Settings{}).Complete()

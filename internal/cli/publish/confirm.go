@@ -23,8 +23,8 @@ import (
 // checked the author.
 func isUnchecked(u *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	return slices.ContainsFunc(conditions, func(of any) bool {
-		c, _ := of.(map[string]any)
+	return slices.ContainsFunc(conditions, func(condition any) bool {
+		c, _ := condition.(map[string]any)
 		return c["type"] == v1alpha1.ConditionReady && c["reason"] == v1alpha1.ReasonAuthorNotChecked
 	})
 }
@@ -33,7 +33,7 @@ func isUnchecked(u *unstructured.Unstructured) bool {
 // object has [tenant.PublishedAnnotation], confirm sets the annotation there, because the
 // Publication's annotation then has no effect. confirm fails if the object's content has changed
 // since the caller published it, or if the server does not confirm it.
-func (p *Publisher) confirm(ctx context.Context, o *Object, of *unstructured.Unstructured) (verb string, err error) {
+func (p *Publisher) confirm(ctx context.Context, o *Object, publication *unstructured.Unstructured) (verb string, err error) {
 	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
 	source, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
 	if err != nil {
@@ -46,19 +46,19 @@ func (p *Publisher) confirm(ctx context.Context, o *Object, of *unstructured.Uns
 		}
 	}
 	client := p.Objects.Resource(publications).Namespace("")
-	if _, has := source.GetAnnotations()[tenant.PublishedAnnotation]; has {
-		of, client = source.DeepCopy(), objects
+	if _, ok := source.GetAnnotations()[tenant.PublishedAnnotation]; ok {
+		publication, client = source.DeepCopy(), objects
 	}
-	before := of.GetAnnotations()[tenant.PublishedAnnotation]
-	askForCheck(of)
-	is, err := client.Update(ctx, of, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
+	before := publication.GetAnnotations()[tenant.PublishedAnnotation]
+	requestCheck(publication)
+	updated, err := client.Update(ctx, publication, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
 	if err != nil {
 		return "", err
 	}
-	if is.GetAnnotations()[tenant.PublishedAnnotation] != before {
+	if updated.GetAnnotations()[tenant.PublishedAnnotation] != before {
 		return output.Configured, nil
 	}
-	if hash, known := p.hash(o, source); known && hash != before {
+	if hash, ok := p.hash(o, source); ok && hash != before {
 		return "", fmt.Errorf("%w: the server does not let you publish the content of %s: see the rights of an author in "+
 			"docs/tasks/publish.md", tenancy.ErrRefused, described(o.Content))
 	}
@@ -66,7 +66,7 @@ func (p *Publisher) confirm(ctx context.Context, o *Object, of *unstructured.Uns
 }
 
 // checkSame returns an error if an object no longer has the content that the caller published.
-func (p *Publisher) checkSame(o *Object, is *unstructured.Unstructured) error {
+func (p *Publisher) checkSame(o *Object, source *unstructured.Unstructured) error {
 	seen := o.Content
 	if o.applied != nil {
 		seen = o.applied
@@ -79,7 +79,7 @@ func (p *Publisher) checkSame(o *Object, is *unstructured.Unstructured) error {
 	if err != nil {
 		return err
 	}
-	if now, err := rules.Content(is, nil); err != nil || now.Hash != before.Hash {
+	if now, err := rules.Content(source, nil); err != nil || now.Hash != before.Hash {
 		return fmt.Errorf("%w: %s has changed since it was read: check its content and publish it again",
 			tenancy.ErrRefused, described(o.Content))
 	}
@@ -89,7 +89,7 @@ func (p *Publisher) checkSame(o *Object, is *unstructured.Unstructured) error {
 // hash returns the hash with which the server confirms an object. The hash is unknown if the
 // server's rules are unknown. It is also unknown for a RoleBinding, because its hash depends on its
 // role.
-func (p *Publisher) hash(o *Object, is *unstructured.Unstructured) (hash string, known bool) {
+func (p *Publisher) hash(o *Object, source *unstructured.Unstructured) (hash string, ok bool) {
 	binding := schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 	if p.Rules == nil || o.mapping.GroupVersionKind.GroupKind() == binding {
 		return "", false
@@ -98,18 +98,18 @@ func (p *Publisher) hash(o *Object, is *unstructured.Unstructured) (hash string,
 	if err != nil {
 		return "", false
 	}
-	content, err := rules.Content(is, nil)
+	content, err := rules.Content(source, nil)
 	if err != nil {
 		return "", false
 	}
 	return content.Hash, true
 }
 
-// askForCheck adds or removes [tenant.PublishedAnnotation]. The server then checks whether the
+// requestCheck adds or removes [tenant.PublishedAnnotation]. The server then checks whether the
 // caller may publish the content, and sets the annotation itself.
-func askForCheck(u *unstructured.Unstructured) {
+func requestCheck(u *unstructured.Unstructured) {
 	annotations := u.GetAnnotations()
-	if _, has := annotations[tenant.PublishedAnnotation]; has {
+	if _, ok := annotations[tenant.PublishedAnnotation]; ok {
 		delete(annotations, tenant.PublishedAnnotation)
 	} else {
 		if annotations == nil {

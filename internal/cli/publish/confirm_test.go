@@ -246,7 +246,7 @@ func TestConfirm(t *testing.T) {
 			if !slices.Equal(updates, c.updates) {
 				t.Errorf("the updates are %q, want %q", updates, c.updates)
 			}
-			said := s.said.String()
+			said := s.output.String()
 			if !strings.Contains(said, c.said) || c.want != "" && strings.Contains(said, "publication") {
 				t.Errorf("the output is %q, want %q", said, c.said)
 			}

@@ -43,7 +43,7 @@ func actions() []action { return []action{conflict, replace, create, exists} }
 type copyPlan struct {
 	namespace string
 	action    action
-	because   string
+	reason    string
 }
 
 // Plan contains the server's action for a Publication in each namespace. The zero value selects no
@@ -58,7 +58,7 @@ const maxBytes = 256 << 20
 
 // Plan determines the server's action in each namespace. [Publisher.Prepare] must be called first.
 func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
-	given, err := p.givenLabels(ctx)
+	tenantLabels, err := p.tenantLabels(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,19 +67,19 @@ func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 	if err := p.each(ctx, namespaces, owned, func(ns *metav1.PartialObjectMetadata) {
 		id, err := tenant.Parse(ns.Labels[tenant.Label])
 		if err == nil && ns.DeletionTimestamp == nil && !slices.Contains(p.System, ns.Name) &&
-			o.parsed.Selects(id, nil, true) && o.parsed.SelectsNamespace(ns.Name, tenants.Labels(given[id])) {
+			o.parsed.Selects(id, nil, true) && o.parsed.SelectsNamespace(ns.Name, tenants.Labels(tenantLabels[id])) {
 			names = append(names, ns.Name)
 		}
 	}); err != nil {
 		return nil, err
 	}
-	others, err := p.others(ctx, o)
+	others, err := p.existingCopies(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	plan := &Plan{}
 	for _, name := range names {
-		plan.copies = append(plan.copies, o.in(name, others[name]))
+		plan.copies = append(plan.copies, o.planCopy(name, others[name]))
 	}
 	slices.SortFunc(plan.copies, func(a, b copyPlan) int {
 		return cmp.Or(cmp.Compare(slices.Index(actions(), a.action), slices.Index(actions(), b.action)),
@@ -88,8 +88,8 @@ func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 	return plan, o.checkSize(len(names))
 }
 
-// others returns the existing objects with the kind and name of an object, by namespace.
-func (p *Publisher) others(ctx context.Context, o *Object) (map[string]*metav1.PartialObjectMetadata, error) {
+// existingCopies returns the existing objects with the kind and name of an object, by namespace.
+func (p *Publisher) existingCopies(ctx context.Context, o *Object) (map[string]*metav1.PartialObjectMetadata, error) {
 	found := map[string]*metav1.PartialObjectMetadata{}
 	named := metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, o.Content.GetName()).String(),
@@ -98,26 +98,26 @@ func (p *Publisher) others(ctx context.Context, o *Object) (map[string]*metav1.P
 	return found, err
 }
 
-// in returns the server's action in a namespace. other is the existing object of the same name, or
+// planCopy returns the server's action in a namespace. other is the existing object of the same name, or
 // nil.
-func (o *Object) in(namespace string, other *metav1.PartialObjectMetadata) copyPlan {
+func (o *Object) planCopy(namespace string, other *metav1.PartialObjectMetadata) copyPlan {
 	plan := copyPlan{namespace: namespace, action: create}
 	if other == nil {
 		return plan
 	}
 	by, managed := other.Labels[tenant.ManagedLabel]
-	switch of := other.Labels[tenant.PublicationLabel]; {
-	case managed && of == o.publication.Name:
+	switch name := other.Labels[tenant.PublicationLabel]; {
+	case managed && name == o.publication.Name:
 		plan.action = exists
-	case managed && of != "":
-		plan.action, plan.because = conflict, fmt.Sprintf("Publication %s gives an object of this name", of)
+	case managed && name != "":
+		plan.action, plan.reason = conflict, fmt.Sprintf("Publication %s gives an object of this name", name)
 	case managed:
-		plan.action, plan.because = conflict, fmt.Sprintf("the server gives an object of this name (%s: %s)",
+		plan.action, plan.reason = conflict, fmt.Sprintf("the server gives an object of this name (%s: %s)",
 			tenant.ManagedLabel, by)
 	case o.parsed.Replace:
-		plan.action, plan.because = replace, "the server deletes the object of this name"
+		plan.action, plan.reason = replace, "the server deletes the object of this name"
 	default:
-		plan.action, plan.because = conflict, "another object has this name: delete it, or set --replace"
+		plan.action, plan.reason = conflict, "another object has this name: delete it, or set --replace"
 	}
 	return plan
 }
@@ -135,13 +135,13 @@ func (o *Object) checkSize(copies int) error {
 	return nil
 }
 
-// givenLabels returns the namespace labels that Tenants specify, if the Publication has a namespace
+// tenantLabels returns the namespace labels that Tenants specify, if the Publication has a namespace
 // selector.
-func (p *Publisher) givenLabels(ctx context.Context) (map[tenant.ID]map[string]v1alpha1.LabelValue, error) {
+func (p *Publisher) tenantLabels(ctx context.Context) (map[tenant.ID]map[string]v1alpha1.LabelValue, error) {
 	if p.Spec.NamespaceSelector == nil {
 		return nil, nil
 	}
-	given := map[tenant.ID]map[string]v1alpha1.LabelValue{}
+	byTenant := map[tenant.ID]map[string]v1alpha1.LabelValue{}
 	resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 	list, err := p.Objects.Resource(resource).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -149,10 +149,10 @@ func (p *Publisher) givenLabels(ctx context.Context) (map[tenant.ID]map[string]v
 	}
 	for i := range list.Items {
 		if id, labels := decodedTenant(&list.Items[i]); !id.IsZero() {
-			given[id] = labels
+			byTenant[id] = labels
 		}
 	}
-	return given, nil
+	return byTenant, nil
 }
 
 // each calls f for the metadata of each object of a resource, page by page.
@@ -164,7 +164,7 @@ func (p *Publisher) each(
 		return p.Metadata.Resource(resource).List(ctx, o)
 	})
 	err := pages.EachListItem(ctx, of, func(obj runtime.Object) error {
-		if m, is := obj.(*metav1.PartialObjectMetadata); is {
+		if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			f(m)
 		}
 		return nil
@@ -187,9 +187,9 @@ func listError(resource schema.GroupResource, err error) error {
 // Conflicts returns the number of namespaces with a conflicting object.
 func (p *Plan) Conflicts() int { return p.count(conflict) }
 
-func (p *Plan) count(of action) (n int) {
+func (p *Plan) count(a action) (n int) {
 	for i := range p.copies {
-		if p.copies[i].action == of {
+		if p.copies[i].action == a {
 			n++
 		}
 	}
@@ -205,8 +205,8 @@ func (p *Plan) Print(w io.Writer) error {
 	for i := range p.copies[:min(len(p.copies), maxExamples)] {
 		c := &p.copies[i]
 		fmt.Fprintf(&b, "  %-8s %s", c.action, output.Safe(c.namespace))
-		if c.because != "" {
-			fmt.Fprintf(&b, ": %s", output.Safe(c.because))
+		if c.reason != "" {
+			fmt.Fprintf(&b, ": %s", output.Safe(c.reason))
 		}
 		b.WriteByte('\n')
 	}

@@ -39,21 +39,21 @@ func (p *Publisher) Prepare(ctx context.Context, o *Object) error {
 	if err := p.checkNamespace(ctx, o); err != nil {
 		return err
 	}
-	was, err := p.stored(ctx, o)
+	stored, err := p.stored(ctx, o)
 	switch {
 	case err != nil:
 		return err
-	case was != nil:
-		if _, has := was.GetAnnotations()[tenant.PublishAnnotation]; has {
+	case stored != nil:
+		if _, ok := stored.GetAnnotations()[tenant.PublishAnnotation]; ok {
 			return errAnnotated(o)
 		}
 	case o.Stored:
 		return fmt.Errorf("%w: %s does not exist", tenancy.ErrMissing, described(o.Content))
 	}
 	if o.Stored {
-		o.Content = was
+		o.Content = stored
 	}
-	if _, has := o.Content.GetAnnotations()[tenant.PublishAnnotation]; has {
+	if _, ok := o.Content.GetAnnotations()[tenant.PublishAnnotation]; ok {
 		return errAnnotated(o)
 	}
 	rules, err := p.rules(o)

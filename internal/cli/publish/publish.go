@@ -94,7 +94,7 @@ func (p *Publisher) Publish(ctx context.Context, o *Object) error {
 // apply writes the object itself.
 func (p *Publisher) apply(ctx context.Context, o *Object) error {
 	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
-	was, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
+	stored, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
 	verb := output.Configured
 	switch {
 	case apierrors.IsNotFound(err):
@@ -102,7 +102,7 @@ func (p *Publisher) apply(ctx context.Context, o *Object) error {
 	case err != nil:
 		return p.refused(o, err)
 	}
-	is, err := objects.Apply(ctx, o.Content.GetName(), o.Content,
+	applied, err := objects.Apply(ctx, o.Content.GetName(), o.Content,
 		metav1.ApplyOptions{FieldManager: fieldManager, DryRun: p.DryRun})
 	switch {
 	case apierrors.IsConflict(err):
@@ -111,11 +111,11 @@ func (p *Publisher) apply(ctx context.Context, o *Object) error {
 	case err != nil:
 		return p.refused(o, err)
 	}
-	o.applied = is
-	if verb == output.Configured && sameContent(was, is) {
+	o.applied = applied
+	if verb == output.Configured && sameContent(stored, applied) {
 		verb = output.Unchanged
 	}
-	p.Done.Did(o.mapping.GroupVersionKind.GroupKind(), o.Content.GetName(), verb)
+	p.Changes.Print(o.mapping.GroupVersionKind.GroupKind(), o.Content.GetName(), verb)
 	return nil
 }
 
@@ -145,28 +145,28 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 	_, err = client.Create(ctx, u, metav1.CreateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
 	if apierrors.IsAlreadyExists(err) {
 		err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			was, err := client.Get(ctx, u.GetName(), metav1.GetOptions{})
+			stored, err := client.Get(ctx, u.GetName(), metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			same := equality.Semantic.DeepEqual(was.Object["spec"], u.Object["spec"])
-			if verb = output.Unchanged; same && !isUnchecked(was) {
+			same := equality.Semantic.DeepEqual(stored.Object["spec"], u.Object["spec"])
+			if verb = output.Unchanged; same && !isUnchecked(stored) {
 				return nil
 			}
 			verb = output.Configured
 			if same {
-				verb, err = p.confirm(ctx, o, was)
+				verb, err = p.confirm(ctx, o, stored)
 				return err
 			}
-			was.Object["spec"] = u.Object["spec"]
-			_, err = client.Update(ctx, was, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
+			stored.Object["spec"] = u.Object["spec"]
+			_, err = client.Update(ctx, stored, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
 			return err
 		})
 	}
 	if err != nil {
 		return p.refused(o, err)
 	}
-	p.Done.Did(publicationKind(), u.GetName(), verb)
+	p.Changes.Print(publicationKind(), u.GetName(), verb)
 	return nil
 }
 

@@ -38,7 +38,7 @@ type cluster struct {
 	objects  *dynamicfake.FakeDynamicClient
 	metadata *metadatafake.FakeMetadataClient
 	written  []string
-	said     strings.Builder
+	output   strings.Builder
 }
 
 // newCluster returns a cluster with the tenants acme and globex.
@@ -190,7 +190,7 @@ func (c *cluster) publisher() *publish.Publisher {
 		Mapper:   mapper(),
 		Rules:    &publication.Rules{},
 		System:   []string{"kube-system"},
-		Writing:  tenancy.Writing{Done: output.NewChanges(&c.said, "", "")},
+		Writing:  tenancy.Writing{Changes: output.NewChanges(&c.output, "", "")},
 		Spec:     v1alpha1.PublicationSpec{Tenants: v1alpha1.PublicationTenants{All: true}},
 	}
 }
@@ -431,16 +431,16 @@ func TestPublish(t *testing.T) {
 		if err := p.Try(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		if c.said.Len() > 0 {
-			t.Errorf("a trial said %q", c.said.String())
+		if c.output.Len() > 0 {
+			t.Errorf("a trial said %q", c.output.String())
 		}
 		if err := p.Publish(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(c.said.String()), "\n")); diff != "" {
+		if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(c.output.String()), "\n")); diff != "" {
 			t.Errorf("run %d (-want +got):\n%s", i, diff)
 		}
-		c.said.Reset()
+		c.output.Reset()
 	}
 	if want := []string{
 		"All patch Secret registry", "All create Publication " + registry,

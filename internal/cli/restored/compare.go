@@ -22,24 +22,24 @@ func (c *check) auditLogs(ctx context.Context) error {
 	log := newAuditLog()
 	for _, path := range c.AuditLogs {
 		if err := log.read(path); err != nil {
-			c.miss("audit log: %w", err)
+			c.recordUnread("audit log: %w", err)
 		}
 	}
 	if log.invalid > 0 {
-		c.miss("audit log: %d lines are not audit events, so findings may be missing: the first is %s",
+		c.recordUnread("audit log: %d lines are not audit events, so findings may be missing: the first is %s",
 			log.invalid, log.firstInvalid)
 	}
 	if log.events == 0 {
-		c.miss("audit log: %s: no audit events found: a log needs one audit.k8s.io/v1 event in JSON per line, with stage "+
+		c.recordUnread("audit log: %s: no audit events found: a log needs one audit.k8s.io/v1 event in JSON per line, with stage "+
 			"ResponseComplete", strings.Join(c.AuditLogs, ", "))
 		return nil
 	}
-	ours, err := c.isOurs(ctx, log)
+	sameCluster, err := c.isOfCluster(ctx, log)
 	if err != nil {
 		return err
 	}
-	if !ours {
-		c.miss("audit log: %s: no service account of kube-system has a UID of the cluster: they %w",
+	if !sameCluster {
+		c.recordUnread("audit log: %s: no service account of kube-system has a UID of the cluster: they %w",
 			strings.Join(c.AuditLogs, ", "), errOtherCluster)
 		return nil
 	}
@@ -52,10 +52,10 @@ func (c *check) auditLogs(ctx context.Context) error {
 	return nil
 }
 
-// isOurs reports whether the log belongs to the cluster. The UIDs of the service accounts in
+// isOfCluster reports whether the log belongs to the cluster. The UIDs of the service accounts in
 // kube-system identify a cluster, and a restore preserves them. A log without these UIDs cannot be
 // checked, and is accepted.
-func (c *check) isOurs(ctx context.Context, log *auditLog) (bool, error) {
+func (c *check) isOfCluster(ctx context.Context, log *auditLog) (bool, error) {
 	if len(log.accounts) == 0 {
 		return true, nil
 	}
@@ -69,7 +69,7 @@ func (c *check) isOurs(ctx context.Context, log *auditLog) (bool, error) {
 func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 	var keys []key
 	for k, w := range log.last {
-		if k.resource == r.GroupResource() && (!r.ofService || k.namespace == c.Namespace) && (w.deleted || !r.deletions) {
+		if k.resource == r.GroupResource() && (!r.isOfService || k.namespace == c.Namespace) && (w.deleted || !r.deletions) {
 			keys = append(keys, k)
 		}
 	}
@@ -79,7 +79,7 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 	slices.SortFunc(keys, key.compare)
 	objects := map[key]object{}
 	namespace := ""
-	if r.ofService {
+	if r.isOfService {
 		namespace = c.Namespace
 	}
 	err := eachObject(ctx, c.client, r.GroupVersionResource, namespace, metav1.ListOptions{},
@@ -88,23 +88,23 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 		})
 	switch {
 	case apierrors.IsForbidden(err): // continue with the other resources
-		c.miss("%s could not be compared: %s", r.Resource, err.Error())
+		c.recordUnread("%s could not be compared: %s", r.Resource, err.Error())
 		return nil
 	case err != nil && !apierrors.IsNotFound(err): // the CustomResourceDefinition may be missing
 		return fmt.Errorf("%s: %w", r.Resource, err)
 	}
 	for _, k := range keys {
-		is, exists := objects[k]
-		if !exists && (log.wentWithNamespace(k) || r.Resource == v1alpha1.ResourceRetiredTenants && c.lives(k.name, log)) {
+		obj, exists := objects[k]
+		if !exists && (log.deletedWithNamespace(k) || r.Resource == v1alpha1.ResourceRetiredTenants && c.tenantExists(k.name, log)) {
 			continue
 		}
-		c.judge(r, k, log.last[k], is, exists)
+		c.compareObject(r, k, log.last[k], obj, exists)
 	}
 	return nil
 }
 
-// judge checks whether an object shows its last write.
-func (c *check) judge(r *resource, k key, w write, is object, exists bool) {
+// compareObject checks whether an object shows its last write.
+func (c *check) compareObject(r *resource, k key, w write, obj object, exists bool) {
 	name := k.name
 	if k.namespace != "" {
 		name = k.namespace + "/" + k.name
@@ -115,40 +115,40 @@ func (c *check) judge(r *resource, k key, w write, is object, exists bool) {
 	since := w.at.Truncate(time.Second)
 	retired := r.Resource == v1alpha1.ResourceRetiredTenants
 	switch {
-	case w.deleted && exists && !is.deleting && !is.managed && !is.created.After(w.at):
-		c.find(name, "was deleted "+when+", but exists: "+r.again, deletion(r, k))
-	case w.deleted, isOfServer(w.by) && !retired, exists && is.managed:
+	case w.deleted && exists && !obj.deleting && !obj.managed && !obj.created.After(w.at):
+		c.find(name, "was deleted "+when+", but exists: "+r.recreatedEffect, deletion(r, k))
+	case w.deleted, isOfServer(w.by) && !retired, exists && obj.managed:
 	case !exists && retired:
-		c.find(name, "was created "+when+", but does not exist: "+r.older,
+		c.find(name, "was created "+when+", but does not exist: "+r.olderEffect,
 			"create it again, with the ID and the UID of its name in spec.id and spec.uid")
 	case !exists:
 		c.find(name, "was written "+when+", but does not exist", "create it again, or ignore this if its owner was deleted")
-	case is.written.Before(since) && !retired:
-		c.find(name, "was written "+when+", but its last change is of "+is.written.UTC().Format(time.RFC3339)+": "+r.older,
+	case obj.written.Before(since) && !retired:
+		c.find(name, "was written "+when+", but its last change is of "+obj.written.UTC().Format(time.RFC3339)+": "+r.olderEffect,
 			"repeat the change: compare the object with its source, such as Git")
 	}
 }
 
-// wentWithNamespace reports whether the namespace of an object was deleted after the last write of
+// deletedWithNamespace reports whether the namespace of an object was deleted after the last write of
 // the object. Kubernetes then deletes the object without a separate event.
-func (l *auditLog) wentWithNamespace(k key) bool {
+func (l *auditLog) deletedWithNamespace(k key) bool {
 	w, found := l.last[key{namespaces().GroupResource(), "", k.namespace}]
 	return k.namespace != "" && found && w.deleted && w.at.After(l.last[k].at)
 }
 
-// lives reports whether a missing RetiredTenant belongs to a Tenant that exists. The finding is
+// tenantExists reports whether a missing RetiredTenant belongs to a Tenant that exists. The finding is
 // then the deletion of the Tenant. Repeating the deletion creates the RetiredTenant.
-func (c *check) lives(retired string, log *auditLog) bool {
-	for _, is := range c.tenants.existing {
-		if is.name+"-"+is.uid != retired {
+func (c *check) tenantExists(retired string, log *auditLog) bool {
+	for _, existing := range c.tenants.existing {
+		if existing.name+"-"+existing.uid != retired {
 			continue
 		}
 		r := compared(v1alpha1.Resource(v1alpha1.ResourceTenants))
-		k := key{r.GroupResource(), "", is.name}
+		k := key{r.GroupResource(), "", existing.name}
 		if w := log.last[k]; !w.deleted {
 			created := log.last[key{v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), "", retired}]
 			created.deleted = true
-			c.judge(r, k, created, object{}, true)
+			c.compareObject(r, k, created, object{}, true)
 		}
 		return true
 	}
@@ -157,8 +157,8 @@ func (c *check) lives(retired string, log *auditLog) bool {
 
 // isOfServer reports whether a user is a controller that repeats its writes.
 func isOfServer(user string) bool {
-	switch name, is := strings.CutPrefix(user, systemAccount); {
-	case is:
+	switch name, ok := strings.CutPrefix(user, systemAccount); {
+	case ok:
 		return slices.Contains([]string{
 			"clusterrole-aggregation-controller", "generic-garbage-collector", "namespace-controller",
 			"service-account-controller",

@@ -18,56 +18,56 @@ import (
 type resource struct {
 	schema.GroupVersionResource
 	kind string
-	// again describes the effect of a deleted object that exists again. older describes the effect
+	// recreatedEffect describes the effect of a deleted object that exists again. older describes the effect
 	// of an object that is missing or has an earlier content.
-	again, older string
-	// ofService specifies that only objects in the namespace of the service are compared.
-	ofService bool
+	recreatedEffect, olderEffect string
+	// isOfService specifies that only objects in the namespace of the service are compared.
+	isOfService bool
 	// deletions specifies that only deletions are compared.
 	deletions bool
 }
 
 // resources returns the compared resources in the order of their findings.
 func resources() []resource {
-	ours := func(name, kind, again, older string) resource {
+	tenantResource := func(name, kind, again, older string) resource {
 		return resource{
 			GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource(name),
 			kind:                 kind,
-			again:                again,
-			older:                older,
+			recreatedEffect:      again,
+			olderEffect:          older,
 		}
 	}
 	rbac := func(name, kind string) resource {
 		return resource{
 			GroupVersionResource: rbacv1.SchemeGroupVersion.WithResource(name),
 			kind:                 kind,
-			again:                "its rights are valid again",
-			older:                "removed rights may be valid again",
+			recreatedEffect:      "its rights are valid again",
+			olderEffect:          "removed rights may be valid again",
 		}
 	}
 	core := func(name string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Version: "v1", Resource: name}
 	}
 	return []resource{
-		ours(v1alpha1.ResourceTenants, v1alpha1.KindTenant, "its callers have access again, and its name is not reserved",
+		tenantResource(v1alpha1.ResourceTenants, v1alpha1.KindTenant, "its callers have access again, and its name is not reserved",
 			"a suspension may be missing, and removed admins may have access again"),
-		ours(v1alpha1.ResourceRetiredTenants, v1alpha1.KindRetiredTenant, "it reserves the name again",
+		tenantResource(v1alpha1.ResourceRetiredTenants, v1alpha1.KindRetiredTenant, "it reserves the name again",
 			"the name of the deleted tenant is not reserved"),
-		ours(v1alpha1.ResourceTenantMembers, v1alpha1.KindTenantMembers, "its members have their roles again",
+		tenantResource(v1alpha1.ResourceTenantMembers, v1alpha1.KindTenantMembers, "its members have their roles again",
 			"removed members may have their roles again"),
-		ours(v1alpha1.ResourceAccessGrants, v1alpha1.KindAccessGrant, "the grant is valid again",
+		tenantResource(v1alpha1.ResourceAccessGrants, v1alpha1.KindAccessGrant, "the grant is valid again",
 			"the grant may allow more than its owner wants"),
-		ours(v1alpha1.ResourceTenantQuotas, v1alpha1.KindTenantQuota, "it limits the tenant again",
+		tenantResource(v1alpha1.ResourceTenantQuotas, v1alpha1.KindTenantQuota, "it limits the tenant again",
 			"the tenant may have its former limits"),
-		ours(v1alpha1.ResourcePublications, v1alpha1.KindPublication, "it copies its object to tenants again",
+		tenantResource(v1alpha1.ResourcePublications, v1alpha1.KindPublication, "it copies its object to tenants again",
 			"it may copy to tenants that it no longer names"),
-		ours(v1alpha1.ResourceNamespaceTemplates, v1alpha1.KindNamespaceTemplate, "tenants may use it again",
+		tenantResource(v1alpha1.ResourceNamespaceTemplates, v1alpha1.KindNamespaceTemplate, "tenants may use it again",
 			"namespaces may lack objects of the template"),
 		{
 			GroupVersionResource: core("namespaces"),
 			kind:                 "Namespace",
-			again:                "its objects and the tokens of its service accounts are valid again",
-			older:                "it may have its former labels",
+			recreatedEffect:      "its objects and the tokens of its service accounts are valid again",
+			olderEffect:          "it may have its former labels",
 		},
 		rbac("clusterrolebindings", "ClusterRoleBinding"),
 		rbac("clusterroles", "ClusterRole"),
@@ -76,24 +76,24 @@ func resources() []resource {
 		{
 			GroupVersionResource: core("serviceaccounts"),
 			kind:                 "ServiceAccount",
-			again:                "its tokens are valid again",
+			recreatedEffect:      "its tokens are valid again",
 			deletions:            true,
 		},
 		{
 			GroupVersionResource: core("secrets"),
 			kind:                 "Secret",
-			again:                "the service may use it again",
-			older:                "later revocations and changes of the configuration are not in effect",
-			ofService:            true,
+			recreatedEffect:      "the service may use it again",
+			olderEffect:          "later revocations and changes of the configuration are not in effect",
+			isOfService:          true,
 		},
 	}
 }
 
 // compared returns the entry of a resource, or nil if the resource is not compared.
-func compared(of schema.GroupResource) *resource {
+func compared(groupResource schema.GroupResource) *resource {
 	rows := resources()
 	for i := range rows {
-		if rows[i].GroupResource() == of {
+		if rows[i].GroupResource() == groupResource {
 			return &rows[i]
 		}
 	}

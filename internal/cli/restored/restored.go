@@ -86,8 +86,8 @@ func (c *check) warn(object, reason, fix string) {
 	c.findings[len(c.findings)-1].Severity = validate.Warning
 }
 
-// miss records a part of the check that failed.
-func (c *check) miss(format string, args ...any) {
+// recordUnread records a part of the check that failed.
+func (c *check) recordUnread(format string, args ...any) {
 	c.unread = append(c.unread, fmt.Errorf(format, args...))
 }
 

@@ -109,12 +109,12 @@ func (t *tenants) knows(id, uid string) bool {
 // successors finds each Tenant that replaces a former Tenant without a RetiredTenant.
 func (c *check) successors() {
 	for _, id := range slices.Sorted(maps.Keys(c.tenants.existing)) {
-		is := c.tenants.existing[id]
-		if is.replaces == "" || c.tenants.knows(id, is.replaces) {
+		existing := c.tenants.existing[id]
+		if existing.replaces == "" || c.tenants.knows(id, existing.replaces) {
 			continue
 		}
-		c.find("Tenant "+is.name, fmt.Sprintf("replaces the Tenant with the UID %s, but no RetiredTenant has this UID: "+
-			"credentials of the former tenant are valid", is.replaces), reserve(id, is.replaces))
+		c.find("Tenant "+existing.name, fmt.Sprintf("replaces the Tenant with the UID %s, but no RetiredTenant has this UID: "+
+			"credentials of the former tenant are valid", existing.replaces), reserve(id, existing.replaces))
 	}
 }
 
@@ -134,7 +134,7 @@ func (c *check) namespaces(ctx context.Context) error {
 	options := metav1.ListOptions{LabelSelector: tenant.Label}
 	err := eachObject(ctx, c.client, namespaces(), "", options, func(m *metav1.PartialObjectMetadata) {
 		id := m.Labels[tenant.Label]
-		if _, lives := c.tenants.existing[id]; lives || id == tenant.System().String() {
+		if _, ok := c.tenants.existing[id]; ok || id == tenant.System().String() {
 			return
 		}
 		if number[id]++; first[id] == "" || m.Name < first[id] {

@@ -33,8 +33,8 @@ const (
 	identityLeases = "apiserver.kubernetes.io/identity=kube-apiserver"
 	// webhookPods selects the Pods of the webhook service by the label that the chart sets.
 	webhookPods = "app.kubernetes.io/name=kubetenant-webhook"
-	// liveFor is the maximum age of a live server's lease. Servers renew it every 10 seconds.
-	liveFor = 2 * time.Minute
+	// leaseDuration is the maximum age of a live server's lease. Servers renew it every 10 seconds.
+	leaseDuration = 2 * time.Minute
 )
 
 // liveReplicas returns the names of the running servers: the hosts of kube-apiservers, or the ready
@@ -54,7 +54,7 @@ func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode)
 		}
 		for _, lease := range leases.Items {
 			renewed, host := lease.Spec.RenewTime, lease.Labels[corev1.LabelHostname]
-			if host != "" && renewed != nil && newest.Sub(renewed.Time) < liveFor {
+			if host != "" && renewed != nil && newest.Sub(renewed.Time) < leaseDuration {
 				names = append(names, host)
 			}
 		}
@@ -98,7 +98,7 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 			return objects.List(ctx, o)
 		}))
 		return pages.EachListItem(ctx, metav1.ListOptions{FieldSelector: selector}, func(o runtime.Object) error {
-			if u, is := o.(*unstructured.Unstructured); is {
+			if u, ok := o.(*unstructured.Unstructured); ok {
 				r.addTenant(u)
 			}
 			return nil
@@ -135,7 +135,7 @@ func (r *Report) addTenant(u *unstructured.Unstructured) {
 		shown.Reason, shown.Message = ready.Reason, ready.Message
 	}
 	r.NotReadyTotal++
-	if len(r.NotReady) < mostTenants {
+	if len(r.NotReady) < maxTenants {
 		r.NotReady = append(r.NotReady, shown)
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/version"
 )
 
-// mostTenants is the maximum number of unready Tenants in a report.
-const mostTenants = 20
+// maxTenants is the maximum number of unready Tenants in a report.
+const maxTenants = 20
 
 // Report is the status of one server. A field that the caller may not read is empty, and Unknown
 // lists it.

@@ -36,10 +36,10 @@ func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
 		if selector := r.URL.Query().Get("fieldSelector"); selector != "" {
 			key += "?" + selector
 		}
-		object, has := a[key]
+		object, ok := a[key]
 		code := http.StatusOK
 		switch {
-		case !has:
+		case !ok:
 			code, object = http.StatusNotFound, map[string]any{
 				"kind":       "Status",
 				"apiVersion": "v1",

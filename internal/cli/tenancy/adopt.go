@@ -44,10 +44,10 @@ type Adoption struct {
 	Config *configv1alpha1.Settings
 	// DryRun labels nothing. With Server, the server checks whether it would label the namespaces.
 	DryRun, Server bool
-	// Done reports each adopted namespace. If nil, changes are not reported.
-	Done *output.Changes
-	// Say prints explanations. Warn prints the objects and changes that the server will reject.
-	Say, Warn func(format string, args ...any)
+	// Changes reports each adopted namespace. If nil, changes are not reported.
+	Changes *output.Changes
+	// Printf prints explanations. Warn prints the objects and changes that the server will reject.
+	Printf, Warnf func(format string, args ...any)
 }
 
 // Check returns the namespace if it can be adopted: it exists and belongs to no other tenant. The
@@ -58,7 +58,7 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 		return nil, refusal(err)
 	}
 	owner, labelled := ns.Labels[tenant.Label]
-	former, releasing := ns.Annotations[tenant.ReleasingAnnotation]
+	formerTenant, releasing := ns.Annotations[tenant.ReleasingAnnotation]
 	switch {
 	case labelled && owner != a.Tenant.String():
 		return nil, fmt.Errorf("%w: namespace %s already belongs to tenant %s: move its objects to a new namespace, or run "+
@@ -66,7 +66,7 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 			ErrRefused, name, owner, name)
 	case releasing:
 		return nil, fmt.Errorf("%w: namespace %s is being released from tenant %s: run kubectl tenant release %s first",
-			ErrRefused, name, former, name)
+			ErrRefused, name, formerTenant, name)
 	case strings.HasPrefix(name, "kube-") || name == metav1.NamespaceDefault ||
 		slices.Contains(a.Config.Authorization.SystemNamespaces, name):
 		return nil, fmt.Errorf("%w: namespace %s is a system namespace", ErrRefused, name)
@@ -81,10 +81,10 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 // of these objects.
 func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
 	if ns.Labels[podSecurity] == "" {
-		a.Warn("namespace %s does not have the label %s, which new namespaces of tenants get: set it when its Pods comply",
+		a.Warnf("namespace %s does not have the label %s, which new namespaces of tenants get: set it when its Pods comply",
 			ns.Name, podSecurity)
 	}
-	judge, err := a.judge(ctx, ns)
+	judge, err := a.refusalFunc(ctx, ns)
 	if err != nil {
 		return 0, err
 	}
@@ -95,7 +95,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 		return 0, err
 	}
 	// The namespace is labeled first, so that every new object belongs to the tenant.
-	if err := a.give(ctx, ns); err != nil {
+	if err := a.labelNamespace(ctx, ns); err != nil {
 		return 0, err
 	}
 	if err := a.warnOfBindings(ctx, ns.Name); err != nil {
@@ -116,9 +116,9 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 		}
 		for i := range list.Items {
 			obj := &list.Items[i]
-			if why := judge(r, obj); why != "" {
+			if reason := judge(r, obj); reason != "" {
 				refused++
-				a.Warn("%s %s/%s: %s", r.GroupResource(), ns.Name, obj.GetName(), why)
+				a.Warnf("%s %s/%s: %s", r.GroupResource(), ns.Name, obj.GetName(), reason)
 			}
 			objects++
 			if obj.GetLabels()[tenant.Label] == a.Tenant.String() {
@@ -126,7 +126,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 			}
 			labeled++
 			if a.DryRun {
-				a.Say("%s/%s in namespace %s would be labeled", r.GroupResource(), obj.GetName(), ns.Name)
+				a.Printf("%s/%s in namespace %s would be labeled", r.GroupResource(), obj.GetName(), ns.Name)
 				continue
 			}
 			if err := a.label(ctx, r, obj, patch); err != nil {
@@ -135,16 +135,16 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 		}
 	}
 	if labeled == 0 && ns.Labels[tenant.Label] != "" {
-		a.Done.Did(namespaceKind, ns.Name, output.Unchanged)
+		a.Changes.Print(namespaceKind, ns.Name, output.Unchanged)
 		return refused, nil
 	}
-	a.Done.Did(namespaceKind, ns.Name, output.Adopted)
-	a.Say("objects in namespace %s: %d, newly labeled: %d", ns.Name, objects, labeled)
+	a.Changes.Print(namespaceKind, ns.Name, output.Adopted)
+	a.Printf("objects in namespace %s: %d, newly labeled: %d", ns.Name, objects, labeled)
 	return refused, nil
 }
 
-// give labels a Namespace if it has not changed since it was read.
-func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
+// labelNamespace labels a Namespace if it has not changed since it was read.
+func (a *Adoption) labelNamespace(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.Labels[tenant.Label] != "" || a.DryRun && !a.Server {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (a *Adoption) CheckTenant(ctx context.Context) error {
 func (a *Adoption) label(
 	ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte,
 ) error {
-	err := retryNotSeen(func() error {
+	err := retryNotObserved(func() error {
 		_, err := a.Objects.Resource(r).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType,
 			patch, metav1.PatchOptions{})
 		return err
@@ -196,18 +196,18 @@ func (a *Adoption) label(
 	return err
 }
 
-// retryNotSeen retries a request that a server rejects because it does not know the owner of the
+// retryNotObserved retries a request that a server rejects because it does not know the owner of the
 // namespace yet.
-func retryNotSeen(do func() error) error {
+func retryNotObserved(do func() error) error {
 	passing := func(err error) bool {
 		return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRefused)
 	}
-	return retry.OnError(notYetSeen(), passing, do)
+	return retry.OnError(notObservedBackoff(), passing, do)
 }
 
-// notYetSeen waits up to about six seconds in total for a server to observe a namespace's new
+// notObservedBackoff waits up to about six seconds in total for a server to observe a namespace's new
 // label.
-func notYetSeen() wait.Backoff {
+func notObservedBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 }
 
@@ -221,7 +221,7 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	for i := range all.Items {
 		for _, s := range all.Items[i].Subjects {
 			if s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace {
-				a.Warn("ClusterRoleBinding %s binds %s to service account %s: from now on, the binding only applies in the "+
+				a.Warnf("ClusterRoleBinding %s binds %s to service account %s: from now on, the binding only applies in the "+
 					"tenant's namespaces",
 					all.Items[i].Name, all.Items[i].RoleRef.Name, s.Name)
 			}
@@ -230,9 +230,9 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// judge returns a function that returns the reason why the tenant's callers could not create an
+// refusalFunc returns a function that returns the reason why the tenant's callers could not create an
 // object in the adopted namespace, or "" if they could. It runs the server's own admission plugins.
-func (a *Adoption) judge(
+func (a *Adoption) refusalFunc(
 	ctx context.Context, ns *corev1.Namespace,
 ) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
 	all, err := a.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
@@ -257,19 +257,19 @@ func (a *Adoption) judge(
 		Extra:  map[string][]string{tenant.ExtraKey: {a.Tenant.String()}},
 	}
 	return func(r schema.GroupVersionResource, obj *unstructured.Unstructured) string {
-		if made := metav1.GetControllerOf(obj); made != nil || isEverywhere(r, obj.GetName(), obj.GetLabels()) {
+		if controller := metav1.GetControllerOf(obj); controller != nil || isEverywhere(r, obj.GetName(), obj.GetLabels()) {
 			return "" // its controller is judged instead
 		}
 		if s := foreignSubject(stack, obj, ns.Name, a.Tenant); s != "" {
 			return s
 		}
-		return refusedAs(ctx, stack.Admission, fresh(obj), r, caller)
+		return refusalFor(ctx, stack.Admission, asCreated(obj), r, caller)
 	}, nil
 }
 
-// fresh returns the object as a user would create it, without the fields that servers and these
+// asCreated returns the object as a user would create it, without the fields that servers and these
 // plugins set.
-func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
+func asCreated(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	out := obj.DeepCopy()
 	for _, path := range [][]string{
 		{"metadata", "uid"},
@@ -283,13 +283,13 @@ func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	if out.GetKind() == "Pod" { // the scheduler set the node
 		unstructured.RemoveNestedField(out.Object, "spec", "nodeName")
 	}
-	withoutOurs(out.Object)
+	removePluginAnnotations(out.Object)
 	return out
 }
 
-// withoutOurs removes the annotations that these plugins set, from the object and from templates in
+// removePluginAnnotations removes the annotations that these plugins set, from the object and from templates in
 // it.
-func withoutOurs(object map[string]any) {
+func removePluginAnnotations(object map[string]any) {
 	for key, value := range object {
 		below, ok := value.(map[string]any)
 		if !ok {
@@ -300,12 +300,12 @@ func withoutOurs(object map[string]any) {
 				return strings.HasPrefix(name, tenant.Domain+"/") || name == tenant.WorkloadUserAnnotation
 			})
 		}
-		withoutOurs(below)
+		removePluginAnnotations(below)
 	}
 }
 
-// refusedAs returns the reason why a caller could not create the object, or "".
-func refusedAs(
+// refusalFor returns the reason why a caller could not create the object, or "".
+func refusalFor(
 	ctx context.Context,
 	plugins []stack.Plugin,
 	obj *unstructured.Unstructured,

@@ -27,8 +27,8 @@ import (
 type ObjectAdoption struct {
 	// Only are the tenants. If empty, all tenants are selected.
 	Only []tenant.ID
-	// Nothing returns the Tenants without creating them.
-	Nothing bool
+	// ClientDryRun returns the Tenants without creating them.
+	ClientDryRun bool
 	// Admins adds subjects to the admins of a Tenant if grant-privileges bound the ClusterRole
 	// admin to them in all of the tenant's namespaces, without an expiration. It deletes those
 	// bindings after the server has created the bindings of admins.
@@ -37,8 +37,8 @@ type ObjectAdoption struct {
 	System []string
 }
 
-// owned contains the namespaces of a tenant and its admins.
-type owned struct {
+// ownedNamespaces contains the namespaces of a tenant and its admins.
+type ownedNamespaces struct {
 	namespaces []string
 	admins     []rbacv1.Subject
 	bindings   []rbacv1.RoleBinding // the bindings that make them admins
@@ -58,40 +58,40 @@ func AdoptTenants(
 			return nil, err
 		}
 	}
-	var made []runtime.Object
+	var created []runtime.Object
 	for _, id := range slices.SortedFunc(maps.Keys(owners), byName) {
-		of := owners[id]
+		tenantOwned := owners[id]
 		u := Object(id)
-		if err := setAdmins(u, of.admins); err != nil {
-			return made, err
+		if err := setAdmins(u, tenantOwned.admins); err != nil {
+			return created, err
 		}
-		if !a.Nothing {
+		if !a.ClientDryRun {
 			if is, _, err := createObject(ctx, d, u, w.DryRun); err != nil {
-				return made, fmt.Errorf("tenant %s: %w", id, err)
+				return created, fmt.Errorf("tenant %s: %w", id, err)
 			} else if !is { // another caller has created it
 				continue
 			}
 		}
-		w.Done.Did(tenantKind, u.GetName(), output.Created)
-		made = append(made, u)
-		if a.Nothing {
-			for i := range of.bindings {
-				sayTakenOver(&of.bindings[i], w)
+		w.Changes.Print(tenantKind, u.GetName(), output.Created)
+		created = append(created, u)
+		if a.ClientDryRun {
+			for i := range tenantOwned.bindings {
+				reportDeleted(&tenantOwned.bindings[i], w)
 			}
 			continue
 		}
-		if err := of.takeOver(ctx, k, d, id, w); err != nil {
-			return made, err
+		if err := tenantOwned.deleteFormerBindings(ctx, k, d, id, w); err != nil {
+			return created, err
 		}
 	}
-	return made, nil
+	return created, nil
 }
 
 // withoutObjects returns the selected tenants that own namespaces and have no Tenant.
 func withoutObjects(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, a *ObjectAdoption,
-) (map[tenant.ID]*owned, error) {
-	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
+) (map[tenant.ID]*ownedNamespaces, error) {
+	namespaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -99,37 +99,37 @@ func withoutObjects(
 	if err != nil {
 		return nil, fmt.Errorf("list Tenants: %w", refusal(err))
 	}
-	has := map[string]bool{}
+	hasObject := map[string]bool{}
 	for i := range have.Items {
-		has[tenantOf(&have.Items[i])] = true
+		hasObject[tenantOf(&have.Items[i])] = true
 	}
-	owners := map[tenant.ID]*owned{}
-	for i := range spaces.Items {
-		id, err := tenant.Parse(spaces.Items[i].Labels[tenant.Label])
-		if err != nil || id.IsSystem() || slices.Contains(a.System, spaces.Items[i].Name) {
+	owners := map[tenant.ID]*ownedNamespaces{}
+	for i := range namespaces.Items {
+		id, err := tenant.Parse(namespaces.Items[i].Labels[tenant.Label])
+		if err != nil || id.IsSystem() || slices.Contains(a.System, namespaces.Items[i].Name) {
 			continue
 		}
 		if owners[id] == nil {
-			owners[id] = &owned{}
+			owners[id] = &ownedNamespaces{}
 		}
-		owners[id].namespaces = append(owners[id].namespaces, spaces.Items[i].Name)
+		owners[id].namespaces = append(owners[id].namespaces, namespaces.Items[i].Name)
 	}
 	for _, id := range a.Only {
-		if owners[id] == nil && !has[id.String()] {
+		if owners[id] == nil && !hasObject[id.String()] {
 			return nil, fmt.Errorf("tenant %s owns no namespace: create it with kubectl tenant create-tenant", id)
 		}
 	}
-	maps.DeleteFunc(owners, func(id tenant.ID, _ *owned) bool {
-		return has[id.String()] || len(a.Only) > 0 && !slices.Contains(a.Only, id)
+	maps.DeleteFunc(owners, func(id tenant.ID, _ *ownedNamespaces) bool {
+		return hasObject[id.String()] || len(a.Only) > 0 && !slices.Contains(a.Only, id)
 	})
 	return owners, nil
 }
 
 // findAdmins finds the subjects that have the ClusterRole admin in all namespaces of a tenant. It
 // considers only bindings that grant-privileges created without an expiration.
-func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*owned) error {
+func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*ownedNamespaces) error {
 	list, err := k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx,
-		metav1.ListOptions{LabelSelector: privileges.MadeByLabel + "=" + maker})
+		metav1.ListOptions{LabelSelector: privileges.CreatedByLabel + "=" + createdByValue})
 	if err != nil {
 		return fmt.Errorf("list RoleBindings: %w", refusal(err))
 	}
@@ -141,14 +141,14 @@ func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*own
 			in[b.Namespace] = append(in[b.Namespace], b)
 		}
 	}
-	for _, of := range owners {
-		for _, first := range in[of.namespaces[0]] {
-			bindings := bindingsOf(first.Subjects[0], of.namespaces, in)
-			if len(bindings) < len(of.namespaces) || slices.Contains(of.admins, first.Subjects[0]) {
+	for _, tenantOwned := range owners {
+		for _, first := range in[tenantOwned.namespaces[0]] {
+			bindings := bindingsOf(first.Subjects[0], tenantOwned.namespaces, in)
+			if len(bindings) < len(tenantOwned.namespaces) || slices.Contains(tenantOwned.admins, first.Subjects[0]) {
 				continue
 			}
-			of.admins = append(of.admins, first.Subjects[0])
-			of.bindings = append(of.bindings, bindings...)
+			tenantOwned.admins = append(tenantOwned.admins, first.Subjects[0])
+			tenantOwned.bindings = append(tenantOwned.bindings, bindings...)
 		}
 	}
 	return nil
@@ -183,8 +183,8 @@ func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
 	return unstructured.SetNestedSlice(u.Object, list, "spec", "admins")
 }
 
-// takeOver deletes the admins' former bindings after the server has created the new ones.
-func (of *owned) takeOver(
+// deleteFormerBindings deletes the admins' former bindings after the server has created the new ones.
+func (of *ownedNamespaces) deleteFormerBindings(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, w Writing,
 ) error {
 	if len(of.admins) > 0 && len(w.DryRun) == 0 {
@@ -199,13 +199,13 @@ func (of *owned) takeOver(
 		if err != nil && !apierrors.IsNotFound(err) {
 			return refusal(err)
 		}
-		sayTakenOver(b, w)
+		reportDeleted(b, w)
 	}
 	return nil
 }
 
-func sayTakenOver(b *rbacv1.RoleBinding, w Writing) {
-	w.Done.Deleted(roleBindingKind, b.Namespace, b.Name)
+func reportDeleted(b *rbacv1.RoleBinding, w Writing) {
+	w.Changes.PrintDeleted(roleBindingKind, b.Namespace, b.Name)
 }
 
 func byName(a, b tenant.ID) int { return cmp.Compare(a.String(), b.String()) }

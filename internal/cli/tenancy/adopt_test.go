@@ -29,15 +29,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// serving is a cluster that serves DaemonSets. The discovery of the fake client returns no
+// daemonSetCluster is a cluster that serves DaemonSets. The discovery of the fake client returns no
 // preferred resources.
-type serving struct{ kubernetes.Interface }
+type daemonSetCluster struct{ kubernetes.Interface }
 
-func (s serving) Discovery() discovery.DiscoveryInterfaces { return preferred{s.Interface.Discovery()} }
+func (s daemonSetCluster) Discovery() discovery.DiscoveryInterfaces {
+	return daemonSetDiscovery{s.Interface.Discovery()}
+}
 
-type preferred struct{ discovery.DiscoveryInterfaces }
+type daemonSetDiscovery struct{ discovery.DiscoveryInterfaces }
 
-func (preferred) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+func (daemonSetDiscovery) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
 	return []*metav1.APIResourceList{{
 		GroupVersion: "apps/v1",
 		APIResources: []metav1.APIResource{
@@ -84,11 +86,11 @@ func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	}
 	return &tenancy.Adoption{
 		Tenant:  tenanttest.ID(t, "acme"),
-		Kube:    serving{k},
+		Kube:    daemonSetCluster{k},
 		Config:  config,
-		Say:     func(string, ...any) {},
+		Printf:  func(string, ...any) {},
 		Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), daemonSet("ours", nil), daemonSet("made", yes)),
-		Warn:    func(format string, args ...any) { *warned = append(*warned, fmt.Sprintf(format, args...)) },
+		Warnf:   func(format string, args ...any) { *warned = append(*warned, fmt.Sprintf(format, args...)) },
 	}
 }
 

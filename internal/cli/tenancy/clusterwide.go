@@ -23,17 +23,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// WideGrant is a ClusterRole for a subject of the system tenant, outside the tenants' namespaces.
-type WideGrant struct {
+// ClusterWideGrant is a ClusterRole for a subject of the system tenant, outside the tenants' namespaces.
+type ClusterWideGrant struct {
 	Subject rbacv1.Subject
 	// ClusterRole is the name of the role. If empty, Revoke removes all roles.
 	ClusterRole string
 	DryRun      []string
 }
 
-// CheckWide returns an error for a subject that callers of tenants may belong to, whatever their
+// CheckClusterWide returns an error for a subject that callers of tenants may belong to, whatever their
 // name is.
-func CheckWide(s rbacv1.Subject) error {
+func CheckClusterWide(s rbacv1.Subject) error {
 	groups := []string{user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup}
 	isBroad := slices.Contains(groups, s.Name) || strings.HasPrefix(s.Name, tenant.GroupPrefix) ||
 		strings.HasPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
@@ -48,13 +48,13 @@ func CheckWide(s rbacv1.Subject) error {
 
 // Binding returns the ClusterRoleBinding of the grant. The RBAC evaluator of kubetenant applies it
 // only to objects of the system tenant, which callers of tenants cannot access.
-func (g *WideGrant) Binding() *rbacv1.ClusterRoleBinding {
+func (g *ClusterWideGrant) Binding() *rbacv1.ClusterRoleBinding {
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.ClusterRole}
 	return &rbacv1.ClusterRoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        bindingName(g.Subject, ref),
-			Labels:      map[string]string{privileges.MadeByLabel: maker, subjectLabel: hash(subjectText(g.Subject))},
+			Labels:      map[string]string{privileges.CreatedByLabel: createdByValue, subjectLabel: hash(subjectText(g.Subject))},
 			Annotations: map[string]string{tenant.ScopeAnnotation: tenant.System().String()},
 		},
 		RoleRef:  ref,
@@ -64,7 +64,7 @@ func (g *WideGrant) Binding() *rbacv1.ClusterRoleBinding {
 
 // Apply creates the ClusterRoleBinding, or corrects the existing one. It returns the binding and the
 // verb for [output.Changes]. The error wraps [ErrRefused] or [ErrNoRole].
-func (g *WideGrant) Apply(ctx context.Context, k kube.Interface) (*rbacv1.ClusterRoleBinding, string, error) {
+func (g *ClusterWideGrant) Apply(ctx context.Context, k kube.Interface) (*rbacv1.ClusterRoleBinding, string, error) {
 	if _, err := k.RbacV1().ClusterRoles().Get(ctx, g.ClusterRole, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, "", fmt.Errorf("ClusterRole %s: %w", g.ClusterRole, ErrNoRole)
 	}
@@ -83,12 +83,12 @@ func (g *WideGrant) Apply(ctx context.Context, k kube.Interface) (*rbacv1.Cluste
 	return got, verb, nil
 }
 
-func (g *WideGrant) correct(
+func (g *ClusterWideGrant) correct(
 	ctx context.Context, k kube.Interface, got, want *rbacv1.ClusterRoleBinding,
 ) (*rbacv1.ClusterRoleBinding, string, error) {
 	scope := got.Annotations[tenant.ScopeAnnotation]
 	_, ends := got.Annotations[tenant.ExpiresAnnotation]
-	isOurs := got.Labels[privileges.MadeByLabel] == maker && got.Labels[subjectLabel] == want.Labels[subjectLabel]
+	isOurs := got.Labels[privileges.CreatedByLabel] == createdByValue && got.Labels[subjectLabel] == want.Labels[subjectLabel]
 	switch {
 	case got.RoleRef != want.RoleRef || !isOurs:
 		return nil, "", fmt.Errorf("%w: ClusterRoleBinding %s already exists, and grant-privileges did not create it: "+
@@ -108,7 +108,7 @@ func (g *WideGrant) correct(
 
 // Revoke deletes the ClusterRoleBindings that Apply created for the subject. It returns their names,
 // and the names of other ClusterRoleBindings of the subject, which it does not change.
-func (g *WideGrant) Revoke(ctx context.Context, k kube.Interface) (deleted, left []string, err error) {
+func (g *ClusterWideGrant) Revoke(ctx context.Context, k kube.Interface) (deleted, remaining []string, err error) {
 	bindings := k.RbacV1().ClusterRoleBindings()
 	list, err := bindings.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -116,19 +116,19 @@ func (g *WideGrant) Revoke(ctx context.Context, k kube.Interface) (deleted, left
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
-		isOurs := b.Labels[privileges.MadeByLabel] == maker && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
+		isOurs := b.Labels[privileges.CreatedByLabel] == createdByValue && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
 		switch {
 		case g.ClusterRole != "" && b.RoleRef.Name != g.ClusterRole || !slices.Contains(b.Subjects, g.Subject):
 		case isOurs && len(b.Subjects) == 1:
 			err := bindings.Delete(ctx, b.Name,
 				metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
 			if err != nil && !apierrors.IsNotFound(err) {
-				return deleted, left, refusal(err)
+				return deleted, remaining, refusal(err)
 			}
 			deleted = append(deleted, b.Name)
 		default:
-			left = append(left, b.Name)
+			remaining = append(remaining, b.Name)
 		}
 	}
-	return deleted, left, nil
+	return deleted, remaining, nil
 }

@@ -34,7 +34,7 @@ type Deletion struct {
 	Writing
 	// Everything also deletes the objects in the tenant's namespaces. Nothing sends no write
 	// request.
-	Everything, Nothing bool
+	Everything, ClientDryRun bool
 	// System are the system namespaces. None of them is deleted, whatever its label is.
 	System []string
 	// Confirm is called before the first deletion, except in a dry run. Its error ends the
@@ -42,8 +42,8 @@ type Deletion struct {
 	Confirm func(namespaces []string) error
 	// Wait is the maximum time to wait until a Tenant is deleted. If zero, Delete does not wait.
 	// Left is called with a progress message while Delete waits.
-	Wait time.Duration
-	Left func(what string)
+	Wait       time.Duration
+	OnProgress func(what string)
 }
 
 // ErrNotEmpty reports that a tenant has objects.
@@ -52,35 +52,35 @@ var ErrNotEmpty = errors.New("the tenant is not empty (use --with-everything to 
 // ErrNoTenant means that a tenant does not exist.
 var ErrNoTenant = errors.New("there is no such tenant: to list the tenants, run kubectl tenant tenants")
 
-// ErrEnding reports that the deletion of a tenant is not complete.
-var ErrEnding = errors.New("the deletion is not finished and continues on the server: to follow it, run kubectl get " +
+// ErrDeletionPending reports that the deletion of a tenant is not complete.
+var ErrDeletionPending = errors.New("the deletion is not finished and continues on the server: to follow it, run kubectl get " +
 	"tenant -o wide; to wait again, repeat this command")
 
 // parts are the objects of a tenant.
 type parts struct {
-	spaces   []corev1.Namespace
-	bindings []rbacv1.ClusterRoleBinding
-	quotas   []string
-	object   *unstructured.Unstructured // nil if there is none
+	namespaces []corev1.Namespace
+	bindings   []rbacv1.ClusterRoleBinding
+	quotas     []string
+	object     *unstructured.Unstructured // nil if there is none
 }
 
 // Delete deletes an empty tenant, or any tenant with [Deletion.Everything]. The server deletes a
 // tenant that has a Tenant. Otherwise, Delete deletes the tenant's objects itself. The error wraps
-// [ErrNotEmpty], [ErrEnding], [ErrRefused] or [ErrNoTenant], or is the error of [Deletion.Confirm].
-// With [Deletion.Nothing], Delete only reports the objects that it would delete.
-func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
-	is, err := partsOf(ctx, k, d, id)
+// [ErrNotEmpty], [ErrDeletionPending], [ErrRefused] or [ErrNoTenant], or is the error of [Deletion.Confirm].
+// With [Deletion.ClientDryRun], Delete only reports the objects that it would delete.
+func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, opts Deletion) error {
+	existing, err := partsOf(ctx, k, d, id)
 	if err != nil {
 		return err
 	}
-	if err := refuseSystem(is.spaces, how.System); err != nil {
+	if err := refuseSystem(existing.namespaces, opts.System); err != nil {
 		return err
 	}
 	empty := func() error {
-		if how.Everything {
+		if opts.Everything {
 			return nil
 		}
-		found, err := contents(ctx, k, d, is.spaces)
+		found, err := contents(ctx, k, d, existing.namespaces)
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("%w: it contains %s", ErrNotEmpty, strings.Join(found, ", "))
 		}
@@ -89,24 +89,24 @@ func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenan
 	if err := empty(); err != nil {
 		return err
 	}
-	if how.Confirm != nil && len(how.DryRun) == 0 && !how.Nothing {
-		if err := how.Confirm(namesOf(is.spaces)); err != nil {
+	if opts.Confirm != nil && len(opts.DryRun) == 0 && !opts.ClientDryRun {
+		if err := opts.Confirm(namesOf(existing.namespaces)); err != nil {
 			return err
 		}
 		if err := empty(); err != nil { // objects may have been created meanwhile
 			return err
 		}
 	}
-	if is.object != nil {
-		return deleteObject(ctx, d, is, &how)
+	if existing.object != nil {
+		return deleteObject(ctx, d, existing, &opts)
 	}
-	return deleteParts(ctx, k, d, is, &how)
+	return deleteParts(ctx, k, d, existing, &opts)
 }
 
 // refuseSystem returns an error that wraps [ErrRefused] if a system namespace has
 // the label of the tenant.
-func refuseSystem(spaces []corev1.Namespace, system []string) error {
-	for _, name := range namesOf(spaces) {
+func refuseSystem(namespaces []corev1.Namespace, system []string) error {
+	for _, name := range namesOf(namespaces) {
 		if slices.Contains(system, name) {
 			return fmt.Errorf("%w: namespace %s has the tenant's label, but is a system namespace and cannot be deleted: run "+
 				"kubectl tenant release %s first",
@@ -117,7 +117,7 @@ func refuseSystem(spaces []corev1.Namespace, system []string) error {
 }
 
 func partsOf(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID) (*parts, error) {
-	spaces, err := k.CoreV1().Namespaces().List(ctx,
+	namespaces, err := k.CoreV1().Namespaces().List(ctx,
 		metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
 	if err != nil {
 		return nil, refusal(err)
@@ -127,32 +127,32 @@ func partsOf(ctx context.Context, k kube.Interface, d dynamic.Interface, id tena
 	if err != nil {
 		return nil, refusal(err)
 	}
-	is := &parts{spaces: spaces.Items, bindings: bindings.Items}
-	if is.quotas, err = quotasOf(ctx, d, id); err != nil {
+	found := &parts{namespaces: namespaces.Items, bindings: bindings.Items}
+	if found.quotas, err = quotasOf(ctx, d, id); err != nil {
 		return nil, err
 	}
 	object, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
 	switch {
 	case err == nil:
-		is.object = object
+		found.object = object
 	case !apierrors.IsNotFound(err):
 		return nil, refusal(err)
-	case len(is.spaces)+len(is.bindings)+len(is.quotas) == 0:
+	case len(found.namespaces)+len(found.bindings)+len(found.quotas) == 0:
 		return nil, fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 	}
-	return is, nil
+	return found, nil
 }
 
 // deleteObject makes the server delete a tenant.
-func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
-	name, uid := is.object.GetName(), is.object.GetUID()
-	how.Say("the server deletes the namespaces of tenant %s (namespaces: %d), its bindings and its quotas, and reserves "+
-		"its name", name, len(is.spaces))
-	if how.Nothing || len(how.DryRun) > 0 {
-		if err := dryDelete(ctx, d, is, how); err != nil {
+func deleteObject(ctx context.Context, d dynamic.Interface, found *parts, opts *Deletion) error {
+	name, uid := found.object.GetName(), found.object.GetUID()
+	opts.Printf("the server deletes the namespaces of tenant %s (namespaces: %d), its bindings and its quotas, and reserves "+
+		"its name", name, len(found.namespaces))
+	if opts.ClientDryRun || len(opts.DryRun) > 0 {
+		if err := dryDelete(ctx, d, found, opts); err != nil {
 			return err
 		}
-		how.Done.Deleted(tenantKind, "", name)
+		opts.Changes.PrintDeleted(tenantKind, "", name)
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -171,30 +171,30 @@ func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Dele
 	if err != nil && !apierrors.IsNotFound(err) {
 		return refusal(err)
 	}
-	how.Done.Deleted(tenantKind, "", name) // before the wait, as kubectl does
-	if how.Wait == 0 {
+	opts.Changes.PrintDeleted(tenantKind, "", name) // before the wait, as kubectl does
+	if opts.Wait == 0 {
 		return nil
 	}
-	return awaitEnd(ctx, d, name, uid, how)
+	return awaitDeleted(ctx, d, name, uid, opts)
 }
 
 // dryDelete sends only the first of the two writes of a deletion. The server does not store it in a
 // dry run, and would therefore reject the second write.
-func dryDelete(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
-	if how.Nothing {
+func dryDelete(ctx context.Context, d dynamic.Interface, found *parts, opts *Deletion) error {
+	if opts.ClientDryRun {
 		return nil
 	}
-	_, err := d.Resource(tenantObjects).Patch(ctx, is.object.GetName(), types.MergePatchType,
+	_, err := d.Resource(tenantObjects).Patch(ctx, found.object.GetName(), types.MergePatchType,
 		[]byte(`{"spec":{"deletionPolicy":"`+string(v1alpha1.TenantDeletionDelete)+`"}}`),
-		metav1.PatchOptions{DryRun: how.DryRun})
+		metav1.PatchOptions{DryRun: opts.DryRun})
 	if err != nil {
 		return refusal(err)
 	}
 	return nil
 }
 
-// awaitEnd waits until a Tenant no longer exists. The error wraps [ErrEnding] or [ErrRefused].
-func awaitEnd(ctx context.Context, d dynamic.Interface, name string, uid types.UID, how *Deletion) error {
+// awaitDeleted waits until a Tenant no longer exists. The error wraps [ErrDeletionPending] or [ErrRefused].
+func awaitDeleted(ctx context.Context, d dynamic.Interface, name string, uid types.UID, opts *Deletion) error {
 	for begun := time.Now(); ; {
 		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
 		switch {
@@ -202,29 +202,29 @@ func awaitEnd(ctx context.Context, d dynamic.Interface, name string, uid types.U
 			return nil
 		case err != nil:
 			return refusal(err)
-		case time.Since(begun) >= how.Wait:
-			return fmt.Errorf("tenant %s: %w", name, ErrEnding)
+		case time.Since(begun) >= opts.Wait:
+			return fmt.Errorf("tenant %s: %w", name, ErrDeletionPending)
 		}
-		if how.Left != nil {
-			how.Left(waitsFor(u))
+		if opts.OnProgress != nil {
+			opts.OnProgress(remainingSteps(u))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(lookEvery):
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// waitsFor returns a message about the remaining steps of a Tenant's deletion.
-func waitsFor(u *unstructured.Unstructured) string {
+// remainingSteps returns a message about the remaining steps of a Tenant's deletion.
+func remainingSteps(u *unstructured.Unstructured) string {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
 		return "waiting for the server"
 	}
-	held := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeletionHeld)
-	if held != nil && held.Status == metav1.ConditionTrue {
-		return held.Message
+	condition := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeletionHeld)
+	if condition != nil && condition.Status == metav1.ConditionTrue {
+		return condition.Message
 	}
 	if doing := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeleting); doing != nil {
 		return doing.Message
@@ -233,21 +233,21 @@ func waitsFor(u *unstructured.Unstructured) string {
 }
 
 // deleteParts deletes the objects of a tenant without a Tenant.
-func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, is *parts, how *Deletion) error {
+func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, found *parts, opts *Deletion) error {
 	remove := func(what schema.GroupKind, name string, of func() error) error {
-		if !how.Nothing {
+		if !opts.ClientDryRun {
 			if err := of(); err != nil && !apierrors.IsNotFound(err) {
 				return refusal(err)
 			}
 		}
-		how.Done.Deleted(what, "", name)
+		opts.Changes.PrintDeleted(what, "", name)
 		return nil
 	}
 	options := func(uid types.UID) metav1.DeleteOptions {
-		return metav1.DeleteOptions{DryRun: how.DryRun, Preconditions: metav1.NewUIDPreconditions(string(uid))}
+		return metav1.DeleteOptions{DryRun: opts.DryRun, Preconditions: metav1.NewUIDPreconditions(string(uid))}
 	}
-	for i := range is.spaces {
-		ns := &is.spaces[i]
+	for i := range found.namespaces {
+		ns := &found.namespaces[i]
 		err := remove(namespaceKind, ns.Name, func() error {
 			return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(ns.UID))
 		})
@@ -255,8 +255,8 @@ func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, is 
 			return err
 		}
 	}
-	for i := range is.bindings {
-		b := &is.bindings[i]
+	for i := range found.bindings {
+		b := &found.bindings[i]
 		err := remove(clusterRoleBindingKind, b.Name, func() error {
 			return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(b.UID))
 		})
@@ -264,9 +264,9 @@ func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, is 
 			return err
 		}
 	}
-	for _, name := range is.quotas {
+	for _, name := range found.quotas {
 		err := remove(quotaKind, name, func() error {
-			return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun})
+			return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: opts.DryRun})
 		})
 		if err != nil {
 			return err
@@ -275,13 +275,13 @@ func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, is 
 	return nil
 }
 
-// lookEvery is the time between two checks of a deletion.
-const lookEvery = 500 * time.Millisecond
+// pollInterval is the time between two checks of a deletion.
+const pollInterval = 500 * time.Millisecond
 
-func namesOf(spaces []corev1.Namespace) []string {
+func namesOf(namespaces []corev1.Namespace) []string {
 	var names []string
-	for i := range spaces {
-		names = append(names, spaces[i].Name)
+	for i := range namespaces {
+		names = append(names, namespaces[i].Name)
 	}
 	return names
 }
@@ -338,8 +338,8 @@ func contents(
 
 // isEverywhere reports whether an object is one that controllers and these commands create in every
 // namespace.
-func isEverywhere(r schema.GroupVersionResource, name string, has map[string]string) bool {
-	if _, given := has[tenant.ManagedLabel]; given { // only the server writes this label, for a Tenant
+func isEverywhere(r schema.GroupVersionResource, name string, labels map[string]string) bool {
+	if _, ok := labels[tenant.ManagedLabel]; ok { // only the server writes this label, for a Tenant
 		return true
 	}
 	switch r.GroupResource().String() {
@@ -348,9 +348,9 @@ func isEverywhere(r schema.GroupVersionResource, name string, has map[string]str
 	case "serviceaccounts":
 		return name == "default"
 	case "rolebindings.rbac.authorization.k8s.io":
-		return has[privileges.MadeByLabel] == maker
+		return labels[privileges.CreatedByLabel] == createdByValue
 	case "networkpolicies.networking.k8s.io":
-		return name == ownPolicy && has[privileges.MadeByLabel] == maker
+		return name == ownPolicy && labels[privileges.CreatedByLabel] == createdByValue
 	case "events", "events.events.k8s.io":
 		return true
 	}

@@ -30,16 +30,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// contains is a cluster that serves the resources of the tests.
-type contains struct{ kubernetes.Interface }
+// tenantCluster is a cluster that serves the resources of the tests.
+type tenantCluster struct{ kubernetes.Interface }
 
-func (c contains) Discovery() discovery.DiscoveryInterfaces {
-	return everything{c.Interface.Discovery()}
+func (c tenantCluster) Discovery() discovery.DiscoveryInterfaces {
+	return tenantDiscovery{c.Interface.Discovery()}
 }
 
-type everything struct{ discovery.DiscoveryInterfaces }
+type tenantDiscovery struct{ discovery.DiscoveryInterfaces }
 
-func (everything) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+func (tenantDiscovery) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
 	list := metav1.Verbs{"list"}
 	return []*metav1.APIResourceList{
 		{
@@ -76,9 +76,9 @@ func object(apiVersion, kind, namespace, name, by string) *unstructured.Unstruct
 	return u
 }
 
-func quota(name, of string) *unstructured.Unstructured {
+func quota(name, owner string) *unstructured.Unstructured {
 	u := object(tenant.Domain+"/v1alpha1", "TenantQuota", "", name, "")
-	u.Object["spec"] = map[string]any{"tenant": of, "hard": map[string]any{"pods": "10", "services": "5"}}
+	u.Object["spec"] = map[string]any{"tenant": owner, "hard": map[string]any{"pods": "10", "services": "5"}}
 	u.Object["status"] = map[string]any{"used": map[string]any{"pods": "3"}}
 	return u
 }
@@ -126,7 +126,7 @@ func ofAcme() *fake.Clientset {
 // deleted returns the requested deletions, each with its dry run and its UID.
 func deleted(actions ...clienttesting.Action) (all []string) {
 	for _, a := range actions {
-		if d, is := a.(clienttesting.DeleteActionImpl); is {
+		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
 			text := strings.Join(append(d.DeleteOptions.DryRun, d.Resource.Resource, d.Name), " ")
 			if p := d.DeleteOptions.Preconditions; p != nil && p.UID != nil {
 				text += " " + string(*p.UID)
@@ -141,7 +141,7 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 // dry run sends dry run requests, or none. The server deletes a tenant that has a Tenant.
 func TestDelete(t *testing.T) {
 	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
-	said := []string{
+	wantPrinted := []string{
 		`namespace "acme--web" deleted`, `clusterrolebinding.rbac.authorization.k8s.io "members" deleted`,
 		`tenantquota.kubetenant.dev "acme" deleted`,
 	}
@@ -157,10 +157,10 @@ func TestDelete(t *testing.T) {
 		want, patched []string
 		said          []string
 	}{
-		"for good":     {tenancy.Deletion{}, false, want, nil, said},
-		"by no server": {tenancy.Deletion{Nothing: true}, false, nil, nil, said},
+		"for good":     {tenancy.Deletion{}, false, want, nil, wantPrinted},
+		"by no server": {tenancy.Deletion{ClientDryRun: true}, false, nil, nil, wantPrinted},
 		"in a dry run": {
-			tenancy.Deletion{Writing: dry}, false, []string{"All " + want[0], "All " + want[1], "All " + want[2]}, nil, said,
+			tenancy.Deletion{Writing: dry}, false, []string{"All " + want[0], "All " + want[1], "All " + want[2]}, nil, wantPrinted,
 		},
 		"for good, a Tenant": {
 			tenancy.Deletion{},
@@ -169,7 +169,7 @@ func TestDelete(t *testing.T) {
 			[]string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`},
 			ends,
 		},
-		"by no server, a Tenant": {tenancy.Deletion{Nothing: true}, true, nil, nil, ends},
+		"by no server, a Tenant": {tenancy.Deletion{ClientDryRun: true}, true, nil, nil, ends},
 		"in a dry run, a Tenant": {
 			tenancy.Deletion{Writing: dry}, true, nil, []string{`All {"spec":{"deletionPolicy":"Delete"}}`}, ends,
 		},
@@ -186,20 +186,20 @@ func TestDelete(t *testing.T) {
 		if c.object {
 			addTenant(t, d)
 		}
-		var told []string
-		c.how.Done, c.how.Say = reporting(&told).Done, say(&told)
-		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
+		var printed []string
+		c.how.Changes, c.how.Printf = newWriting(&printed).Changes, appendTo(&printed)
+		if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		var patched []string
 		for _, a := range d.Actions() {
-			if p, is := a.(clienttesting.PatchActionImpl); is {
+			if p, ok := a.(clienttesting.PatchActionImpl); ok {
 				patched = append(patched, strings.TrimSpace(strings.Join(p.PatchOptions.DryRun, " ")+" "+string(p.Patch)))
 			}
 		}
 		same(t, name, c.want, deleted(append(k.Actions(), d.Actions()...)...))
 		same(t, name+": patched", c.patched, patched)
-		same(t, name+": said", c.said, told)
+		same(t, name+": said", c.said, printed)
 	}
 }
 
@@ -222,20 +222,20 @@ func TestDeleteIsConfirmed(t *testing.T) {
 		asked bool
 	}{
 		"for good":     {tenancy.Deletion{}, true},
-		"by no server": {tenancy.Deletion{Nothing: true}, false},
+		"by no server": {tenancy.Deletion{ClientDryRun: true}, false},
 		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, false},
 	} {
 		k, d := ofAcme(), objects(everywhere()...)
-		var asked []string
-		c.how.Say = func(string, ...any) {}
+		var confirmed []string
+		c.how.Printf = func(string, ...any) {}
 		c.how.Confirm = func(namespaces []string) error {
-			asked = namespaces
+			confirmed = namespaces
 			return no
 		}
-		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how)
-		if errors.Is(err, no) != c.asked || (len(asked) > 0) != c.asked ||
+		err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), c.how)
+		if errors.Is(err, no) != c.asked || (len(confirmed) > 0) != c.asked ||
 			c.asked && len(deleted(append(k.Actions(), d.Actions()...)...)) > 0 {
-			t.Errorf("%s: asked of %v, %v", name, asked, err)
+			t.Errorf("%s: asked of %v, %v", name, confirmed, err)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestDeleteWaits(t *testing.T) {
 		waited     string
 		err        error
 	}{
-		"nobody ends it": {nil, nil, "waiting for the server to start the deletion", tenancy.ErrEnding},
+		"nobody ends it": {nil, nil, "waiting for the server to start the deletion", tenancy.ErrDeletionPending},
 		"it is held": {
 			[]any{
 				map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"},
@@ -257,7 +257,7 @@ func TestDeleteWaits(t *testing.T) {
 			},
 			nil,
 			"too many",
-			tenancy.ErrEnding,
+			tenancy.ErrDeletionPending,
 		},
 		"it is being done": {
 			[]any{
@@ -266,7 +266,7 @@ func TestDeleteWaits(t *testing.T) {
 			},
 			nil,
 			"2 namespaces are left",
-			tenancy.ErrEnding,
+			tenancy.ErrDeletionPending,
 		},
 		"it goes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
 			return d.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "", "acme")
@@ -302,12 +302,12 @@ func TestDeleteWaits(t *testing.T) {
 				}()
 			}
 			waited := ""
-			how := tenancy.Deletion{
-				Writing: tenancy.Writing{Say: func(string, ...any) {}},
-				Wait:    time.Minute,
-				Left:    func(what string) { waited = what },
+			opts := tenancy.Deletion{
+				Writing:    tenancy.Writing{Printf: func(string, ...any) {}},
+				Wait:       time.Minute,
+				OnProgress: func(what string) { waited = what },
 			}
-			if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.err) ||
+			if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); !errors.Is(err, c.err) ||
 				waited != c.waited {
 				t.Errorf("%s: waited for %q, %v", name, waited, err)
 			}
@@ -328,14 +328,14 @@ func TestDeleteNotEmpty(t *testing.T) {
 			"kubetenant-own-tenant", ""),
 	} {
 		k, d := ofAcme(), objects(append(everywhere(), obj)...)
-		how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
-		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
+		opts := tenancy.Deletion{Writing: tenancy.Writing{Printf: func(string, ...any) {}}}
+		err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts)
 		if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it contains "+want) ||
 			len(deleted(k.Actions()...)) > 0 {
 			t.Errorf("%s: %v, deleted %v", want, err, deleted(k.Actions()...))
 		}
-		how.Everything = true
-		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); err != nil ||
+		opts.Everything = true
+		if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); err != nil ||
 			len(deleted(k.Actions()...)) != 2 {
 			t.Errorf("%s, everything: %v, deleted %v", want, err, deleted(k.Actions()...))
 		}
@@ -351,12 +351,12 @@ func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	} {
 		k, d := ofAcme(), objects(everywhere()...)
 		change(t, d)
-		how := tenancy.Deletion{
-			Writing:    tenancy.Writing{Say: func(string, ...any) {}},
+		opts := tenancy.Deletion{
+			Writing:    tenancy.Writing{Printf: func(string, ...any) {}},
 			Everything: true,
 			System:     []string{"kube-system", "acme--web"},
 		}
-		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
+		err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts)
 		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "acme--web") ||
 			!strings.Contains(err.Error(), "kubectl tenant release") {
 			t.Errorf("%s: %v", name, err)
@@ -370,12 +370,12 @@ func TestDeleteRefusesASystemNamespace(t *testing.T) {
 // TestDeleteFails checks that a tenant without objects does not exist. A denied read or deletion
 // fails, but a missing object is ignored.
 func TestDeleteFails(t *testing.T) {
-	gone := func(resource string) error {
+	notFound := func(resource string) error {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "x")
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no"))
-	how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
-	if err := tenancy.Delete(t.Context(), contains{ofAcme()}, objects(), tenanttest.ID(t, "initech"), how); !errors.Is(err,
+	opts := tenancy.Deletion{Writing: tenancy.Writing{Printf: func(string, ...any) {}}}
+	if err := tenancy.Delete(t.Context(), tenantCluster{ofAcme()}, objects(), tenanttest.ID(t, "initech"), opts); !errors.Is(err,
 		tenancy.ErrNoTenant) {
 		t.Errorf("a tenant of nothing: %v", err)
 	}
@@ -386,17 +386,17 @@ func TestDeleteFails(t *testing.T) {
 		"namespaces unread":     {"list", "namespaces", forbidden, tenancy.ErrRefused},
 		"bindings unread":       {"list", "clusterrolebindings", forbidden, tenancy.ErrRefused},
 		"quotas unread":         {"list", "tenantquotas", forbidden, tenancy.ErrRefused},
-		"no quotas":             {"list", "tenantquotas", gone("tenantquotas"), nil},
+		"no quotas":             {"list", "tenantquotas", notFound("tenantquotas"), nil},
 		"contents unread":       {"list", "configmaps", forbidden, tenancy.ErrRefused},
-		"a kind that went away": {"list", "configmaps", gone("configmaps"), nil},
+		"a kind that went away": {"list", "configmaps", notFound("configmaps"), nil},
 		"a namespace kept":      {"delete", "namespaces", forbidden, tenancy.ErrRefused},
-		"a namespace gone":      {"delete", "namespaces", gone("namespaces"), nil},
+		"a namespace gone":      {"delete", "namespaces", notFound("namespaces"), nil},
 		"a binding kept":        {"delete", "clusterrolebindings", forbidden, tenancy.ErrRefused},
 		"a quota kept":          {"delete", "tenantquotas", forbidden, tenancy.ErrRefused},
 		"a Tenant unread":       {"get", "tenants", forbidden, tenancy.ErrRefused},
-		"no Tenants":            {"get", "tenants", gone("tenants"), nil},
+		"no Tenants":            {"get", "tenants", notFound("tenants"), nil},
 		"a Tenant kept":         {"delete", "tenants", forbidden, tenancy.ErrRefused},
-		"a Tenant gone":         {"delete", "tenants", gone("tenants"), nil},
+		"a Tenant gone":         {"delete", "tenants", notFound("tenants"), nil},
 		"a Tenant held":         {"patch", "tenants", forbidden, tenancy.ErrRefused},
 	} {
 		k, d := ofAcme(), objects(everywhere()...)
@@ -411,7 +411,7 @@ func TestDeleteFails(t *testing.T) {
 				return true, nil, c.err
 			})
 		}
-		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.want) {
+		if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// suggestFrom is the maximum number of objects of each kind that are read to suggest a name.
-const suggestFrom = 1000
+// suggestLimit is the maximum number of objects of each kind that are read to suggest a name.
+const suggestLimit = 1000
 
 // CheckExists returns an error for a tenant without a Tenant, namespace and RetiredTenant, and
 // suggests a similar existing name. It returns nil if the caller may not read these objects. The
@@ -38,11 +38,11 @@ func CheckExists(ctx context.Context, k kube.Interface, d dynamic.Interface, id 
 		},
 		func() (bool, error) { return absentObject(ctx, d, v1alpha1.ResourceRetiredTenants, id) },
 	} {
-		is, err := absent()
+		isAbsent, err := absent()
 		if apierrors.IsForbidden(err) {
 			return nil
 		}
-		if err != nil || !is {
+		if err != nil || !isAbsent {
 			return err
 		}
 	}
@@ -98,8 +98,8 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 		return false, err
 	}
 	for i := range list.Items {
-		of, _, err := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](&list.Items[i]))
-		if err != nil || of == id {
+		retiredID, _, err := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](&list.Items[i]))
+		if err != nil || retiredID == id {
 			return false, err
 		}
 	}
@@ -108,12 +108,12 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 
 // existing returns the tenants with a Tenant or a namespace that the caller can see.
 func existing(ctx context.Context, k kube.Interface, d dynamic.Interface) (names []string) {
-	if list, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{Limit: suggestFrom}); err == nil {
+	if list, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{Limit: suggestLimit}); err == nil {
 		for i := range list.Items {
 			names = append(names, tenantOf(&list.Items[i]))
 		}
 	}
-	options := metav1.ListOptions{Limit: suggestFrom, LabelSelector: tenant.Label}
+	options := metav1.ListOptions{Limit: suggestLimit, LabelSelector: tenant.Label}
 	if list, err := k.CoreV1().Namespaces().List(ctx, options); err == nil {
 		for i := range list.Items {
 			names = append(names, list.Items[i].Labels[tenant.Label])

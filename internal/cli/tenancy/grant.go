@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	// maker is the value of [privileges.MadeByLabel].
-	maker = "kubectl-tenant"
+	// createdByValue is the value of [privileges.CreatedByLabel].
+	createdByValue = "kubectl-tenant"
 	// subjectLabel specifies a hash of the subject of a binding. kubectl tenant finds the binding by it.
 	subjectLabel = tenant.Domain + "/subject"
 	podSecurity  = "pod-security.kubernetes.io/enforce"
@@ -73,7 +73,7 @@ func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      bindingName(g.Subject, ref),
 			Namespace: g.Namespace,
-			Labels:    map[string]string{privileges.MadeByLabel: maker, subjectLabel: hash(subjectText(g.Subject))},
+			Labels:    map[string]string{privileges.CreatedByLabel: createdByValue, subjectLabel: hash(subjectText(g.Subject))},
 		},
 		RoleRef:  ref,
 		Subjects: []rbacv1.Subject{g.Subject},
@@ -104,7 +104,7 @@ func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
 		}, text)
 		return text[:min(len(text), longest)]
 	}
-	return maker + ":" + readable(ref.Name) + ":" + readable(name) + ":" +
+	return createdByValue + ":" + readable(ref.Name) + ":" + readable(name) + ":" +
 		hash(subjectText(s), ref.Kind, ref.Name)[:shortHash]
 }
 
@@ -143,16 +143,16 @@ func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBind
 	}
 	got.TypeMeta = want.TypeMeta
 	until, ends := want.Annotations[tenant.ExpiresAnnotation]
-	has, hasEnd := got.Annotations[tenant.ExpiresAnnotation]
+	expires, hasEnd := got.Annotations[tenant.ExpiresAnnotation]
 	if got.RoleRef == want.RoleRef && len(got.Subjects) == 1 && got.Subjects[0] == want.Subjects[0] &&
-		got.Labels[subjectLabel] == want.Labels[subjectLabel] && ends == hasEnd && until == has {
+		got.Labels[subjectLabel] == want.Labels[subjectLabel] && ends == hasEnd && until == expires {
 		return got, output.Unchanged, nil
 	}
 	if got.RoleRef != want.RoleRef { // another caller created it, and a roleRef is immutable
 		return nil, "", fmt.Errorf("%w: RoleBinding %s/%s already exists and binds %s %s: delete it first",
 			ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
 	}
-	if has := got.Labels[subjectLabel]; has != "" && has != want.Labels[subjectLabel] {
+	if expires := got.Labels[subjectLabel]; expires != "" && expires != want.Labels[subjectLabel] {
 		return nil, "",
 			fmt.Errorf("%w: RoleBinding %s/%s already exists for another identity: delete it "+
 				"first", ErrRefused, g.Namespace, want.Name)
@@ -211,8 +211,8 @@ type Revoked struct {
 	// Deleted are the bindings that Revoke deleted. Changed are the bindings that have other
 	// subjects and still exist.
 	Deleted, Changed []string
-	// Left are bindings of the subject that [Grant.Apply] did not create.
-	Left []string
+	// Remaining are bindings of the subject that [Grant.Apply] did not create.
+	Remaining []string
 }
 
 // Revoke removes the bindings that [Grant.Apply] created for the subject in the namespace. With a
@@ -226,16 +226,16 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
-		ours := b.Labels[privileges.MadeByLabel] == maker && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
+		isCreatedByUs := b.Labels[privileges.CreatedByLabel] == createdByValue && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
 		switch {
 		case g.Role != "" && b.RoleRef.Name != g.Role:
-		case ours && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // another caller added subjects
+		case isCreatedByUs && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // another caller added subjects
 			b.Subjects = slices.DeleteFunc(b.Subjects, func(s rbacv1.Subject) bool { return s == g.Subject })
 			if _, err := bindings.Update(ctx, b, metav1.UpdateOptions{DryRun: g.DryRun}); err != nil {
 				return r, refusal(err)
 			}
 			r.Changed = append(r.Changed, b.Name)
-		case ours && len(b.Subjects) == 1 && b.Subjects[0] == g.Subject:
+		case isCreatedByUs && len(b.Subjects) == 1 && b.Subjects[0] == g.Subject:
 			err := bindings.Delete(ctx, b.Name,
 				metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
 			if err != nil && !apierrors.IsNotFound(err) {
@@ -243,7 +243,7 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 			}
 			r.Deleted = append(r.Deleted, b.Name)
 		case slices.Contains(b.Subjects, g.Subject):
-			r.Left = append(r.Left, b.Name)
+			r.Remaining = append(r.Remaining, b.Name)
 		}
 	}
 	if len(list.Items) == 0 { // the list is also empty if the namespace does not exist
@@ -302,4 +302,4 @@ func CreateNamespace(
 }
 
 // selector returns the label selector for labels.
-func selector(of map[string]string) string { return labels.SelectorFromSet(of).String() }
+func selector(set map[string]string) string { return labels.SelectorFromSet(set).String() }

@@ -59,7 +59,7 @@ func TestApplyAndRevoke(t *testing.T) {
 		t.Fatalf("changed: %+v, %s, %v", b, verb, err)
 	}
 	revoked, err := aliceMayEdit().Revoke(t.Context(), k)
-	if err != nil || !slices.Equal(revoked.Deleted, []string{b.Name}) || !slices.Equal(revoked.Left, []string{"others"}) ||
+	if err != nil || !slices.Equal(revoked.Deleted, []string{b.Name}) || !slices.Equal(revoked.Remaining, []string{"others"}) ||
 		len(revoked.Changed) > 0 {
 		t.Errorf("%+v, %v", revoked, err)
 	}
@@ -68,9 +68,9 @@ func TestApplyAndRevoke(t *testing.T) {
 	}
 }
 
-// TestApplyUntil checks that the expiration of the last grant applies, and that a grant without one
+// TestApplyExpiration checks that the expiration of the last grant applies, and that a grant without one
 // does not expire.
-func TestApplyUntil(t *testing.T) {
+func TestApplyExpiration(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	day := time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
 	for _, step := range []struct {
@@ -98,9 +98,9 @@ func TestApplyUntil(t *testing.T) {
 	}
 }
 
-// TestRevokeKeepsWhoWasAdded checks that only the revoked subject is removed from a binding with
+// TestRevokeKeepsOtherSubjects checks that only the revoked subject is removed from a binding with
 // other subjects.
-func TestRevokeKeepsWhoWasAdded(t *testing.T) {
+func TestRevokeKeepsOtherSubjects(t *testing.T) {
 	made := aliceMayEdit().Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"})
 	made.Subjects = append(made.Subjects, bob)
 	k := fake.NewClientset(made)
@@ -149,9 +149,9 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// TestTheNamespacesRoleComesFirst checks that a Role precedes a ClusterRole, unless a ClusterRole
+// TestRolePrecedesClusterRole checks that a Role precedes a ClusterRole, unless a ClusterRole
 // is requested.
-func TestTheNamespacesRoleComesFirst(t *testing.T) {
+func TestRolePrecedesClusterRole(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "edit"}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	g := aliceMayEdit()

@@ -28,8 +28,8 @@ import (
 
 var memberObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 
-// mostBindings is the maximum number of bindings in a TenantMembers.
-const mostBindings = 32
+// maxBindings is the maximum number of bindings in a TenantMembers.
+const maxBindings = 32
 
 // MemberGrant is a ClusterRole for a subject in all namespaces of a tenant.
 type MemberGrant struct {
@@ -54,7 +54,7 @@ func (g *MemberGrant) Object() *unstructured.Unstructured {
 	}}}
 	u.SetGroupVersionKind(memberObjects.GroupVersion().WithKind(v1alpha1.KindTenantMembers))
 	u.SetName(g.Tenant.ObjectName())
-	u.SetLabels(map[string]string{privileges.MadeByLabel: maker})
+	u.SetLabels(map[string]string{privileges.CreatedByLabel: createdByValue})
 	return u
 }
 
@@ -66,7 +66,7 @@ func (g *MemberGrant) Apply(
 ) (u *unstructured.Unstructured, verb string, err error) {
 	objects := d.Resource(memberObjects)
 	err = retry.OnError(retry.DefaultRetry, isRace, func() error {
-		got, is, err := g.read(ctx, d)
+		got, stored, err := g.read(ctx, d)
 		switch {
 		case apierrors.IsNotFound(err):
 			verb = output.Created
@@ -76,13 +76,13 @@ func (g *MemberGrant) Apply(
 			return err
 		}
 		wanted := []v1alpha1.TenantBinding{{ClusterRole: g.ClusterRole, Subjects: []v1alpha1.Subject{g.subject()}}}
-		bindings, added := addBindings(is.Spec.Bindings, wanted)
+		bindings, added := addBindings(stored.Spec.Bindings, wanted)
 		if u, verb = got, output.Unchanged; len(added) == 0 {
 			return nil
 		}
-		if len(bindings) > mostBindings {
+		if len(bindings) > maxBindings {
 			return fmt.Errorf("%w: TenantMembers %s already has %d bindings, the maximum",
-				ErrRefused, got.GetName(), mostBindings)
+				ErrRefused, got.GetName(), maxBindings)
 		}
 		verb = output.Configured
 		u, err = g.patch(ctx, d, got, bindings)
@@ -99,18 +99,18 @@ func isRace(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAl
 func (g *MemberGrant) Revoke(ctx context.Context, d dynamic.Interface) (deleted, changed bool, err error) {
 	err = retry.OnError(retry.DefaultRetry, isRace, func() error {
 		deleted, changed = false, false
-		got, is, err := g.read(ctx, d)
+		got, stored, err := g.read(ctx, d)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		bindings, removed := g.without(is.Spec.Bindings)
+		bindings, removed := g.without(stored.Spec.Bindings)
 		if !removed {
 			return nil
 		}
-		if len(bindings) == 0 && is.Labels[privileges.MadeByLabel] == maker {
+		if len(bindings) == 0 && stored.Labels[privileges.CreatedByLabel] == createdByValue {
 			uid, version := got.GetUID(), got.GetResourceVersion()
 			err := d.Resource(memberObjects).Delete(ctx, got.GetName(), metav1.DeleteOptions{
 				DryRun:        g.DryRun,
@@ -155,8 +155,8 @@ func (g *MemberGrant) read(
 	if err != nil {
 		return nil, nil, err
 	}
-	is, err := typed.Decode[v1alpha1.TenantMembers](u)
-	return u, is, err
+	stored, err := typed.Decode[v1alpha1.TenantMembers](u)
+	return u, stored, err
 }
 
 // patch replaces the bindings of an object, unless another caller changed the object.

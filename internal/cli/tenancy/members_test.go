@@ -238,7 +238,7 @@ func TestCheckWide(t *testing.T) {
 		"ServiceAccount robot":                     true,
 	} {
 		kind, name, _ := strings.Cut(subject, " ")
-		if err := tenancy.CheckWide(rbacv1.Subject{Kind: kind, Name: name}); (err == nil) != allowed {
+		if err := tenancy.CheckClusterWide(rbacv1.Subject{Kind: kind, Name: name}); (err == nil) != allowed {
 			t.Errorf("%s: %v", subject, err)
 		}
 	}
@@ -248,7 +248,7 @@ func TestCheckWide(t *testing.T) {
 // binding of another caller with the same name is not changed.
 func TestWideGrant(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}})
-	g := &tenancy.WideGrant{Subject: alice, ClusterRole: "view"}
+	g := &tenancy.ClusterWideGrant{Subject: alice, ClusterRole: "view"}
 	b, verb, err := g.Apply(t.Context(), k)
 	if err != nil || verb != output.Created || b.Annotations[tenant.ScopeAnnotation] != "system" {
 		t.Fatalf("%+v, %s, %v", b, verb, err)
@@ -273,9 +273,9 @@ func TestWideGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range [][]string{{b.Name}, nil} {
-		deleted, left, err := g.Revoke(t.Context(), k)
-		if err != nil || !slices.Equal(deleted, want) || !slices.Equal(left, []string{"by-hand"}) {
-			t.Errorf("%v, %v, %v", deleted, left, err)
+		deleted, remaining, err := g.Revoke(t.Context(), k)
+		if err != nil || !slices.Equal(deleted, want) || !slices.Equal(remaining, []string{"by-hand"}) {
+			t.Errorf("%v, %v, %v", deleted, remaining, err)
 		}
 	}
 	other := g.Binding()
@@ -284,7 +284,7 @@ func TestWideGrant(t *testing.T) {
 	if _, _, err := g.Apply(t.Context(), k); !errors.Is(err, tenancy.ErrRefused) {
 		t.Errorf("another's binding: %v", err)
 	}
-	if _, _, err := (&tenancy.WideGrant{Subject: alice, ClusterRole: "x"}).Apply(t.Context(), k); !errors.Is(err,
+	if _, _, err := (&tenancy.ClusterWideGrant{Subject: alice, ClusterRole: "x"}).Apply(t.Context(), k); !errors.Is(err,
 		tenancy.ErrNoRole) {
 		t.Errorf("no role: %v", err)
 	}

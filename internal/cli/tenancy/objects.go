@@ -133,8 +133,8 @@ func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBi
 // missing returns the wanted subjects that are not in among. It does not compare API groups.
 func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	for _, s := range wanted {
-		if !slices.ContainsFunc(among, func(is v1alpha1.Subject) bool {
-			return is.Kind == s.Kind && is.Name == s.Name && is.Namespace == s.Namespace
+		if !slices.ContainsFunc(among, func(subject v1alpha1.Subject) bool {
+			return subject.Kind == s.Kind && subject.Name == s.Name && subject.Namespace == s.Namespace
 		}) {
 			lacking = append(lacking, s)
 		}
@@ -142,8 +142,8 @@ func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	return lacking
 }
 
-// preparedWithin is the maximum time that [AwaitPrepared] waits.
-const preparedWithin = 10 * time.Second
+// preparedTimeout is the maximum time that [AwaitPrepared] waits.
+const preparedTimeout = 10 * time.Second
 
 // ErrNotPrepared reports that the server has not yet created the objects that a Tenant specifies.
 var ErrNotPrepared = errors.New("the admins do not have their role yet: to see why, run kubectl get tenant -o yaml")
@@ -153,7 +153,7 @@ var ErrNotPrepared = errors.New("the admins do not have their role yet: to see w
 func AwaitPrepared(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, namespaces []string,
 ) error {
-	err := wait.PollUntilContextTimeout(ctx, preparedWithin/100, preparedWithin, true,
+	err := wait.PollUntilContextTimeout(ctx, preparedTimeout/100, preparedTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			for _, name := range namespaces {
 				ns, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -188,15 +188,15 @@ func AwaitPrepared(
 func Suspend(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string,
 ) (access v1alpha1.TenantAccess, changed bool, err error) {
-	was, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+	stored, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", false, fmt.Errorf("tenant %s: %w", id, ErrNoObject)
 	case err != nil:
 		return "", false, refusal(err)
 	}
-	if is, _, err := unstructured.NestedString(was.Object, "spec", "suspension"); err == nil && is == string(suspension) {
-		return accessOf(was), false, nil
+	if current, _, err := unstructured.NestedString(stored.Object, "spec", "suspension"); err == nil && current == string(suspension) {
+		return accessOf(stored), false, nil
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspension": suspension}})
 	if err != nil {
@@ -217,7 +217,7 @@ func Suspend(
 func tenantOf(u *unstructured.Unstructured) string {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
-		return tenants.IDNamed(u.GetName()).String()
+		return tenants.IDOfName(u.GetName()).String()
 	}
 	id, _ := tenants.AccessOf(t)
 	return id.String()

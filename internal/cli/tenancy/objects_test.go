@@ -78,7 +78,7 @@ func TestSuspend(t *testing.T) {
 // TestAdoptTenants checks that each tenant with a namespace and without a Tenant gets one Tenant.
 // Invalid labels, the system tenant and system namespaces get none.
 func TestAdoptTenants(t *testing.T) {
-	spaces := func() *fake.Clientset {
+	newClient := func() *fake.Clientset {
 		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"),
 			namespace("initech--x", "initech"), namespace("x", "A.b"),
 			namespace("has", "has"), namespace("bad", "all"), namespace("sys", "system"), namespace("kube-system", ""),
@@ -97,20 +97,20 @@ func TestAdoptTenants(t *testing.T) {
 		"in a dry run": {nil, true, []string{odd, "acme", "initech"}},
 	} {
 		d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
-		var said []string
-		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d,
-			&tenancy.ObjectAdoption{Only: c.only, Nothing: c.nothing, System: []string{"monitoring"}},
-			reporting(&said))
+		var printed []string
+		created, err := tenancy.AdoptTenants(t.Context(), newClient(), d,
+			&tenancy.ObjectAdoption{Only: c.only, ClientDryRun: c.nothing, System: []string{"monitoring"}},
+			newWriting(&printed))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		var got []string
-		for _, obj := range made {
+		for _, obj := range created {
 			got = append(got, obj.(*unstructured.Unstructured).GetName())
 		}
 		same(t, name, c.want, got)
-		if len(said) != len(c.want) || !slices.Contains(said, "tenant.kubetenant.dev/acme created") {
-			t.Errorf("%s: said %q", name, said)
+		if len(printed) != len(c.want) || !slices.Contains(printed, "tenant.kubetenant.dev/acme created") {
+			t.Errorf("%s: said %q", name, printed)
 		}
 		list, err := d.Resource(tenantsResource).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -124,7 +124,7 @@ func TestAdoptTenants(t *testing.T) {
 			t.Errorf("%s: %d Tenants", name, len(list.Items))
 		}
 	}
-	if _, err := tenancy.AdoptTenants(t.Context(), spaces(), objects(),
+	if _, err := tenancy.AdoptTenants(t.Context(), newClient(), objects(),
 		&tenancy.ObjectAdoption{Only: []tenant.ID{tenanttest.ID(t, "typo")}}, tenancy.Writing{}); err == nil ||
 		!strings.Contains(err.Error(), "typo owns no namespace") {
 		t.Errorf("a tenant of nothing: %v", err)
@@ -132,12 +132,12 @@ func TestAdoptTenants(t *testing.T) {
 	for _, c := range []struct{ verb, resource string }{
 		{"list", "namespaces"}, {"list", "tenants"}, {"list", "rolebindings"}, {"create", "tenants"},
 	} {
-		k, d := spaces(), objects()
+		k, d := newClient(), objects()
 		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 		refuse(&k.Fake, c.verb, c.resource, forbidden)
 		refuse(&d.Fake, c.verb, c.resource, forbidden)
 		if _, err := tenancy.AdoptTenants(t.Context(), k, d, &tenancy.ObjectAdoption{Admins: true},
-			tenancy.Writing{Say: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
+			tenancy.Writing{Printf: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
 			t.Errorf("%s of %s refused: %v", c.verb, c.resource, err)
 		}
 	}
@@ -181,27 +181,27 @@ func TestAdoptAdmins(t *testing.T) {
 	}{
 		{tenancy.ObjectAdoption{}, "acme [] initech []", 0},
 		{tenancy.ObjectAdoption{Admins: true}, "acme [mary] initech [peter]", 3},
-		{tenancy.ObjectAdoption{Admins: true, Nothing: true}, "acme [mary] initech [peter]", 0},
+		{tenancy.ObjectAdoption{Admins: true, ClientDryRun: true}, "acme [mary] initech [peter]", 0},
 		{tenancy.ObjectAdoption{Admins: true, Only: []tenant.ID{tenanttest.ID(t, "acme")}}, "acme [mary]", 2},
 	} {
 		k, d := fake.NewClientset(all...), objects()
-		var said []string
-		made, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of,
-			tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Done: output.NewChanges(lines{&said}, "server", "")})
+		var printed []string
+		created, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of,
+			tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Changes: output.NewChanges(lines{&printed}, "server", "")})
 		if err != nil {
 			t.Errorf("%+v: %v", c.of, err)
 		}
 		var got []string
-		for _, obj := range made {
-			is, err := typed.Decode[v1alpha1.Tenant](obj.(*unstructured.Unstructured))
+		for _, obj := range created {
+			adopted, err := typed.Decode[v1alpha1.Tenant](obj.(*unstructured.Unstructured))
 			if err != nil {
 				t.Fatal(err)
 			}
 			names := []string{}
-			for _, s := range is.Spec.Admins {
+			for _, s := range adopted.Spec.Admins {
 				names = append(names, s.Name)
 			}
-			got = append(got, fmt.Sprint(is.Name, " ", names))
+			got = append(got, fmt.Sprint(adopted.Name, " ", names))
 		}
 		deleted := 0
 		for _, action := range k.Actions() {
@@ -212,8 +212,8 @@ func TestAdoptAdmins(t *testing.T) {
 		if text := strings.Join(got, " "); text != c.want || deleted != c.deleted {
 			t.Errorf("%+v: %s, %d deleted; want %s, %d", c.of, text, deleted, c.want, c.deleted)
 		}
-		if taken := strings.Count(strings.Join(said, "\n"), " namespace (server dry run)"); c.of.Admins && taken < 2 {
-			t.Errorf("%+v: said %q", c.of, said)
+		if taken := strings.Count(strings.Join(printed, "\n"), " namespace (server dry run)"); c.of.Admins && taken < 2 {
+			t.Errorf("%+v: said %q", c.of, printed)
 		}
 	}
 }

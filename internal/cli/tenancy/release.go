@@ -32,13 +32,13 @@ import (
 )
 
 const (
-	// releaseLooks is the number of checks of the contents after the label was removed.
+	// releaseChecks is the number of checks of the contents after the label was removed.
 	// releaseLookEvery is the time between two checks. Servers observe the change with a delay, and
 	// may store requests that they admitted before.
-	releaseLooks     = 4
-	releaseLookEvery = 500 * time.Millisecond
-	// releaseWithin is the maximum time to wait until objects are deleted.
-	releaseWithin = 2 * time.Minute
+	releaseChecks        = 4
+	releaseCheckInterval = 500 * time.Millisecond
+	// releaseTimeout is the maximum time to wait until objects are deleted.
+	releaseTimeout = 2 * time.Minute
 )
 
 // Manager are the clients of [tenant.ManagerUser].
@@ -73,10 +73,10 @@ type Release struct {
 	// them is deleted.
 	System []string
 	// Force deletes the objects that block the release. If Nothing is set, no write request is sent.
-	Force, Nothing bool
-	// KeepsWatches reports whether the server continues the watches of callers that lost access to
+	Force, ClientDryRun bool
+	// WatchesContinue reports whether the server continues the watches of callers that lost access to
 	// a namespace.
-	KeepsWatches bool
+	WatchesContinue bool
 	// Confirm is called before the first write with the value of the tenant label. Its error ends the
 	// release. If nil, the release is not confirmed.
 	Confirm func(namespace, tenant string) error
@@ -89,11 +89,11 @@ type Release struct {
 	published map[string]publication.Source
 }
 
-// ErrHolds reports that a namespace contains objects through which its former tenant could retain
+// ErrNamespaceNotEmpty reports that a namespace contains objects through which its former tenant could retain
 // access.
-var ErrHolds = errors.New("the namespace is not empty")
+var ErrNamespaceNotEmpty = errors.New("the namespace is not empty")
 
-// Run releases a namespace. The error wraps [ErrHolds] or [ErrRefused], or is the error of
+// Run releases a namespace. The error wraps [ErrNamespaceNotEmpty] or [ErrRefused], or is the error of
 // [Release.Confirm].
 func (r *Release) Run(ctx context.Context, name string) error {
 	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -104,7 +104,7 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	former, begun := ns.Annotations[tenant.ReleasingAnnotation]
 	switch {
 	case !labelled && !begun:
-		r.Done.Did(namespaceKind, name, output.Unchanged)
+		r.Changes.Print(namespaceKind, name, output.Unchanged)
 		return nil
 	case ns.DeletionTimestamp != nil:
 		return fmt.Errorf("%w: namespace %s is being deleted", ErrRefused, name)
@@ -114,8 +114,8 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	if err := r.readPublications(ctx); err != nil {
 		return err
 	}
-	keeps := former == tenant.System().String() || slices.Contains(r.System, name)
-	if keeps {
+	systemOwned := former == tenant.System().String() || slices.Contains(r.System, name)
+	if systemOwned {
 		err = r.checkSystem(ctx, name)
 	} else {
 		err = r.check(ctx, name)
@@ -123,21 +123,21 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	dry := r.Nothing || len(r.DryRun) > 0
+	dry := r.ClientDryRun || len(r.DryRun) > 0
 	if r.Confirm != nil && !dry {
 		if err := r.Confirm(name, former); err != nil {
 			return err
 		}
 	}
 	if dry {
-		if !keeps {
+		if !systemOwned {
 			if err := r.previewContents(ctx, name); err != nil {
 				return err
 			}
 		}
 		return r.preview(ctx, ns, former)
 	}
-	if keeps {
+	if systemOwned {
 		err = r.releaseSystem(ctx, ns, former)
 	} else {
 		err = r.release(ctx, ns, former)
@@ -145,7 +145,7 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r.Done.Did(namespaceKind, name, output.Released)
+	r.Changes.Print(namespaceKind, name, output.Released)
 	return nil
 }
 
@@ -163,16 +163,16 @@ func (r *Release) check(ctx context.Context, name string) (err error) {
 	if err := r.warnOfRemaining(ctx, name); err != nil {
 		return err
 	}
-	if !r.KeepsWatches {
+	if !r.WatchesContinue {
 		return nil
 	}
-	what := fmt.Sprintf("callers of the tenant may keep open watches in namespace %s, and see objects of the next "+
+	problem := fmt.Sprintf("callers of the tenant may keep open watches in namespace %s, and see objects of the next "+
 		"tenant, until kube-apiserver restarts or the watches time out (up to an hour)", name)
 	if r.Force {
-		r.Warn("%s", what)
+		r.Warn("%s", problem)
 		return nil
 	}
-	return fmt.Errorf("%w: %s (use --force to continue)", ErrRefused, what)
+	return fmt.Errorf("%w: %s (use --force to continue)", ErrRefused, problem)
 }
 
 // previewContents reports the objects that a release would delete in a namespace.
@@ -184,30 +184,30 @@ func (r *Release) previewContents(ctx context.Context, name string) error {
 	for i := range found {
 		r.deleted(&found[i])
 	}
-	r.Say("serviceaccounts/default in namespace %s would be recreated", name)
+	r.Printf("serviceaccounts/default in namespace %s would be recreated", name)
 	return nil
 }
 
 // preview reports what a release would do. In a server-side dry run, it sends the removal of the
 // label.
 func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string) error {
-	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.Nothing {
+	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.ClientDryRun {
 		if err := r.removeLabel(ctx, ns, former); err != nil {
 			return err
 		}
 	}
-	r.Done.Did(namespaceKind, ns.Name, output.Released)
+	r.Changes.Print(namespaceKind, ns.Name, output.Released)
 	return nil
 }
 
-// refuseContents returns an error that wraps [ErrHolds] if a namespace contains objects that block
+// refuseContents returns an error that wraps [ErrNamespaceNotEmpty] if a namespace contains objects that block
 // its release.
 func (r *Release) refuseContents(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: namespace %s contains %s (use --force to delete them)", ErrHolds, name, summary(found))
+	return fmt.Errorf("%w: namespace %s contains %s (use --force to delete them)", ErrNamespaceNotEmpty, name, summary(found))
 }
 
 // release removes a namespace from its tenant. After the label is removed, the tenant's callers are
@@ -222,15 +222,15 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 	if err := r.removeLabel(ctx, ns, former); err != nil {
 		return err
 	}
-	for look := range releaseLooks {
-		if look > 0 {
-			if err := pause(ctx, releaseLookEvery); err != nil {
+	for check := range releaseChecks {
+		if check > 0 {
+			if err := pause(ctx, releaseCheckInterval); err != nil {
 				return err
 			}
 		}
-		err := r.settle(ctx, ns.Name)
-		if errors.Is(err, ErrHolds) && labelled { // this run removed the label
-			return errors.Join(err, r.giveBack(ctx, ns, former))
+		err := r.clearLateObjects(ctx, ns.Name)
+		if errors.Is(err, ErrNamespaceNotEmpty) && labelled { // this run removed the label
+			return errors.Join(err, r.revert(ctx, ns, former))
 		}
 		if err != nil {
 			return err
@@ -246,15 +246,15 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 		return err
 	}
 	// A server that had not observed the removal may have created managed objects again.
-	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.settle(ctx, ns.Name)); err != nil {
+	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.clearLateObjects(ctx, ns.Name)); err != nil {
 		return err
 	}
 	return r.complete(ctx, ns)
 }
 
-// settle deletes the blocking objects that were created meanwhile. Without Force, it returns an
+// clearLateObjects deletes the blocking objects that were created meanwhile. Without Force, it returns an
 // error.
-func (r *Release) settle(ctx context.Context, name string) error {
+func (r *Release) clearLateObjects(ctx context.Context, name string) error {
 	if r.Force {
 		return r.clearAll(ctx, name)
 	}
@@ -264,11 +264,11 @@ func (r *Release) settle(ctx context.Context, name string) error {
 // removeLabel starts the release. It removes the tenant label, and the labels and annotations that
 // the server wrote for the Tenant. The Namespace must still have the same UID and the same tenant.
 func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former string) error {
-	given, err := r.labelsOf(ctx, former)
+	tenantLabels, err := r.labelsOf(ctx, former)
 	if err != nil {
 		return err
 	}
-	return retry.RetryOnConflict(notYetSeen(), func() error {
+	return retry.RetryOnConflict(notObservedBackoff(), func() error {
 		now, err := r.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		switch {
 		case err != nil:
@@ -284,7 +284,7 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 			return nil // an earlier run removed it
 		}
 		labels := map[string]any{tenant.Label: nil}
-		for key, value := range given {
+		for key, value := range tenantLabels {
 			if now.Labels[key] == value && key != podSecurity {
 				labels[key] = nil
 			}
@@ -325,24 +325,24 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	return tenants.Labels(t.Spec.Namespaces.Labels), nil
 }
 
-// giveBack reverts a release that found blocking objects. It restores the annotation of a held
+// revert reverts a release that found blocking objects. It restores the annotation of a held
 // namespace.
-func (r *Release) giveBack(ctx context.Context, ns *corev1.Namespace, former string) error {
+func (r *Release) revert(ctx context.Context, ns *corev1.Namespace, former string) error {
 	annotations := map[string]any{tenant.ReleasingAnnotation: nil}
-	if hold, held := ns.Annotations[tenant.HeldAnnotation]; held {
+	if hold, ok := ns.Annotations[tenant.HeldAnnotation]; ok {
 		annotations[tenant.HeldAnnotation] = hold
 	}
-	return r.onRead(ctx, ns, map[string]any{tenant.Label: former}, annotations)
+	return r.patchIfUnchanged(ctx, ns, map[string]any{tenant.Label: former}, annotations)
 }
 
 // complete ends a release. The namespace may then be assigned to a tenant again.
 func (r *Release) complete(ctx context.Context, ns *corev1.Namespace) error {
-	return r.onRead(ctx, ns, nil, map[string]any{tenant.ReleasingAnnotation: nil})
+	return r.patchIfUnchanged(ctx, ns, nil, map[string]any{tenant.ReleasingAnnotation: nil})
 }
 
-// onRead patches a Namespace unless it was replaced or labeled since it was read.
-func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any) error {
-	return retry.RetryOnConflict(notYetSeen(), func() error {
+// patchIfUnchanged patches a Namespace unless it was replaced or labeled since it was read.
+func (r *Release) patchIfUnchanged(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any) error {
+	return retry.RetryOnConflict(notObservedBackoff(), func() error {
 		now, err := r.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		if err != nil {
 			return refusal(err)
@@ -386,7 +386,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // summary lists objects by kind, with the first names of each.
-func summary(found []held) string {
+func summary(found []blocker) string {
 	const named = 3
 	var kinds []string
 	names := map[string][]string{}

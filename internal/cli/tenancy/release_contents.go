@@ -63,8 +63,8 @@ func customResources(d discovery.DiscoveryInterface) ([]schema.GroupVersionResou
 	}), nil
 }
 
-// held is an object that blocks a release.
-type held struct {
+// blocker is an object that blocks a release.
+type blocker struct {
 	resource  schema.GroupVersionResource
 	namespace string
 	name      string
@@ -78,13 +78,13 @@ type held struct {
 }
 
 // deleted reports that an object was deleted.
-func (r *Release) deleted(h *held) {
-	r.Done.Deleted(schema.GroupKind{Group: h.resource.Group, Kind: h.kind}, h.namespace, h.name)
+func (r *Release) deleted(h *blocker) {
+	r.Changes.PrintDeleted(schema.GroupKind{Group: h.resource.Group, Kind: h.kind}, h.namespace, h.name)
 }
 
-func holding(resource schema.GroupVersionResource, o *unstructured.Unstructured) held {
+func newBlocker(resource schema.GroupVersionResource, o *unstructured.Unstructured) blocker {
 	_, managed := o.GetLabels()[tenant.ManagedLabel]
-	return held{
+	return blocker{
 		resource:   resource,
 		namespace:  o.GetNamespace(),
 		name:       o.GetName(),
@@ -96,7 +96,7 @@ func holding(resource schema.GroupVersionResource, o *unstructured.Unstructured)
 }
 
 // writer returns the client that may delete an object.
-func (r *Release) writer(h *held) dynamic.Interface {
+func (r *Release) writer(h *blocker) dynamic.Interface {
 	if h.managed {
 		return r.Manager.Dynamic
 	}
@@ -104,15 +104,15 @@ func (r *Release) writer(h *held) dynamic.Interface {
 }
 
 // String implements [fmt.Stringer].
-func (h held) String() string {
+func (h blocker) String() string {
 	return fmt.Sprintf("%s/%s in namespace %s", h.resource.GroupResource(), h.name, h.namespace)
 }
 
 // contents returns the objects that block the release of a namespace. It omits the ServiceAccount
 // default, which is recreated. It also omits the RoleBindings and the copies of Publications that
 // the server created.
-func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
-	var found []held
+func (r *Release) contents(ctx context.Context, name string) ([]blocker, error) {
+	var found []blocker
 	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources may create the others
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
 		if err != nil {
@@ -124,7 +124,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 			if managed && resource.Resource == "rolebindings" || isDefaultAccount(resource, o.GetName()) || r.isCopy(o) {
 				continue
 			}
-			found = append(found, holding(resource, o))
+			found = append(found, newBlocker(resource, o))
 		}
 	}
 	return found, nil
@@ -137,7 +137,7 @@ func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
 		return fmt.Errorf("discover the resources of the server: %w", refusal(err))
 	}
 	deleted := slices.Concat(r.custom, blocking())
-	var found []held
+	var found []blocker
 	for _, resource := range resources {
 		if slices.Contains(deleted, resource) {
 			continue
@@ -148,7 +148,7 @@ func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
 		}
 		for i := range objects {
 			if o := &objects[i]; !isEverywhere(resource, o.GetName(), o.GetLabels()) {
-				found = append(found, holding(resource, o))
+				found = append(found, newBlocker(resource, o))
 			}
 		}
 	}
@@ -196,34 +196,34 @@ func (r *Release) clear(ctx context.Context, name string) error {
 // clearAll deletes the objects that block the release of a namespace, and waits until none is left.
 // It removes finalizers, because the tenant may have set them.
 func (r *Release) clearAll(ctx context.Context, name string) error {
-	said := map[types.UID]bool{}
+	reported := map[types.UID]bool{}
 	for begun := time.Now(); ; {
 		found, err := r.contents(ctx, name)
 		switch {
 		case err != nil || len(found) == 0:
 			return err
-		case time.Since(begun) > releaseWithin:
+		case time.Since(begun) > releaseTimeout:
 			return fmt.Errorf("%w: namespace %s still contains %s: the tenant no longer has access to it, run the command again",
-				ErrHolds, name, summary(found))
+				ErrNamespaceNotEmpty, name, summary(found))
 		}
 		for i := range found {
 			h := &found[i]
-			if err := errors.Join(remove(ctx, r.writer(h), h), r.free(ctx, h)); err != nil {
+			if err := errors.Join(remove(ctx, r.writer(h), h), r.removeFinalizers(ctx, h)); err != nil {
 				return err
 			}
-			if !said[h.uid] {
-				said[h.uid] = true
+			if !reported[h.uid] {
+				reported[h.uid] = true
 				r.deleted(h)
 			}
 		}
-		if err := pause(ctx, releaseLookEvery); err != nil {
+		if err := pause(ctx, releaseCheckInterval); err != nil {
 			return err
 		}
 	}
 }
 
 // remove deletes one object, but not a new object of the same name.
-func remove(ctx context.Context, d dynamic.Interface, h *held) error {
+func remove(ctx context.Context, d dynamic.Interface, h *blocker) error {
 	background := metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.uid)), PropagationPolicy: &background}
 	if h.resource.Resource == "pods" {
@@ -237,8 +237,8 @@ func remove(ctx context.Context, d dynamic.Interface, h *held) error {
 	return refusal(err)
 }
 
-// free removes the finalizers of an object.
-func (r *Release) free(ctx context.Context, h *held) error {
+// removeFinalizers removes the finalizers of an object.
+func (r *Release) removeFinalizers(ctx context.Context, h *blocker) error {
 	if len(h.finalizers) == 0 {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	case err != nil:
 		return refusal(err)
 	default:
-		h := &held{
+		h := &blocker{
 			resource:   corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
 			namespace:  name,
 			name:       defaultAccount,
@@ -270,7 +270,7 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 			finalizers: old.Finalizers,
 			kind:       rbacv1.ServiceAccountKind,
 		}
-		if err := errors.Join(remove(ctx, r.Objects, h), r.free(ctx, h)); err != nil {
+		if err := errors.Join(remove(ctx, r.Objects, h), r.removeFinalizers(ctx, h)); err != nil {
 			return err
 		}
 	}
@@ -283,15 +283,15 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 		now, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
 		switch {
 		case err == nil && now.UID != old.UID:
-			r.Say("serviceaccounts/default in namespace %s recreated", name)
+			r.Printf("serviceaccounts/default in namespace %s recreated", name)
 			return nil
 		case err != nil && !apierrors.IsNotFound(err):
 			return refusal(err)
-		case time.Since(begun) > releaseWithin:
+		case time.Since(begun) > releaseTimeout:
 			return fmt.Errorf("%w: serviceaccounts/default in namespace %s is still being deleted: run the command again",
-				ErrHolds, name)
+				ErrNamespaceNotEmpty, name)
 		}
-		if err := pause(ctx, releaseLookEvery); err != nil {
+		if err := pause(ctx, releaseCheckInterval); err != nil {
 			return err
 		}
 	}
@@ -320,8 +320,8 @@ func (r *Release) deleteManaged(ctx context.Context, name string) error {
 			return err
 		}
 		for i := range objects {
-			h := holding(resource, &objects[i])
-			if err := retryNotSeen(func() error { return remove(ctx, r.Manager.Dynamic, &h) }); err != nil {
+			h := newBlocker(resource, &objects[i])
+			if err := retryNotObserved(func() error { return remove(ctx, r.Manager.Dynamic, &h) }); err != nil {
 				return err
 			}
 			r.deleted(&h)
@@ -351,11 +351,11 @@ func (r *Release) unlabel(ctx context.Context, name string, annotations ...strin
 			return err
 		}
 		for i := range objects {
-			patch := r.without(&objects[i], annotations)
+			patch := r.unlabelPatch(&objects[i], annotations)
 			if patch == nil {
 				continue
 			}
-			err := retryNotSeen(func() error {
+			err := retryNotObserved(func() error {
 				_, err := r.Objects.Resource(resource).Namespace(name).Patch(ctx, objects[i].GetName(), types.MergePatchType,
 					patch, metav1.PatchOptions{})
 				return err
@@ -369,23 +369,23 @@ func (r *Release) unlabel(ctx context.Context, name string, annotations ...strin
 	return nil
 }
 
-// without returns the patch for [Release.unlabel], or nil if the object needs none. If a
+// unlabelPatch returns the patch for [Release.unlabel], or nil if the object needs none. If a
 // Publication refers to the object, the annotation [tenant.PublishedAnnotation] remains. Its
 // removal would confirm content that the former tenant wrote.
-func (r *Release) without(o *unstructured.Unstructured, annotations []string) []byte {
+func (r *Release) unlabelPatch(o *unstructured.Unstructured, annotations []string) []byte {
 	metadata := map[string]map[string]any{}
-	if _, has := o.GetLabels()[tenant.Label]; has {
+	if _, ok := o.GetLabels()[tenant.Label]; ok {
 		metadata["labels"] = map[string]any{tenant.Label: nil}
 	}
-	gone := map[string]any{}
+	removed := map[string]any{}
 	for _, key := range annotations {
-		_, has := o.GetAnnotations()[key]
-		if has && (key == tenant.PublishAnnotation || !r.isPublished(o)) {
-			gone[key] = nil
+		_, ok := o.GetAnnotations()[key]
+		if ok && (key == tenant.PublishAnnotation || !r.isPublished(o)) {
+			removed[key] = nil
 		}
 	}
-	if len(gone) > 0 {
-		metadata["annotations"] = gone
+	if len(removed) > 0 {
+		metadata["annotations"] = removed
 	}
 	if len(metadata) == 0 {
 		return nil

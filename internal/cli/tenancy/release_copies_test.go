@@ -65,9 +65,9 @@ func TestReleaseWithCopies(t *testing.T) {
 			", invalid":         map[string]any{},
 		} {
 			t.Run(name+valid, func(t *testing.T) {
-				w := newReleasing(publicationOf("Secret", "platform", tenants), c.object.DeepCopy())
+				w := newReleaseFixture(publicationOf("Secret", "platform", tenants), c.object.DeepCopy())
 				err := w.release().Run(t.Context(), "web")
-				if errors.Is(err, tenancy.ErrHolds) != c.blocks || !c.blocks && err != nil {
+				if errors.Is(err, tenancy.ErrNamespaceNotEmpty) != c.blocks || !c.blocks && err != nil {
 					t.Errorf("Run() = %v", err)
 				}
 				if c.blocks {
@@ -85,27 +85,27 @@ func TestReleaseWithCopies(t *testing.T) {
 // TestReleaseForcesCopies checks that the server's identity deletes the copy of a missing
 // Publication, because no other caller may delete it.
 func TestReleaseForcesCopies(t *testing.T) {
-	w := newReleasing(inWeb("v1", "Secret", "registry",
+	w := newReleaseFixture(inWeb("v1", "Secret", "registry",
 		map[string]any{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "nosuch"}))
 	r := w.release()
 	r.Force = true
-	r.Manager.Dynamic = deleting{w.objects, &w.said}
+	r.Manager.Dynamic = deleting{w.objects, &w.output}
 	if err := r.Run(t.Context(), "web"); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(w.said, "the server writes secrets") {
-		t.Errorf("the caller deletes the copy: %q", w.said)
+	if !slices.Contains(w.output, "the server writes secrets") {
+		t.Errorf("the caller deletes the copy: %q", w.output)
 	}
 }
 
 // deleting is the server's client. It records the resources that the server writes.
 type deleting struct {
 	dynamic.Interface
-	said *[]string
+	output *[]string
 }
 
 func (d deleting) Resource(of schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	*d.said = append(*d.said, "the server writes "+of.Resource)
+	*d.output = append(*d.output, "the server writes "+of.Resource)
 	return d.Interface.Resource(of)
 }
 
@@ -147,7 +147,7 @@ func TestReleaseOfSources(t *testing.T) {
 			if c.namespace != "" {
 				objects = append(objects, publicationOf("ConfigMap", c.namespace, map[string]any{"all": true}))
 			}
-			w := newReleasing(objects...)
+			w := newReleaseFixture(objects...)
 			r := w.release()
 			if c.system {
 				r.System = []string{"web"}

@@ -16,38 +16,38 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// mostMade is the maximum number of objects that an error names.
-const mostMade = 20
+// maxListed is the maximum number of objects that an error names.
+const maxListed = 20
 
 // checkSystem returns an error if a system namespace contains objects of a tenant's callers. With
 // Force, it only warns. It deletes none of them, because the namespace also contains objects of the
 // control plane.
 func (r *Release) checkSystem(ctx context.Context, name string) error {
-	found, err := r.madeByTenants(ctx, name)
+	found, err := r.createdByTenants(ctx, name)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	names := make([]string, 0, mostMade)
-	for i := range found[:min(mostMade, len(found))] {
+	names := make([]string, 0, maxListed)
+	for i := range found[:min(maxListed, len(found))] {
 		names = append(names, fmt.Sprintf("%s/%s", found[i].resource.GroupResource(), found[i].name))
 	}
-	if len(found) > mostMade {
+	if len(found) > maxListed {
 		names = append(names, "...")
 	}
-	what := fmt.Sprintf("callers of a tenant created %d objects in namespace %s, which would then belong to the system "+
+	problem := fmt.Sprintf("callers of a tenant created %d objects in namespace %s, which would then belong to the system "+
 		"tenant: %s",
 		len(found), name, strings.Join(names, ", "))
 	if r.Force {
-		r.Warn("%s", what)
+		r.Warn("%s", problem)
 		return nil
 	}
-	return fmt.Errorf("%w: %s: check and delete them first (use --force to keep them)", ErrHolds, what)
+	return fmt.Errorf("%w: %s: check and delete them first (use --force to keep them)", ErrNamespaceNotEmpty, problem)
 }
 
-// madeByTenants returns the objects of a namespace that callers of a tenant created and that grant
+// createdByTenants returns the objects of a namespace that callers of a tenant created and that grant
 // access.
-func (r *Release) madeByTenants(ctx context.Context, name string) ([]held, error) {
-	var found []held
+func (r *Release) createdByTenants(ctx context.Context, name string) ([]blocker, error) {
+	var found []blocker
 	for _, resource := range blocking() {
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
 		if err != nil {
@@ -55,22 +55,22 @@ func (r *Release) madeByTenants(ctx context.Context, name string) ([]held, error
 		}
 		for i := range objects {
 			o := &objects[i]
-			if isDefaultAccount(resource, o.GetName()) || !isMadeByTenant(o.GetAnnotations()) {
+			if isDefaultAccount(resource, o.GetName()) || !isCreatedByTenant(o.GetAnnotations()) {
 				continue
 			}
-			found = append(found, holding(resource, o))
+			found = append(found, newBlocker(resource, o))
 		}
 	}
 	return found, nil
 }
 
-// isMadeByTenant reports whether the recorded creator of an object is not the system tenant, or a
+// isCreatedByTenant reports whether the recorded creator of an object is not the system tenant, or a
 // controller acted on behalf of another tenant. It returns true for an invalid record.
-func isMadeByTenant(annotations map[string]string) bool {
+func isCreatedByTenant(annotations map[string]string) bool {
 	for _, key := range []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation} {
-		record, has := annotations[key]
+		record, ok := annotations[key]
 		var creator attribution.Creator
-		if has && (json.Unmarshal([]byte(record), &creator) != nil || creator.Tenant != tenant.System().String()) {
+		if ok && (json.Unmarshal([]byte(record), &creator) != nil || creator.Tenant != tenant.System().String()) {
 			return true
 		}
 	}

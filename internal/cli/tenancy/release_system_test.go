@@ -51,21 +51,21 @@ func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 		"an object without a record": {inWeb("v1", "Secret", "token", nil), ""},
 		"a ConfigMap":                {of("v1", "ConfigMap", "c", acme), ""},
 	} {
-		w := newReleasing(c.object)
+		w := newReleaseFixture(c.object)
 		r := w.release()
 		r.System = []string{"web"}
 		err := r.Run(t.Context(), "web")
 		_, labeled := w.namespace(t).Labels[tenant.Label]
-		if errors.Is(err, tenancy.ErrHolds) != (c.named != "") || labeled != (c.named != "") ||
+		if errors.Is(err, tenancy.ErrNamespaceNotEmpty) != (c.named != "") || labeled != (c.named != "") ||
 			err != nil && !strings.Contains(err.Error(), c.named) {
 			t.Errorf("%s: %v, labeled %t", name, err, labeled)
 		}
 		r.Force = true
 		err = r.Run(t.Context(), "web")
 		_, labeled = w.namespace(t).Labels[tenant.Label]
-		if warned := strings.Contains(w.said[0], "warning: ") && strings.Contains(w.said[0], c.named); err != nil ||
+		if warned := strings.Contains(w.output[0], "warning: ") && strings.Contains(w.output[0], c.named); err != nil ||
 			labeled || !warned {
-			t.Errorf("%s, forced: %v, labeled %t, said %q", name, err, labeled, w.said)
+			t.Errorf("%s, forced: %v, labeled %t, said %q", name, err, labeled, w.output)
 		}
 		for _, a := range w.objects.Actions() {
 			if a.GetVerb() == "delete" {
@@ -83,7 +83,7 @@ func TestReleaseOfASystemNamespaceNamesSome(t *testing.T) {
 		all = append(all, annotated(inWeb("v1", "Secret", fmt.Sprintf("s%d", i), nil), tenant.CreatorAnnotation,
 			`{"user":"alice","tenant":"acme"}`))
 	}
-	r := newReleasing(all...).release()
+	r := newReleaseFixture(all...).release()
 	r.System = []string{"web"}
 	err := r.Run(t.Context(), "web")
 	if err == nil || strings.Count(err.Error(), "secrets/") != 20 || !strings.Contains(err.Error(), "25 objects") {

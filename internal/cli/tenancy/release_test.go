@@ -68,11 +68,11 @@ func (settingsOnly) ServerPreferredNamespacedResources() ([]*metav1.APIResourceL
 // errInterrupted interrupts a release at a write.
 var errInterrupted = errors.New("interrupted")
 
-// releasing is a cluster with the namespace web of tenant acme.
-type releasing struct {
+// releaseFixture is a cluster with the namespace web of tenant acme.
+type releaseFixture struct {
 	kube    *fake.Clientset
 	objects *dynamicfake.FakeDynamicClient
-	said    []string
+	output  []string
 	// writes is the number of writes before the write that fails. If negative, no write fails.
 	writes int
 }
@@ -90,8 +90,8 @@ func inWeb(apiVersion, kind, name string, labels map[string]any) *unstructured.U
 	}}
 }
 
-func newReleasing(objects ...runtime.Object) *releasing {
-	w := &releasing{writes: -1}
+func newReleaseFixture(objects ...runtime.Object) *releaseFixture {
+	w := &releaseFixture{writes: -1}
 	w.kube = fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name:        "web",
 		UID:         "web-uid",
@@ -153,21 +153,23 @@ func newReleasing(objects ...runtime.Object) *releasing {
 	return w
 }
 
-func (w *releasing) release() *tenancy.Release {
+func (w *releaseFixture) release() *tenancy.Release {
 	return &tenancy.Release{
 		Kube:    withSettings{w.kube},
 		Objects: w.objects,
 		Manager: tenancy.Manager{Kube: w.kube, Dynamic: w.objects},
 		System:  []string{"kube-system"},
 		Writing: tenancy.Writing{
-			Done: output.NewChanges(lines{&w.said}, "", ""),
-			Say:  func(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) },
+			Changes: output.NewChanges(lines{&w.output}, "", ""),
+			Printf:  func(format string, args ...any) { w.output = append(w.output, fmt.Sprintf(format, args...)) },
 		},
-		Warn: func(format string, args ...any) { w.said = append(w.said, "warning: "+fmt.Sprintf(format, args...)) },
+		Warn: func(format string, args ...any) {
+			w.output = append(w.output, "warning: "+fmt.Sprintf(format, args...))
+		},
 	}
 }
 
-func (w *releasing) namespace(t *testing.T) *corev1.Namespace {
+func (w *releaseFixture) namespace(t *testing.T) *corev1.Namespace {
 	t.Helper()
 	ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -186,7 +188,7 @@ func interruptions(t *testing.T) {
 	own := map[string]any{tenant.Label: "acme"}
 	for at := 0; ; at++ {
 		managed := map[string]any{tenant.Label: "acme", tenant.ManagedLabel: "tenant"}
-		w := newReleasing(inWeb("v1", "Pod", "p", own), inWeb("v1", "Secret", "s", own),
+		w := newReleaseFixture(inWeb("v1", "Pod", "p", own), inWeb("v1", "Secret", "s", own),
 			inWeb("v1", "ConfigMap", "kept", own), inWeb("example.com/v1", "Rollout", "r", own),
 			inWeb("v1", "PersistentVolumeClaim", "c", own),
 			inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "kubetenant:admin", managed),
@@ -215,7 +217,7 @@ func interruptions(t *testing.T) {
 }
 
 // check checks the state after a complete release.
-func (w *releasing) check(t *testing.T, at int) {
+func (w *releaseFixture) check(t *testing.T, at int) {
 	t.Helper()
 	if ns := w.namespace(t); len(ns.Annotations) != 0 || len(ns.Labels) != 1 || ns.Labels["env"] != "x" {
 		t.Errorf("write %d: labels %v, annotations %v", at, ns.Labels, ns.Annotations)
@@ -268,10 +270,10 @@ func refusals(t *testing.T) {
 		"a ConfigMap":                           {inWeb("v1", "ConfigMap", "x", nil), false},
 		"a NetworkPolicy that a template gives": {inWeb("networking.k8s.io/v1", "NetworkPolicy", "x", forged), false},
 	} {
-		w := newReleasing(c.object)
+		w := newReleaseFixture(c.object)
 		err := w.release().Run(t.Context(), "web")
 		_, labeled := w.namespace(t).Labels[tenant.Label]
-		if errors.Is(err, tenancy.ErrHolds) != c.blocks || !c.blocks && err != nil || labeled != c.blocks {
+		if errors.Is(err, tenancy.ErrNamespaceNotEmpty) != c.blocks || !c.blocks && err != nil || labeled != c.blocks {
 			t.Errorf("%s: %v, labeled %v", name, err, labeled)
 		}
 	}
@@ -280,7 +282,7 @@ func refusals(t *testing.T) {
 // TestReleaseAndARace checks that an object that is created between the check and the removal of
 // the label reverts the release. The namespace is held as before.
 func TestReleaseAndARace(t *testing.T) {
-	w := newReleasing()
+	w := newReleaseFixture()
 	held := w.namespace(t)
 	held.Annotations[tenant.HeldAnnotation] = "true"
 	if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), held, ""); err != nil {
@@ -292,7 +294,7 @@ func TestReleaseAndARace(t *testing.T) {
 	})
 	err := w.release().Run(t.Context(), "web")
 	ns := w.namespace(t)
-	if !errors.Is(err, tenancy.ErrHolds) || ns.Labels[tenant.Label] != "acme" ||
+	if !errors.Is(err, tenancy.ErrNamespaceNotEmpty) || ns.Labels[tenant.Label] != "acme" ||
 		ns.Annotations[tenant.ReleasingAnnotation] != "" || ns.Annotations[tenant.HeldAnnotation] != "true" {
 		t.Errorf("Run() = %v; labels %v, annotations %v", err, ns.Labels, ns.Annotations)
 	}
@@ -302,18 +304,18 @@ func TestReleaseAndARace(t *testing.T) {
 // tenant write nothing.
 func TestReleaseWithoutWrites(t *testing.T) {
 	no := errors.New("no")
-	for name, change := range map[string]func(*releasing, *tenancy.Release) string{
-		"dry run": func(_ *releasing, r *tenancy.Release) string { r.Nothing = true; return "web" },
-		"not confirmed": func(_ *releasing, r *tenancy.Release) string {
+	for name, change := range map[string]func(*releaseFixture, *tenancy.Release) string{
+		"dry run": func(_ *releaseFixture, r *tenancy.Release) string { r.ClientDryRun = true; return "web" },
+		"not confirmed": func(_ *releaseFixture, r *tenancy.Release) string {
 			r.Confirm = func(_, former string) error { return errors.Join(no, errors.New(former)) }
 			return "web"
 		},
-		"no tenant": func(w *releasing, _ *tenancy.Release) string {
+		"no tenant": func(w *releaseFixture, _ *tenancy.Release) string {
 			_ = w.kube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "plain"}})
 			return "plain"
 		},
 	} {
-		w := newReleasing()
+		w := newReleaseFixture()
 		r := w.release()
 		w.writes = 0
 		err := r.Run(t.Context(), change(w, r))
@@ -322,8 +324,8 @@ func TestReleaseWithoutWrites(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if w.writes != 0 ||
-			name == "no tenant" && !slices.Equal(w.said, []string{"namespace/plain unchanged"}) {
-			t.Errorf("%s: %d writes, said %q", name, -w.writes, w.said)
+			name == "no tenant" && !slices.Equal(w.output, []string{"namespace/plain unchanged"}) {
+			t.Errorf("%s: %d writes, said %q", name, -w.writes, w.output)
 		}
 	}
 }
@@ -331,7 +333,7 @@ func TestReleaseWithoutWrites(t *testing.T) {
 // TestReleaseOfASystemNamespace checks that the label is removed and the objects of the control
 // plane remain.
 func TestReleaseOfASystemNamespace(t *testing.T) {
-	w := newReleasing(inWeb("v1", "Pod", "scheduler", map[string]any{tenant.Label: "acme"}))
+	w := newReleaseFixture(inWeb("v1", "Pod", "scheduler", map[string]any{tenant.Label: "acme"}))
 	r := w.release()
 	r.System, r.Force = []string{"web"}, true
 	if err := r.Run(t.Context(), "web"); err != nil {
@@ -344,20 +346,20 @@ func TestReleaseOfASystemNamespace(t *testing.T) {
 		accountErr != nil || account.UID != "old" {
 		t.Errorf("labeled %v, pods %v, account %v", labeled, pods, account)
 	}
-	if !strings.HasPrefix(w.said[0], "warning: namespace web is a system namespace") {
-		t.Errorf("said %q", w.said)
+	if !strings.HasPrefix(w.output[0], "warning: namespace web is a system namespace") {
+		t.Errorf("said %q", w.output)
 	}
 }
 
 // TestReleaseListsWhatRemains checks that the remaining objects of the tenant are reported.
 func TestReleaseListsWhatRemains(t *testing.T) {
-	w := newReleasing(inWeb("v1", "ConfigMap", "kept", nil), inWeb("v1", "ConfigMap", "kube-root-ca.crt", nil),
+	w := newReleaseFixture(inWeb("v1", "ConfigMap", "kept", nil), inWeb("v1", "ConfigMap", "kube-root-ca.crt", nil),
 		inWeb("v1", "ConfigMap", "given", map[string]any{tenant.ManagedLabel: "tenant"}))
 	r := w.release()
 	r.Confirm = func(string, string) error { return errInterrupted }
-	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.said) != 1 ||
-		!strings.HasSuffix(w.said[0], ": configmaps: 1 (kept)") {
-		t.Errorf("%v, said %q", err, w.said)
+	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.output) != 1 ||
+		!strings.HasSuffix(w.output[0], ": configmaps: 1 (kept)") {
+		t.Errorf("%v, said %q", err, w.output)
 	}
 }
 
@@ -365,9 +367,9 @@ func TestReleaseListsWhatRemains(t *testing.T) {
 // Force warns instead.
 func TestReleaseAndOpenWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newReleasing()
+		w := newReleaseFixture()
 		r := w.release()
-		r.KeepsWatches = true
+		r.WatchesContinue = true
 		w.writes = 0
 		if err := r.Run(t.Context(), "web"); !errors.Is(err, tenancy.ErrRefused) ||
 			!strings.Contains(err.Error(), "open watches") || w.writes != 0 {
@@ -376,21 +378,21 @@ func TestReleaseAndOpenWatches(t *testing.T) {
 		w.writes, r.Force = -1, true
 		err := r.Run(t.Context(), "web")
 		if _, labeled := w.namespace(t).Labels[tenant.Label]; err != nil || labeled ||
-			!strings.HasPrefix(w.said[0], "warning: ") || !strings.Contains(w.said[0], "open watches") {
-			t.Errorf("forced: %v, labeled %t, said %q", err, labeled, w.said)
+			!strings.HasPrefix(w.output[0], "warning: ") || !strings.Contains(w.output[0], "open watches") {
+			t.Errorf("forced: %v, labeled %t, said %q", err, labeled, w.output)
 		}
 	})
 }
 
-// TestReleaseReturnsGivenLabels checks that the labels that a Tenant specified get their former
+// TestReleaseRestoresLabels checks that the labels that a Tenant specified get their former
 // values. A Pod Security level remains if the namespace had none.
-func TestReleaseReturnsGivenLabels(t *testing.T) {
+func TestReleaseRestoresLabels(t *testing.T) {
 	for record, level := range map[string]string{
 		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":"baseline"}`: "baseline",
 		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":null}`:       "restricted",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newReleasing()
+			w := newReleaseFixture()
 			ns := w.namespace(t)
 			maps.Copy(ns.Labels, map[string]string{
 				"a": "1", "team": "given", "pod-security.kubernetes.io/enforce": "restricted",

@@ -59,7 +59,7 @@ func List(
 	ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID,
 ) (all []*Tenant, unread []string, err error) {
 	tenants := map[string]*Tenant{}
-	of := func(name string) *Tenant {
+	tenantNamed := func(name string) *Tenant {
 		if tenants[name] == nil {
 			tenants[name] = &Tenant{Name: name, Namespaces: []string{}, Admins: []string{}}
 		}
@@ -68,11 +68,11 @@ func List(
 	for ns := range p.Namespaces {
 		owner := p.Owner(ns)
 		if !owner.IsZero() && !owner.IsSystem() {
-			of(owner.String()).Namespaces = append(of(owner.String()).Namespaces, ns)
+			tenantNamed(owner.String()).Namespaces = append(tenantNamed(owner.String()).Namespaces, ns)
 		}
 	}
 	unread = p.Unread
-	addBound(p, of)
+	addSubjectsAndTenants(p, tenantNamed)
 	list, err := d.Resource(quotas).List(ctx, privileges.Limit(own, "TenantQuotas"))
 	switch {
 	case apierrors.IsForbidden(err):
@@ -83,7 +83,7 @@ func List(
 	default:
 		for i := range list.Items {
 			if q, err := typed.Decode[v1alpha1.TenantQuota](&list.Items[i]); err == nil {
-				of(q.Spec.Tenant).Quota, of(q.Spec.Tenant).Used = &q.Spec, &q.Status
+				tenantNamed(q.Spec.Tenant).Quota, tenantNamed(q.Spec.Tenant).Used = &q.Spec, &q.Status
 			}
 		}
 	}
@@ -97,7 +97,7 @@ func List(
 	default:
 		for i := range objects.Items {
 			if id := tenantOf(&objects.Items[i]); id != "" {
-				of(id).Access = accessOf(&objects.Items[i])
+				tenantNamed(id).Access = accessOf(&objects.Items[i])
 			}
 		}
 	}
@@ -113,23 +113,23 @@ func List(
 	return all, unread, nil
 }
 
-// addBound adds the subjects that have all rights in a tenant's namespace, and the tenants that
+// addSubjectsAndTenants adds the subjects that have all rights in a tenant's namespace, and the tenants that
 // only have bindings.
-func addBound(p *simulator.Snapshot, of func(name string) *Tenant) {
+func addSubjectsAndTenants(p *simulator.Snapshot, tenantNamed func(name string) *Tenant) {
 	for _, b := range p.Bindings {
 		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
-			of(owner)
+			tenantNamed(owner)
 		}
-		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" || b.Ended(time.Now()) {
+		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" || b.IsExpired(time.Now()) {
 			continue
 		}
 		for _, s := range b.Subjects {
 			group, isTenant := strings.CutPrefix(s.Name, tenant.GroupPrefix)
 			switch owner := p.Owner(b.Namespace); {
 			case b.Namespace == "" && s.Kind == rbacv1.GroupKind && isTenant:
-				of(group).Admins = append(of(group).Admins, "group "+s.Name)
+				tenantNamed(group).Admins = append(tenantNamed(group).Admins, "group "+s.Name)
 			case !owner.IsZero() && !owner.IsSystem():
-				of(owner.String()).Admins = append(of(owner.String()).Admins, subjectName(s, b.Namespace))
+				tenantNamed(owner.String()).Admins = append(tenantNamed(owner.String()).Admins, subjectName(s, b.Namespace))
 			}
 		}
 	}
@@ -166,10 +166,10 @@ type New struct {
 type Writing struct {
 	// DryRun is the dry run option of the requests, see [metav1.CreateOptions].
 	DryRun []string
-	// Done reports each change. If nil, changes are not reported.
-	Done *output.Changes
-	// Say prints explanations.
-	Say func(format string, args ...any)
+	// Changes reports each change. If nil, changes are not reported.
+	Changes *output.Changes
+	// Printf prints explanations.
+	Printf func(format string, args ...any)
 }
 
 // Kinds that the commands report.
@@ -189,7 +189,7 @@ func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{t.object()}
 	if t.BindMembers {
 		role := provision.MemberRole(t.Shared)
-		role.Labels = map[string]string{privileges.MadeByLabel: maker}
+		role.Labels = map[string]string{privileges.CreatedByLabel: createdByValue}
 		all = append(all, role, t.membersBinding(role.Name))
 	}
 	for _, ns := range t.Namespaces {
@@ -213,7 +213,7 @@ func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      ownPolicy,
 			Namespace: namespace,
-			Labels:    map[string]string{privileges.MadeByLabel: maker},
+			Labels:    map[string]string{privileges.CreatedByLabel: createdByValue},
 		},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
@@ -231,7 +231,7 @@ func (t *New) membersBinding(role string) *rbacv1.ClusterRoleBinding {
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   role + ":" + t.ID.String(),
-			Labels: map[string]string{privileges.MadeByLabel: maker, tenant.OfTenantLabel: t.ID.String()},
+			Labels: map[string]string{privileges.CreatedByLabel: createdByValue, tenant.OfTenantLabel: t.ID.String()},
 		},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects: []rbacv1.Subject{t.members()},
@@ -273,18 +273,18 @@ func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, 
 	for _, obj := range t.Objects() {
 		switch o := obj.(type) {
 		case *unstructured.Unstructured:
-			made, added, err := createObject(ctx, d, o, w.DryRun)
+			created, added, err := createObject(ctx, d, o, w.DryRun)
 			if err != nil {
 				return err
 			}
 			verb := output.Unchanged
 			switch {
-			case made:
+			case created:
 				verb = output.Created
 			case len(added) > 0:
 				verb = output.Configured
 			}
-			w.Done.Did(tenantKind, o.GetName(), verb)
+			w.Changes.Print(tenantKind, o.GetName(), verb)
 		case *rbacv1.ClusterRole:
 			done, err := provision.WriteRole(ctx, k.RbacV1().ClusterRoles(), o, metav1.CreateOptions{DryRun: w.DryRun})
 			if err != nil {
@@ -293,23 +293,23 @@ func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, 
 			switch done {
 			case "":
 			case "created":
-				w.Done.Did(clusterRoleKind, o.Name, output.Created)
+				w.Changes.Print(clusterRoleKind, o.Name, output.Created)
 			default:
-				w.Done.Did(clusterRoleKind, o.Name, output.Configured)
+				w.Changes.Print(clusterRoleKind, o.Name, output.Configured)
 			}
 		case *rbacv1.ClusterRoleBinding:
 			if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
-				w.Done.Did(clusterRoleBindingKind, o.Name, output.Created)
+				w.Changes.Print(clusterRoleBindingKind, o.Name, output.Created)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}
 		case *corev1.Namespace:
-			made, err := CreateNamespace(ctx, k, o.Name, t.ID, w.DryRun)
+			created, err := CreateNamespace(ctx, k, o.Name, t.ID, w.DryRun)
 			if err != nil {
 				return err
 			}
-			if made {
-				w.Done.Did(namespaceKind, o.Name, output.Created)
+			if created {
+				w.Changes.Print(namespaceKind, o.Name, output.Created)
 				absent[o.Name] = len(w.DryRun) > 0
 			}
 		case *networkingv1.NetworkPolicy:
@@ -318,7 +318,7 @@ func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, 
 			}
 			options := metav1.CreateOptions{DryRun: w.DryRun}
 			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o, options); err == nil {
-				w.Done.Did(networkPolicyKind, o.Name, output.Created)
+				w.Changes.Print(networkPolicyKind, o.Name, output.Created)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}

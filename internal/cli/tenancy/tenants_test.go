@@ -57,13 +57,13 @@ func (l lines) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// reporting returns a Writing whose changes and explanations are appended to said.
-func reporting(said *[]string) tenancy.Writing {
-	return tenancy.Writing{Done: output.NewChanges(lines{said}, "", ""), Say: say(said)}
+// newWriting returns a Writing whose changes and explanations are appended to said.
+func newWriting(printed *[]string) tenancy.Writing {
+	return tenancy.Writing{Changes: output.NewChanges(lines{printed}, "", ""), Printf: appendTo(printed)}
 }
 
-func say(said *[]string) func(string, ...any) {
-	return func(format string, args ...any) { *said = append(*said, fmt.Sprintf(format, args...)) }
+func appendTo(printed *[]string) func(string, ...any) {
+	return func(format string, args ...any) { *printed = append(*printed, fmt.Sprintf(format, args...)) }
 }
 
 // refuse makes requests fail with an error.
@@ -71,10 +71,10 @@ func refuse(k *clienttesting.Fake, verb, resource string, err error) {
 	k.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
 
-// made returns the created objects, each with its dry run option.
-func made(k *fake.Clientset) (all []string) {
+// createdObjects returns the created objects, each with its dry run option.
+func createdObjects(k *fake.Clientset) (all []string) {
 	for _, a := range k.Actions() {
-		if c, is := a.(clienttesting.CreateActionImpl); is {
+		if c, ok := a.(clienttesting.CreateActionImpl); ok {
 			o, _ := c.Object.(metav1.Object)
 			all = append(all,
 				strings.TrimPrefix(strings.Join(append(c.CreateOptions.DryRun, ""), " ")+c.Resource.Resource+" "+o.GetName(), " "))
@@ -187,8 +187,8 @@ func describe(obj runtime.Object) string {
 // and that a second call changes nothing.
 func TestCreate(t *testing.T) {
 	k, d := fake.NewClientset(namespace("acme--old", "acme")), objects()
-	var said []string
-	if err := tenancy.Create(t.Context(), k, d, newAcme(t), reporting(&said)); err != nil {
+	var printed []string
+	if err := tenancy.Create(t.Context(), k, d, newAcme(t), newWriting(&printed)); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "said", []string{
@@ -198,19 +198,19 @@ func TestCreate(t *testing.T) {
 		"namespace/acme--new created",
 		"networkpolicy.networking.k8s.io/kubetenant-own-tenant created",
 		"networkpolicy.networking.k8s.io/kubetenant-own-tenant created",
-	}, said)
-	said = nil
-	if err := tenancy.Create(t.Context(), k, d, newAcme(t), reporting(&said)); err != nil {
+	}, printed)
+	printed = nil
+	if err := tenancy.Create(t.Context(), k, d, newAcme(t), newWriting(&printed)); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "said the second time", []string{"tenant.kubetenant.dev/acme unchanged"}, said)
-	said = nil
+	same(t, "said the second time", []string{"tenant.kubetenant.dev/acme unchanged"}, printed)
+	printed = nil
 	more := newAcme(t)
 	more.Admins = []string{"bob", "alice"}
-	if err := tenancy.Create(t.Context(), k, d, more, reporting(&said)); err != nil {
+	if err := tenancy.Create(t.Context(), k, d, more, newWriting(&printed)); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "said with one more", []string{"tenant.kubetenant.dev/acme configured"}, said)
+	same(t, "said with one more", []string{"tenant.kubetenant.dev/acme configured"}, printed)
 	u, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
 		Get(t.Context(), "acme", metav1.GetOptions{})
 	if err != nil {
@@ -237,12 +237,12 @@ func TestCreateMembersAdmin(t *testing.T) {
 	for _, want := range []string{
 		"tenant.kubetenant.dev/acme configured", "tenant.kubetenant.dev/acme unchanged",
 	} {
-		var said []string
+		var printed []string
 		if err := tenancy.Create(t.Context(), k, d, &tenancy.New{ID: tenanttest.ID(t, "acme"), MembersAdmin: true},
-			reporting(&said)); err != nil {
+			newWriting(&printed)); err != nil {
 			t.Fatal(err)
 		}
-		same(t, "said", []string{want}, said)
+		same(t, "said", []string{want}, printed)
 	}
 	u, err := resource.Get(t.Context(), "acme", metav1.GetOptions{})
 	if err != nil {
@@ -250,7 +250,7 @@ func TestCreateMembersAdmin(t *testing.T) {
 	}
 	same(t, "the Tenant", []string{"Tenant acme, view to [User carol], admin to [User carol Group tenant:acme]"},
 		[]string{describe(u)})
-	same(t, "created", nil, made(k))
+	same(t, "created", nil, createdObjects(k))
 }
 
 // TestCreateDryRun checks that every request is a dry run, and that none is sent to a namespace
@@ -258,13 +258,13 @@ func TestCreateMembersAdmin(t *testing.T) {
 func TestCreateDryRun(t *testing.T) {
 	k := fake.NewClientset(namespace("acme--old", "acme"))
 	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t),
-		tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Say: func(string, ...any) {}}); err != nil {
+		tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Printf: func(string, ...any) {}}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "requests", []string{
 		"All clusterroles kubetenant:tenant-member", "All clusterrolebindings kubetenant:tenant-member:acme",
 		"All namespaces acme--new", "All namespaces acme--old", "All networkpolicies kubetenant-own-tenant",
-	}, made(k))
+	}, createdObjects(k))
 }
 
 // TestCreateRefuses checks that a namespace that cannot belong to the tenant is rejected before
@@ -278,9 +278,9 @@ func TestCreateRefuses(t *testing.T) {
 		k := fake.NewClientset(namespace("globex--shop", "globex"), namespace("nobodys", ""))
 		n := newAcme(t)
 		n.Namespaces = append(n.Namespaces[:1], name)
-		err := tenancy.Create(t.Context(), k, objects(), n, tenancy.Writing{Say: func(string, ...any) {}})
-		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), want) || len(made(k)) > 0 {
-			t.Errorf("%s: %v, made %v", name, err, made(k))
+		err := tenancy.Create(t.Context(), k, objects(), n, tenancy.Writing{Printf: func(string, ...any) {}})
+		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), want) || len(createdObjects(k)) > 0 {
+			t.Errorf("%s: %v, made %v", name, err, createdObjects(k))
 		}
 	}
 }
@@ -293,15 +293,15 @@ func TestCreateFails(t *testing.T) {
 	for _, resource := range []string{"clusterroles", "clusterrolebindings", "namespaces", "networkpolicies"} {
 		k := fake.NewClientset()
 		refuse(&k.Fake, "create", resource, forbidden)
-		var said []string
-		err := tenancy.Create(t.Context(), k, objects(), newAcme(t), reporting(&said))
+		var printed []string
+		err := tenancy.Create(t.Context(), k, objects(), newAcme(t), newWriting(&printed))
 		if !errors.Is(err, tenancy.ErrRefused) ||
 			!strings.HasSuffix(err.Error(),
 				"refused: you cannot grant rights that you do not have; missing: {APIGroups:[*]}") {
 			t.Errorf("%s: %v", resource, err)
 		}
-		if slices.Contains(said, "tenant.kubetenant.dev/acme unchanged") {
-			t.Errorf("%s: said %q", resource, said)
+		if slices.Contains(printed, "tenant.kubetenant.dev/acme unchanged") {
+			t.Errorf("%s: said %q", resource, printed)
 		}
 	}
 }

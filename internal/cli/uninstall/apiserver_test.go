@@ -41,8 +41,8 @@ type apiServer struct {
 	writes     []string
 	compiledIn bool
 	notAdmin   bool
-	// keeps is the name of a CustomResourceDefinition that is never deleted.
-	keeps string
+	// undeletable is the name of a CustomResourceDefinition that is never deleted.
+	undeletable string
 	// before is called before each write is stored. refuse reports whether to deny a request. Both
 	// may be nil.
 	before func(what string)
@@ -52,28 +52,28 @@ type apiServer struct {
 // served returns the resources of the server, by group and version.
 func served() map[string][]metav1.APIResource {
 	all := metav1.Verbs{"list", "patch", "get", "delete"}
-	of := func(namespaced bool, names ...string) (list []metav1.APIResource) {
+	resources := func(namespaced bool, names ...string) (list []metav1.APIResource) {
 		for _, name := range names {
 			list = append(list, metav1.APIResource{Name: name, Namespaced: namespaced, Verbs: all})
 		}
 		return list
 	}
 	return map[string][]metav1.APIResource{
-		"v1": append(of(true, "configmaps", "secrets", "services", "serviceaccounts", "pods",
-			"events"), of(false, "namespaces")...),
-		"apps/v1":                of(true, "deployments", "statefulsets"),
-		"policy/v1":              of(true, "poddisruptionbudgets"),
-		"networking.k8s.io/v1":   of(true, "networkpolicies"),
-		"coordination.k8s.io/v1": of(true, "leases"),
-		"discovery.k8s.io/v1":    of(true, "endpointslices"),
-		"rbac.authorization.k8s.io/v1": append(of(true, "rolebindings", "roles"), of(false, "clusterrolebindings",
+		"v1": append(resources(true, "configmaps", "secrets", "services", "serviceaccounts", "pods",
+			"events"), resources(false, "namespaces")...),
+		"apps/v1":                resources(true, "deployments", "statefulsets"),
+		"policy/v1":              resources(true, "poddisruptionbudgets"),
+		"networking.k8s.io/v1":   resources(true, "networkpolicies"),
+		"coordination.k8s.io/v1": resources(true, "leases"),
+		"discovery.k8s.io/v1":    resources(true, "endpointslices"),
+		"rbac.authorization.k8s.io/v1": append(resources(true, "rolebindings", "roles"), resources(false, "clusterrolebindings",
 			"clusterroles")...),
-		"apiextensions.k8s.io/v1": of(false, "customresourcedefinitions"),
-		"admissionregistration.k8s.io/v1": of(false, "mutatingwebhookconfigurations", "validatingwebhookconfigurations",
+		"apiextensions.k8s.io/v1": resources(false, "customresourcedefinitions"),
+		"admissionregistration.k8s.io/v1": resources(false, "mutatingwebhookconfigurations", "validatingwebhookconfigurations",
 			"validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-		"flowcontrol.apiserver.k8s.io/v1": of(false, "flowschemas", "prioritylevelconfigurations"),
-		"kubetenant.dev/v1alpha1": append(of(false, "tenants", "retiredtenants", "tenantmembers", "tenantquotas",
-			"namespacetemplates", "publications", "tenantusages"), of(true, "accessgrants")...),
+		"flowcontrol.apiserver.k8s.io/v1": resources(false, "flowschemas", "prioritylevelconfigurations"),
+		"kubetenant.dev/v1alpha1": append(resources(false, "tenants", "retiredtenants", "tenantmembers", "tenantquotas",
+			"namespacetemplates", "publications", "tenantusages"), resources(true, "accessgrants")...),
 	}
 }
 
@@ -223,9 +223,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *apiServer) serveObjects(w http.ResponseWriter, r *http.Request, path string) {
 	for gv, resources := range served() {
-		rest, is := strings.CutPrefix(path, gv)
+		rest, ok := strings.CutPrefix(path, gv)
 		switch {
-		case !is:
+		case !ok:
 		case rest == "":
 			answer(w, http.StatusOK, &metav1.APIResourceList{GroupVersion: gv, APIResources: resources})
 			return
@@ -281,8 +281,8 @@ func (s *apiServer) serveResource(w http.ResponseWriter, r *http.Request, resour
 	if r.Method == http.MethodDelete {
 		of = "preconditions"
 	}
-	for field, is := range map[string]string{"uid": string(u.GetUID()), "resourceVersion": u.GetResourceVersion()} {
-		if want, found, _ := unstructured.NestedString(body, of, field); found && want != is {
+	for field, current := range map[string]string{"uid": string(u.GetUID()), "resourceVersion": u.GetResourceVersion()} {
+		if want, found, _ := unstructured.NestedString(body, of, field); found && want != current {
 			status(w, http.StatusConflict, metav1.StatusReasonConflict)
 			return
 		}
@@ -303,7 +303,7 @@ func (s *apiServer) write(method, key string, u *unstructured.Unstructured, body
 			delete(s.objects, key)
 		}
 	case http.MethodDelete:
-		if u.GetName() == s.keeps {
+		if u.GetName() == s.undeletable {
 			return
 		}
 		resource, definition := strings.CutSuffix(u.GetName(), "."+tenant.Domain)
@@ -325,14 +325,14 @@ func (s *apiServer) write(method, key string, u *unstructured.Unstructured, body
 // merge applies a JSON merge patch (RFC 7396).
 func merge(into, patch map[string]any) {
 	for key, value := range patch {
-		object, is := value.(map[string]any)
-		was, had := into[key].(map[string]any)
+		object, ok := value.(map[string]any)
+		existing, had := into[key].(map[string]any)
 		switch {
 		case value == nil:
 			delete(into, key)
-		case is && had:
-			merge(was, object)
-		case is && len(object) == 0:
+		case ok && had:
+			merge(existing, object)
+		case ok && len(object) == 0:
 		default:
 			into[key] = value
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// with returns the installed cluster with more objects.
-func with(objects ...string) string {
+// installedWith returns the installed cluster with more objects.
+func installedWith(objects ...string) string {
 	return installed() + "\n---\n" + strings.Join(objects, "\n---\n")
 }
 
@@ -29,7 +29,7 @@ func TestSystemNamespaces(t *testing.T) {
 	controller := fmt.Sprintf(crb, "'system:controller:job', labels: {kubernetes.io/bootstrapping: rbac-defaults}",
 		"{kind: ServiceAccount, name: job-controller, namespace: kube-system}")
 	prometheus := fmt.Sprintf(crb, "prometheus", "{kind: ServiceAccount, name: prometheus, namespace: monitoring}")
-	s := newServer(t, with(
+	s := newServer(t, installedWith(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: kube-system, labels: {kubetenant.dev/tenant: acme}}}",
 		"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: acme}}}",
 		controller, prometheus, fmt.Sprintf(rb, "dns", "kube-system", "{kind: ServiceAccount, name: dns}"),
@@ -49,7 +49,7 @@ func TestSystemNamespaces(t *testing.T) {
 			t.Errorf("%s stays: %t, want %t", key, got, want)
 		}
 	}
-	if !out.has("namespace kube-system has the label of tenant acme") {
+	if !out.contains("namespace kube-system has the label of tenant acme") {
 		t.Errorf("no warning\n%s", strings.Join(out.lines, "\n"))
 	}
 	// A configuration in a tenant's namespace may be the tenant's. It must not declare a system
@@ -62,7 +62,7 @@ func TestSystemNamespaces(t *testing.T) {
 // TestPublishedSystemNamespaces checks that the published system namespaces belong to the system
 // tenant, whatever their labels are.
 func TestPublishedSystemNamespaces(t *testing.T) {
-	s := newServer(t, with(
+	s := newServer(t, installedWith(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: acme}}}",
 		fmt.Sprintf(crb, "prometheus", "{kind: ServiceAccount, name: prometheus, namespace: monitoring}")))
 	s.publish("kube-system", "authorization: {systemNamespaces: [kube-system, monitoring]}")
@@ -82,11 +82,11 @@ func TestUpstreamBindings(t *testing.T) {
 			"{kind: Group, name: 'system:masters'}",
 		},
 	} {
-		s := newServer(t, with(fmt.Sprintf(crb,
+		s := newServer(t, installedWith(fmt.Sprintf(crb,
 			"cluster-admin, labels: {kubernetes.io/bootstrapping: rbac-defaults}"+c.metadata, c.subjects)))
 		o, out := options(t, s)
 		err := uninstall.Run(t.Context(), o)
-		if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "cluster-admin") || out.has("Step 3") ||
+		if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "cluster-admin") || out.contains("Step 3") ||
 			len(s.writes) > 0 {
 			t.Errorf("%s: %v, writes %q", name, err, s.writes)
 		}
@@ -128,14 +128,14 @@ const foreignFinalizer = "[acme.example.com/hold]"
 // TestForeignFinalizers checks that a finalizer that a tenant's caller sets on an object of
 // kubetenant does not block the command. Objects of other kinds retain theirs.
 func TestForeignFinalizers(t *testing.T) {
-	s := newServer(t, with(
+	s := newServer(t, installedWith(
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: held, namespace: acme--web, finalizers: "+
 			foreignFinalizer+"}}",
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: {name: acme, finalizers: "+
 			foreignFinalizer+"}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: acme--web, finalizers: "+foreignFinalizer+"}}"))
 	o, out := options(t, s)
-	if err := uninstall.Run(t.Context(), o); err != nil || out.has("held") { // a server may still run, so they remain
+	if err := uninstall.Run(t.Context(), o); err != nil || out.contains("held") { // a server may still run, so they remain
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
 	s.compiledIn = false
@@ -151,10 +151,10 @@ func TestForeignFinalizers(t *testing.T) {
 // TestBlockingObjects checks that the error names the objects that block the deletion of their
 // definitions.
 func TestBlockingObjects(t *testing.T) {
-	s := newServer(t, with("{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: stays, "+
+	s := newServer(t, installedWith("{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: stays, "+
 		"namespace: acme--web}}"))
 	s.compiledIn = false
-	s.keeps = "accessgrants.kubetenant.dev"
+	s.undeletable = "accessgrants.kubetenant.dev"
 	o, _ := options(t, s)
 	err := uninstall.Run(t.Context(), o)
 	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "acme--web/stays") {
@@ -165,11 +165,11 @@ func TestBlockingObjects(t *testing.T) {
 // TestOwnersAfterTheWait checks that a namespace that is assigned to a tenant during the wait is a
 // tenant's namespace in the later steps.
 func TestOwnersAfterTheWait(t *testing.T) {
-	s := newServer(t, with(fmt.Sprintf(crb, "late", "{kind: ServiceAccount, name: default, namespace: late}")))
+	s := newServer(t, installedWith(fmt.Sprintf(crb, "late", "{kind: ServiceAccount, name: default, namespace: late}")))
 	o, out := options(t, s)
 	o.Wait = true
-	o.Look = func(context.Context) (*uninstall.Servers, error) {
-		if out.has("Step 5") {
+	o.CheckServers = func(context.Context) (*uninstall.Servers, error) {
+		if out.contains("Step 5") {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.compiledIn = false
@@ -186,7 +186,7 @@ func TestOwnersAfterTheWait(t *testing.T) {
 // TestTenantsServiceNamespace checks that nothing in a tenant's namespace is read or deleted as
 // part of the service.
 func TestTenantsServiceNamespace(t *testing.T) {
-	s := newServer(t, with(
+	s := newServer(t, installedWith(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: kubetenant-system, labels: {kubetenant.dev/tenant: acme}}}",
 		"{apiVersion: v1, kind: Pod, metadata: {name: forged, namespace: kubetenant-system, labels: "+
 			"{app.kubernetes.io/name: kubetenant-webhook}}}"))
@@ -202,7 +202,7 @@ func TestTenantsServiceNamespace(t *testing.T) {
 // TestPodsThatStay checks that the wait for the Pods of the service times out, and that the error
 // names them.
 func TestPodsThatStay(t *testing.T) {
-	s := newServer(t, with("{apiVersion: v1, kind: Pod, metadata: {name: stuck, namespace: kubetenant-system, labels: "+
+	s := newServer(t, installedWith("{apiVersion: v1, kind: Pod, metadata: {name: stuck, namespace: kubetenant-system, labels: "+
 		"{app.kubernetes.io/name: kubetenant-webhook}}}"))
 	s.compiledIn = false
 	o, _ := options(t, s)

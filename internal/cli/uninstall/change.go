@@ -16,42 +16,42 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// lastLooks is the number of successive checks that must find no server with kubetenant. A load
+// requiredChecks is the number of successive checks that must find no server with kubetenant. A load
 // balancer may select another server for each check.
-const lastLooks = 3
+const requiredChecks = 3
 
-// unreachableLooks is the number of checks in which a server may be unreachable. The EndpointSlices
+// maxUnreachableChecks is the number of checks in which a server may be unreachable. The EndpointSlices
 // contain the address of a stopped server for 15 more seconds.
-const unreachableLooks = 30
+const maxUnreachableChecks = 30
 
 // changeServers waits until no server runs kubetenant, and repeats the earlier steps, because a
 // controller may have written objects since. It returns false if it did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
-	r.Say("  if a gateway is in front of this cluster, point its clients to the cluster and stop the gateway")
+	r.Printf("  if a gateway is in front of this cluster, point its clients to the cluster and stop the gateway")
 	switch {
 	case !r.servers.Running() && !r.hidden:
-		r.Say("  no server runs kubetenant")
+		r.Printf("  no server runs kubetenant")
 		return true, r.confirmNone(ctx)
 	case r.hidden:
-		r.instruct()
+		r.printInstructions()
 		return true, r.unlessForced(fmt.Errorf("%w: it cannot be determined whether kube-apiserver still calls the webhook "+
 			"service, because its mode is Shadow or unknown: change the servers first", ErrRefused))
 	}
-	r.instruct()
+	r.printInstructions()
 	switch {
 	case r.DryRun:
 		return true, nil
 	case !r.Wait:
-		r.Say("  change the servers now, and run the command again afterwards")
+		r.Printf("  change the servers now, and run the command again afterwards")
 		return false, nil
 	}
 	if err := r.awaitServers(ctx); err != nil {
 		return false, err
 	}
-	r.Say("The servers have changed. Their controllers may have written bindings and finalizers again, so steps 2 to 4 " +
+	r.Printf("The servers have changed. Their controllers may have written bindings and finalizers again, so steps 2 to 4 " +
 		"are repeated.")
-	return true, r.disarm(ctx)
+	return true, r.deleteBindings(ctx)
 }
 
 // isHidden reports whether kube-apiserver may still call the webhook service although no response
@@ -61,8 +61,8 @@ func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
 	}
-	is, err := r.hasService(ctx)
-	if err != nil || !is {
+	hasService, err := r.hasService(ctx)
+	if err != nil || !hasService {
 		return false, err
 	}
 	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube.CoreV1(), r.ServiceNamespaces...)
@@ -105,29 +105,29 @@ func (r *run) confirmNone(ctx context.Context) error {
 // awaitServers waits until several successive checks find no server that runs kubetenant, then
 // reads the owners again. A server that restarts does not respond during this time.
 func (r *run) awaitServers(ctx context.Context) error {
-	said, unreachable := "", 0
-	for clean := 0; clean < lastLooks; {
+	lastStatus, unreachable := "", 0
+	for clean := 0; clean < requiredChecks; {
 		if err := r.pause(ctx); err != nil {
 			return err
 		}
-		servers, err := r.Look(ctx)
+		servers, err := r.CheckServers(ctx)
 		now := ""
 		switch {
 		case err != nil:
 			clean, now = 0, "waiting for the server: "+err.Error()
 		case servers.Running():
-			clean, now = 0, waitsFor(servers)
+			clean, now = 0, describeRunning(servers)
 			r.servers = servers
-		case len(servers.Unreachable) > 0 && unreachable < unreachableLooks && !r.Force:
+		case len(servers.Unreachable) > 0 && unreachable < maxUnreachableChecks && !r.Force:
 			clean, now = 0, "waiting for the server: "+strings.Join(servers.Unreachable, ", ")
 			r.servers, unreachable = servers, unreachable+1
 		default:
 			clean++
 			r.servers = servers
 		}
-		if now != "" && now != said {
-			r.Say("  %s", now)
-			said = now
+		if now != "" && now != lastStatus {
+			r.Printf("  %s", now)
+			lastStatus = now
 		}
 	}
 	if err := ctx.Err(); err != nil || r.finishing {
@@ -149,8 +149,8 @@ func (r *run) checkUnreachable() error {
 		strings.Join(r.servers.Unreachable, ", ")))
 }
 
-// waitsFor describes the servers that still run kubetenant.
-func waitsFor(s *Servers) string {
+// describeRunning describes the servers that still run kubetenant.
+func describeRunning(s *Servers) string {
 	switch {
 	case len(s.With) > 0 && len(s.Without) > 0:
 		return "danger: only some servers run kubetenant: tenants are not isolated at " +
@@ -163,10 +163,10 @@ func waitsFor(s *Servers) string {
 	}
 }
 
-// instruct prints the changes that the servers need.
-func (r *run) instruct() {
+// printInstructions prints the changes that the servers need.
+func (r *run) printInstructions() {
 	if len(r.servers.Without) > 0 {
-		r.Say("  %s", waitsFor(r.servers))
+		r.Printf("  %s", describeRunning(r.servers))
 	}
 	lines := []string{
 		"kubetenant is compiled into the servers. On each machine of the control plane:",
@@ -187,6 +187,6 @@ func (r *run) instruct() {
 		}
 	}
 	for _, line := range lines {
-		r.Say("  %s", line)
+		r.Printf("  %s", line)
 	}
 }

@@ -25,38 +25,38 @@ import (
 // tenant.
 const adminsPrefix = managed.NamePrefix + "admins:"
 
-// wide is a ClusterRoleBinding that grants more rights without kubetenant.
-type wide struct {
+// wideBinding is a ClusterRoleBinding that grants more rights without kubetenant.
+type wideBinding struct {
 	*rbacv1.ClusterRoleBinding
-	why  string
-	ours bool
-	// without are the remaining subjects. If there are none, the binding is deleted.
-	without []rbacv1.Subject
+	reason    string
+	isManaged bool
+	// remaining are the remaining subjects. If there are none, the binding is deleted.
+	remaining []rbacv1.Subject
 }
 
 // wideOf returns the reason why a binding grants more rights without kubetenant, or nil.
-func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
+func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wideBinding {
 	_, scoped := b.Annotations[tenant.ScopeAnnotation]
 	_, ends := b.Annotations[tenant.ExpiresAnnotation]
 	switch {
 	case b.Labels[tenant.ManagedLabel] != "", b.Labels[tenant.OfTenantLabel] != "", scoped && isGranted(b):
-		return &wide{ClusterRoleBinding: b, why: "created by kubetenant", ours: true}
+		return &wideBinding{ClusterRoleBinding: b, reason: "created by kubetenant", isManaged: true}
 	case strings.HasPrefix(b.Name, adminsPrefix):
-		return &wide{ClusterRoleBinding: b, why: "named like the bindings that an earlier release created"}
+		return &wideBinding{ClusterRoleBinding: b, reason: "named like the bindings that an earlier release created"}
 	case scoped:
-		return &wide{ClusterRoleBinding: b, why: "limited by the annotation " + tenant.ScopeAnnotation}
+		return &wideBinding{ClusterRoleBinding: b, reason: "limited by the annotation " + tenant.ScopeAnnotation}
 	case ends:
-		return &wide{ClusterRoleBinding: b, why: "limited by the annotation " + tenant.ExpiresAnnotation}
+		return &wideBinding{ClusterRoleBinding: b, reason: "limited by the annotation " + tenant.ExpiresAnnotation}
 	}
-	stay := slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool { return o.ofTenant(&s, "") != "" })
+	stay := slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool { return o.tenantOf(&s, "") != "" })
 	if len(stay) == len(b.Subjects) {
 		return nil
 	}
-	return &wide{ClusterRoleBinding: b, why: "bound to callers of a tenant", without: stay}
+	return &wideBinding{ClusterRoleBinding: b, reason: "bound to callers of a tenant", remaining: stay}
 }
 
 // isGranted reports whether kubectl tenant grant-privileges created a binding.
-func isGranted(b *rbacv1.ClusterRoleBinding) bool { return b.Labels[privileges.MadeByLabel] != "" }
+func isGranted(b *rbacv1.ClusterRoleBinding) bool { return b.Labels[privileges.CreatedByLabel] != "" }
 
 // isUpstream reports whether kube-apiserver created the binding. The cluster does not work without
 // these bindings.
@@ -68,21 +68,21 @@ func isUpstream(b *rbacv1.ClusterRoleBinding) bool {
 // exist in a tenant.
 func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	return !isUpstream(b) && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
-		return isPlain(&s) ||
+		return isAmbiguousName(&s) ||
 			isBroad(&s)
 	})
 }
 
-// wideFound is the result of a check of all ClusterRoleBindings.
-type wideFound struct {
-	wide     []*wide  // grant more rights without kubetenant
-	upstream []string // created by kube-apiserver, so they are never changed
-	doubtful []string // may grant more rights
+// wideBindingCheck is the result of a check of all ClusterRoleBindings.
+type wideBindingCheck struct {
+	wide     []*wideBinding // grant more rights without kubetenant
+	upstream []string       // created by kube-apiserver, so they are never changed
+	doubtful []string       // may grant more rights
 }
 
 // wideBindings finds the bindings that grant more rights without kubetenant, and those that may.
-func (r *run) wideBindings(ctx context.Context) (*wideFound, error) {
-	found := &wideFound{}
+func (r *run) wideBindings(ctx context.Context) (*wideBindingCheck, error) {
+	found := &wideBindingCheck{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return r.Admin.Kube.RbacV1().ClusterRoleBindings().List(ctx, opts)
 	}, func(b *rbacv1.ClusterRoleBinding) {
@@ -90,9 +90,9 @@ func (r *run) wideBindings(ctx context.Context) (*wideFound, error) {
 		switch w := r.owners.wideOf(b); {
 		case w == nil:
 		case isUpstream(b):
-			found.upstream = append(found.upstream, b.Name+" ("+w.why+")")
+			found.upstream = append(found.upstream, b.Name+" ("+w.reason+")")
 		default:
-			found.wide, stay = append(found.wide, w), w.without
+			found.wide, stay = append(found.wide, w), w.remaining
 		}
 		if isDoubtful(b, stay) {
 			found.doubtful = append(found.doubtful, fmt.Sprintf("%s (%s to %s)", b.Name, b.RoleRef.Name, subjects(stay)))
@@ -135,9 +135,9 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 		r.emptyAdminsRole(ctx)
 	}
 	const looks = 30
-	for clean, look := 0, 0; ; look++ {
+	for clean, check := 0, 0; ; check++ {
 		for _, w := range found.wide {
-			r.narrow(ctx, w)
+			r.narrowBinding(ctx, w)
 		}
 		if clean++; len(found.wide) > 0 {
 			clean = 0
@@ -145,7 +145,7 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 		switch {
 		case r.DryRun, clean == 2, len(r.failed) > 0:
 			return nil
-		case look == looks:
+		case check == looks:
 			return fmt.Errorf("%w: ClusterRoleBinding %s is created again after each deletion: "+
 				"stop the tool that creates it", ErrRefused, found.wide[0].Name)
 		}
@@ -159,18 +159,18 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 }
 
 // confirmWide requests a confirmation before bindings that kubetenant did not create are deleted.
-func (r *run) confirmWide(found []*wide) error {
-	theirs := 0
+func (r *run) confirmWide(found []*wideBinding) error {
+	foreign := 0
 	for _, w := range found {
-		if !w.ours {
-			theirs++
-			r.Say("  not created by kubetenant, %s: %s (%s to %s)", w.why, w.Name, w.RoleRef.Name, subjects(w.Subjects))
+		if !w.isManaged {
+			foreign++
+			r.Printf("  not created by kubetenant, %s: %s (%s to %s)", w.reason, w.Name, w.RoleRef.Name, subjects(w.Subjects))
 		}
 	}
-	if theirs == 0 {
+	if foreign == 0 {
 		return nil
 	}
-	yes, err := r.confirm(fmt.Sprintf("Delete the %d ClusterRoleBindings that kubetenant did not create?", theirs))
+	yes, err := r.confirm(fmt.Sprintf("Delete the %d ClusterRoleBindings that kubetenant did not create?", foreign))
 	if err == nil && !yes {
 		err = fmt.Errorf("%w: as long as these ClusterRoleBindings exist, the servers must not change", ErrRefused)
 	}
@@ -195,27 +195,27 @@ func (r *run) emptyAdminsRole(ctx context.Context) {
 	}
 }
 
-// narrow deletes a binding. If other subjects remain, it removes only the subjects of tenants.
-func (r *run) narrow(ctx context.Context, w *wide) {
+// narrowBinding deletes a binding. If other subjects remain, it removes only the subjects of tenants.
+func (r *run) narrowBinding(ctx context.Context, w *wideBinding) {
 	bindings := r.clientsFor(w.Labels).Kube.RbacV1().ClusterRoleBindings()
-	if len(w.without) > 0 {
+	if len(w.remaining) > 0 {
 		r.do(ctx, func(ctx context.Context) error {
 			changed := w.DeepCopy()
-			changed.Subjects = w.without
+			changed.Subjects = w.remaining
 			_, err := bindings.Update(ctx, changed, metav1.UpdateOptions{})
 			return err
-		}, "remove the tenants' subjects of ClusterRoleBinding %s: %s", w.Name, w.why)
+		}, "remove the tenants' subjects of ClusterRoleBinding %s: %s", w.Name, w.reason)
 		return
 	}
 	r.do(ctx, func(ctx context.Context) error {
 		return bindings.Delete(ctx, w.Name, deleteOnly(w.UID))
-	}, "delete ClusterRoleBinding %s: %s", w.Name, w.why)
+	}, "delete ClusterRoleBinding %s: %s", w.Name, w.reason)
 }
 
 // clientsFor returns the clients that may write an object with these labels. A running server
 // protects managed objects.
 func (r *run) clientsFor(labels map[string]string) Clients {
-	if _, is := labels[tenant.ManagedLabel]; is {
+	if _, ok := labels[tenant.ManagedLabel]; ok {
 		return r.Manager
 	}
 	return r.Admin

@@ -70,7 +70,7 @@ func (r *run) checkEnding(ctx context.Context) error {
 func (r *run) finalizers(ctx context.Context) error {
 	r.step(4, "remove the finalizers of kubetenant")
 	if r.servers.Running() {
-		r.Say("  a running server may add them again, so this step is repeated after the servers have changed")
+		r.Printf("  a running server may add them again, so this step is repeated after the servers have changed")
 	}
 	return r.removeFinalizers(ctx, isOurs)
 }
@@ -78,15 +78,15 @@ func (r *run) finalizers(ctx context.Context) error {
 // removeFinalizers removes the selected finalizers from the objects of kubetenant.
 func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) bool) error {
 	for _, resource := range kinds() {
-		var held []*unstructured.Unstructured
+		var blocked []*unstructured.Unstructured
 		if err := r.eachObject(ctx, resource, func(u *unstructured.Unstructured) {
 			if slices.ContainsFunc(u.GetFinalizers(), goes) {
-				held = append(held, u)
+				blocked = append(blocked, u)
 			}
 		}); err != nil {
 			return err
 		}
-		for _, u := range held {
+		for _, u := range blocked {
 			r.do(ctx, func(ctx context.Context) error { return r.release(ctx, resource, u, goes) },
 				"remove the finalizer of %s %s", u.GetKind(), u.GetName())
 		}

@@ -14,29 +14,29 @@ import (
 
 // kinds deletes the CustomResourceDefinitions of kubetenant, and waits until they no longer exist.
 func (r *run) kinds(ctx context.Context) error {
-	ours := map[string]bool{}
+	names := map[string]bool{}
 	for _, resource := range kinds() {
-		ours[resource.GroupResource().String()] = true
+		names[resource.GroupResource().String()] = true
 	}
-	is := func(u *unstructured.Unstructured) bool { return ours[u.GetName()] }
-	if err := r.deleteAll(ctx, definitions, is); err != nil || r.DryRun {
+	isOwn := func(u *unstructured.Unstructured) bool { return names[u.GetName()] }
+	if err := r.deleteAll(ctx, definitions, isOwn); err != nil || r.DryRun {
 		return err
 	}
 	const looks = 30
-	for look := 0; ; look++ {
-		var left []string
+	for check := 0; ; check++ {
+		var remaining []string
 		if err := r.eachObject(ctx, definitions, func(u *unstructured.Unstructured) {
-			if is(u) {
-				left = append(left, u.GetName())
+			if isOwn(u) {
+				remaining = append(remaining, u.GetName())
 			}
 		}); err != nil {
 			return err
 		}
 		switch {
-		case len(left) == 0:
+		case len(remaining) == 0:
 			return nil
-		case look == looks:
-			return r.blocked(ctx, left)
+		case check == looks:
+			return r.blocked(ctx, remaining)
 		}
 		if err := r.allFinalizers(ctx); err != nil { // a tenant's caller may have set another finalizer
 			return err
@@ -62,11 +62,11 @@ func (r *run) blocked(ctx context.Context, definitions []string) error {
 		}
 	}
 	return fmt.Errorf("%w: these CustomResourceDefinitions still exist: %s; their remaining objects: %s", ErrRefused,
-		strings.Join(definitions, ", "), inShort(objects))
+		strings.Join(definitions, ", "), shortList(objects))
 }
 
-// inShort lists at most 20 names.
-func inShort(names []string) string {
+// shortList lists at most 20 names.
+func shortList(names []string) string {
 	const most = 20
 	if len(names) > most {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)

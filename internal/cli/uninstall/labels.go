@@ -28,26 +28,26 @@ import (
 const (
 	// writers is the number of concurrent writes.
 	writers = 16
-	// printed is the maximum number of objects of a resource that are printed.
-	printed = 5
-	// settles is the maximum time for which a server enforces a deleted policy.
-	settles = 10 * time.Second
+	// maxPrinted is the maximum number of objects of a resource that are printed.
+	maxPrinted = 5
+	// settleTime is the maximum time for which a server enforces a deleted policy.
+	settleTime = 10 * time.Second
 )
 
 // labels removes the labels and annotations of kubetenant from all objects. Namespaces are last,
 // because their labels show the owners.
 func (r *run) labels(ctx context.Context) error {
-	resources, err := r.labelled()
+	resources, err := r.labeledResources()
 	unread := err != nil
 	if unread {
-		r.Say("  could not be read: %v", err)
+		r.Printf("  could not be read: %v", err)
 	}
 	for _, resource := range resources {
 		if err := r.unlabel(ctx, resource); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			r.Say("  could not be read: %v", err)
+			r.Printf("  could not be read: %v", err)
 			unread = true
 		}
 	}
@@ -57,16 +57,16 @@ func (r *run) labels(ctx context.Context) error {
 	case len(r.failed) > 0:
 		return ErrFailed
 	}
-	if err := r.note(ctx); err != nil {
+	if err := r.recordProgress(ctx); err != nil {
 		return err
 	}
 	return r.unlabel(ctx, core("namespaces"))
 }
 
-// labelled returns the resources whose objects may have labels and annotations of kubetenant,
+// labeledResources returns the resources whose objects may have labels and annotations of kubetenant,
 // except namespaces. It also omits events, which expire. Cluster-scoped objects may have
 // annotations with their creator. It may return both resources and an error.
-func (r *run) labelled() ([]schema.GroupVersionResource, error) {
+func (r *run) labeledResources() ([]schema.GroupVersionResource, error) {
 	lists, err := r.Admin.Kube.Discovery().ServerPreferredResources()
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
 	found, parseErr := discovery.GroupVersionResources(lists)
@@ -99,16 +99,16 @@ func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource)
 		return fmt.Errorf("list %s: %w", resource.GroupResource(), err)
 	}
 	names := ""
-	for i, m := range found[:min(printed, len(found))] {
+	for i, m := range found[:min(maxPrinted, len(found))] {
 		if i > 0 {
 			names += ", "
 		}
 		names += objectName(m)
 	}
-	if len(found) > printed {
+	if len(found) > maxPrinted {
 		names += ", ..."
 	}
-	r.Say("  remove labels and annotations of %d %s: %s", len(found), resource.GroupResource(), names)
+	r.Printf("  remove labels and annotations of %d %s: %s", len(found), resource.GroupResource(), names)
 	if r.DryRun {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the object no longer exists
 			return nil
-		case !apierrors.IsForbidden(err) || time.Since(begun) > settles:
+		case !apierrors.IsForbidden(err) || time.Since(begun) > settleTime:
 			return err
 		}
 		if err := r.pause(ctx); err != nil {
@@ -157,14 +157,14 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 }
 
 // ourKeys returns the keys of kubetenant with null values, which a merge patch removes.
-func ourKeys(of map[string]string) map[string]any {
-	ours := map[string]any{}
-	for key := range of {
+func ourKeys(keys map[string]string) map[string]any {
+	patch := map[string]any{}
+	for key := range keys {
 		if isOurs(key) {
-			ours[key] = nil
+			patch[key] = nil
 		}
 	}
-	return ours
+	return patch
 }
 
 func objectName(m *metav1.PartialObjectMetadata) string {

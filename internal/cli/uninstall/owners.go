@@ -35,20 +35,20 @@ const pageSize = 500
 
 // owners contains the owners of namespaces and the deleted tenants.
 type owners struct {
-	of      map[string]string // by namespace, without those that the system tenant owns
-	retired map[string]bool   // by tenant ID
+	byNamespace map[string]string // by namespace, without those that the system tenant owns
+	retired     map[string]bool   // by tenant ID
 }
 
 // readOwners reads the labels of the namespaces and the RetiredTenants. It ignores the label of a
 // system namespace, as servers do.
 func (r *run) readOwners(ctx context.Context) (*owners, error) {
-	o := &owners{of: map[string]string{}, retired: map[string]bool{}}
+	o := &owners{byNamespace: map[string]string{}, retired: map[string]bool{}}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		opts.LabelSelector = tenant.Label
 		return r.Admin.Kube.CoreV1().Namespaces().List(ctx, opts)
 	}, func(ns *corev1.Namespace) {
 		if owner := ns.Labels[tenant.Label]; owner != tenant.System().String() {
-			o.of[ns.Name] = owner
+			o.byNamespace[ns.Name] = owner
 		}
 	})
 	if err != nil {
@@ -59,10 +59,10 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 		return nil, err
 	}
 	for _, name := range system {
-		if owner, labelled := o.of[name]; labelled {
-			r.Say("  warning: the system namespace %s has the label of tenant %s, but servers ignore it: its objects are not "+
+		if owner, labelled := o.byNamespace[name]; labelled {
+			r.Printf("  warning: the system namespace %s has the label of tenant %s, but servers ignore it: its objects are not "+
 				"treated as the tenant's objects", name, owner)
-			delete(o.of, name)
+			delete(o.byNamespace, name)
 		}
 	}
 	retired := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)
@@ -82,7 +82,7 @@ func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error)
 	configv1alpha1.Default(&defaults)
 	all := defaults.Authorization.SystemNamespaces
 	for _, namespace := range r.publishers {
-		if _, labelled := o.of[namespace]; labelled {
+		if _, labelled := o.byNamespace[namespace]; labelled {
 			continue
 		}
 		p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube.CoreV1(), namespace)
@@ -103,7 +103,7 @@ func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func
 	p := pager.New(list)
 	p.PageSize = pageSize
 	return p.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		if object, is := obj.(T); is {
+		if object, ok := obj.(T); ok {
 			f(object)
 		}
 		return nil
@@ -140,8 +140,8 @@ func account(s *rbacv1.Subject, in string) string {
 		namespace, _ := tenant.ServiceAccountNamespace(s.Name)
 		return namespace
 	case rbacv1.GroupKind:
-		namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
-		if is {
+		namespace, ok := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
+		if ok {
 			return namespace
 		}
 	}
@@ -157,29 +157,29 @@ func isBroad(s *rbacv1.Subject) bool {
 	return false
 }
 
-// isPlain reports whether a subject is a name that callers of several tenants may have.
-func isPlain(s *rbacv1.Subject) bool {
+// isAmbiguousName reports whether a subject is a name that callers of several tenants may have.
+func isAmbiguousName(s *rbacv1.Subject) bool {
 	return (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) && !strings.HasPrefix(s.Name, "system:") &&
 		!strings.HasPrefix(s.Name, tenant.GroupPrefix)
 }
 
-// ofTenant returns the tenant whose callers match a subject, or "" if it has none.
-func (o *owners) ofTenant(s *rbacv1.Subject, in string) string {
-	if id, is := strings.CutPrefix(s.Name, tenant.GroupPrefix); is && s.Kind == rbacv1.GroupKind {
+// tenantOf returns the tenant whose callers match a subject, or "" if it has none.
+func (o *owners) tenantOf(s *rbacv1.Subject, in string) string {
+	if id, ok := strings.CutPrefix(s.Name, tenant.GroupPrefix); ok && s.Kind == rbacv1.GroupKind {
 		return id
 	}
-	return o.of[account(s, in)]
+	return o.byNamespace[account(s, in)]
 }
 
 // isShared reports whether, without kubetenant, callers of a tenant that does not own the namespace
 // match a subject of a RoleBinding. The group tenant:<id> of a deleted tenant also matches the
 // callers of the former tenant.
 func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
-	owner := o.of[namespace]
-	if of := o.ofTenant(s, namespace); of != "" {
-		return of != owner || o.retired[of] && strings.HasPrefix(s.Name, tenant.GroupPrefix)
+	owner := o.byNamespace[namespace]
+	if subjectTenant := o.tenantOf(s, namespace); subjectTenant != "" {
+		return subjectTenant != owner || o.retired[subjectTenant] && strings.HasPrefix(s.Name, tenant.GroupPrefix)
 	}
-	return owner != "" && (isBroad(s) || isPlain(s) && !strings.HasPrefix(s.Name, owner+":"))
+	return owner != "" && (isBroad(s) || isAmbiguousName(s) && !strings.HasPrefix(s.Name, owner+":"))
 }
 
 // checkCaller returns an error unless the caller is an admin of the cluster.

@@ -71,8 +71,8 @@ func (r *run) checkForeign(ctx context.Context) error {
 		strings.Join(foreign, ", "))
 }
 
-// note records that only the labels of namespaces remain.
-func (r *run) note(ctx context.Context) error {
+// recordProgress records that only the labels of namespaces remain.
+func (r *run) recordProgress(ctx context.Context) error {
 	if r.DryRun {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (r *run) note(ctx context.Context) error {
 // published deletes the published configurations. The one in kube-system is last.
 func (r *run) published(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
-		published := named{core("configmaps"), []string{configv1alpha1.PublishedName}}
+		published := namedObjects{core("configmaps"), []string{configv1alpha1.PublishedName}}
 		if err := r.deleteNamed(ctx, namespace, published); err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (r *run) published(ctx context.Context, namespaces []string) error {
 		}
 		switch _, err := r.Admin.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); {
 		case err == nil:
-			r.Say("  the namespace %s remains: delete it if it contains nothing else", namespace)
+			r.Printf("  the namespace %s remains: delete it if it contains nothing else", namespace)
 		case !apierrors.IsNotFound(err):
 			return fmt.Errorf("read namespace %s: %w", namespace, err)
 		}

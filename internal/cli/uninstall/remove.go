@@ -29,8 +29,8 @@ const (
 	product = "kubetenant"
 )
 
-// named is a resource and the names of some of its objects.
-type named struct {
+// namedObjects is a resource and the names of some of its objects.
+type namedObjects struct {
 	resource schema.GroupVersionResource
 	names    []string
 }
@@ -138,7 +138,7 @@ func deleteInBackground(u *unstructured.Unstructured) metav1.DeleteOptions {
 
 // deleteNamed deletes objects in a namespace by name. It ignores a resource that the server does
 // not serve.
-func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) error {
+func (r *run) deleteNamed(ctx context.Context, namespace string, objects namedObjects) error {
 	for _, name := range objects.names {
 		u, err := r.Admin.Objects.Resource(objects.resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
@@ -161,22 +161,22 @@ func clusterNames() []string {
 // clusterObjects deletes the cluster-scoped objects that grant rights to kubetenant or limit its
 // requests.
 func (r *run) clusterObjects(ctx context.Context) error {
-	ours := func(u *unstructured.Unstructured) bool {
+	isOwn := func(u *unstructured.Unstructured) bool {
 		labels := u.GetLabels()
 		return labels[tenant.ManagedLabel] != "" || labels[tenant.OfTenantLabel] != "" ||
 			slices.Contains(clusterNames(), u.GetName())
 	}
 	for _, resource := range []schema.GroupVersionResource{rbac("clusterrolebindings"), rbac("clusterroles")} {
-		if err := r.deleteAll(ctx, resource, ours); err != nil {
+		if err := r.deleteAll(ctx, resource, isOwn); err != nil {
 			return err
 		}
 	}
-	ours = func(u *unstructured.Unstructured) bool {
+	isOwn = func(u *unstructured.Unstructured) bool {
 		return u.GetName() == product || u.GetLabels()[tenant.ManagedLabel] == flowschemas.Source
 	}
 	for _, name := range []string{"flowschemas", "prioritylevelconfigurations"} {
 		resource := schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: name}
-		if err := r.deleteAll(ctx, resource, ours); err != nil {
+		if err := r.deleteAll(ctx, resource, isOwn); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// shared contains the RoleBindings that step 3 checks.
-type shared struct {
+// roleBindingCheck contains the RoleBindings that step 3 checks.
+type roleBindingCheck struct {
 	ended      []*rbacv1.RoleBinding // expired, but servers without kubetenant ignore the annotation
 	ending     []string              // will expire later
 	unreadable []*rbacv1.RoleBinding // with an invalid expiration, so they grant no rights
@@ -26,8 +26,8 @@ type shared struct {
 }
 
 // findShared checks all RoleBindings.
-func (r *run) findShared(ctx context.Context) (*shared, error) {
-	found := &shared{}
+func (r *run) findShared(ctx context.Context) (*roleBindingCheck, error) {
+	found := &roleBindingCheck{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return r.Admin.Kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, opts)
 	}, func(b *rbacv1.RoleBinding) {
@@ -46,8 +46,8 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 		switch {
 		case slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return r.owners.isShared(&s, b.Namespace) }):
 			found.bound = append(found.bound, b)
-		case r.owners.of[b.Namespace] == "" && slices.ContainsFunc(b.Subjects,
-			func(s rbacv1.Subject) bool { return isPlain(&s) }):
+		case r.owners.byNamespace[b.Namespace] == "" && slices.ContainsFunc(b.Subjects,
+			func(s rbacv1.Subject) bool { return isAmbiguousName(&s) }):
 			found.plain = append(found.plain, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name,
 				subjects(b.Subjects)))
 		}
@@ -81,7 +81,7 @@ func (r *run) roleBindings(ctx context.Context) error {
 }
 
 // unreadableEnds deletes RoleBindings with an invalid expiration if the answer is yes.
-func (r *run) unreadableEnds(ctx context.Context, found *shared) error {
+func (r *run) unreadableEnds(ctx context.Context, found *roleBindingCheck) error {
 	var lines []string
 	for _, b := range found.unreadable {
 		lines = append(lines, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(b.Subjects)))
@@ -130,9 +130,9 @@ func (r *run) confirmRoleBindings(count int, question string) (bool, error) {
 	case count == 0:
 		return false, nil
 	case r.KeepBindings:
-		r.Say("  they are kept (--keep-bindings)")
+		r.Printf("  they are kept (--keep-bindings)")
 		return false, nil
-	case !r.Yes && r.Ask == nil && !r.DryRun:
+	case !r.Yes && r.Confirm == nil && !r.DryRun:
 		return false, fmt.Errorf("delete these %d RoleBindings? There is no terminal to answer: use --yes or "+
 			"--keep-bindings", count)
 	}
@@ -144,9 +144,9 @@ func (r *run) list(title string, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
-	r.Say("%s", title)
+	r.Printf("%s", title)
 	for _, line := range lines {
-		r.Say("    %s", line)
+		r.Printf("    %s", line)
 	}
 }
 

@@ -43,22 +43,22 @@ func (s *Servers) Running() bool { return len(s.With) > 0 || s.Leader != "" }
 // (internal/serving/leader, renewDeadline).
 const leaseRenewed = 10 * time.Second
 
-// Looker checks the servers of a cluster by their responses.
-type Looker struct {
-	config *rest.Config
-	renew  time.Time // the Lease's last renewal, and the time at which it was observed
-	seen   time.Time
+// ServerChecker checks the servers of a cluster by their responses.
+type ServerChecker struct {
+	config   *rest.Config
+	renew    time.Time // the Lease's last renewal, and the time at which it was observed
+	observed time.Time
 }
 
-// NewLooker returns a Looker. config is the admin's client configuration.
-func NewLooker(config *rest.Config) *Looker { return &Looker{config: config} }
+// NewServerChecker returns a Looker. config is the admin's client configuration.
+func NewServerChecker(config *rest.Config) *ServerChecker { return &ServerChecker{config: config} }
 
-// Look checks the server at the address of the configuration, and each server in the EndpointSlices
+// Check checks the server at the address of the configuration, and each server in the EndpointSlices
 // of the Service kubernetes. Each check opens new connections, which a load balancer may route to
 // another server. It returns an error if the address does not respond.
-func (l *Looker) Look(ctx context.Context) (*Servers, error) {
+func (l *ServerChecker) Check(ctx context.Context) (*Servers, error) {
 	s := &Servers{}
-	if err := s.ask(ctx, l.config); err != nil || s.Mode == installation.Gateway {
+	if err := s.check(ctx, l.config); err != nil || s.Mode == installation.Gateway {
 		return s, err
 	}
 	k, err := kube.NewForConfig(l.config)
@@ -74,7 +74,7 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 		if address == hostOf(l.config) {
 			continue
 		}
-		if err := s.ask(ctx, at(l.config, address)); err != nil {
+		if err := s.check(ctx, at(l.config, address)); err != nil {
 			s.Unreachable = append(s.Unreachable, fmt.Sprintf("%s did not respond: %v", address, err))
 		}
 	}
@@ -93,22 +93,22 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 
 // leader returns the holder of a Lease that was renewed recently. It compares the timestamp of the
 // Lease, and whether the Lease changed since the last check.
-func (l *Looker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
+func (l *ServerChecker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	if lease.HolderIdentity == nil || *lease.HolderIdentity == "" || lease.RenewTime == nil {
 		return ""
 	}
 	changed := !l.renew.IsZero() && !l.renew.Equal(lease.RenewTime.Time)
 	if !l.renew.Equal(lease.RenewTime.Time) {
-		l.renew, l.seen = lease.RenewTime.Time, now
+		l.renew, l.observed = lease.RenewTime.Time, now
 	}
-	if changed || now.Sub(l.renew) < leaseRenewed && now.Sub(l.seen) < leaseRenewed {
+	if changed || now.Sub(l.renew) < leaseRenewed && now.Sub(l.observed) < leaseRenewed {
 		return *lease.HolderIdentity
 	}
 	return ""
 }
 
-// ask checks whether one server runs kubetenant.
-func (s *Servers) ask(ctx context.Context, config *rest.Config) error {
+// check checks whether one server runs kubetenant.
+func (s *Servers) check(ctx context.Context, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second
 	config.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext // a new function prevents the reuse of connections

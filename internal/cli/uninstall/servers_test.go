@@ -32,14 +32,14 @@ func TestReplicas(t *testing.T) {
 		"another, of a node":         {installation.Webhook, "old", []string{hosted}, true},
 		"another, of a Pod that was": {installation.Webhook, "old", nil, false},
 	} {
-		s := newServer(t, with(append(c.objects, fmt.Sprintf(crb, "any", "{kind: User, name: any}"))...))
+		s := newServer(t, installedWith(append(c.objects, fmt.Sprintf(crb, "any", "{kind: User, name: any}"))...))
 		for _, namespace := range []string{"kube-system", "kubetenant-system"} {
 			s.publish(namespace, "authentication: {sources: []}")
 			data := s.objects["v1/configmaps "+namespace+"/kubetenant-configuration"].Object["data"].(map[string]any)
 			data["hash"], data["replica.a"], data["replica.b"] = "new", `{"hash":"new"}`, `{"hash":"`+c.hash+`"}`
 		}
 		o, out := options(t, s)
-		o.Look = func(context.Context) (*uninstall.Servers, error) {
+		o.CheckServers = func(context.Context) (*uninstall.Servers, error) {
 			return &uninstall.Servers{Mode: c.mode, With: []string{"a"}}, nil
 		}
 		err := uninstall.Run(t.Context(), o)
@@ -80,19 +80,19 @@ func TestUnreachable(t *testing.T) {
 	s.compiledIn = false
 	o, out := options(t, s)
 	looks := 0
-	o.Look = func(context.Context) (*uninstall.Servers, error) {
+	o.CheckServers = func(context.Context) (*uninstall.Servers, error) {
 		looks++
 		return &uninstall.Servers{Without: []string{"a"}, Unreachable: []string{"b could not be asked: timeout"}}, nil
 	}
 	err := uninstall.Run(t.Context(), o)
 	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "b could not be asked") ||
-		out.has("Step 6") {
+		out.contains("Step 6") {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
 	looks = 0
-	look := o.Look
-	o.Look = func(ctx context.Context) (*uninstall.Servers, error) { // its endpoint is removed
-		servers, err := look(ctx)
+	checkServers := o.CheckServers
+	o.CheckServers = func(ctx context.Context) (*uninstall.Servers, error) { // its endpoint is removed
+		servers, err := checkServers(ctx)
 		if looks > 10 {
 			servers.Unreachable = nil
 		}
@@ -104,7 +104,7 @@ func TestUnreachable(t *testing.T) {
 	s = newServer(t, installed())
 	s.compiledIn = false
 	o, _ = options(t, s)
-	o.Look, o.Force = look, true
+	o.CheckServers, o.Force = checkServers, true
 	if err := uninstall.Run(t.Context(), o); err != nil {
 		t.Error(err)
 	}
@@ -126,10 +126,10 @@ func TestUnreadableEnd(t *testing.T) {
 	} {
 		s := newServer(t, installed())
 		o, out := options(t, s)
-		o.Yes, o.KeepBindings, o.Ask = false, c.keep, c.ask
+		o.Yes, o.KeepBindings, o.Confirm = false, c.keep, c.ask
 		err := uninstall.Run(t.Context(), o)
 		if stays := slices.Contains(s.names("/rolebindings "), "kube-system/ended"); stays != c.stay || err != nil ||
-			!out.has("kube-system/ended (view to user ops)") {
+			!out.contains("kube-system/ended (view to user ops)") {
 			t.Errorf("%s: %v, it stays: %t\n%s", name, err, stays, strings.Join(out.lines, "\n"))
 		}
 	}
@@ -138,10 +138,10 @@ func TestUnreadableEnd(t *testing.T) {
 // TestOwnRoles checks that an operator's own roles and bindings remain, whatever their names are.
 func TestOwnRoles(t *testing.T) {
 	const role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}}"
-	s := newServer(t, with(fmt.Sprintf(role, "'kubetenant:auditors'"), fmt.Sprintf(role, "'kubetenant:tenant-member'"),
+	s := newServer(t, installedWith(fmt.Sprintf(role, "'kubetenant:auditors'"), fmt.Sprintf(role, "'kubetenant:tenant-member'"),
 		fmt.Sprintf(role, "'kubetenant:x', labels: {kubetenant.dev/managed: tenant}"),
 		fmt.Sprintf(crb, "'kubetenant:auditors'", "{kind: User, name: ops}")))
-	complete(t, s)
+	runToEnd(t, s)
 	if got := s.names("kubetenant:"); !slices.Equal(got, []string{"kubetenant:auditors", "kubetenant:auditors"}) {
 		t.Errorf("%q is left", got)
 	}

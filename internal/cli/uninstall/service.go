@@ -31,14 +31,14 @@ func programs() []string {
 
 // service returns the objects of the webhook service in the order of their deletion. The workloads
 // are first.
-func service() []named {
+func service() []namedObjects {
 	apps := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
 	}
 	monitoring := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: resource}
 	}
-	return []named{
+	return []namedObjects{
 		{apps("statefulsets"), programs()[:1]}, // with audit streams or usage records, whose PersistentVolumeClaims remain
 		{apps("deployments"), programs()},
 		{core("services"), programs()},
@@ -75,7 +75,7 @@ func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(all)
 	all = slices.DeleteFunc(slices.Compact(all), func(namespace string) bool {
-		_, owned := r.owners.of[namespace] // the objects in it belong to the tenant
+		_, owned := r.owners.byNamespace[namespace] // the objects in it belong to the tenant
 		return owned || namespace == metav1.NamespaceSystem
 	})
 	return append(all, metav1.NamespaceSystem), nil // last, because it contains the recorded progress
@@ -102,24 +102,24 @@ func (r *run) service(ctx context.Context, namespaces []string) error {
 // awaitPods waits until a namespace contains no Pod of the service.
 func (r *run) awaitPods(ctx context.Context, namespace string) error {
 	const looks = 300
-	for look := 0; !r.DryRun; look++ {
+	for check := 0; !r.DryRun; check++ {
 		list, err := r.Admin.Kube.CoreV1().Pods(namespace).List(ctx,
 			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (" + strings.Join(programs(), ",") + ")"})
 		if err != nil {
 			return fmt.Errorf("list the Pods of the service: %w", err)
 		}
-		left := make([]string, 0, len(list.Items))
+		remaining := make([]string, 0, len(list.Items))
 		for i := range list.Items {
-			left = append(left, namespace+"/"+list.Items[i].Name)
+			remaining = append(remaining, namespace+"/"+list.Items[i].Name)
 		}
 		switch {
-		case len(left) == 0:
+		case len(remaining) == 0:
 			return nil
-		case look == looks:
+		case check == looks:
 			return fmt.Errorf("%w: these Pods of the service are still running: delete them, and run the command again: %s",
-				ErrRefused, inShort(left))
-		case look == 0:
-			r.Say("  waiting until %d Pods of the service in namespace %s have stopped", len(left), namespace)
+				ErrRefused, shortList(remaining))
+		case check == 0:
+			r.Printf("  waiting until %d Pods of the service in namespace %s have stopped", len(remaining), namespace)
 		}
 		if err := r.pause(ctx); err != nil {
 			return err

@@ -22,10 +22,10 @@ import (
 // sources returns an error if a running server accepts credentials of tenants, unless Force is set.
 func (r *run) sources(ctx context.Context) error {
 	r.step(1, "check that no server accepts credentials of tenants")
-	r.Say("  this command cannot see other issuers of certificates with O=tenant:<id>, and such certificates are valid " +
+	r.Printf("  this command cannot see other issuers of certificates with O=tenant:<id>, and such certificates are valid " +
 		"until they expire")
 	if !r.servers.Running() && !r.hidden {
-		r.Say("  no server runs kubetenant, so its sources no longer apply")
+		r.Printf("  no server runs kubetenant, so its sources no longer apply")
 		return nil
 	}
 	namespaces := r.publishers
@@ -69,7 +69,7 @@ func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) er
 		return nil
 	}
 	return r.unlessForced(fmt.Errorf("%w: these servers have a different configuration than the published one: wait "+
-		"until they have loaded it, or use --force if they have stopped: %s", ErrRefused, inShort(others)))
+		"until they have loaded it, or use --force if they have stopped: %s", ErrRefused, shortList(others)))
 }
 
 // serviceHosts returns the names under which Pods in the namespaces of the service may publish.
@@ -106,9 +106,9 @@ func (r *run) publishersOf(servers *Servers) []string {
 func (r *run) unlessForced(problem error) error {
 	switch {
 	case r.Force:
-		r.Say("  warning (--force): %v", problem)
+		r.Printf("  warning (--force): %v", problem)
 	case r.DryRun:
-		r.Say("  without --force, the command would stop here: %v", problem)
+		r.Printf("  without --force, the command would stop here: %v", problem)
 	default:
 		return fmt.Errorf("%w (use --force to continue)", problem)
 	}

@@ -47,8 +47,8 @@ type Options struct {
 	// [tenant.ManagerUser]. Only this user may write managed objects while a server of kubetenant
 	// runs.
 	Admin, Manager Clients
-	// Look reports which servers run kubetenant.
-	Look func(context.Context) (*Servers, error)
+	// CheckServers reports which servers run kubetenant.
+	CheckServers func(context.Context) (*Servers, error)
 	// ServiceNamespaces are the namespaces in which the webhook service may run.
 	ServiceNamespaces []string
 
@@ -66,13 +66,13 @@ type Options struct {
 	Yes, KeepBindings bool
 	// Wait waits until no server runs kubetenant. If false, Run returns before the wait.
 	Wait bool
-	// Pace is the time between two checks of the cluster. Defaults to 1s.
-	Pace time.Duration
+	// PollInterval is the time between two checks of the cluster. Defaults to 1s.
+	PollInterval time.Duration
 
-	// Ask requests a confirmation. If nil, a question without Yes is an error.
-	Ask func(question string) (bool, error)
-	// Say prints a line.
-	Say func(format string, args ...any)
+	// Confirm requests a confirmation. If nil, a question without Yes is an error.
+	Confirm func(question string) (bool, error)
+	// Printf prints a line.
+	Printf func(format string, args ...any)
 }
 
 var (
@@ -105,15 +105,15 @@ type run struct {
 // Run removes kubetenant. Its error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or names the
 // objects that could not be read.
 func Run(ctx context.Context, o *Options) error {
-	if o.Pace == 0 {
-		o.Pace = time.Second
+	if o.PollInterval == 0 {
+		o.PollInterval = time.Second
 	}
 	r := &run{Options: o}
 	err := r.all(ctx)
 	if len(r.failed) > 0 {
-		r.Say("Failed:")
+		r.Printf("Failed:")
 		for _, text := range r.failed {
-			r.Say("  %s", text)
+			r.Printf("  %s", text)
 		}
 		if err == nil {
 			err = ErrFailed
@@ -134,7 +134,7 @@ func (r *run) all(ctx context.Context) error {
 		if err := r.sources(ctx); err != nil {
 			return err
 		}
-		if err := r.disarm(ctx); err != nil {
+		if err := r.deleteBindings(ctx); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func (r *run) all(ctx context.Context) error {
 		return err
 	}
 	if !r.DryRun {
-		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces, the objects from " +
+		r.Printf("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces, the objects from " +
 			"templates, and the copies of published objects remain.")
 	}
 	return nil
@@ -160,7 +160,7 @@ func (r *run) begin(ctx context.Context) error {
 	if err := r.checkCaller(ctx); err != nil {
 		return err
 	}
-	servers, err := r.Look(ctx)
+	servers, err := r.CheckServers(ctx)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (r *run) begin(ctx context.Context) error {
 		return fmt.Errorf("%w: this is the address of a gateway: use a kubeconfig of the cluster itself", ErrRefused)
 	}
 	for _, problem := range servers.Unreachable {
-		r.Say("warning: the server %s: check it yourself", problem)
+		r.Printf("warning: the server %s: check it yourself", problem)
 	}
 	r.publishers = r.publishersOf(servers)
 	if r.owners, err = r.readOwners(ctx); err != nil {
@@ -178,8 +178,8 @@ func (r *run) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !defined && published == nil && !servers.Running() && len(r.owners.of) == 0 {
-		r.Say("kubetenant has left nothing in this cluster")
+	if !defined && published == nil && !servers.Running() && len(r.owners.byNamespace) == 0 {
+		r.Printf("kubetenant has left nothing in this cluster")
 		return nil
 	}
 	r.finishing = !defined && published != nil && !servers.Running() &&
@@ -194,9 +194,9 @@ func (r *run) begin(ctx context.Context) error {
 	return r.checkEnding(ctx)
 }
 
-// disarm deletes the bindings that grant more rights without kubetenant. It also removes the
+// deleteBindings deletes the bindings that grant more rights without kubetenant. It also removes the
 // finalizers that otherwise only a server of kubetenant removes.
-func (r *run) disarm(ctx context.Context) error {
+func (r *run) deleteBindings(ctx context.Context) error {
 	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
 }
 
@@ -218,15 +218,15 @@ func (r *run) confirm(question string) (bool, error) {
 	switch {
 	case r.Yes, r.DryRun:
 		return true, nil
-	case r.Ask == nil:
+	case r.Confirm == nil:
 		return false, fmt.Errorf("%s There is no terminal to answer: use --yes", question)
 	}
-	return r.Ask(question)
+	return r.Confirm(question)
 }
 
 // do prints a change and makes it, unless this is a dry run. It ignores a missing object.
 func (r *run) do(ctx context.Context, change func(context.Context) error, format string, args ...any) {
-	r.Say("  "+format, args...)
+	r.Printf("  "+format, args...)
 	if r.DryRun {
 		return
 	}
@@ -245,7 +245,7 @@ func (r *run) pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(r.Pace):
+	case <-time.After(r.PollInterval):
 		return nil
 	}
 }
@@ -255,5 +255,5 @@ func (r *run) step(n int, title string) {
 	if r.DryRun {
 		title += " (dry run)"
 	}
-	r.Say("Step %d of 6: %s", n, title)
+	r.Printf("Step %d of 6: %s", n, title)
 }

@@ -119,19 +119,19 @@ func installed() string {
 	return strings.Join(all, "\n---\n")
 }
 
-// said contains the printed lines.
-type said struct{ lines []string }
+// output contains the printed lines.
+type output struct{ lines []string }
 
-func (s *said) say(format string, args ...any) {
+func (s *output) printf(format string, args ...any) {
 	s.lines = append(s.lines, fmt.Sprintf(format, args...))
 }
 
-func (s *said) has(text string) bool {
+func (s *output) contains(text string) bool {
 	return slices.ContainsFunc(s.lines, func(line string) bool { return strings.Contains(line, text) })
 }
 
 // options returns the options of a command without a terminal.
-func options(t *testing.T, s *apiServer) (*uninstall.Options, *said) {
+func options(t *testing.T, s *apiServer) (*uninstall.Options, *output) {
 	t.Helper()
 	admin, err := uninstall.NewClients(s.config())
 	if err != nil {
@@ -143,20 +143,20 @@ func options(t *testing.T, s *apiServer) (*uninstall.Options, *said) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &said{}
+	out := &output{}
 	return &uninstall.Options{
 		Admin:             admin,
 		Manager:           manager,
-		Look:              uninstall.NewLooker(s.config()).Look,
+		CheckServers:      uninstall.NewServerChecker(s.config()).Check,
 		ServiceNamespaces: []string{"kubetenant-system"},
 		Yes:               true,
-		Pace:              time.Millisecond,
-		Say:               out.say,
+		PollInterval:      time.Millisecond,
+		Printf:            out.printf,
 	}, out
 }
 
-// complete runs the command, changes the servers, and runs it again.
-func complete(t *testing.T, s *apiServer) {
+// runToEnd runs the command, changes the servers, and runs it again.
+func runToEnd(t *testing.T, s *apiServer) {
 	t.Helper()
 	o, out := options(t, s)
 	if err := uninstall.Run(t.Context(), o); err != nil {
@@ -172,7 +172,7 @@ func complete(t *testing.T, s *apiServer) {
 // changes.
 func TestRemovesEverything(t *testing.T) {
 	s := newServer(t, installed())
-	complete(t, s)
+	runToEnd(t, s)
 	state := s.state()
 	for _, text := range []string{
 		"kubetenant.dev/", "tenants.kubetenant.dev", "kubetenant:", "kubetenant-webhook",
@@ -220,7 +220,7 @@ func TestRemovesEverything(t *testing.T) {
 // TestOrder checks the order of changes. The reverse order would be harmful.
 func TestOrder(t *testing.T) {
 	s := newServer(t, installed())
-	complete(t, s)
+	runToEnd(t, s)
 	last := -1
 	for _, write := range []string{
 		"PATCH rbac.authorization.k8s.io/v1/clusterroles /kubetenant:tenant-admin", // an earlier release binds it again
@@ -248,7 +248,7 @@ func TestOrder(t *testing.T) {
 // the servers have changed, and run again. The result is the same as without the interruption.
 func TestStoppedAfterEachWrite(t *testing.T) {
 	whole := newServer(t, installed())
-	complete(t, whole)
+	runToEnd(t, whole)
 	want, writes := whole.state(), len(whole.writes)
 	if writes < 30 {
 		t.Fatalf("only %d writes", writes)
@@ -258,9 +258,9 @@ func TestStoppedAfterEachWrite(t *testing.T) {
 			s := newServer(t, installed())
 			s.compiledIn = !changed
 			ctx, cancel := context.WithCancel(t.Context())
-			left := n
+			remaining := n
 			s.before = func(string) {
-				if left--; left < 0 {
+				if remaining--; remaining < 0 {
 					cancel()
 				}
 			}
@@ -268,7 +268,7 @@ func TestStoppedAfterEachWrite(t *testing.T) {
 			_ = uninstall.Run(ctx, o) // stopped
 			cancel()
 			s.change(func() { s.before = nil }) // a canceled request may still be running
-			complete(t, s)
+			runToEnd(t, s)
 			if got := s.state(); got != want {
 				t.Fatalf("stopped after %d writes (servers changed: %t):\n%s\nwant\n%s", n, changed, got, want)
 			}
@@ -298,7 +298,7 @@ func TestDryRun(t *testing.T) {
 			"delete CustomResourceDefinition tenants.kubetenant.dev",
 			"remove labels and annotations of 1 configmaps: acme--web/prices",
 		} {
-			if !out.has(text) {
+			if !out.contains(text) {
 				t.Errorf("not printed: %s\n%s", text, strings.Join(out.lines, "\n"))
 			}
 		}
@@ -381,7 +381,7 @@ func TestQuestions(t *testing.T) {
 	} {
 		s := newServer(t, installed())
 		o, _ := options(t, s)
-		o.Yes, o.KeepBindings, o.Ask = false, c.keep, c.ask
+		o.Yes, o.KeepBindings, o.Confirm = false, c.keep, c.ask
 		if err := uninstall.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -394,7 +394,7 @@ func TestQuestions(t *testing.T) {
 	o, out := options(t, s)
 	o.KeepBindings = true
 	if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("/rolebindings acme--web/")) != 2 ||
-		!out.has("acme--web/kubetenant:admins (view to user peter)") {
+		!out.contains("acme--web/kubetenant:admins (view to user peter)") {
 		t.Errorf("--keep-bindings: %v, %q\n%s", err, s.names("/rolebindings "), strings.Join(out.lines, "\n"))
 	}
 	// This binding needs no confirmation.
@@ -438,7 +438,7 @@ func TestClusterRoleBindings(t *testing.T) {
 		if err := uninstall.Run(t.Context(), o); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if strings.Contains(c.metadata, "made-by") && out.has("annotation kubetenant.dev/scope: tried") {
+		if strings.Contains(c.metadata, "made-by") && out.contains("annotation kubetenant.dev/scope: tried") {
 			t.Errorf("%s: it is not kubetenant's own", name)
 		}
 		left := ""
@@ -447,7 +447,7 @@ func TestClusterRoleBindings(t *testing.T) {
 			for _, subject := range all {
 				left += subject.(map[string]any)["name"].(string)
 			}
-			if plain := strings.Contains("peter ops system:authenticated", left); plain != out.has("    tried (") {
+			if plain := strings.Contains("peter ops system:authenticated", left); plain != out.contains("    tried (") {
 				t.Errorf("%s: there is a warning: %t", name, !plain)
 			}
 		}
@@ -506,16 +506,16 @@ func TestRoleBindings(t *testing.T) {
 	}
 }
 
-// TestComesBack checks that a binding that a controller creates again is deleted again. If it
+// TestRecreatedBindings checks that a binding that a controller creates again is deleted again. If it
 // always reappears, the command fails.
-func TestComesBack(t *testing.T) {
+func TestRecreatedBindings(t *testing.T) {
 	for _, times := range []int{3, 1 << 20} {
 		s := newServer(t, installed())
 		again := times
-		s.before = func(what string) {
-			if strings.HasPrefix(what, "DELETE") && strings.Contains(what, "kubetenant:admins:acme") && again > 0 {
+		s.before = func(request string) {
+			if strings.HasPrefix(request, "DELETE") && strings.Contains(request, "kubetenant:admins:acme") && again > 0 {
 				again--
-				_, key, _ := strings.Cut(what, " ")
+				_, key, _ := strings.Cut(request, " ")
 				copied := s.objects[key].DeepCopy() // another name, because this object exists until it is deleted
 				copied.SetName(fmt.Sprintf("kubetenant:admins:acme%d", again))
 				copied.SetUID("")
@@ -543,8 +543,8 @@ func TestForbidden(t *testing.T) {
 		return method == http.MethodDelete && strings.HasSuffix(path, "kubetenant:tenant-member:acme")
 	}
 	o, out := options(t, s)
-	if err := uninstall.Run(t.Context(), o); !errors.Is(err, uninstall.ErrFailed) || out.has("Step 3") ||
-		!out.has("  delete ClusterRoleBinding kubetenant:tenant-member:acme: created by kubetenant: Forbidden") {
+	if err := uninstall.Run(t.Context(), o); !errors.Is(err, uninstall.ErrFailed) || out.contains("Step 3") ||
+		!out.contains("  delete ClusterRoleBinding kubetenant:tenant-member:acme: created by kubetenant: Forbidden") {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
 	s = newServer(t, installed())
@@ -554,7 +554,7 @@ func TestForbidden(t *testing.T) {
 	}
 	o, out = options(t, s)
 	if err := uninstall.Run(t.Context(), o); !errors.Is(err, uninstall.ErrUnread) ||
-		!out.has("could not be read: list networkpolicies") || len(s.names("kubetenant-configuration")) != 2 ||
+		!out.contains("could not be read: list networkpolicies") || len(s.names("kubetenant-configuration")) != 2 ||
 		!strings.Contains(s.state(), "kubetenant.dev/tenant: globex") {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
@@ -578,7 +578,7 @@ func TestServersChange(t *testing.T) {
 	o, out := options(t, s)
 	looks := 0
 	o.Wait = true
-	o.Look = func(context.Context) (*uninstall.Servers, error) {
+	o.CheckServers = func(context.Context) (*uninstall.Servers, error) {
 		switch looks++; {
 		case looks < 3:
 			return &uninstall.Servers{Mode: installation.Webhook, With: []string{"a", "b"}}, nil
@@ -611,7 +611,7 @@ func TestServersChange(t *testing.T) {
 		"danger: only some servers run kubetenant: tenants are not isolated at a: change b",
 		"it restarts", "the server c, which holds the Lease",
 	} {
-		if !out.has(text) {
+		if !out.contains(text) {
 			t.Errorf("not printed: %s\n%s", text, strings.Join(out.lines, "\n"))
 		}
 	}
@@ -653,14 +653,14 @@ func TestNothingInstalled(t *testing.T) {
 	s.compiledIn = false
 	o, out := options(t, s)
 	if err := uninstall.Run(t.Context(), o); err != nil || len(s.writes) > 0 ||
-		!out.has("kubetenant has left nothing in this cluster") {
+		!out.contains("kubetenant has left nothing in this cluster") {
 		t.Errorf("%v, %q\n%s", err, s.writes, strings.Join(out.lines, "\n"))
 	}
 }
 
-// TestLook checks that each server of the cluster is checked. A renewed Lease reveals a server that
+// TestCheckServers checks that each server of the cluster is checked. A renewed Lease reveals a server that
 // cannot be reached.
-func TestLook(t *testing.T) {
+func TestCheckServers(t *testing.T) {
 	other := newServer(t, installed())
 	host, port, _ := strings.Cut(strings.TrimPrefix(other.URL, "http://"), ":")
 	slice := "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: kubernetes, namespace: default, " +
@@ -668,8 +668,8 @@ func TestLook(t *testing.T) {
 		"}], endpoints: [{addresses: [" + host + "]}]}"
 	s := newServer(t, installed()+"\n---\n"+slice)
 	s.compiledIn = false
-	look := uninstall.NewLooker(s.config())
-	servers, err := look.Look(t.Context())
+	checker := uninstall.NewServerChecker(s.config())
+	servers, err := checker.Check(t.Context())
 	if err != nil || servers.Running() || len(servers.Without) != 1 || len(servers.Unreachable) != 1 { // no TLS
 		t.Errorf("%+v, %v", servers, err)
 	}
@@ -690,17 +690,17 @@ func TestLook(t *testing.T) {
 		{now, true},
 	} {
 		lease(c.renewed)
-		if servers, err := look.Look(t.Context()); err != nil || servers.Running() != c.want {
+		if servers, err := checker.Check(t.Context()); err != nil || servers.Running() != c.want {
 			t.Errorf("renewed %s: %+v, %v", c.renewed, servers, err)
 		}
 	}
 	s.compiledIn = true
-	if servers, err := look.Look(t.Context()); err != nil || servers.Mode != installation.CompiledIn ||
+	if servers, err := checker.Check(t.Context()); err != nil || servers.Mode != installation.CompiledIn ||
 		len(servers.With) != 1 {
 		t.Errorf("%+v, %v", servers, err)
 	}
 	s.Close()
-	if servers, err := look.Look(t.Context()); err == nil {
+	if servers, err := checker.Check(t.Context()); err == nil {
 		t.Errorf("%+v", servers)
 	}
 }
@@ -730,8 +730,8 @@ func TestControllersWriteLater(t *testing.T) {
 	}
 	s = newServer(t, installed())
 	s.compiledIn = false
-	s.before = func(what string) {
-		if what == "DELETE apps/v1/deployments kubetenant-system/kubetenant-webhook" {
+	s.before = func(request string) {
+		if request == "DELETE apps/v1/deployments kubetenant-system/kubetenant-webhook" {
 			s.objects["kubetenant.dev/v1alpha1/tenants /acme"].SetFinalizers([]string{tenant.Finalizer})
 		}
 	}

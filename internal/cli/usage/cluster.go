@@ -65,7 +65,7 @@ func OfTenant(
 func All(ctx context.Context, d dynamic.Interface, now time.Time, since time.Duration) (*Report, error) {
 	r := newReport(now, since)
 	err := usages(d).Each(ctx, metav1.ListOptions{Limit: pageSize}, r.addObject,
-		func(wrong *typed.Invalid) { r.problem(wrong.Error()) })
+		func(invalid *typed.Invalid) { r.problem(invalid.Error()) })
 	if err != nil {
 		return nil, explain(tenant.ID{}, err)
 	}

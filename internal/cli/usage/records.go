@@ -54,7 +54,7 @@ func (s *sums) add(r *recorded.Record) error {
 	if !found && len(s.numbers) >= s.limit {
 		return errManyKeys
 	}
-	n.latest(Numbers(r.Totals))
+	n.keepLatest(Numbers(r.Totals))
 	s.numbers[k] = n
 	return nil
 }
@@ -136,8 +136,8 @@ func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
 		total.add(n)
 		hours[k.tenant][k.hour] = total
 	}
-	for who, i := range s.tenants {
-		r.add(who, hours[i], nil)
+	for key, i := range s.tenants {
+		r.add(key, hours[i], nil)
 	}
 	return r.finish(), nil
 }
@@ -163,12 +163,12 @@ func (s *sums) addFile(path string, id tenant.ID, r *Report) error {
 // decode parses a record. Its errors do not contain the text of the line.
 func decode(text []byte, r *recorded.Record) error {
 	err := json.Unmarshal(text, r)
-	wrong := (*json.UnmarshalTypeError)(nil)
+	typeErr := (*json.UnmarshalTypeError)(nil)
 	switch {
 	case recorded.IsInvalid(err):
 		return err
-	case errors.As(err, &wrong) && wrong.Field != "":
-		return fmt.Errorf("the line is not a usage record: %s has the wrong type", wrong.Field)
+	case errors.As(err, &typeErr) && typeErr.Field != "":
+		return fmt.Errorf("the line is not a usage record: %s has the wrong type", typeErr.Field)
 	case err != nil:
 		return errors.New("the line is not a usage record in JSON: it may be incomplete")
 	case r.UID != "" && !validUID.MatchString(r.UID):

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Kept is the time for which the TenantUsages of a cluster keep hours.
-const Kept = 48 * time.Hour
+// Retention is the time for which the TenantUsages of a cluster keep hours.
+const Retention = 48 * time.Hour
 
 // Numbers is the usage of a tenant's callers in one hour or in several.
 type Numbers struct {
@@ -48,9 +48,9 @@ func (n *Numbers) addRequests(more Numbers) {
 	n.SeatMilliseconds = sum(n.SeatMilliseconds, more.SeatMilliseconds)
 }
 
-// latest sets n to the latest numbers of one server. They never fall within an hour, so the latest
+// keepLatest sets n to the latest numbers of one server. They never fall within an hour, so the latest
 // numbers are the largest.
-func (n *Numbers) latest(other Numbers) {
+func (n *Numbers) keepLatest(other Numbers) {
 	n.Requests = max(n.Requests, other.Requests)
 	n.Denied = max(n.Denied, other.Denied)
 	n.Limited = max(n.Limited, other.Limited)
@@ -135,10 +135,10 @@ func (r *Report) problem(text string) {
 type identity struct{ tenant, uid string }
 
 // add adds a tenant with its hours, in any order.
-func (r *Report) add(who identity, hours map[int64]Numbers, stored *v1alpha1.StoredUsage) {
+func (r *Report) add(key identity, hours map[int64]Numbers, stored *v1alpha1.StoredUsage) {
 	t := &Tenant{
-		Tenant: who.tenant,
-		UID:    who.uid,
+		Tenant: key.tenant,
+		UID:    key.uid,
 		Hours:  make([]Hour, 0, len(hours)),
 		Stored: stored,
 	}

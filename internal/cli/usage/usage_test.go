@@ -41,10 +41,10 @@ var now = time.Date(2026, 11, 28, 3, 30, 0, 0, time.UTC)
 func at(hour int) time.Time { return time.Date(2026, 11, 28, hour, 0, 0, 0, time.UTC) }
 
 // line returns a usage record. Each of its numbers is n.
-func line(server, started, who, uid string, hour, n int) string {
+func line(server, started, tenantName, uid string, hour, n int) string {
 	return fmt.Sprintf(`{"cluster":"eu1","server":%q,"started":"2026-11-28T%s:00Z","uid":%q,"tenant":%q,"hour":%q,`+
 		`"requests":%d,"denied":%[6]d,"limited":%[6]d,"watches":%[6]d,"seatMilliseconds":%[6]d}`+"\n",
-		server, started, uid, who, at(hour).Format(time.RFC3339), n)
+		server, started, uid, tenantName, at(hour).Format(time.RFC3339), n)
 }
 
 func numbers(n int64) usage.Numbers {
@@ -165,30 +165,30 @@ func TestRecordsOfSelectedTenants(t *testing.T) {
 // TestInvalidRecords checks that each invalid line is a problem with its file and line number. The
 // report must contain neither the text of the line nor a formula.
 func TestInvalidRecords(t *testing.T) {
-	good := line("a", "00:00", "acme", "u1", 2, 1)
-	for bad, want := range map[string]string{
+	validLine := line("a", "00:00", "acme", "u1", 2, 1)
+	for invalidLine, want := range map[string]string{
 		`{"tenant":`: "incomplete",
 		"SECRET":     "incomplete",
-		strings.Replace(good, `"acme"`, `"=cmd|SECRET"`, 1):                 "tenant must be the ID of a tenant",
-		strings.Replace(good, `"acme"`, `"all"`, 1):                         "tenant must be the ID of a tenant",
-		strings.Replace(good, `"acme"`, `"(SECRET)"`, 1):                    "tenant must be the ID of a tenant",
-		strings.Replace(good, `"u1"`, `"+SECRET"`, 1):                       "uid must be the UID of a Tenant",
-		strings.Replace(good, `"u1"`, `"u\u001b[2J"`, 1):                    "uid must be the UID of a Tenant",
-		strings.Replace(good, `"requests":1`, `"requests":-1`, 1):           "numbers must not be negative",
-		strings.Replace(good, `"requests":1`, `"requests":"SECRET"`, 1):     "requests has the wrong type",
-		strings.Replace(good, `"requests":1`, `"requests":1e30`, 1):         "requests has the wrong type",
-		strings.Replace(good, "T02:00:00Z", "T02:30:00Z", 1):                "hour must be the beginning of an hour",
-		strings.Replace(good, `"hour"`, `"hours"`, 1):                       "hour must be the beginning of an hour",
-		strings.Replace(good, "2026-11-28T00:00:00Z", "SECRET", 1):          "not a usage record",
-		strings.Replace(good, `"server":"a"`, `"server":""`, 1):             "server is required",
-		strings.Replace(good, `"eu1"`, `"`+strings.Repeat("S", 254)+`"`, 1): "at most 253 bytes",
-		`{"x":"` + strings.Repeat("x", jsonlines.MaxLine) + `"}`:            "longer than",
-		`[` + strings.TrimSpace(good) + `]`:                                 "not a usage record",
+		strings.Replace(validLine, `"acme"`, `"=cmd|SECRET"`, 1):                 "tenant must be the ID of a tenant",
+		strings.Replace(validLine, `"acme"`, `"all"`, 1):                         "tenant must be the ID of a tenant",
+		strings.Replace(validLine, `"acme"`, `"(SECRET)"`, 1):                    "tenant must be the ID of a tenant",
+		strings.Replace(validLine, `"u1"`, `"+SECRET"`, 1):                       "uid must be the UID of a Tenant",
+		strings.Replace(validLine, `"u1"`, `"u\u001b[2J"`, 1):                    "uid must be the UID of a Tenant",
+		strings.Replace(validLine, `"requests":1`, `"requests":-1`, 1):           "numbers must not be negative",
+		strings.Replace(validLine, `"requests":1`, `"requests":"SECRET"`, 1):     "requests has the wrong type",
+		strings.Replace(validLine, `"requests":1`, `"requests":1e30`, 1):         "requests has the wrong type",
+		strings.Replace(validLine, "T02:00:00Z", "T02:30:00Z", 1):                "hour must be the beginning of an hour",
+		strings.Replace(validLine, `"hour"`, `"hours"`, 1):                       "hour must be the beginning of an hour",
+		strings.Replace(validLine, "2026-11-28T00:00:00Z", "SECRET", 1):          "not a usage record",
+		strings.Replace(validLine, `"server":"a"`, `"server":""`, 1):             "server is required",
+		strings.Replace(validLine, `"eu1"`, `"`+strings.Repeat("S", 254)+`"`, 1): "at most 253 bytes",
+		`{"x":"` + strings.Repeat("x", jsonlines.MaxLine) + `"}`:                 "longer than",
+		`[` + strings.TrimSpace(validLine) + `]`:                                 "not a usage record",
 	} {
-		if bad == good {
+		if invalidLine == validLine {
 			t.Fatalf("the line for %q is valid", want)
 		}
-		text := good + strings.TrimSpace(bad) + "\n" + line("a", "00:00", "acme", "u1", 3, 1)
+		text := validLine + strings.TrimSpace(invalidLine) + "\n" + line("a", "00:00", "acme", "u1", 3, 1)
 		dir := directory(t, map[string]string{"usage.jsonl": text})
 		r, err := usage.FromRecords(dir, tenant.ID{}, now, time.Hour)
 		if err != nil {
@@ -197,10 +197,10 @@ func TestInvalidRecords(t *testing.T) {
 		text = strings.Join(r.Problems, "\n")
 		if r.ProblemsTotal != 1 || !strings.HasPrefix(text, filepath.Join(dir, "usage.jsonl")+":2: ") ||
 			!strings.Contains(text, want) || strings.Contains(text, "SECRET") {
-			t.Errorf("%.80s: %d problems: %s, want %s", bad, r.ProblemsTotal, text, want)
+			t.Errorf("%.80s: %d problems: %s, want %s", invalidLine, r.ProblemsTotal, text, want)
 		}
 		if len(r.Tenants) != 1 || r.Total.Requests != 2 {
-			t.Errorf("%.80s: the other lines are %v", bad, r.Total)
+			t.Errorf("%.80s: the other lines are %v", invalidLine, r.Total)
 		}
 	}
 	r := records(t, map[string]string{"usage.jsonl": strings.Repeat("x\n", 1000)}, tenant.ID{}, time.Hour)
@@ -302,11 +302,11 @@ func TestLargeNumbers(t *testing.T) {
 }
 
 // object returns a TenantUsage with one server for each of the given numbers, all in one hour.
-func object(name, who, uid string, hour int, servers ...int64) *v1alpha1.TenantUsage {
+func object(name, tenantName, uid string, hour int, servers ...int64) *v1alpha1.TenantUsage {
 	u := &v1alpha1.TenantUsage{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.KindTenantUsage},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Tenant:     who,
+		Tenant:     tenantName,
 		UID:        uid,
 	}
 	for i, n := range servers {
@@ -511,15 +511,15 @@ func TestWriteCSV(t *testing.T) {
 	if err := (&usage.Report{}).WriteCSV(&b); err != nil || strings.Count(b.String(), "\n") != 1 {
 		t.Errorf("empty: %q, %v", &b, err)
 	}
-	if err := r.WriteCSV(full{}); err == nil {
+	if err := r.WriteCSV(fullDisk{}); err == nil {
 		t.Error("a full disk is not an error")
 	}
 }
 
-// full is a writer whose disk is full.
-type full struct{}
+// fullDisk is a writer whose disk is full.
+type fullDisk struct{}
 
-func (full) Write([]byte) (int, error) { return 0, os.ErrClosed }
+func (fullDisk) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
 // TestWriteJSON checks that the JSON equals the report, with an API version and a kind.
 func TestWriteJSON(t *testing.T) {
@@ -551,7 +551,7 @@ func TestWriteJSON(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || got["tenants"] == nil {
 			t.Errorf("%s: %s", name, diff)
 		}
-		if err := r.WriteJSON(full{}, "", ""); err == nil {
+		if err := r.WriteJSON(fullDisk{}, "", ""); err == nil {
 			t.Error("a full disk is not an error")
 		}
 	}

@@ -54,7 +54,7 @@ func signingRequest(d *document) []Finding {
 		return []Finding{d.at("", err.Error(), "write a CertificateSigningRequest of certificates.k8s.io/v1, or PEM")}
 	}
 	var found []Finding
-	for _, m := range misfits(typeOf[certificatesv1.CertificateSigningRequest](), value, "") {
+	for _, m := range mismatches(typeOf[certificatesv1.CertificateSigningRequest](), value, "") {
 		found = append(found, m.finding(d))
 	}
 	object := &certificatesv1.CertificateSigningRequest{}

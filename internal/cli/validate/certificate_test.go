@@ -181,7 +181,7 @@ func TestSigningRequest(t *testing.T) {
 	good := inside(named("alice", "tenant:acme"))
 	const signer, usages, expiry = "kubernetes.io/kube-apiserver-client", "digital signature, client auth",
 		"  expirationSeconds: 86400\n"
-	hold(t, "", map[string]finding{
+	checkFindings(t, "", map[string]finding{
 		"good": {fmt.Sprintf(object, signer, usages, expiry, good), nil},
 		"another signer": {
 			fmt.Sprintf(object, "example.com/other", usages, expiry, good),

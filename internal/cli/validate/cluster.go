@@ -58,7 +58,7 @@ func misshapen(docs []document) []Finding {
 			found = append(found, docs[i].at("", err.Error(), "write an object"))
 			continue
 		}
-		for _, m := range misfits(types[docs[i].kind], value, "") {
+		for _, m := range mismatches(types[docs[i].kind], value, "") {
 			found = append(found, m.finding(&docs[i]))
 		}
 	}

@@ -49,7 +49,7 @@ func (r *run) configuration(f *file, docs []document) ([]Finding, error) {
 	path := f.path
 	if f.stdin {
 		var remove func()
-		if path, remove, err = written(config); err != nil {
+		if path, remove, err = writeConfig(config); err != nil {
 			return nil, err
 		}
 		defer remove()
@@ -60,8 +60,8 @@ func (r *run) configuration(f *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// written writes a configuration with absolute paths to a file, because the server reads files.
-func written(config *configv1alpha1.TenancyConfiguration) (path string, remove func(), err error) {
+// writeConfig writes a configuration with absolute paths to a file, because the server reads files.
+func writeConfig(config *configv1alpha1.TenancyConfiguration) (path string, remove func(), err error) {
 	for _, p := range config.Paths() {
 		if *p, err = filepath.Abs(*p); err != nil {
 			return "", nil, err
@@ -87,7 +87,7 @@ func written(config *configv1alpha1.TenancyConfiguration) (path string, remove f
 // finding of the configuration.
 func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration) ([]Finding, error) {
 	var all []Finding
-	add := func(path string, found []Finding) { all = append(all, placed(path, found)...) }
+	add := func(path string, found []Finding) { all = append(all, withPosition(path, found)...) }
 	for _, s := range config.Authentication.Sources {
 		kind, file := Tokens, s.TokenFile
 		if s.BasicAuthFile != nil {
@@ -167,16 +167,16 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 	if twice := d.duplicates(); len(twice) > 0 {
 		return twice
 	}
-	var wrong []misfit
+	var unmatched []mismatch
 	if value, err := d.value(); err == nil {
-		wrong = misfits(reflect.TypeFor[T](), value, "")
+		unmatched = mismatches(reflect.TypeFor[T](), value, "")
 	}
 	var all utilerrors.Aggregate
 	if !errors.As(err, &all) {
 		var found []Finding
-		for i := range wrong {
-			if wrong[i].known == nil {
-				found = append(found, wrong[i].finding(d))
+		for i := range unmatched {
+			if unmatched[i].known == nil {
+				found = append(found, unmatched[i].finding(d))
 			}
 		}
 		if len(found) > 0 {
@@ -189,9 +189,9 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 		if found[i].Fix == "" {
 			found[i].Fix = "write a value that docs/configuration.md allows for this field"
 		}
-		for j := range wrong {
-			if m := unknown.FindStringSubmatch(found[i].Reason); m != nil && m[1] == wrong[j].field && wrong[j].known != nil {
-				found[i] = wrong[j].finding(d)
+		for j := range unmatched {
+			if m := unknown.FindStringSubmatch(found[i].Reason); m != nil && m[1] == unmatched[j].field && unmatched[j].known != nil {
+				found[i] = unmatched[j].finding(d)
 			}
 		}
 	}
@@ -237,8 +237,8 @@ func syntaxError(err error) *Finding {
 // at the beginning of the text.
 func textError(d *document, text string) Finding {
 	if m := sourceOf.FindStringSubmatch(text); m != nil {
-		if where := sourceNamed(d, m[1]); where != "" {
-			return d.at(where, text, sourceFix(text))
+		if path := sourceNamed(d, m[1]); path != "" {
+			return d.at(path, text, sourceFix(text))
 		}
 	}
 	if m := unknown.FindStringSubmatch(text); m != nil {

@@ -23,7 +23,7 @@ const (
 // TestConfiguration checks that each finding of a configuration is at its field, or at the nearest
 // existing parent field.
 func TestConfiguration(t *testing.T) {
-	hold(t, validate.Config, map[string]finding{
+	checkFindings(t, validate.Config, map[string]finding{
 		"good": {header + "authorization: { mode: Shadow }\n", nil},
 		"no YAML": {
 			header + "a: b: c\n",
@@ -111,7 +111,7 @@ func TestConfiguration(t *testing.T) {
 
 // TestRevocation checks the findings of a Revocation.
 func TestRevocation(t *testing.T) {
-	hold(t, validate.Revocation, map[string]finding{
+	checkFindings(t, validate.Revocation, map[string]finding{
 		"good": {revocations + "users: [ { tenant: acme, name: eve } ]\n", nil},
 		"no YAML": {
 			revocations + "users: [\n",

@@ -46,8 +46,8 @@ func readable(path string) []Finding {
 	}}
 }
 
-// most is the maximum number of problems that are reported for a file.
-const most = 100
+// maxProblems is the maximum number of problems that are reported for a file.
+const maxProblems = 100
 
 // credentials returns the problems of a token or password file. It also warns of records that the
 // server accepts, but that are probably mistakes.
@@ -84,7 +84,7 @@ func refused(
 	check := func(name string, groups []string, id tenant.ID) error { return reserved(names, name, groups, id) }
 	byDefault := config.Default()
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	for range most {
+	for range maxProblems {
 		// #nosec G703 -- a temporary directory
 		err := os.WriteFile(path, bytes.Join(lines, nil), 0o600)
 		if err == nil { // a reader waits if the file was modified recently

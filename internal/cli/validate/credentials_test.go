@@ -33,7 +33,7 @@ const (
 // TestTokens checks that each problem of a record is reported at its field with a fix, and that
 // later records are checked too.
 func TestTokens(t *testing.T) {
-	hold(t, validate.Tokens, map[string]finding{
+	checkFindings(t, validate.Tokens, map[string]finding{
 		"good": {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
 		"too few fields": {
 			"S1,alice\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few},
@@ -117,7 +117,7 @@ func TestTokens(t *testing.T) {
 // TestSuspiciousRecords checks the warnings for records that the server accepts, but that are
 // probably mistakes.
 func TestSuspiciousRecords(t *testing.T) {
-	hold(t, validate.Tokens, map[string]finding{
+	checkFindings(t, validate.Tokens, map[string]finding{
 		"typographic quotes": {
 			"S1,bob,2,“dev,ops”,,acme\n", []string{"1:10:" + typographic, "1:17:" + unread},
 		},
@@ -168,7 +168,7 @@ func TestSuspiciousRecords(t *testing.T) {
 
 // TestPasswords checks the problems that only password files have.
 func TestPasswords(t *testing.T) {
-	hold(t, validate.Passwords, map[string]finding{
+	checkFindings(t, validate.Passwords, map[string]finding{
 		"good": {"S1,alice,1,dev,,acme\nS1,alice,1,dev,,globex\n", nil},
 		"twice": {
 			"S1,alice,1,,acme\nS2,alice,2,,acme\n",

@@ -25,7 +25,7 @@ func suspicious(data []byte, config *configv1alpha1.CredentialFile) []Finding {
 		if len(fields) < 3 || fields[0] == "" {
 			continue
 		}
-		for _, w := range append(unreadFields(fields), oddFields(fields)...) {
+		for _, w := range append(unreadFields(fields), suspiciousFields(fields)...) {
 			line, column := r.FieldPos(w.field)
 			found = append(found, Finding{
 				Line:     line,
@@ -53,14 +53,14 @@ func namesTenant(fields []string) bool {
 	return n >= 5 && fields[n-2] == ""
 }
 
-// oddity is a warning about one field of a record.
-type oddity struct {
+// suspiciousField is a warning about one field of a record.
+type suspiciousField struct {
 	field       int
 	reason, fix string
 }
 
 // unreadFields warns of fields after the groups. The server ignores them.
-func unreadFields(fields []string) []oddity {
+func unreadFields(fields []string) []suspiciousField {
 	end := len(fields)
 	if namesTenant(fields) {
 		end -= 2
@@ -68,23 +68,23 @@ func unreadFields(fields []string) []oddity {
 	if end <= 4 {
 		return nil
 	}
-	return []oddity{{
+	return []suspiciousField{{
 		4, "the server does not read this field: it is neither a group nor the tenant",
 		`write several groups as one field in quotes, such as "dev,ops", and the tenant after two commas`,
 	}}
 }
 
-// oddFields warns of fields with content that is probably a mistake.
-func oddFields(fields []string) []oddity {
-	var odd []oddity
+// suspiciousFields warns of fields with content that is probably a mistake.
+func suspiciousFields(fields []string) []suspiciousField {
+	var odd []suspiciousField
 	if strings.EqualFold(fields[1], "user") && strings.EqualFold(fields[2], "uid") {
-		odd = append(odd, oddity{
+		odd = append(odd, suspiciousField{
 			0, "the record looks like a header, but the server accepts its first field as a secret",
 			"remove the record: the format has no header",
 		})
 	}
 	if strings.HasPrefix(fields[0], "//") || strings.HasPrefix(fields[0], "-- ") {
-		odd = append(odd, oddity{
+		odd = append(odd, suspiciousField{
 			0, "the record looks like a comment, but the server accepts its first field as a secret",
 			"remove the record: the format has no comments",
 		})
@@ -92,17 +92,17 @@ func oddFields(fields []string) []oddity {
 	for i, field := range fields[:min(len(fields), 4)] {
 		switch {
 		case strings.ContainsAny(field, "“”„‟«»‹›‘’‚‛＂"):
-			odd = append(odd, oddity{
+			odd = append(odd, suspiciousField{
 				i, "the field contains a typographic quotation mark, which does not quote anything",
 				`use the quotation mark of ASCII: "`,
 			})
 		case i > 0 && (strings.HasPrefix(field, "'") || strings.HasSuffix(field, "'")):
-			odd = append(odd, oddity{
+			odd = append(odd, suspiciousField{
 				i, "the field begins or ends with an apostrophe, which does not quote anything",
 				`use the quotation mark of ASCII: "`,
 			})
 		case i == 3 && strings.ContainsAny(field, ";|"):
-			odd = append(odd, oddity{
+			odd = append(odd, suspiciousField{
 				i, "a group contains a semicolon or a vertical bar, which does not separate groups",
 				"separate groups with commas",
 			})

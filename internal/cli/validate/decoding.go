@@ -31,7 +31,7 @@ func undecoded(d *document, value map[string]any) []Finding {
 		return nil
 	}
 	var found []Finding
-	for _, m := range misfits(t, value, "") {
+	for _, m := range mismatches(t, value, "") {
 		if m.known == nil {
 			found = append(found, m.finding(d))
 		}

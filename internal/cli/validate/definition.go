@@ -82,15 +82,15 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 		if wrongVersion(d) != nil {
 			continue // reported for the file
 		}
-		wrong := all[d.kind].check(d)
-		if !hasError(wrong) {
+		problems := all[d.kind].check(d)
+		if !hasError(problems) {
 			refused, err := r.subjects(d)
 			if err != nil {
 				return nil, err
 			}
-			wrong = append(wrong, refused...)
+			problems = append(problems, refused...)
 		}
-		found = append(found, wrong...)
+		found = append(found, problems...)
 	}
 	return found, nil
 }
@@ -106,9 +106,9 @@ func (k *definition) check(d *document) []Finding {
 		return []Finding{d.at("", err.Error(), "write an object")}
 	}
 	var found []Finding
-	unknownFields(k.schema, value, "", func(where, name string, known []string) {
+	unknownFields(k.schema, value, "", func(path, name string, known []string) {
 		reason, fix := unknownField(name, known)
-		found = append(found, d.at(where, reason, fix))
+		found = append(found, d.at(path, reason, fix))
 	})
 	delete(value, "status") // the API server ignores a status in a creation
 	setDefaults(k.schema, value)
@@ -121,8 +121,8 @@ func (k *definition) check(d *document) []Finding {
 	if found = append(found, rules...); hasError(found) {
 		return found
 	}
-	if wrong := undecoded(d, value); len(wrong) > 0 {
-		return append(found, wrong...)
+	if problems := undecoded(d, value); len(problems) > 0 {
+		return append(found, problems...)
 	}
 	for _, f := range controllers(d, value) {
 		if f.Fix == "" {
@@ -134,7 +134,7 @@ func (k *definition) check(d *document) []Finding {
 }
 
 // unknownFields reports each field that a schema does not contain.
-func unknownFields(s *spec.Schema, value any, path string, report func(where, name string, known []string)) {
+func unknownFields(s *spec.Schema, value any, path string, report func(fieldPath, name string, known []string)) {
 	if preserved, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); preserved {
 		return
 	}
@@ -147,18 +147,18 @@ func unknownFields(s *spec.Schema, value any, path string, report func(where, na
 		}
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			where := strings.TrimPrefix(path+"."+name, ".")
-			if where == "metadata" { // metadata has its own type
+			fieldPath := strings.TrimPrefix(path+"."+name, ".")
+			if fieldPath == "metadata" { // metadata has its own type
 				continue
 			}
 			property, known := s.Properties[name]
 			switch {
 			case known:
-				unknownFields(&property, value[name], where, report)
+				unknownFields(&property, value[name], fieldPath, report)
 			case s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil:
-				unknownFields(s.AdditionalProperties.Schema, value[name], where, report)
+				unknownFields(s.AdditionalProperties.Schema, value[name], fieldPath, report)
 			case len(s.Properties) > 0:
-				report(where, name, slices.Collect(maps.Keys(s.Properties)))
+				report(fieldPath, name, slices.Collect(maps.Keys(s.Properties)))
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func setDefaults(s *spec.Schema, value any) {
 		}
 	case map[string]any:
 		for name, field := range value {
-			if of := fieldOf(s, name); of != nil && field == nil && !of.Nullable {
+			if property := fieldOf(s, name); property != nil && field == nil && !property.Nullable {
 				delete(value, name)
 			}
 		}
@@ -186,8 +186,8 @@ func setDefaults(s *spec.Schema, value any) {
 			}
 		}
 		for name, field := range value {
-			if of := fieldOf(s, name); of != nil {
-				setDefaults(of, field)
+			if property := fieldOf(s, name); property != nil {
+				setDefaults(property, field)
 			}
 		}
 	}
@@ -195,7 +195,7 @@ func setDefaults(s *spec.Schema, value any) {
 
 // fieldOf returns the schema of a field of a map, or nil.
 func fieldOf(s *spec.Schema, name string) *spec.Schema {
-	if property, known := s.Properties[name]; known {
+	if property, ok := s.Properties[name]; ok {
 		return &property
 	}
 	if s.AdditionalProperties != nil {
@@ -211,7 +211,7 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 		return []Finding{d.at("metadata", "is required", "add metadata with a name")}
 	}
 	var found []Finding
-	for _, m := range misfits(typeOf[metav1.ObjectMeta](), content, "metadata") {
+	for _, m := range mismatches(typeOf[metav1.ObjectMeta](), content, "metadata") {
 		found = append(found, m.finding(d))
 	}
 	meta := &metav1.ObjectMeta{}
@@ -251,9 +251,9 @@ func (k *definition) structure(d *document, value map[string]any) []Finding {
 			continue
 		}
 		reason := strings.TrimPrefix(strings.TrimPrefix(err.Error(), at.Name), " in body ")
-		where := strings.TrimPrefix(at.Name, ".")
-		name := where[strings.LastIndexByte(where, '.')+1:]
-		fix := k.described(where)
+		path := strings.TrimPrefix(at.Name, ".")
+		name := path[strings.LastIndexByte(path, '.')+1:]
+		fix := k.described(path)
 		switch at.Code() {
 		case openapierrors.InvalidTypeCode:
 			_, name, _ := strings.Cut(reason, "must be of type ")
@@ -265,7 +265,7 @@ func (k *definition) structure(d *document, value map[string]any) []Finding {
 			reason = "is not a value of this field"
 			fix = "write one of " + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(at.Values), "[]")), ", ")
 		}
-		found = append(found, d.at(where, reason, fix))
+		found = append(found, d.at(path, reason, fix))
 	}
 	return found
 }
@@ -301,9 +301,9 @@ func (k *definition) described(path string) string {
 func (k *definition) description(path string) string {
 	s, text := k.schema, ""
 	for _, name := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
-		next, known := s.Properties[name]
+		next, ok := s.Properties[name]
 		switch {
-		case known:
+		case ok:
 			s = &next
 		case s.Items != nil && s.Items.Schema != nil:
 			s = s.Items.Schema
@@ -351,9 +351,9 @@ func limits(d *document, value map[string]any, fields ...string) []Finding {
 	hard, _, _ := unstructured.NestedMap(value, fields...)
 	var found []Finding
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
-		where := fmt.Sprintf("%s[%s]", strings.Join(fields, "."), name)
+		path := fmt.Sprintf("%s[%s]", strings.Join(fields, "."), name)
 		if len(quota.Resources(corev1.ResourceName(name))) == 0 {
-			found = append(found, d.at(where, "no object uses it",
+			found = append(found, d.at(path, "no object uses it",
 				"use a resource name that ResourceQuota accepts, such as pods or requests.cpu"))
 		}
 	}
@@ -375,11 +375,11 @@ func templateObjects(d *document, value map[string]any) []Finding {
 		if !ok {
 			continue // the schema rejects it
 		}
-		t, known := types[fmt.Sprint(content["kind"])]
-		if !known {
+		t, isKnown := types[fmt.Sprint(content["kind"])]
+		if !isKnown {
 			continue // a rule of the schema rejects it
 		}
-		for _, m := range misfits(t, content, fmt.Sprintf("spec.objects[%d]", i)) {
+		for _, m := range mismatches(t, content, fmt.Sprintf("spec.objects[%d]", i)) {
 			found = append(found, m.finding(d))
 		}
 	}

@@ -17,7 +17,7 @@ func TestObjects(t *testing.T) {
 		grant  = "apiVersion: kubetenant.dev/v1alpha1\nkind: AccessGrant\nmetadata: { generateName: share- }\n"
 		to     = "  to: [ { apiGroups: [ '' ], resources: [ pods ], verbs: [ get ] } ]\n"
 	)
-	hold(t, validate.Objects, map[string]finding{
+	checkFindings(t, validate.Objects, map[string]finding{
 		"fields that are null": {
 			tenant + "spec: { id: acme, access: null, admins: null, quota: { pods: null, secrets: 1 }, " +
 				"namespaces: { labels: { team: null } } }\n",
@@ -119,7 +119,7 @@ func TestReservedSubjects(t *testing.T) {
 		members = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenantMembers\nmetadata: { name: acme }\nspec:\n  id: acme\n"
 		fix     = " | write a user, a group or a service account of the tenant"
 	)
-	hold(t, "", map[string]finding{
+	checkFindings(t, "", map[string]finding{
 		"subjects of the tenant": {
 			tenant + "  admins: [ { kind: User, name: alice }, { kind: Group, name: 'tenant:acme' }, " +
 				"{ kind: ServiceAccount, name: a, namespace: acme--web } ]\n",

@@ -47,8 +47,8 @@ func split(data []byte) (all []document, syntax *Finding) {
 		if err != nil {
 			return all, syntaxError(err)
 		}
-		if wrong := mistagged(node); wrong != nil {
-			return all, wrong
+		if problem := mistagged(node); problem != nil {
+			return all, problem
 		}
 		if len(node.Content) == 0 || node.Content[0].Tag == "!!null" {
 			continue
@@ -82,8 +82,8 @@ func mistagged(node *yaml.Node) *Finding {
 		}
 	}
 	for _, child := range node.Content {
-		if wrong := mistagged(child); wrong != nil {
-			return wrong
+		if problem := mistagged(child); problem != nil {
+			return problem
 		}
 	}
 	return nil
@@ -208,7 +208,7 @@ func (d *document) duplicates() []Finding {
 			case node.Kind == yaml.MappingNode && i%2 == 1:
 				key := node.Content[i-1]
 				where := strings.TrimPrefix(path+"."+key.Value, ".")
-				if line, twice := first[key.Value]; twice && len(found) < most {
+				if line, twice := first[key.Value]; twice && len(found) < maxProblems {
 					found = append(found, Finding{
 						Line:   key.Line,
 						Column: key.Column,

@@ -55,8 +55,8 @@ func (f *Finding) String() string {
 	return text + f.Reason
 }
 
-// placed sets the file and the defaults of findings, and sorts them by position.
-func placed(file string, found []Finding) []Finding {
+// withPosition sets the file and the defaults of findings, and sorts them by position.
+func withPosition(file string, found []Finding) []Finding {
 	for i := range found {
 		f := &found[i]
 		if f.File == "" {

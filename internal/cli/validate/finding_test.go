@@ -48,8 +48,8 @@ func found(t *testing.T, path, kind string) []string {
 	var all []string
 	for i := range problems {
 		p := &problems[i]
-		place, is := strings.CutPrefix(p.String(), p.File+":")
-		if !is || p.Line < 1 || p.Column < 1 {
+		place, ok := strings.CutPrefix(p.String(), p.File+":")
+		if !ok || p.Line < 1 || p.Column < 1 {
 			t.Errorf("%+v says %q", p, p.String())
 		}
 		all = append(all, place+" | "+strings.ReplaceAll(p.Fix, path, "FILE"))
@@ -57,8 +57,8 @@ func found(t *testing.T, path, kind string) []string {
 	return all
 }
 
-// hold checks the findings of each text.
-func hold(t *testing.T, kind string, all map[string]finding) {
+// checkFindings checks the findings of each text.
+func checkFindings(t *testing.T, kind string, all map[string]finding) {
 	t.Helper()
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {

@@ -19,13 +19,13 @@ var errNoConfig = errors.New("is compared with a TenancyConfiguration, so name t
 
 // installedSet returns the findings for a directory that "generate" wrote.
 func (r *run) installedSet(f *file) ([]Finding, error) {
-	has := func(name string) bool {
+	hasFile := func(name string) bool {
 		_, err := os.Stat(filepath.Join(f.path, name))
 		return err == nil
 	}
-	isWebhook := has("cluster") || has("control-plane") || has("crds")
+	isWebhook := hasFile("cluster") || hasFile("control-plane") || hasFile("crds")
 	switch {
-	case !isWebhook && !has("clusters"):
+	case !isWebhook && !hasFile("clusters"):
 		return nil, errors.New("is a directory; name its files, or a directory that generate wrote")
 	case r.config == nil:
 		return nil, fmt.Errorf("%w %s", errNoConfig, f.name)
@@ -40,16 +40,16 @@ func (r *run) installedSet(f *file) ([]Finding, error) {
 // or without --impersonate-service-accounts.
 func (r *run) gatewaySet(f *file) ([]Finding, error) {
 	o := gateway.Options{Config: r.config.path, Image: "unchecked", Namespace: r.Namespace}
-	wrong, notes, err := gateway.Check(f.path, o)
+	problems, notes, err := gateway.Check(f.path, o)
 	if err != nil {
 		return nil, err
 	}
 	o.Accounts = true
-	if with, _, err := gateway.Check(f.path, o); err == nil && len(with) < len(wrong) {
-		wrong = with
+	if with, _, err := gateway.Check(f.path, o); err == nil && len(with) < len(problems) {
+		problems = with
 	}
 	var found []Finding
-	for _, text := range wrong {
+	for _, text := range problems {
 		found = append(found, Finding{Reason: text, Fix: "generate the files again with kubetenant-gateway generate"})
 	}
 	for _, text := range notes {

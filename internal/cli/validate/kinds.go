@@ -40,11 +40,11 @@ type kind struct {
 	name string
 	// objects are the document kinds by API group.
 	objects map[string][]string
-	// whole specifies that the server reads the file as a whole if its first document is of this
+	// isWholeFile specifies that the server reads the file as a whole if its first document is of this
 	// kind.
-	whole bool
-	// is reports whether a file without documents is of this kind. It may be nil.
-	is func(f *file) bool
+	isWholeFile bool
+	// detects reports whether a file without documents is of this kind. It may be nil.
+	detects func(f *file) bool
 	// check returns the findings for the documents of a file. It returns an error if it cannot
 	// check them.
 	check func(r *run, f *file, docs []document) ([]Finding, error)
@@ -54,22 +54,22 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{
-			name:    Config,
-			objects: map[string][]string{tenant.Domain: {configv1alpha1.KindTenancyConfiguration}},
-			whole:   true,
-			check:   (*run).configuration,
+			name:        Config,
+			objects:     map[string][]string{tenant.Domain: {configv1alpha1.KindTenancyConfiguration}},
+			isWholeFile: true,
+			check:       (*run).configuration,
 		},
 		{
-			name:    Revocation,
-			objects: map[string][]string{tenant.Domain: {configv1alpha1.KindRevocation}},
-			whole:   true,
-			check:   func(_ *run, f *file, _ []document) ([]Finding, error) { return revocation(f.data), nil },
+			name:        Revocation,
+			objects:     map[string][]string{tenant.Domain: {configv1alpha1.KindRevocation}},
+			isWholeFile: true,
+			check:       func(_ *run, f *file, _ []document) ([]Finding, error) { return revocation(f.data), nil },
 		},
 		{
-			name:    Scenario,
-			objects: map[string][]string{tenant.Domain: {scenario.KindScenario}},
-			whole:   true,
-			check:   (*run).scenarios,
+			name:        Scenario,
+			objects:     map[string][]string{tenant.Domain: {scenario.KindScenario}},
+			isWholeFile: true,
+			check:       (*run).scenarios,
 		},
 		{
 			name: Objects,
@@ -82,15 +82,15 @@ func kinds() []kind {
 		{
 			name:    Certificate,
 			objects: map[string][]string{certificatesv1.GroupName: {"CertificateSigningRequest"}},
-			is:      isCertificateRequest,
+			detects: isCertificateRequest,
 			check:   func(_ *run, f *file, docs []document) ([]Finding, error) { return certificates(f, docs), nil },
 		},
 		{
-			name:    ABAC,
-			objects: map[string][]string{"abac.authorization.kubernetes.io": {"Policy"}},
-			whole:   true,
-			is:      isPolicy,
-			check:   func(_ *run, f *file, _ []document) ([]Finding, error) { return policy(f.data), nil },
+			name:        ABAC,
+			objects:     map[string][]string{"abac.authorization.kubernetes.io": {"Policy"}},
+			isWholeFile: true,
+			detects:     isPolicy,
+			check:       func(_ *run, f *file, _ []document) ([]Finding, error) { return policy(f.data), nil },
 		},
 		{
 			name:    Export,
@@ -109,8 +109,8 @@ func kinds() []kind {
 			},
 			check: (*run).serverFile,
 		},
-		{name: Passwords, is: isPasswords, check: credentialFile(Passwords)},
-		{name: Tokens, is: isRecords, check: credentialFile(Tokens)},
+		{name: Passwords, detects: isPasswords, check: credentialFile(Passwords)},
+		{name: Tokens, detects: isRecords, check: credentialFile(Tokens)},
 	}
 }
 
@@ -123,12 +123,12 @@ func Kinds() []string {
 	return all
 }
 
-// has reports whether a document is of the kind.
-func (k *kind) has(d *document) bool { return slices.Contains(k.objects[d.group()], d.kind) }
+// includes reports whether a document is of the kind.
+func (k *kind) includes(d *document) bool { return slices.Contains(k.objects[d.group()], d.kind) }
 
-// known reports whether a document is of one of the kinds.
-func known(d *document) bool {
-	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.has(d) })
+// isKnownKind reports whether a document is of one of the kinds.
+func isKnownKind(d *document) bool {
+	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.includes(d) })
 }
 
 // detect sets the kind of a file or of its documents. It returns an error if there is nothing to
@@ -156,7 +156,7 @@ func (f *file) detect(name string) error {
 	}
 	if f.kind == nil {
 		for i := range rows {
-			if rows[i].is != nil && rows[i].is(f) {
+			if rows[i].detects != nil && rows[i].detects(f) {
 				f.kind = &rows[i]
 				return nil
 			}
@@ -168,7 +168,7 @@ func (f *file) detect(name string) error {
 	}
 	for i := range f.docs {
 		for j := range rows {
-			if rows[j].whole && rows[j].has(&f.docs[i]) {
+			if rows[j].isWholeFile && rows[j].includes(&f.docs[i]) {
 				f.kind = &rows[j]
 				return f.forced()
 			}
@@ -180,32 +180,32 @@ func (f *file) detect(name string) error {
 // forced applies the kind of --kind. It returns an error if the file has no document of this kind.
 // Kinds that read the whole file report syntax errors themselves.
 func (f *file) forced() error {
-	if f.syntax != nil && f.kind.is == nil {
+	if f.syntax != nil && f.kind.detects == nil {
 		f.kind = nil
 		return nil
 	}
-	if f.kind.is != nil {
+	if f.kind.detects != nil {
 		return nil
 	}
 	if len(f.docs) == 0 {
 		return fmt.Errorf("%s: is empty", f.name)
 	}
-	if of := f.of(f.kind); !f.kind.whole {
+	if docs := f.documentsOf(f.kind); !f.kind.isWholeFile {
 		if f.hasMisplaced() {
 			f.kind = nil // each document is checked separately
 			return nil
 		}
-		if len(of) == 0 {
+		if len(docs) == 0 {
 			return fmt.Errorf("%s: has no document of --kind %s", f.name, f.kind.name)
 		}
-		f.docs = of
+		f.docs = docs
 	}
 	return nil
 }
 
 // unknown returns an error for a file without any known document.
 func (f *file) unknown() error {
-	if slices.ContainsFunc(f.docs, func(d document) bool { return known(&d) }) {
+	if slices.ContainsFunc(f.docs, func(d document) bool { return isKnownKind(&d) }) {
 		return nil
 	}
 	if f.syntax != nil {
@@ -258,9 +258,9 @@ func isPolicy(f *file) bool {
 	if !bytes.HasPrefix(first, []byte("{")) || len(first) == 1 {
 		return false
 	}
-	var is struct{ Kind string }
-	if json.Unmarshal(first, &is) == nil {
-		return is.Kind == "" || is.Kind == "Policy"
+	var line struct{ Kind string }
+	if json.Unmarshal(first, &line) == nil {
+		return line.Kind == "" || line.Kind == "Policy"
 	}
 	// An invalid line is accepted, unless the object has several lines.
 	return bytes.HasPrefix(first, []byte(`{"`)) && filepath.Ext(f.path) != ".json" && !json.Valid(f.data)

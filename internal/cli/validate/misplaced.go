@@ -26,11 +26,11 @@ func (f *file) hasMisplaced() bool {
 // misplaced returns the finding for the wrong kind or API version of a document, or nil. The kind
 // is similar to a known one, or the document is a list that no client accepts.
 func misplaced(d *document) *Finding {
-	if wrong := unreadableList(d); wrong != nil {
-		return wrong
+	if problem := unreadableList(d); problem != nil {
+		return problem
 	}
-	if wrong := wrongVersion(d); wrong != nil {
-		return wrong
+	if problem := wrongVersion(d); problem != nil {
+		return problem
 	}
 	all := ownKinds()
 	isSimilar := nearest.Name(d.kind, ownKinds()) != "" // also true for known kinds
@@ -70,8 +70,8 @@ func wrongVersion(d *document) *Finding {
 func isOurs(apiVersion string) bool {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	label, _, _ := strings.Cut(group, ".")
-	ours, _, _ := strings.Cut(tenant.Domain, ".")
-	return group != "" && (group == tenant.Domain || nearest.Name(label, []string{ours}) != "")
+	groupName, _, _ := strings.Cut(tenant.Domain, ".")
+	return group != "" && (group == tenant.Domain || nearest.Name(label, []string{groupName}) != "")
 }
 
 // foreignGroup returns the group of a kind of another project, or "".

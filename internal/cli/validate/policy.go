@@ -36,7 +36,7 @@ func policy(data []byte) []Finding {
 		}
 		seen[string(trimmed)] = number
 		_, err := abac.Parse(text)
-		if err == nil || len(found) >= most {
+		if err == nil || len(found) >= maxProblems {
 			continue
 		}
 		reason := policyReason(err)

@@ -11,19 +11,19 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-const of = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
+const policyPrefix = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
 // TestPolicy checks that each problem of a line is reported at its key with a fix. Line numbers
 // include empty lines and comments.
 func TestPolicy(t *testing.T) {
-	hold(t, validate.ABAC, map[string]finding{
+	checkFindings(t, validate.ABAC, map[string]finding{
 		"good": {
-			"# comment\n\n# comment\n" + of + `{"user":"alice","tenant":"acme","space":"*","resource":"pods"}}` + "\n" +
+			"# comment\n\n# comment\n" + policyPrefix + `{"user":"alice","tenant":"acme","space":"*","resource":"pods"}}` + "\n" +
 				`{"user":"alice"}`,
 			nil,
 		},
 		"no space": {
-			of + `{"user":"alice","tenant":"acme","resource":"pods"}}`,
+			policyPrefix + `{"user":"alice","tenant":"acme","resource":"pods"}}`,
 			[]string{
 				`1:1: space is required if tenant is set: otherwise the line would apply to the system tenant's space | add ` +
 					`"space": the ` +
@@ -31,18 +31,18 @@ func TestPolicy(t *testing.T) {
 			},
 		},
 		"no tenant's name": {
-			"\n" + of + `{"user":"alice","tenant":"a b","space":"acme","resource":"pods"}}`,
+			"\n" + policyPrefix + `{"user":"alice","tenant":"a b","space":"acme","resource":"pods"}}`,
 			[]string{`2:97: tenant: invalid tenant: not a valid label value | write a tenant's name, "system" or "*"`},
 		},
 		"a number": {
-			of + `{"user":"alice","tenant":5,"space":"acme","resource":"pods"}}`,
+			policyPrefix + `{"user":"alice","tenant":5,"space":"acme","resource":"pods"}}`,
 			[]string{"1:97: tenant: must be a string | write a string"},
 		},
 		"a number in the old form": {
 			`{"user":"alice","namespace":5}`, []string{"1:17: namespace: must be a string | write a string"},
 		},
 		"a string for a boolean": {
-			of + `{"user":"alice","readonly":"yes","resource":"pods"}}`,
+			policyPrefix + `{"user":"alice","readonly":"yes","resource":"pods"}}`,
 			[]string{"1:97: readonly: must be true or false | write true or false"},
 		},
 		"a list for a map": {
@@ -50,30 +50,30 @@ func TestPolicy(t *testing.T) {
 			[]string{"1:74: spec: must be a map | write a map"},
 		},
 		"a space of no name": {
-			of + `{"user":"alice","tenant":"acme","space":"all","resource":"pods"}}`,
+			policyPrefix + `{"user":"alice","tenant":"acme","space":"all","resource":"pods"}}`,
 			[]string{`1:113: space: invalid tenant: reserved name | write a tenant's name, "system" or "*"`},
 		},
 		"an unknown field": {
-			of + `{"user":"alice","verbs":["get"],"resource":"pods"}}`,
+			policyPrefix + `{"user":"alice","verbs":["get"],"resource":"pods"}}`,
 			[]string{
 				`1:97: unknown field "spec.verbs" | check the spelling and the case: spec has user, group, tenant, space, ` +
 					`readonly, apiGroup, resource, namespace, nonResourcePath`,
 			},
 		},
 		"a field twice": {
-			of + `{"user":"alice","user":"bob","resource":"pods"}}`,
+			policyPrefix + `{"user":"alice","user":"bob","resource":"pods"}}`,
 			[]string{`1:82: duplicate field "spec.user" | remove the duplicate key`},
 		},
 		"nobody": {
-			of + `{"resource":"pods"}}`,
+			policyPrefix + `{"resource":"pods"}}`,
 			[]string{`1:74: spec: user or group is required | add "user" or "group"; "*" is every caller of the tenant`},
 		},
 		"nothing": {
-			of + `{"user":"alice"}}`,
+			policyPrefix + `{"user":"alice"}}`,
 			[]string{`1:74: spec: resource or nonResourcePath is required | add "resource" or "nonResourcePath"; "*" is all`},
 		},
 		"everybody and a name": {
-			of + `{"user":"*","group":"dev","resource":"pods"}}`,
+			policyPrefix + `{"user":"*","group":"dev","resource":"pods"}}`,
 			[]string{
 				`1:89: "*" may not be combined with a user or group name: the line would apply to every caller | ` +
 					`remove the "*"`,
@@ -116,8 +116,8 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-// TestMost checks that at most a hundred problems are reported for a file.
-func TestMost(t *testing.T) {
+// TestMaxProblems checks that at most a hundred problems are reported for a file.
+func TestMaxProblems(t *testing.T) {
 	var text strings.Builder
 	for i := range 150 {
 		fmt.Fprintf(&text, "{%d\n", i)

@@ -61,7 +61,7 @@ func (e *evaluator) check(s *spec.Schema, value any, path string) {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(value)) {
 			where := strings.TrimPrefix(path+"."+name, ".")
-			if property, known := s.Properties[name]; known {
+			if property, ok := s.Properties[name]; ok {
 				e.check(&property, value[name], where)
 			} else if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 				e.check(s.AdditionalProperties.Schema, value[name], where)
@@ -86,12 +86,12 @@ func (e *evaluator) evaluate(s *openapi.Schema, value any, path string) {
 	}
 	self := map[string]any{"self": common.UnstructuredToVal(value, s)}
 	for _, rule := range rules {
-		holds, err := evaluate(env, rule.Rule(), self)
+		valid, err := evaluate(env, rule.Rule(), self)
 		where := strings.TrimPrefix(path+rule.FieldPath(), ".")
 		switch {
 		case err != nil:
 			e.found = append(e.found, e.document.at(where, err.Error(), e.describe(where)))
-		case !holds:
+		case !valid:
 			e.found = append(e.found, e.document.at(where, rule.Message(), e.describe(where)))
 		}
 	}

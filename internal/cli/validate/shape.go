@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// misfit is a field that a type does not have, or whose value has the wrong form.
-type misfit struct {
+// mismatch is a field that a type does not have, or whose value has the wrong form.
+type mismatch struct {
 	field string
 	// known are the fields of the type at this position. They are nil if the value has the wrong
 	// form.
@@ -32,7 +32,7 @@ type misfit struct {
 }
 
 // finding returns the finding for the misfit, at its position.
-func (m *misfit) finding(d *document) Finding {
+func (m *mismatch) finding(d *document) Finding {
 	if m.known == nil && m.got == "" {
 		return d.at(m.field, "must be "+m.want, "write "+m.want)
 	}
@@ -44,8 +44,8 @@ func (m *misfit) finding(d *document) Finding {
 	return d.at(m.field, reason, fix)
 }
 
-// mostListed is the maximum number of fields that a fix lists.
-const mostListed = 15
+// maxListed is the maximum number of fields that a fix lists.
+const maxListed = 15
 
 // unknownField returns the reason and the fix for a field that does not exist.
 func unknownField(name string, known []string) (reason, fix string) {
@@ -57,14 +57,14 @@ func unknownField(name string, known []string) (reason, fix string) {
 		return fmt.Sprintf("%s; did you mean %q?", reason, better), "write " + better
 	case len(all) == 0:
 		return reason, "remove it: no fields are allowed here"
-	case len(all) <= mostListed:
+	case len(all) <= maxListed:
 		return reason, "remove it, or write one of the fields " + strings.Join(all, ", ")
 	}
 	return reason, "remove it: " + fmt.Sprintf("none of the %d fields here has a similar name", len(all))
 }
 
-// misfits compares a decoded value with a Go type, and returns the differences.
-func misfits(t reflect.Type, value any, path string) []misfit {
+// mismatches compares a decoded value with a Go type, and returns the differences.
+func mismatches(t reflect.Type, value any, path string) []mismatch {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -74,7 +74,7 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 	if decodesItself(t) {
 		return undecodable(t, value, path)
 	}
-	other := func(want string) []misfit { return []misfit{{field: path, want: want, got: formOf(value)}} }
+	other := func(want string) []mismatch { return []mismatch{{field: path, want: want, got: formOf(value)}} }
 	if t == reflect.TypeFor[[]byte]() {
 		t = reflect.TypeFor[string]() // base64
 	}
@@ -84,15 +84,15 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 		if !ok {
 			return other("a map")
 		}
-		return misfitsOfMap(t, object, path)
+		return mapMismatches(t, object, path)
 	case reflect.Slice:
 		list, ok := value.([]any)
 		if !ok {
 			return other("a list")
 		}
-		var all []misfit
+		var all []mismatch
 		for i, item := range list {
-			all = append(all, misfits(t.Elem(), item, fmt.Sprintf("%s[%d]", path, i))...)
+			all = append(all, mismatches(t.Elem(), item, fmt.Sprintf("%s[%d]", path, i))...)
 		}
 		return all
 	case reflect.String:
@@ -111,28 +111,28 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 			return other("a whole number")
 		}
 		if isLarge || reflect.Zero(t).OverflowInt(n) {
-			return []misfit{{field: path, want: fmt.Sprintf("a whole number of at most %d bits", t.Bits())}}
+			return []mismatch{{field: path, want: fmt.Sprintf("a whole number of at most %d bits", t.Bits())}}
 		}
 	}
 	return nil
 }
 
-func misfitsOfMap(t reflect.Type, object map[string]any, path string) []misfit {
-	var all []misfit
+func mapMismatches(t reflect.Type, object map[string]any, path string) []mismatch {
+	var all []mismatch
 	fields := map[string]reflect.Type{}
 	if t.Kind() == reflect.Struct {
 		fields = fieldsOf(t)
 	}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		where := strings.TrimPrefix(path+"."+key, ".")
-		of, known := fields[key]
+		fieldType, ok := fields[key]
 		switch {
 		case t.Kind() == reflect.Map:
-			all = append(all, misfits(t.Elem(), object[key], where)...)
-		case known:
-			all = append(all, misfits(of, object[key], where)...)
+			all = append(all, mismatches(t.Elem(), object[key], where)...)
+		case ok:
+			all = append(all, mismatches(fieldType, object[key], where)...)
 		default:
-			all = append(all, misfit{field: where, known: slices.Collect(maps.Keys(fields))})
+			all = append(all, mismatch{field: where, known: slices.Collect(maps.Keys(fields))})
 		}
 	}
 	return all
@@ -161,7 +161,7 @@ func decodesItself(t reflect.Type) bool {
 }
 
 // undecodable returns the misfit if the decoding method of a type rejects a value.
-func undecodable(t reflect.Type, value any, path string) []misfit {
+func undecodable(t reflect.Type, value any, path string) []mismatch {
 	text, err := json.Marshal(value)
 	if err == nil {
 		err = json.Unmarshal(text, reflect.New(t).Interface())
@@ -180,7 +180,7 @@ func undecodable(t reflect.Type, value any, path string) []misfit {
 	case reflect.TypeFor[tenant.ID]():
 		want = "the name of a tenant"
 	}
-	return []misfit{{field: path, want: want}}
+	return []mismatch{{field: path, want: want}}
 }
 
 // formOf describes the form of a decoded value. It does not contain the value.

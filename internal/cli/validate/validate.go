@@ -92,7 +92,7 @@ func Files(ctx context.Context, paths []string, o Options) (*Report, *configv1al
 			report.Unread = append(report.Unread, fmt.Errorf("%s: %w", f.name, err))
 			continue
 		}
-		report.add(f.name, placed(f.name, found))
+		report.add(f.name, withPosition(f.name, found))
 	}
 	return report, config
 }
@@ -114,7 +114,7 @@ func (r *run) check(f *file) ([]Finding, error) {
 	var found []Finding
 	rows := kinds()
 	for i := range rows {
-		if docs := f.of(&rows[i]); len(docs) > 0 {
+		if docs := f.documentsOf(&rows[i]); len(docs) > 0 {
 			some, err := rows[i].check(r, f, docs)
 			if err != nil {
 				return nil, err
@@ -122,15 +122,15 @@ func (r *run) check(f *file) ([]Finding, error) {
 			found = append(found, some...)
 		}
 	}
-	return append(found, f.others()...), nil
+	return append(found, f.unknownDocuments()...), nil
 }
 
 // wrongVersions returns a finding for each document of the file's kind with a wrong API version.
 func (f *file) wrongVersions() []Finding {
 	var found []Finding
 	for i := range f.docs {
-		if wrong := wrongVersion(&f.docs[i]); wrong != nil && f.kind.objects[tenant.Domain] != nil {
-			found = append(found, *wrong)
+		if problem := wrongVersion(&f.docs[i]); problem != nil && f.kind.objects[tenant.Domain] != nil {
+			found = append(found, *problem)
 		}
 	}
 	return found
@@ -187,21 +187,21 @@ func open(path string, stdin io.Reader) (*file, error) {
 
 var errLarge = errors.New("is larger than 16 MiB, which no server reads")
 
-// of returns the documents of a kind.
-func (f *file) of(k *kind) []document {
-	return slices.DeleteFunc(slices.Clone(f.docs), func(d document) bool { return !k.has(&d) })
+// documentsOf returns the documents of a kind.
+func (f *file) documentsOf(k *kind) []document {
+	return slices.DeleteFunc(slices.Clone(f.docs), func(d document) bool { return !k.includes(&d) })
 }
 
-// others warns of documents of unknown kinds. An export of a cluster may contain any objects.
-func (f *file) others() []Finding {
+// unknownDocuments warns of documents of unknown kinds. An export of a cluster may contain any objects.
+func (f *file) unknownDocuments() []Finding {
 	var found []Finding
 	for i := range f.docs {
 		d := &f.docs[i]
-		if wrong := misplaced(d); wrong != nil {
-			found = append(found, *wrong)
+		if problem := misplaced(d); problem != nil {
+			found = append(found, *problem)
 			continue
 		}
-		if d.prefix != "" || known(d) {
+		if d.prefix != "" || isKnownKind(d) {
 			continue
 		}
 		w := d.at("", "this document is not checked: "+described(d), "")

@@ -12,71 +12,73 @@ import (
 )
 
 var (
-	errTenantHolds = errors.New("the tenant reads too many large objects of views at the same time")
-	errAllHold     = errors.New("callers read too many large objects of views at the same time")
+	errTenantLimit = errors.New("the tenant reads too many large objects of views at the same time")
+	errTotalLimit  = errors.New("callers read too many large objects of views at the same time")
 )
 
 // Budget limits the bytes of objects that are held in memory at the same time, for all responses
 // and for the responses to each tenant. It is safe for concurrent use.
 type Budget struct {
-	all, each int64
+	maxTotal, maxPerTenant int64
 
 	mu       sync.Mutex
-	held     int64
+	used     int64
 	byTenant map[string]int64
 }
 
 // NewBudget returns a budget with limits, in bytes, in total and for each tenant.
 func NewBudget(all, each int64) *Budget {
-	return &Budget{all: all, each: each, byTenant: map[string]int64{}}
+	return &Budget{maxTotal: all, maxPerTenant: each, byTenant: map[string]int64{}}
 }
 
-func (b *Budget) hold(tenant string) *holding { return &holding{budget: b, tenant: tenant} }
+func (b *Budget) reserve(tenant string) *memoryReservation {
+	return &memoryReservation{budget: b, tenant: tenant}
+}
 
-// holding is the number of bytes that one response to a tenant holds.
-type holding struct {
+// memoryReservation is the number of bytes that one response to a tenant holds.
+type memoryReservation struct {
 	budget *Budget
 	tenant string
 	bytes  int64
 }
 
 // add holds bytes until release is called, even if it returns an error.
-func (h *holding) add(n int) error {
+func (h *memoryReservation) add(n int) error {
 	b := h.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.bytes += int64(n)
-	b.held += int64(n)
+	b.used += int64(n)
 	b.byTenant[h.tenant] += int64(n)
 	switch {
-	case h.bytes > b.each:
+	case h.bytes > b.maxPerTenant:
 		return errTooLarge
-	case b.byTenant[h.tenant] > b.each:
-		return errTenantHolds
-	case b.held > b.all:
-		return errAllHold
+	case b.byTenant[h.tenant] > b.maxPerTenant:
+		return errTenantLimit
+	case b.used > b.maxTotal:
+		return errTotalLimit
 	}
 	return nil
 }
 
-func (h *holding) release() {
+func (h *memoryReservation) release() {
 	b := h.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held -= h.bytes
+	b.used -= h.bytes
 	if b.byTenant[h.tenant] -= h.bytes; b.byTenant[h.tenant] == 0 {
 		delete(b.byTenant, h.tenant)
 	}
 	h.bytes = 0
 }
 
-// refusalOf returns the response to an error of a budget, or nil for other errors.
-func refusalOf(err error) *apierrors.StatusError {
+// budgetError returns the response to an error of a budget, or nil for other errors.
+func budgetError(err error) *apierrors.StatusError {
 	switch {
-	case errors.Is(err, errTenantHolds):
-		return apierrors.NewTooManyRequests(errTenantHolds.Error(), 1)
-	case errors.Is(err, errAllHold):
-		out := apierrors.NewServiceUnavailable(errAllHold.Error())
+	case errors.Is(err, errTenantLimit):
+		return apierrors.NewTooManyRequests(errTenantLimit.Error(), 1)
+	case errors.Is(err, errTotalLimit):
+		out := apierrors.NewServiceUnavailable(errTotalLimit.Error())
 		out.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return out
 	}

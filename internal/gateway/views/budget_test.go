@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// TestShares checks that one tenant cannot use up the memory of the views. It also checks the
+// TestTenantsShareTheBudget checks that one tenant cannot use up the memory of the views. It also checks the
 // responses to its callers and to callers of other tenants.
-func TestShares(t *testing.T) {
+func TestTenantsShareTheBudget(t *testing.T) {
 	b := NewBudget(100, 40)
-	var all []*holding
+	var all []*memoryReservation
 	hold := func(tenant string, bytes int) error {
-		h := b.hold(tenant)
+		h := b.reserve(tenant)
 		all = append(all, h)
 		return h.add(bytes)
 	}
@@ -27,10 +27,10 @@ func TestShares(t *testing.T) {
 		want   error
 	}{
 		{"acme", 40, nil},
-		{"acme", 1, errTenantHolds},
+		{"acme", 1, errTenantLimit},
 		{"globex", 40, nil},
 		{"initech", 41, errTooLarge}, // more than one tenant may hold
-		{"umbrella", 1, errAllHold},
+		{"umbrella", 1, errTotalLimit},
 	} {
 		if err := hold(c.tenant, c.bytes); !errors.Is(err, c.want) {
 			t.Errorf("%d: %s holds %d: %v, want %v", i, c.tenant, c.bytes, err, c.want)
@@ -43,28 +43,28 @@ func TestShares(t *testing.T) {
 		t.Error("after all have ended:", err)
 	}
 	for err, code := range map[error]int32{
-		errTenantHolds: http.StatusTooManyRequests,
-		errAllHold:     http.StatusServiceUnavailable,
+		errTenantLimit: http.StatusTooManyRequests,
+		errTotalLimit:  http.StatusServiceUnavailable,
 	} {
-		refused := refusalOf(err)
+		refused := budgetError(err)
 		if refused.ErrStatus.Code != code || refused.ErrStatus.Details.RetryAfterSeconds != 1 {
 			t.Errorf("%v: %+v", err, refused.ErrStatus)
 		}
 	}
-	if refusalOf(errTooLarge) != nil {
+	if budgetError(errTooLarge) != nil {
 		t.Error("an object that is too large is not temporary")
 	}
 }
 
-// TestObjectsAreHeld checks that an object uses the budget while it is read.
-func TestObjectsAreHeld(t *testing.T) {
+// TestReadObjectsUseTheBudget checks that an object uses the budget while it is read.
+func TestReadObjectsUseTheBudget(t *testing.T) {
 	b := NewBudget(1000, 40)
 	for size, want := range map[int]error{40: nil, 41: errTooLarge} {
-		held := b.hold("acme")
-		_, err := io.ReadAll(&metered{
-			Reader: strings.NewReader(strings.Repeat("x", size)),
-			left:   objectBytes,
-			held:   held,
+		held := b.reserve("acme")
+		_, err := io.ReadAll(&limitedReader{
+			Reader:      strings.NewReader(strings.Repeat("x", size)),
+			remaining:   objectBytes,
+			reservation: held,
 		})
 		if !errors.Is(err, want) || b.byTenant["acme"] != int64(size) {
 			t.Errorf("%d bytes: %v, %d are held", size, err, b.byTenant["acme"])

@@ -24,15 +24,15 @@ const (
 	asPartial conversion = "PartialObjectMetadata"
 )
 
-// forms are the kinds that a caller may request. Watches have no tables.
-type forms struct {
-	tables
+// allowedKinds are the kinds that a caller may request. Watches have no tables.
+type allowedKinds struct {
+	tableRestrictions
 
 	table bool
 }
 
 // AllowsMediaTypeTransform implements [negotiation.EndpointRestrictions].
-func (f forms) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
+func (f allowedKinds) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
 	if target == nil {
 		return true
 	}
@@ -42,7 +42,7 @@ func (f forms) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersion
 }
 
 // negotiate returns the requested form of a response.
-func negotiate(r *http.Request, allowed forms) (conversion, *apierrors.StatusError) {
+func negotiate(r *http.Request, allowed allowedKinds) (conversion, *apierrors.StatusError) {
 	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), allowed)
 	if err != nil || !allowed.table && media.Accepted.MediaType != runtime.ContentTypeJSON {
 		return "", errNotAcceptable()
@@ -60,8 +60,8 @@ func errNotAcceptable() *apierrors.StatusError {
 	return out
 }
 
-// converted returns an object of a view in the requested form.
-func (c conversion) converted(object map[string]any) map[string]any {
+// convert returns an object of a view in the requested form.
+func (c conversion) convert(object map[string]any) map[string]any {
 	if c != asPartial {
 		return object
 	}
@@ -72,17 +72,17 @@ func (c conversion) converted(object map[string]any) map[string]any {
 	}
 }
 
-func (c conversion) one(w http.ResponseWriter, r *http.Request, _ *ObjectView, object map[string]any) {
+func (c conversion) writeObject(w http.ResponseWriter, r *http.Request, _ *ObjectView, object map[string]any) {
 	if c == asTable {
-		c.table(w, r, []any{object}, stringAt(object, "metadata", "resourceVersion"))
+		c.writeTable(w, r, []any{object}, stringAt(object, "metadata", "resourceVersion"))
 		return
 	}
-	c.send(w, r, c.converted(object))
+	c.writeNegotiated(w, r, c.convert(object))
 }
 
-func (c conversion) all(w http.ResponseWriter, r *http.Request, v *ObjectView, items []any, resourceVersion string) {
+func (c conversion) writeList(w http.ResponseWriter, r *http.Request, v *ObjectView, items []any, resourceVersion string) {
 	if c == asTable {
-		c.table(w, r, items, resourceVersion)
+		c.writeTable(w, r, items, resourceVersion)
 		return
 	}
 	kind, in := v.kind(), GroupVersion.String()
@@ -91,9 +91,9 @@ func (c conversion) all(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	}
 	for i := range items {
 		object, _ := items[i].(map[string]any)
-		items[i] = c.converted(object)
+		items[i] = c.convert(object)
 	}
-	c.send(w, r, map[string]any{
+	c.writeNegotiated(w, r, map[string]any{
 		"apiVersion": in,
 		"kind":       kind + "List",
 		"metadata":   map[string]any{"resourceVersion": resourceVersion},
@@ -101,17 +101,17 @@ func (c conversion) all(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	})
 }
 
-// send writes an object or a list of a view.
-func (c conversion) send(w http.ResponseWriter, r *http.Request, object map[string]any) {
+// writeNegotiated writes an object or a list of a view.
+func (c conversion) writeNegotiated(w http.ResponseWriter, r *http.Request, object map[string]any) {
 	in := GroupVersion
 	if c == asPartial {
 		in = metav1.SchemeGroupVersion
 	}
-	negotiated(w, r, in, &unstructured.Unstructured{Object: object})
+	respondNegotiated(w, r, in, &unstructured.Unstructured{Object: object})
 }
 
-// table writes a table with the names of objects.
-func (c conversion) table(w http.ResponseWriter, r *http.Request, items []any, resourceVersion string) {
+// writeTable writes a table with the names of objects.
+func (c conversion) writeTable(w http.ResponseWriter, r *http.Request, items []any, resourceVersion string) {
 	out := &metav1.Table{
 		ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion},
 		Rows:     make([]metav1.TableRow, len(items)),
@@ -133,8 +133,8 @@ func (c conversion) table(w http.ResponseWriter, r *http.Request, items []any, r
 		case metav1.IncludeObject:
 			out.Rows[i].Object.Object = &unstructured.Unstructured{Object: object}
 		default:
-			out.Rows[i].Object.Object = &unstructured.Unstructured{Object: asPartial.converted(object)}
+			out.Rows[i].Object.Object = &unstructured.Unstructured{Object: asPartial.convert(object)}
 		}
 	}
-	negotiated(w, r, metav1.SchemeGroupVersion, out)
+	respondNegotiated(w, r, metav1.SchemeGroupVersion, out)
 }

@@ -37,11 +37,11 @@ var resource = GroupVersion.WithResource(Resource).GroupResource()
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
-		write(w, r, apierrors.NewMethodNotSupported(resource, strings.ToLower(r.Method)))
+		respondError(w, r, apierrors.NewMethodNotSupported(resource, strings.ToLower(r.Method)))
 		return
 	}
 	path := strings.TrimSuffix(r.URL.Path, "/")
-	if discover(w, r, path, metav1.APIResource{
+	if serveDiscovery(w, r, path, metav1.APIResource{
 		Name:         Resource,
 		SingularName: "cluster",
 		Kind:         Kind,
@@ -55,7 +55,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		name, found := strings.CutPrefix(path, versionPath+"/"+Resource+"/")
 		if !found || strings.Contains(name, "/") {
-			write(w, r, errNoPath())
+			respondError(w, r, errPathNotFound())
 			return
 		}
 		h.get(w, r, name)
@@ -65,8 +65,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // versionPath is the path of the views' version.
 const versionPath = "/apis/" + group + "/" + version
 
-// discover responds to a discovery request. It reports whether the path is one.
-func discover(w http.ResponseWriter, r *http.Request, path string, resources ...metav1.APIResource) bool {
+// serveDiscovery responds to a discovery request. It reports whether the path is one.
+func serveDiscovery(w http.ResponseWriter, r *http.Request, path string, resources ...metav1.APIResource) bool {
 	all := metav1.APIGroup{Name: GroupVersion.Group}
 	all.PreferredVersion = metav1.GroupVersionForDiscovery{
 		GroupVersion: GroupVersion.String(),
@@ -86,58 +86,58 @@ func discover(w http.ResponseWriter, r *http.Request, path string, resources ...
 	return true
 }
 
-// errNoPath is the response to a path that is neither a view nor discovery.
-func errNoPath() *apierrors.StatusError {
+// errPathNotFound is the response to a path that is neither a view nor discovery.
+func errPathNotFound() *apierrors.StatusError {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, false)
 }
 
 func (h *Handler) get(w http.ResponseWriter, r *http.Request, name string) {
 	all, err := h.Clusters(r)
 	if err != nil {
-		write(w, r, err)
+		respondError(w, r, err)
 		return
 	}
 	at := slices.IndexFunc(all, func(c Cluster) bool { return c.Name == name })
 	if at < 0 { // same response as for a cluster that the caller may not use
-		write(w, r, apierrors.NewNotFound(resource, name))
+		respondError(w, r, apierrors.NewNotFound(resource, name))
 		return
 	}
 	object := all[at]
 	object.TypeMeta = metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: Kind}
-	answer(w, r, &object, []Cluster{object})
+	respondObjectOrTable(w, r, &object, []Cluster{object})
 }
 
 func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	if watch, _ := strconv.ParseBool(query.Get("watch")); watch || query.Has("watch") && query.Get("watch") == "" {
-		write(w, r, apierrors.NewMethodNotSupported(resource, "watch"))
+		respondError(w, r, apierrors.NewMethodNotSupported(resource, "watch"))
 		return
 	}
 	byLabel, err := labels.Parse(query.Get("labelSelector"))
 	if err != nil {
-		write(w, r, apierrors.NewBadRequest("malformed labelSelector"))
+		respondError(w, r, apierrors.NewBadRequest("malformed labelSelector"))
 		return
 	}
 	byField, err := fields.ParseSelector(query.Get("fieldSelector"))
 	if err != nil ||
 		slices.ContainsFunc(byField.Requirements(), func(f fields.Requirement) bool { return f.Field != "metadata.name" }) {
-		write(w, r, apierrors.NewBadRequest("malformed fieldSelector: only metadata.name is supported"))
+		respondError(w, r, apierrors.NewBadRequest("malformed fieldSelector: only metadata.name is supported"))
 		return
 	}
 	all, refused := h.Clusters(r)
 	if refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
 	all = slices.DeleteFunc(all, func(c Cluster) bool {
 		return !byLabel.Matches(labels.Set(c.Labels)) || !byField.Matches(fields.Set{"metadata.name": c.Name})
 	})
-	answer(w, r, &ClusterList{Items: all}, all)
+	respondObjectOrTable(w, r, &ClusterList{Items: all}, all)
 }
 
-// answer writes an object, or a table of the items if the caller requests one.
-func answer(w http.ResponseWriter, r *http.Request, object runtime.Object, items []Cluster) {
-	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), tables{})
+// respondObjectOrTable writes an object, or a table of the items if the caller requests one.
+func respondObjectOrTable(w http.ResponseWriter, r *http.Request, object runtime.Object, items []Cluster) {
+	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), tableRestrictions{})
 	if err != nil {
 		respond(w, r, GroupVersion, object) // it responds with the error
 		return
@@ -190,46 +190,46 @@ func table(items []Cluster, include metav1.IncludeObjectPolicy) *metav1.Table {
 }
 
 func respond(w http.ResponseWriter, r *http.Request, version schema.GroupVersion, object runtime.Object) {
-	responsewriters.WriteObjectNegotiated(codecs(), tables{}, version, w, r, http.StatusOK, object, false)
+	responsewriters.WriteObjectNegotiated(codecs(), tableRestrictions{}, version, w, r, http.StatusOK, object, false)
 }
 
-// negotiated writes an object of a view in the form that the caller requests.
-func negotiated(w http.ResponseWriter, r *http.Request, version schema.GroupVersion, object runtime.Object) {
-	responsewriters.WriteObjectNegotiated(codecs(), forms{table: true}, version, w, r, http.StatusOK, object, false)
+// respondNegotiated writes an object of a view in the form that the caller requests.
+func respondNegotiated(w http.ResponseWriter, r *http.Request, version schema.GroupVersion, object runtime.Object) {
+	responsewriters.WriteObjectNegotiated(codecs(), allowedKinds{table: true}, version, w, r, http.StatusOK, object, false)
 }
 
-func write(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
+func respondError(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
 	responsewriters.ErrorNegotiated(err, codecs(), discovery, w, r)
 }
 
-// text encodes JSON and YAML. The views do not support protocol buffers.
-type text struct{ serializer.CodecFactory }
+// textCodecs encodes JSON and YAML. The views do not support protocol buffers.
+type textCodecs struct{ serializer.CodecFactory }
 
 // SupportedMediaTypes implements [runtime.NegotiatedSerializer].
-func (t text) SupportedMediaTypes() []runtime.SerializerInfo {
+func (t textCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	return slices.DeleteFunc(slices.Clone(t.CodecFactory.SupportedMediaTypes()), func(i runtime.SerializerInfo) bool {
 		return i.MediaType != runtime.ContentTypeJSON && i.MediaType != runtime.ContentTypeYAML
 	})
 }
 
-var codecs = sync.OnceValue(func() text {
+var codecs = sync.OnceValue(func() textCodecs {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, discovery)
 	scheme.AddKnownTypes(GroupVersion, &Cluster{}, &ClusterList{})
 	scheme.AddKnownTypes(metav1.SchemeGroupVersion, &metav1.Table{})
-	return text{serializer.NewCodecFactory(scheme)}
+	return textCodecs{serializer.NewCodecFactory(scheme)}
 })
 
-// tables allows callers to request a Table.
-type tables struct{}
+// tableRestrictions allows callers to request a Table.
+type tableRestrictions struct{}
 
 // AllowsMediaTypeTransform implements [negotiation.EndpointRestrictions].
-func (tables) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
+func (tableRestrictions) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
 	return target == nil || *target == metav1.SchemeGroupVersion.WithKind("Table")
 }
 
 // AllowsServerVersion implements [negotiation.EndpointRestrictions].
-func (tables) AllowsServerVersion(string) bool { return false }
+func (tableRestrictions) AllowsServerVersion(string) bool { return false }
 
 // AllowsStreamSchema implements [negotiation.EndpointRestrictions].
-func (tables) AllowsStreamSchema(string) bool { return false }
+func (tableRestrictions) AllowsStreamSchema(string) bool { return false }

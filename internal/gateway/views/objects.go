@@ -29,8 +29,8 @@ type ObjectView struct {
 	Name string
 	// Source is the resource that the view reads.
 	Source schema.GroupVersionResource
-	// Shows reduces an object to the part that belongs to a namespace.
-	Shows *projection.Projection
+	// Projection reduces an object to the part that belongs to a namespace.
+	Projection *projection.Projection
 }
 
 // kind returns the kind of the view's objects, which is its name with a capital letter.
@@ -55,44 +55,44 @@ type Objects struct {
 	// Acquire returns an error if the caller's tenant may not read the list of all objects now. If
 	// refused is nil, leave must be called afterwards, at least once.
 	Acquire func(*http.Request) (leave func(), refused *apierrors.StatusError)
-	// Failed returns the response to an error of the cluster. It MUST NOT repeat the error.
-	Failed func(context.Context, error) *apierrors.StatusError
-	// Held limits the bytes of objects that are held for responses.
-	Held *Budget
+	// ClusterError returns the response to an error of the cluster. It MUST NOT repeat the error.
+	ClusterError func(context.Context, error) *apierrors.StatusError
+	// Budget limits the bytes of objects that are held for responses.
+	Budget *Budget
 }
 
 // ServeHTTP implements [http.Handler].
 func (h *Objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
-		write(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: group}, strings.ToLower(r.Method)))
+		respondError(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: group}, strings.ToLower(r.Method)))
 		return
 	}
 	path := strings.TrimSuffix(r.URL.Path, "/")
-	if discover(w, r, path, h.resources()...) {
+	if serveDiscovery(w, r, path, h.resources()...) {
 		return
 	}
 	info, found := request.RequestInfoFrom(r.Context())
 	if !found || !info.IsResourceRequest {
-		write(w, r, errNoPath())
+		respondError(w, r, errPathNotFound())
 		return
 	}
 	v := h.Views[info.Resource]
 	switch {
 	case v == nil || !strings.HasPrefix(path, versionPath+"/"):
-		write(w, r, errNoPath())
+		respondError(w, r, errPathNotFound())
 		return
 	case path == versionPath+"/"+v.Name:
-		write(w, r, apierrors.NewBadRequest("a view can only be read in one namespace: specify a namespace"))
+		respondError(w, r, apierrors.NewBadRequest("a view can only be read in one namespace: specify a namespace"))
 		return
 	}
 	all := versionPath + "/namespaces/" + info.Namespace + "/" + v.Name
 	isGet := info.Verb == "get" && path == all+"/"+info.Name
 	if info.Namespace == "" || info.Subresource != "" || !isGet && path != all {
-		write(w, r, errNoPath())
+		respondError(w, r, errPathNotFound())
 		return
 	}
 	if refused := h.Authorize(r); refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
 	switch {
@@ -103,7 +103,7 @@ func (h *Objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case info.Verb == "watch":
 		h.watch(w, r, v, info)
 	default:
-		write(w, r, apierrors.NewMethodNotSupported(v.resource(), info.Verb))
+		respondError(w, r, apierrors.NewMethodNotSupported(v.resource(), info.Verb))
 	}
 }
 
@@ -124,56 +124,56 @@ func (h *Objects) resources() []metav1.APIResource {
 }
 
 func (h *Objects) get(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
-	convert, refused := negotiate(r, forms{table: true})
+	convert, refused := negotiate(r, allowedKinds{table: true})
 	if refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
 	if len(rest.IsValidPathSegmentName(info.Name)) > 0 {
-		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
+		respondError(w, r, apierrors.NewNotFound(v.resource(), info.Name))
 		return
 	}
-	held := h.Held.hold(h.Tenant(r))
+	held := h.Budget.reserve(h.Tenant(r))
 	defer held.release()
 	raw, err := h.read(r.Context(), v, info.Name, r.URL.Query().Get("resourceVersion"), held)
 	switch {
 	case apierrors.IsNotFound(err):
-		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
+		respondError(w, r, apierrors.NewNotFound(v.resource(), info.Name))
 		return
 	case err != nil:
-		write(w, r, h.refusal(r.Context(), err))
+		respondError(w, r, h.errorResponse(r.Context(), err))
 		return
 	}
-	object, belongs := v.part(raw, info.Namespace)
+	object, belongs := v.namespacePart(raw, info.Namespace)
 	if !belongs || nameOf(object) != info.Name { // same response as for an object that does not exist
-		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
+		respondError(w, r, apierrors.NewNotFound(v.resource(), info.Name))
 		return
 	}
-	convert.one(w, r, v, object)
+	convert.writeObject(w, r, v, object)
 }
 
 func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
-	convert, refused := negotiate(r, forms{table: true})
+	convert, refused := negotiate(r, allowedKinds{table: true})
 	if refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
 	wanted, refused := parseOptions(r, info)
 	if refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
 	leave, refused := h.Acquire(r)
 	if refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
 	defer leave()
-	held := h.Held.hold(h.Tenant(r))
+	held := h.Budget.reserve(h.Tenant(r))
 	defer held.release()
 	items := []any{}
 	version, err := h.readAll(r.Context(), v, wanted.ResourceVersion, wanted.ResourceVersionMatch, func(raw []byte) error {
-		object, belongs := v.part(raw, info.Namespace)
+		object, belongs := v.namespacePart(raw, info.Namespace)
 		if !belongs || !wanted.matches(object) {
 			return nil
 		}
@@ -182,27 +182,27 @@ func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, in
 	})
 	leave() // sending the response to the caller may take long
 	if err != nil {
-		write(w, r, h.refusal(r.Context(), err))
+		respondError(w, r, h.errorResponse(r.Context(), err))
 		return
 	}
-	convert.all(w, r, v, items, version)
+	convert.writeList(w, r, v, items, version)
 }
 
-// refusal returns the response to an error from reading the objects. It repeats nothing of the
+// errorResponse returns the response to an error from reading the objects. It repeats nothing of the
 // error.
-func (h *Objects) refusal(ctx context.Context, err error) *apierrors.StatusError {
-	if refused := refusalOf(err); refused != nil {
+func (h *Objects) errorResponse(ctx context.Context, err error) *apierrors.StatusError {
+	if refused := budgetError(err); refused != nil {
 		return refused
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return errNoPath()
+		return errPathNotFound()
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return errExpired()
 	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err):
 		return apierrors.NewBadRequest("the cluster rejected the resourceVersion")
 	}
-	return h.Failed(ctx, err)
+	return h.ClusterError(ctx, err)
 }
 
 func errExpired() *apierrors.StatusError {

@@ -20,8 +20,8 @@ import (
 const (
 	// objectBytes is the maximum size of one object. etcd accepts 1.5 MiB by default.
 	objectBytes = 4 << 20
-	// listWithin is the timeout for reading a whole list.
-	listWithin = time.Minute
+	// listTimeout is the timeout for reading a whole list.
+	listTimeout = time.Minute
 )
 
 var (
@@ -29,33 +29,33 @@ var (
 	errForm     = errors.New("the response of the cluster is not what was requested")
 )
 
-// metered is a reader that fails if one object is longer than objectBytes.
-type metered struct {
+// limitedReader is a reader that fails if one object is longer than objectBytes.
+type limitedReader struct {
 	io.Reader
-	left int
-	held *holding // adds the bytes that are read, nil if they are not held
+	remaining   int
+	reservation *memoryReservation // adds the bytes that are read, nil if they are not held
 }
 
-func (m *metered) Read(p []byte) (int, error) {
+func (m *limitedReader) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	if m.left -= n; m.left < 0 {
+	if m.remaining -= n; m.remaining < 0 {
 		return 0, errTooLarge
 	}
-	if m.held != nil {
-		if err := m.held.add(n); err != nil {
+	if m.reservation != nil {
+		if err := m.reservation.add(n); err != nil {
 			return 0, err
 		}
 	}
 	return n, err
 }
 
-// part returns the part of a JSON object that belongs to a namespace, or false if there is none.
-func (v *ObjectView) part(raw []byte, namespace string) (map[string]any, bool) {
+// namespacePart returns the part of a JSON object that belongs to a namespace, or false if there is none.
+func (v *ObjectView) namespacePart(raw []byte, namespace string) (map[string]any, bool) {
 	var object map[string]any
 	if err := utiljson.Unmarshal(raw, &object); err != nil {
 		return nil, false
 	}
-	out, belongs := v.Shows.Part(object, namespace)
+	out, belongs := v.Projection.Part(object, namespace)
 	if !belongs {
 		return nil, false
 	}
@@ -74,7 +74,7 @@ func (h *Objects) request(v *ObjectView) *rest.Request {
 
 // read returns an object and adds its size to held.
 func (h *Objects) read(
-	ctx context.Context, v *ObjectView, name, resourceVersion string, held *holding,
+	ctx context.Context, v *ObjectView, name, resourceVersion string, held *memoryReservation,
 ) ([]byte, error) {
 	r := h.request(v).Name(name)
 	if resourceVersion != "" {
@@ -85,7 +85,7 @@ func (h *Objects) read(
 		return nil, err
 	}
 	defer func() { _ = body.Close() }()
-	return io.ReadAll(&metered{Reader: body, left: objectBytes, held: held})
+	return io.ReadAll(&limitedReader{Reader: body, remaining: objectBytes, reservation: held})
 }
 
 // readAll calls each for every object, and returns the resource version of the list. It holds one
@@ -102,7 +102,7 @@ func (h *Objects) readAll(
 			r = r.Param(name, value)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, listWithin) // also for the list at the beginning of a watch
+	ctx, cancel := context.WithTimeout(ctx, listTimeout) // also for the list at the beginning of a watch
 	defer cancel()
 	body, err := r.Stream(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (h *Objects) readAll(
 
 // readList calls each for every item of a JSON list, and returns the list's resource version.
 func readList(body io.Reader, each func(raw []byte) error) (resourceVersion string, err error) {
-	in := &metered{Reader: body, left: objectBytes}
+	in := &limitedReader{Reader: body, remaining: objectBytes}
 	dec := json.NewDecoder(in)
 	if err := expect(dec, json.Delim('{')); err != nil {
 		return "", err
@@ -125,7 +125,7 @@ func readList(body io.Reader, each func(raw []byte) error) (resourceVersion stri
 		if err != nil {
 			return "", err
 		}
-		in.left = objectBytes
+		in.remaining = objectBytes
 		switch key {
 		case "items":
 			if err := readItems(dec, in, each); err != nil {
@@ -154,12 +154,12 @@ func readList(body io.Reader, each func(raw []byte) error) (resourceVersion stri
 	return resourceVersion, nil
 }
 
-func readItems(dec *json.Decoder, in *metered, each func(raw []byte) error) error {
+func readItems(dec *json.Decoder, in *limitedReader, each func(raw []byte) error) error {
 	if err := expect(dec, json.Delim('[')); err != nil {
 		return err
 	}
 	for dec.More() {
-		in.left = objectBytes
+		in.remaining = objectBytes
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
 			return err
@@ -172,8 +172,8 @@ func readItems(dec *json.Decoder, in *metered, each func(raw []byte) error) erro
 }
 
 func expect(dec *json.Decoder, want json.Delim) error {
-	is, err := dec.Token()
-	if err == nil && is != want {
+	token, err := dec.Token()
+	if err == nil && token != want {
 		return errForm
 	}
 	return err
@@ -198,10 +198,10 @@ func (h *Objects) openWatch(
 	if err != nil {
 		return nil, nil, err
 	}
-	in := &metered{Reader: body}
+	in := &limitedReader{Reader: body}
 	dec := json.NewDecoder(in)
 	return func() (*event, error) {
-		in.left = objectBytes
+		in.remaining = objectBytes
 		e := &event{}
 		return e, dec.Decode(e)
 	}, func() { _ = body.Close() }, nil

@@ -20,8 +20,8 @@ func TestReadList(t *testing.T) {
 	} {
 		var got strings.Builder
 		version, err := readList(strings.NewReader(text), func(raw []byte) error { got.Write(raw); return nil })
-		if is := got.String() + " " + version; err != nil || is != want {
-			t.Errorf("%s: %s, %v", text, is, err)
+		if result := got.String() + " " + version; err != nil || result != want {
+			t.Errorf("%s: %s, %v", text, result, err)
 		}
 	}
 	for _, text := range []string{
@@ -45,7 +45,7 @@ func TestReadListLimits(t *testing.T) {
 	}
 	b := NewBudget(int64(9*len(object)), int64(3*len(object)+1))
 	for n, want := range map[int]error{1: nil, 3: nil, 4: errTooLarge} {
-		held := b.hold("acme")
+		held := b.reserve("acme")
 		_, err := readList(list(n), func(raw []byte) error { return held.add(len(raw)) })
 		if !errors.Is(err, want) {
 			t.Errorf("%d objects: %v", n, err)
@@ -53,21 +53,21 @@ func TestReadListLimits(t *testing.T) {
 		held.release()
 		held.release()
 	}
-	if b.held != 0 || len(b.byTenant) != 0 {
-		t.Errorf("%d bytes are held, %v", b.held, b.byTenant)
+	if b.used != 0 || len(b.byTenant) != 0 {
+		t.Errorf("%d bytes are held, %v", b.used, b.byTenant)
 	}
 	for _, start := range []string{`{"metadata":{"resourceVersion":"5"},"items":[{"a":"`, `{"kind":"`, `{"x":["`} {
-		endless := io.MultiReader(strings.NewReader(start), &repeated{})
+		endless := io.MultiReader(strings.NewReader(start), &endlessReader{})
 		if _, err := readList(endless, func([]byte) error { return nil }); !errors.Is(err, errTooLarge) {
 			t.Errorf("%s: %v", start, err)
 		}
 	}
 }
 
-// repeated is a reader of endless text.
-type repeated struct{}
+// endlessReader is a reader of endless text.
+type endlessReader struct{}
 
-func (*repeated) Read(p []byte) (int, error) { return copy(p, strings.Repeat("0", len(p))), nil }
+func (*endlessReader) Read(p []byte) (int, error) { return copy(p, strings.Repeat("0", len(p))), nil }
 
 // FuzzReadList checks that no text makes the reader panic, and that every item is valid JSON.
 func FuzzReadList(f *testing.F) {

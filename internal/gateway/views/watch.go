@@ -14,51 +14,51 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// watching is the state of one watch of a view.
-type watching struct {
+// watchState is the state of one watch of a view.
+type watchState struct {
 	view      *ObjectView
 	namespace string
 	options   *options
 	convert   conversion
-	// shown are the digests of the objects that the caller already has, by name.
-	shown map[string][sha256.Size]byte
-	out   *json.Encoder
-	flush func() error
+	// sentDigests are the digests of the objects that the caller already has, by name.
+	sentDigests map[string][sha256.Size]byte
+	out         *json.Encoder
+	flush       func() error
 }
 
 // watch sends the changes of the parts that belong to a namespace. It first lists the objects at
 // the caller's resource version, to find out which ones the caller already has. The caller
 // therefore receives a deletion when such an object leaves the namespace.
 func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
-	convert, refused := negotiate(r, forms{})
+	convert, refused := negotiate(r, allowedKinds{})
 	if refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
 	o, refused := parseOptions(r, info)
 	if refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
-	s := &watching{
-		view:      v,
-		namespace: info.Namespace,
-		options:   o,
-		convert:   convert,
-		shown:     map[string][sha256.Size]byte{},
-		out:       json.NewEncoder(w),
-		flush:     http.NewResponseController(w).Flush,
+	s := &watchState{
+		view:        v,
+		namespace:   info.Namespace,
+		options:     o,
+		convert:     convert,
+		sentDigests: map[string][sha256.Size]byte{},
+		out:         json.NewEncoder(w),
+		flush:       http.NewResponseController(w).Flush,
 	}
-	held := h.Held.hold(h.Tenant(r))
+	held := h.Budget.reserve(h.Tenant(r))
 	defer held.release()
-	initial, version, refused := h.begin(r, s, held)
+	initial, version, refused := h.listInitial(r, s, held)
 	if refused != nil {
-		write(w, r, refused)
+		respondError(w, r, refused)
 		return
 	}
 	next, closed, err := h.openWatch(r.Context(), v, version, o)
 	if err != nil {
-		write(w, r, h.refusal(r.Context(), err))
+		respondError(w, r, h.errorResponse(r.Context(), err))
 		return
 	}
 	defer closed()
@@ -81,10 +81,10 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	}
 }
 
-// begin reads the objects that the caller already has. It returns the initial objects to send, and
+// listInitial reads the objects that the caller already has. It returns the initial objects to send, and
 // the resource version from which the watch continues.
-func (h *Objects) begin(
-	r *http.Request, s *watching, held *holding,
+func (h *Objects) listInitial(
+	r *http.Request, s *watchState, held *memoryReservation,
 ) (initial []map[string]any, from string, refused *apierrors.StatusError) {
 	leave, refused := h.Acquire(r)
 	if refused != nil {
@@ -97,11 +97,11 @@ func (h *Objects) begin(
 		match = ""
 	}
 	from, err := h.readAll(r.Context(), s.view, known, match, func(raw []byte) error {
-		object, belongs := s.view.part(raw, s.namespace)
+		object, belongs := s.view.namespacePart(raw, s.namespace)
 		if !belongs || !s.options.matches(object) {
 			return nil
 		}
-		s.shown[nameOf(object)] = digest(object)
+		s.sentDigests[nameOf(object)] = digest(object)
 		if !fresh {
 			return nil
 		}
@@ -109,7 +109,7 @@ func (h *Objects) begin(
 		return held.add(len(raw))
 	})
 	if err != nil {
-		return nil, "", h.refusal(r.Context(), err)
+		return nil, "", h.errorResponse(r.Context(), err)
 	}
 	if !fresh {
 		from = known
@@ -118,22 +118,22 @@ func (h *Objects) begin(
 }
 
 // forward sends the result of an event of the cluster for the namespace. An error ends the watch.
-func (s *watching) forward(e *event) error {
+func (s *watchState) forward(e *event) error {
 	switch watch.EventType(e.Type) {
 	case watch.Added, watch.Modified:
-		return s.changed(e.Object)
+		return s.sendChanged(e.Object)
 	case watch.Deleted:
 		var object metav1.PartialObjectMetadata
 		if err := json.Unmarshal(e.Object, &object); err != nil {
 			return err
 		}
-		return s.left(object.Name, object.ResourceVersion)
+		return s.sendDeleted(object.Name, object.ResourceVersion)
 	case watch.Bookmark:
 		var object metav1.PartialObjectMetadata
 		if err := json.Unmarshal(e.Object, &object); err != nil || !s.options.AllowWatchBookmarks {
 			return err
 		}
-		return s.send(watch.Bookmark, s.object("", object.ResourceVersion))
+		return s.send(watch.Bookmark, s.metadataOnly("", object.ResourceVersion))
 	}
 	failed := apierrors.NewInternalError(errForm)
 	var status metav1.Status
@@ -146,21 +146,21 @@ func (s *watching) forward(e *event) error {
 	return failed
 }
 
-// changed handles an object that was created or changed.
-func (s *watching) changed(raw []byte) error {
-	object, belongs := s.view.part(raw, s.namespace)
+// sendChanged handles an object that was created or changed.
+func (s *watchState) sendChanged(raw []byte) error {
+	object, belongs := s.view.namespacePart(raw, s.namespace)
 	if !belongs || !s.options.matches(object) {
-		var left metav1.PartialObjectMetadata
-		if err := json.Unmarshal(raw, &left); err != nil {
+		var removed metav1.PartialObjectMetadata
+		if err := json.Unmarshal(raw, &removed); err != nil {
 			return err
 		}
-		return s.left(left.Name, left.ResourceVersion)
+		return s.sendDeleted(removed.Name, removed.ResourceVersion)
 	}
 	name, now := nameOf(object), digest(object)
-	before, known := s.shown[name]
-	s.shown[name] = now
+	before, ok := s.sentDigests[name]
+	s.sentDigests[name] = now
 	switch {
-	case !known:
+	case !ok:
 		return s.send(watch.Added, object)
 	case before != now:
 		return s.send(watch.Modified, object)
@@ -168,18 +168,18 @@ func (s *watching) changed(raw []byte) error {
 	return nil // only fields that the view does not show have changed
 }
 
-// left sends a deletion if the caller has the object. The cluster has not sent the part of this
+// sendDeleted sends a deletion if the caller has the object. The cluster has not sent the part of this
 // namespace, so the event contains only the name and the resource version.
-func (s *watching) left(name, resourceVersion string) error {
-	if _, known := s.shown[name]; !known {
+func (s *watchState) sendDeleted(name, resourceVersion string) error {
+	if _, ok := s.sentDigests[name]; !ok {
 		return nil
 	}
-	delete(s.shown, name)
-	return s.send(watch.Deleted, s.object(name, resourceVersion))
+	delete(s.sentDigests, name)
+	return s.send(watch.Deleted, s.metadataOnly(name, resourceVersion))
 }
 
-// object returns an object of the view without its fields.
-func (s *watching) object(name, resourceVersion string) map[string]any {
+// metadataOnly returns an object of the view without its fields.
+func (s *watchState) metadataOnly(name, resourceVersion string) map[string]any {
 	metadata := map[string]any{"resourceVersion": resourceVersion}
 	if name != "" {
 		metadata["name"], metadata["namespace"] = name, s.namespace
@@ -187,8 +187,8 @@ func (s *watching) object(name, resourceVersion string) map[string]any {
 	return map[string]any{"apiVersion": GroupVersion.String(), "kind": s.view.kind(), "metadata": metadata}
 }
 
-func (s *watching) send(what watch.EventType, object map[string]any) error {
-	return s.out.Encode(map[string]any{"type": what, "object": s.convert.converted(object)})
+func (s *watchState) send(what watch.EventType, object map[string]any) error {
+	return s.out.Encode(map[string]any{"type": what, "object": s.convert.convert(object)})
 }
 
 // digest identifies the part of an object, ignoring its resource version.

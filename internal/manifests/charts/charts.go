@@ -39,14 +39,14 @@ func Data(files fs.FS, chart, namespace string, values map[string]any) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	var is struct{ AppVersion string }
-	if err := yaml.Unmarshal(text, &is); err != nil {
+	var chartFile struct{ AppVersion string }
+	if err := yaml.Unmarshal(text, &chartFile); err != nil {
 		return nil, err
 	}
 	return map[string]any{
 		"Values":  values,
 		"Release": map[string]any{"Namespace": namespace},
-		"Chart":   map[string]any{"AppVersion": is.AppVersion},
+		"Chart":   map[string]any{"AppVersion": chartFile.AppVersion},
 	}, nil
 }
 

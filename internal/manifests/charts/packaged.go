@@ -16,48 +16,48 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxPackaged limits the size of each file that [Image] reads from a packaged chart.
-const maxPackaged = 1 << 20
+// maxFileBytes limits the size of each file that [Image] reads from a packaged chart.
+const maxFileBytes = 1 << 20
 
-// pinned matches a reference with a tag and a digest.
-var pinned = regexp.MustCompile(`^[^\s@]+:([\w][\w.-]{0,127})@sha256:[0-9a-f]{64}$`)
+// pinnedImage matches a reference with a tag and a digest.
+var pinnedImage = regexp.MustCompile(`^[^\s@]+:([\w][\w.-]{0,127})@sha256:[0-9a-f]{64}$`)
 
 // Image returns the default image of a packaged chart of a release, such as
 // kubetenant-webhook-0.1.0.tgz. The chart must have the name. The image must have a digest and the
 // version of the chart. If own, the version of the calling command, is the version of a release,
 // the chart must have it too.
-func Image(path, name, own string) (string, error) {
-	image, err := image(path, name, own)
+func Image(path, name, ownVersion string) (string, error) {
+	image, err := image(path, name, ownVersion)
 	if err != nil {
 		return "", fmt.Errorf("read the chart %s: %w", path, err)
 	}
 	return image, nil
 }
 
-func image(path, name, own string) (string, error) {
+func image(path, name, ownVersion string) (string, error) {
 	chart, values, err := unpack(path, name)
 	if err != nil {
 		return "", err
 	}
-	var is struct{ Name, Version string }
-	var has struct{ Image string }
-	if err := errors.Join(yaml.Unmarshal(chart, &is), yaml.Unmarshal(values, &has)); err != nil {
+	var chartFile struct{ Name, Version string }
+	var defaults struct{ Image string }
+	if err := errors.Join(yaml.Unmarshal(chart, &chartFile), yaml.Unmarshal(values, &defaults)); err != nil {
 		return "", err
 	}
-	parts := pinned.FindStringSubmatch(has.Image)
+	parts := pinnedImage.FindStringSubmatch(defaults.Image)
 	switch {
-	case is.Name != name:
-		return "", fmt.Errorf("its name is %q: use the chart %s of a release", is.Name, name)
+	case chartFile.Name != name:
+		return "", fmt.Errorf("its name is %q: use the chart %s of a release", chartFile.Name, name)
 	case parts == nil:
 		return "", errors.New("its default image has no tag or no digest: use a chart of a release, or set --image")
-	case strings.TrimPrefix(parts[1], "v") != is.Version:
+	case strings.TrimPrefix(parts[1], "v") != chartFile.Version:
 		return "", fmt.Errorf("the image of version %s does not belong to the chart of version %s: download the chart again",
-			parts[1], is.Version)
-	case strings.HasPrefix(own, "v") && own[1:] != is.Version:
+			parts[1], chartFile.Version)
+	case strings.HasPrefix(ownVersion, "v") && ownVersion[1:] != chartFile.Version:
 		return "", fmt.Errorf("the chart has version %s, and this command has version %s: use both of one release",
-			is.Version, own)
+			chartFile.Version, ownVersion)
 	}
-	return has.Image, nil
+	return defaults.Image, nil
 }
 
 // unpack returns Chart.yaml and values.yaml of a packaged chart.
@@ -90,7 +90,7 @@ func unpack(path, name string) (chart, values []byte, err error) {
 		default:
 			continue
 		}
-		if *into, err = io.ReadAll(io.LimitReader(archive, maxPackaged)); err != nil {
+		if *into, err = io.ReadAll(io.LimitReader(archive, maxFileBytes)); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -119,7 +119,7 @@ func (o *Options) render(out map[string][]byte) error {
 
 // Check compares a generated set in a directory with the current configuration. It returns the
 // problems, and notes about the rights of the impersonators.
-func Check(dir string, o Options) (wrong, notes []string, err error) {
+func Check(dir string, o Options) (problems, notes []string, err error) {
 	if o.Image == "" {
 		o.Image = "unchecked"
 	}
@@ -135,45 +135,45 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 	for i := range config.Gateway.Clusters {
 		c := &config.Gateway.Clusters[i]
 		name := "clusters/" + c.Name + ".yaml"
-		is, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))) // #nosec G304 -- the operator's directory
+		installed, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))) // #nosec G304 -- the operator's directory
 		switch {
 		case err != nil:
-			wrong = append(wrong, err.Error())
-		case !bytes.Equal(bytes.TrimSpace(is), bytes.TrimSpace(files[name])):
-			wrong = append(wrong, name+": the roles do not match the configuration: run generate again")
+			problems = append(problems, err.Error())
+		case !bytes.Equal(bytes.TrimSpace(installed), bytes.TrimSpace(files[name])):
+			problems = append(problems, name+": the roles do not match the configuration: run generate again")
 		}
 		for _, path := range []string{c.Reader.KubeConfigFile, c.Impersonator.KubeConfigFile} {
 			if _, err := os.Stat(path); err != nil {
-				wrong = append(wrong, err.Error())
+				problems = append(problems, err.Error())
 			}
 		}
 		notes = append(notes, notesOf(c)...)
 	}
-	return wrong, notes, nil
+	return problems, notes, nil
 }
 
 // notesOf returns notes about the rights of the impersonator of a cluster.
 func notesOf(c *configv1alpha1.GatewayCluster) (notes []string) {
-	say := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
-	if _, anybody := usersOf(c); anybody {
-		say("the impersonator can act as any user: its credential gives the power of a cluster admin")
+	add := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
+	if _, anyUser := impersonatedUsers(c); anyUser {
+		add("the impersonator can act as any user: its credential gives the power of a cluster admin")
 	}
 	switch {
 	case slices.Contains(c.Tenants, tenant.AnyName):
-		say("tenants are not listed, so the impersonator can act for any tenant and in any group, including " +
+		add("tenants are not listed, so the impersonator can act for any tenant and in any group, including " +
 			"system:masters: its credential gives the power of a cluster admin")
 	case *c.Identity.GroupPattern != "":
-		say("groups are not listed, so the impersonator can be in any group, including system:masters: its credential " +
+		add("groups are not listed, so the impersonator can be in any group, including system:masters: its credential " +
 			"gives the power of a cluster admin")
 	}
 	if c.Admission == configv1alpha1.GatewayAdmissionUnchecked {
-		say("admission is Unchecked: the gateway trusts forged tenant labels")
+		add("admission is Unchecked: the gateway trusts forged tenant labels")
 	}
 	if c.Reader.KubeConfigFile == c.Impersonator.KubeConfigFile {
-		say("the reader and the impersonator are the same account, which can both read and impersonate")
+		add("the reader and the impersonator are the same account, which can both read and impersonate")
 	}
 	if strings.HasPrefix(c.Identity.DefaultUser, "kubetenant:") && !*c.Identity.WithUser {
-		say("every caller has the user name %s in the cluster: bind roles to the groups tenant:<id>", c.Identity.DefaultUser)
+		add("every caller has the user name %s in the cluster: bind roles to the groups tenant:<id>", c.Identity.DefaultUser)
 	}
 	return notes
 }

@@ -29,19 +29,19 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
-	known, err := rules.Load()
+	config, err := rules.Load()
 	if err != nil {
 		return err
 	}
-	left, of := maps.Clone(o.Contexts), map[string]string{} // the clusters by file
+	remaining, byFile := maps.Clone(o.Contexts), map[string]string{} // the clusters by file
 	for i := range clusters {
 		c := &clusters[i]
-		name, asked := left[c.Name]
-		if !asked {
+		name, ok := remaining[c.Name]
+		if !ok {
 			continue
 		}
-		delete(left, c.Name)
-		at, err := clusterOf(known, name)
+		delete(remaining, c.Name)
+		cluster, err := clusterOf(config, name)
 		if err != nil {
 			return fmt.Errorf("cluster %s: %w", c.Name, err)
 		}
@@ -49,50 +49,50 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 			if filepath.Dir(path) != filepath.Dir(o.Config) {
 				return fmt.Errorf("cluster %s: %s: the kubeconfig must be in the folder of the configuration", c.Name, path)
 			}
-			if of[path] != "" && of[path] != c.Name {
-				return fmt.Errorf("clusters %s and %s use the same kubeconfig: %s", of[path], c.Name, path)
+			if byFile[path] != "" && byFile[path] != c.Name {
+				return fmt.Errorf("clusters %s and %s use the same kubeconfig: %s", byFile[path], c.Name, path)
 			}
-			of[path] = c.Name
+			byFile[path] = c.Name
 			file := "kubeconfigs/" + filepath.Base(path)
-			if out[file], err = clientcmd.Write(*accountConfig(c.Name, at, filepath.Base(path))); err != nil {
+			if out[file], err = clientcmd.Write(*accountConfig(c.Name, cluster, filepath.Base(path))); err != nil {
 				return err
 			}
 		}
 	}
-	if len(left) > 0 {
-		return fmt.Errorf("the configuration has no cluster %v", slices.Sorted(maps.Keys(left)))
+	if len(remaining) > 0 {
+		return fmt.Errorf("the configuration has no cluster %v", slices.Sorted(maps.Keys(remaining)))
 	}
 	return nil
 }
 
 // clusterOf returns the cluster of a context. The result contains its certificate authorities.
-func clusterOf(known *clientcmdapi.Config, context string) (*clientcmdapi.Cluster, error) {
-	of := known.Contexts[context]
-	if of == nil {
+func clusterOf(config *clientcmdapi.Config, context string) (*clientcmdapi.Cluster, error) {
+	kubeContext := config.Contexts[context]
+	if kubeContext == nil {
 		return nil, fmt.Errorf("the kubeconfig has no context %q", context)
 	}
-	at := known.Clusters[of.Cluster].DeepCopy()
+	cluster := config.Clusters[kubeContext.Cluster].DeepCopy()
 	switch {
-	case at == nil:
+	case cluster == nil:
 		return nil, fmt.Errorf("the context %q names no cluster of the kubeconfig", context)
-	case !strings.HasPrefix(at.Server, "https://"):
+	case !strings.HasPrefix(cluster.Server, "https://"):
 		return nil, fmt.Errorf("the server of the context %q is not an https:// URL", context)
-	case at.InsecureSkipTLSVerify:
+	case cluster.InsecureSkipTLSVerify:
 		return nil, fmt.Errorf("the context %q sets insecure-skip-tls-verify: the gateway must verify the certificate of "+
 			"the cluster", context)
 	}
-	alone := clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": at}}
+	alone := clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": cluster}}
 	if err := clientcmdapi.FlattenConfig(&alone); err != nil {
 		return nil, errors.New("cannot read the certificate authority of the cluster")
 	}
-	at.LocationOfOrigin, at.Extensions, at.ProxyURL = "", nil, "" // settings of the operator's machine
-	return at, nil
+	cluster.LocationOfOrigin, cluster.Extensions, cluster.ProxyURL = "", nil, "" // settings of the operator's machine
+	return cluster, nil
 }
 
 // accountConfig returns the kubeconfig of an account whose token is in a file.
-func accountConfig(name string, at *clientcmdapi.Cluster, token string) *clientcmdapi.Config {
+func accountConfig(name string, cluster *clientcmdapi.Cluster, token string) *clientcmdapi.Config {
 	out := clientcmdapi.NewConfig()
-	out.Clusters[name] = at
+	out.Clusters[name] = cluster
 	out.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: tokensDirectory + token}
 	out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	out.CurrentContext = name

@@ -58,9 +58,9 @@ func rules(t *testing.T, file []byte, name string) []rbacv1.PolicyRule {
 	return nil
 }
 
-// TestRights checks that the reader cannot write, and that the impersonator can only impersonate
+// TestAccountRightsAreLimited checks that the reader cannot write, and that the impersonator can only impersonate
 // the callers that the configuration allows.
-func TestRights(t *testing.T) {
+func TestAccountRightsAreLimited(t *testing.T) {
 	for what, c := range map[string]struct {
 		more     string
 		accounts bool
@@ -236,9 +236,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWorthAnAdmin checks the note about an impersonator that can be a user, or in a group, that
+// TestNoteForUnlimitedImpersonator checks the note about an impersonator that can be a user, or in a group, that
 // the configuration does not list.
-func TestWorthAnAdmin(t *testing.T) {
+func TestNoteForUnlimitedImpersonator(t *testing.T) {
 	for what, c := range map[string]struct {
 		more string
 		told bool

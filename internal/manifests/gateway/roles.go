@@ -54,7 +54,7 @@ func (o *Options) Roles(g *configv1alpha1.Gateway, c *configv1alpha1.GatewayClus
 			Rules: []rbacv1.PolicyRule{{
 				APIGroups:     []string{""},
 				Resources:     []string{"configmaps"},
-				ResourceNames: []string{state.SweptName},
+				ResourceNames: []string{state.BackfillName},
 				Verbs:         []string{"get", "list", "watch"},
 			}},
 		},
@@ -107,10 +107,10 @@ func readerRules() []rbacv1.PolicyRule {
 // viewRules returns the rules with which the reader reads the objects behind the views.
 func viewRules(g *configv1alpha1.Gateway) (rules []rbacv1.PolicyRule) {
 	for i := range g.Views.Objects {
-		of := &g.Views.Objects[i].Of
+		resource := &g.Views.Objects[i].Of
 		rules = append(rules, rbacv1.PolicyRule{
-			APIGroups: []string{of.Group},
-			Resources: []string{of.Resource},
+			APIGroups: []string{resource.Group},
+			Resources: []string{resource.Resource},
 			Verbs:     []string{"get", "list", "watch"},
 		})
 	}
@@ -139,7 +139,7 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 		}
 	}
 	rules := []rbacv1.PolicyRule{groups, extras}
-	if users, anybody := usersOf(c); anybody || len(users) > 0 {
+	if users, anyUser := impersonatedUsers(c); anyUser || len(users) > 0 {
 		rules = append([]rbacv1.PolicyRule{{Resources: []string{"users"}, ResourceNames: users}}, rules...)
 	}
 	for _, key := range c.Identity.Extras {
@@ -177,9 +177,9 @@ func impersonateOn(verbs []string) []string {
 	return out
 }
 
-// usersOf returns the only users that the impersonator must impersonate, or reports that it must
+// impersonatedUsers returns the only users that the impersonator must impersonate, or reports that it must
 // impersonate any user.
-func usersOf(c *configv1alpha1.GatewayCluster) (names []string, anybody bool) {
+func impersonatedUsers(c *configv1alpha1.GatewayCluster) (names []string, anyUser bool) {
 	switch {
 	case !*c.Identity.WithUser:
 		return []string{c.Identity.DefaultUser}, false

@@ -66,11 +66,11 @@ func (o *Options) addSecrets(out map[string][]byte) error {
 	return nil
 }
 
-func (o *Options) secret(name string, of corev1.SecretType, data map[string][]byte) *corev1.Secret {
+func (o *Options) secret(name string, secretType corev1.SecretType, data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: o.Namespace},
-		Type:       of,
+		Type:       secretType,
 		Data:       data,
 	}
 }

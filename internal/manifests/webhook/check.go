@@ -47,7 +47,7 @@ func (f Finding) String() string { return f.File + ": " + f.Problem }
 // suffix of the names of policies, and staticSuffix is that in static manifests.
 const (
 	authorizerName = "kubetenant"
-	ownSuffix      = ".kubetenant.dev"
+	policySuffix   = ".kubetenant.dev"
 	staticSuffix   = ".kubetenant.static.k8s.io"
 )
 
@@ -58,28 +58,28 @@ const maxTokenTTL = time.Second
 type checker struct {
 	settings    *configv1alpha1.Settings
 	namespace   string
-	made        map[string]map[string]any // the output of generate, by kind and name
+	want        map[string]map[string]any // the output of generate, by kind and name
 	selfManaged bool                      // the set creates the service's certificates itself
 	flowSchemas bool                      // the controller of the set maintains FlowSchemas
 	conditions  []any                     // the match conditions of the authorizer that generate writes
 	findings    []Finding
 
-	file       string
-	line       int
-	seen       map[string]bool     // kinds and names
-	copied     []*x509.Certificate // the authorities in kube-apiserver's files
-	published  []*x509.Certificate // the authorities in the cluster
-	namespaces map[string]map[string]string
-	subjects   []located[rbacv1.Subject]
-	roles      map[string][]rbacv1.PolicyRule // by kind, namespace of Roles, and name
-	granted    []granted
-	judges     []judge
-	enforced   map[string]bool // the policies with a binding that denies everywhere
+	file                 string
+	line                 int
+	seen                 map[string]bool     // kinds and names
+	copiedAuthorities    []*x509.Certificate // the authorities in kube-apiserver's files
+	publishedAuthorities []*x509.Certificate // the authorities in the cluster
+	namespaces           map[string]map[string]string
+	subjects             []located[rbacv1.Subject]
+	roles                map[string][]rbacv1.PolicyRule // by kind, namespace of Roles, and name
+	roleGrants           []roleGrant
+	enforcers            []enforcer
+	enforced             map[string]bool // the policies with a binding that denies everywhere
 }
 
 type located[T any] struct {
-	file string
-	what T
+	file  string
+	value T
 }
 
 func (c *checker) report(format string, args ...any) {
@@ -107,13 +107,13 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 	}
 	c := newChecker(loaded, namespace)
 	c.selfManaged, c.flowSchemas = isSelfManaged(set), hasFlowSchemas(set)
-	if c.made, c.conditions, err = c.generated(config); err != nil {
+	if c.want, c.conditions, err = c.generated(config); err != nil {
 		return nil, err
 	}
 	for i := range set {
 		c.checkFile(&set[i])
 	}
-	c.checkWhole()
+	c.checkSet()
 	return c.findings, nil
 }
 
@@ -127,12 +127,12 @@ func CheckFile(name string, data []byte, config, namespace string) ([]Finding, e
 		return nil, err
 	}
 	var fewest []Finding
-	for i, is := range []struct{ selfManaged, flowSchemas bool }{
+	for i, variant := range []struct{ selfManaged, flowSchemas bool }{
 		{true, false}, {false, false}, {true, true}, {false, true},
 	} {
 		c := newChecker(loaded, namespace)
-		c.selfManaged, c.flowSchemas = is.selfManaged, is.flowSchemas
-		if c.made, c.conditions, err = c.generated(config); err != nil {
+		c.selfManaged, c.flowSchemas = variant.selfManaged, variant.flowSchemas
+		if c.want, c.conditions, err = c.generated(config); err != nil {
 			return nil, err
 		}
 		c.checkFile(&setFile{name: name, items: items(data)})
@@ -200,8 +200,8 @@ func readSet(dir string) (set []setFile, err error) {
 func isSelfManaged(set []setFile) bool {
 	return slices.ContainsFunc(set, func(f setFile) bool {
 		return slices.ContainsFunc(f.items, func(doc item) bool {
-			var is metav1.PartialObjectMetadata
-			return json.Unmarshal(doc.json, &is) == nil && is.Kind == "ServiceAccount" && is.Name == "kubetenant-certificates"
+			var object metav1.PartialObjectMetadata
+			return json.Unmarshal(doc.json, &object) == nil && object.Kind == "ServiceAccount" && object.Name == "kubetenant-certificates"
 		})
 	})
 }
@@ -211,14 +211,14 @@ func isSelfManaged(set []setFile) bool {
 func hasFlowSchemas(set []setFile) bool {
 	return slices.ContainsFunc(set, func(f setFile) bool {
 		return slices.ContainsFunc(f.items, func(doc item) bool {
-			var is rbacv1.ClusterRole
-			if json.Unmarshal(doc.json, &is) != nil {
+			var role rbacv1.ClusterRole
+			if json.Unmarshal(doc.json, &role) != nil {
 				return false
 			}
-			return is.Kind == "ValidatingAdmissionPolicy" &&
-				strings.Replace(is.Name, staticSuffix, ownSuffix, 1) == "flowschemas"+ownSuffix ||
-				is.Kind == "ClusterRole" && is.Name == "kubetenant-controller" &&
-					slices.ContainsFunc(is.Rules, func(r rbacv1.PolicyRule) bool {
+			return role.Kind == "ValidatingAdmissionPolicy" &&
+				strings.Replace(role.Name, staticSuffix, policySuffix, 1) == "flowschemas"+policySuffix ||
+				role.Kind == "ClusterRole" && role.Name == "kubetenant-controller" &&
+					slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
 						return slices.Contains(r.APIGroups, flowcontrolv1.GroupName)
 					})
 		})
@@ -237,7 +237,7 @@ func (c *checker) servingCA(file string) string {
 // generated returns the objects of the chart for the configuration, by kind and name, and the match
 // conditions of the authorizer.
 func (c *checker) generated(config string) (map[string]map[string]any, []any, error) {
-	made, err := Generate(Options{
+	files, err := Generate(Options{
 		Config:      config,
 		ClientCA:    config,
 		Namespace:   c.namespace,
@@ -253,7 +253,7 @@ func (c *checker) generated(config string) (map[string]map[string]any, []any, er
 	}
 	all := map[string]map[string]any{}
 	for _, file := range []string{"cluster/webhooks.yaml", "cluster/policies.yaml", "cluster/accounts.yaml"} {
-		for _, doc := range items(made[file]) {
+		for _, doc := range items(files[file]) {
 			var u unstructured.Unstructured
 			if err := decode(doc, &u.Object); err != nil {
 				return nil, nil, err
@@ -264,7 +264,7 @@ func (c *checker) generated(config string) (map[string]map[string]any, []any, er
 	if err := addDefinitions(all); err != nil {
 		return nil, nil, err
 	}
-	conditions, err := matchConditions(made["control-plane/authorization.yaml"])
+	conditions, err := matchConditions(files["control-plane/authorization.yaml"])
 	return all, conditions, err
 }
 
@@ -276,8 +276,8 @@ func matchConditions(doc []byte) ([]any, error) {
 	}
 	authorizers, _, _ := unstructured.NestedSlice(config, "authorizers")
 	for _, a := range authorizers {
-		if of, ok := a.(map[string]any); ok && of["name"] == authorizerName {
-			conditions, _, err := unstructured.NestedSlice(of, "webhook", "matchConditions")
+		if fields, ok := a.(map[string]any); ok && fields["name"] == authorizerName {
+			conditions, _, err := unstructured.NestedSlice(fields, "webhook", "matchConditions")
 			return conditions, err
 		}
 	}
@@ -343,17 +343,17 @@ func (c *checker) checkFile(f *setFile) {
 	}
 	for _, doc := range f.items {
 		c.line = doc.line
-		var is struct {
+		var object struct {
 			metav1.TypeMeta   `json:",inline"`
 			metav1.ObjectMeta `json:"metadata"`
 		}
-		if err := decode(doc, &is); err != nil {
+		if err := decode(doc, &object); err != nil {
 			c.report("cannot be decoded: %v", err)
 			continue
 		}
-		c.seen[is.Kind+"/"+is.Name] = true
-		if err := errors.Join(c.checkKind(is.Kind, doc.json), c.checkSame(is.Kind, is.Name, doc.json)); err != nil {
-			c.report("%s %s cannot be checked: %v", is.Kind, is.Name, err)
+		c.seen[object.Kind+"/"+object.Name] = true
+		if err := errors.Join(c.checkKind(object.Kind, doc.json), c.checkGenerated(object.Kind, object.Name, doc.json)); err != nil {
+			c.report("%s %s cannot be checked: %v", object.Kind, object.Name, err)
 		}
 	}
 }
@@ -386,17 +386,17 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 	case "ValidatingAdmissionPolicy":
 		return decoded(doc, func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 			c.addPolicy(p)
-			if isOurs(p.Name) && p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionregistrationv1.Fail {
+			if isProjectPolicy(p.Name) && p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionregistrationv1.Fail {
 				c.report("policy %s: failurePolicy Ignore allows requests that the policy cannot evaluate", p.Name)
 			}
 		})
 	case "ValidatingAdmissionPolicyBinding":
 		return decoded(doc, func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 			c.addBinding(b)
-			if isOurs(b.Name) && !slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny) {
+			if isProjectPolicy(b.Name) && !slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny) {
 				c.report("policy binding %s: validationActions lacks Deny, so the policy rejects nothing", b.Name)
 			}
-			if isOurs(b.Name) && b.Spec.MatchResources != nil {
+			if isProjectPolicy(b.Name) && b.Spec.MatchResources != nil {
 				c.report("policy binding %s: matchResources limits the policy to some requests", b.Name)
 			}
 		})
@@ -404,7 +404,7 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 		return decoded(doc, func(m *corev1.ConfigMap) {
 			authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"]))
 			if err == nil && m.Name == certificates.AuthoritiesName {
-				c.published = authorities
+				c.publishedAuthorities = authorities
 			}
 		})
 	case "Namespace":
@@ -415,13 +415,13 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 	case "ClusterRoleBinding":
 		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) {
 			c.addSubjects(kind, b.Name, b.Subjects)
-			c.granted = append(c.granted, granted{c.file, kind + " " + b.Name, "", b.RoleRef, b.Subjects})
+			c.roleGrants = append(c.roleGrants, roleGrant{c.file, kind + " " + b.Name, "", b.RoleRef, b.Subjects})
 			c.reportAll(leaving.OfClusterRoleBinding(b))
 		})
 	case "RoleBinding":
 		return decoded(doc, func(b *rbacv1.RoleBinding) {
 			c.addSubjects(kind, b.Name, b.Subjects)
-			c.granted = append(c.granted, granted{c.file, kind + " " + b.Name, b.Namespace, b.RoleRef, b.Subjects})
+			c.roleGrants = append(c.roleGrants, roleGrant{c.file, kind + " " + b.Name, b.Namespace, b.RoleRef, b.Subjects})
 			c.reportAll(leaving.OfRoleBinding(b))
 		})
 	case "ClusterRole":
@@ -441,6 +441,6 @@ func decoded[T any](doc []byte, check func(*T)) error {
 	return nil
 }
 
-func isOurs(name string) bool {
-	return strings.HasSuffix(name, ownSuffix) || strings.HasSuffix(name, staticSuffix)
+func isProjectPolicy(name string) bool {
+	return strings.HasSuffix(name, policySuffix) || strings.HasSuffix(name, staticSuffix)
 }

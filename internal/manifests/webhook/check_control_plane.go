@@ -68,7 +68,7 @@ func (c *checker) checkFlags(text string) {
 			"admission webhooks")
 	}
 	for _, prefix := range []string{"oidc-username-prefix", "oidc-groups-prefix"} {
-		if flags["oidc-issuer-url"] != "" && (flags[prefix] == "-" || makesReserved(flags[prefix])) &&
+		if flags["oidc-issuer-url"] != "" && (flags[prefix] == "-" || allowsReserved(flags[prefix])) &&
 			(prefix == "oidc-username-prefix" && flags[prefix] != "" || flags["oidc-groups-claim"] != "") {
 			c.report("--%s=%s: a claim can create names that begin with system: or "+
 				"%s", prefix, flags[prefix], tenant.GroupPrefix)
@@ -89,22 +89,22 @@ func (c *checker) checkAuthorization(doc []byte) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
+	index := slices.IndexFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
 		return a.Type == "Webhook" && a.Name == authorizerName
 	})
-	if at < 0 {
+	if index < 0 {
 		c.report("there is no webhook authorizer named kubetenant")
 		return nil
 	}
-	for _, before := range config.Authorizers[:at] {
+	for _, before := range config.Authorizers[:index] {
 		c.report("authorizer %s runs before the service: the requests that it allows bypass the tenant boundary", before.Name)
 	}
-	for _, after := range config.Authorizers[at+1:] {
+	for _, after := range config.Authorizers[index+1:] {
 		if after.Type == "AlwaysAllow" {
 			c.report("authorizer %s allows every request that the tenant boundary does not deny", after.Name)
 		}
 	}
-	w := config.Authorizers[at].Webhook
+	w := config.Authorizers[index].Webhook
 	if w.FailurePolicy != apiserver.FailurePolicyDeny {
 		c.report("failurePolicy %s: while the service is unreachable, RBAC alone decides, also across "+
 			"tenants", w.FailurePolicy)
@@ -113,7 +113,7 @@ func (c *checker) checkAuthorization(doc []byte) error {
 		c.report("decisions are cached: cacheAuthorizedRequests and cacheUnauthorizedRequests must be false, or old " +
 			"decisions apply after a grant or namespace ends")
 	}
-	if is, err := matchConditions(doc); err != nil || !equality.Semantic.DeepEqual(is, c.conditions) {
+	if installed, err := matchConditions(doc); err != nil || !equality.Semantic.DeepEqual(installed, c.conditions) {
 		c.report("matchConditions differ from those that generate writes")
 	}
 	return c.checkExempt(context.Background(), w.MatchConditions)
@@ -125,7 +125,7 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 	if len(errs) > 0 {
 		return errs.ToAggregate()
 	}
-	asked := func(name string, groups []string, path string) bool {
+	isReviewed := func(name string, groups []string, path string) bool {
 		if matcher == nil {
 			return true
 		}
@@ -150,15 +150,15 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 	}
 	own := accountsOf(&Options{Namespace: c.namespace, SelfManaged: c.selfManaged})
 	for _, name := range append(controlPlane, own...) {
-		if asked(name, nil, "") {
+		if isReviewed(name, nil, "") {
 			c.report("matchConditions do not exempt %s: the control plane and the service would wait for each other", name)
 		}
 	}
-	if asked("system:node:n", []string{user.NodesGroup}, "") {
+	if isReviewed("system:node:n", []string{user.NodesGroup}, "") {
 		c.report("matchConditions do not exempt nodes (group %s): nodes could not start the service", user.NodesGroup)
 	}
 	for _, path := range probes() {
-		if asked(user.Anonymous, []string{user.AllUnauthenticated}, path) {
+		if isReviewed(user.Anonymous, []string{user.AllUnauthenticated}, path) {
 			c.report("matchConditions do not exempt probes of %s: the kubelet restarts kube-apiserver while the service is "+
 				"unreachable", path)
 		}
@@ -175,7 +175,7 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 		{"system:nodes", nil},
 		{"system:masters", nil},
 	} {
-		if !asked(other.name, other.groups, "") {
+		if !isReviewed(other.name, other.groups, "") {
 			c.report("matchConditions exempt %s with groups %q from the service", other.name, other.groups)
 		}
 	}
@@ -199,7 +199,7 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 		} {
 			switch prefix := mapping.Prefix; {
 			case mapping.Expression != "":
-				if m := literalPrefix.FindStringSubmatch(mapping.Expression); m == nil || makesReserved(m[2]) {
+				if m := literalPrefix.FindStringSubmatch(mapping.Expression); m == nil || allowsReserved(m[2]) {
 					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: it can create names that begin "+
 						"with system: or tenant:", i, field)
 				}
@@ -207,15 +207,15 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 			case prefix == nil || *prefix == "":
 				c.report("jwt[%d]: %s has no prefix: a claim can create names that begin with system: or "+
 					"%s", i, field, tenant.GroupPrefix)
-			case makesReserved(*prefix):
+			case allowsReserved(*prefix):
 				c.report("jwt[%d]: the prefix %q of %s creates reserved names", i, *prefix, field)
 			}
 		}
 	}
 }
 
-// makesReserved reports whether a prefix can result in a reserved name.
-func makesReserved(prefix string) bool {
+// allowsReserved reports whether a prefix can result in a reserved name.
+func allowsReserved(prefix string) bool {
 	for _, reserved := range []string{"system:", tenant.GroupPrefix} {
 		if strings.HasPrefix(prefix, reserved) || strings.HasPrefix(reserved, prefix) {
 			return true

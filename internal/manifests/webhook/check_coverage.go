@@ -22,9 +22,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// judge is a webhook or a policy of the service that a tenant's account cannot bypass by the form
+// enforcer is a webhook or a policy of the service that a tenant's account cannot bypass by the form
 // of its request.
-type judge struct {
+type enforcer struct {
 	policy    string // its name, or "" for a webhook
 	namespace *metav1.LabelSelector
 	rules     []admissionregistrationv1.RuleWithOperations
@@ -40,8 +40,8 @@ func (c *checker) addWebhooks(w *admissionregistrationv1.ValidatingWebhookConfig
 		h := &w.Webhooks[i]
 		shadow := strings.HasPrefix(h.Name, "gate.") && c.settings.Admission.Gate.Mode == configv1alpha1.GateShadow
 		fails := h.FailurePolicy == nil || *h.FailurePolicy == admissionregistrationv1.Fail
-		if (fails || shadow) && isEmptySelector(h.ObjectSelector) && !(&hook{name: h.Name}).addsToOthers() {
-			c.judges = append(c.judges, judge{namespace: h.NamespaceSelector, rules: h.Rules})
+		if (fails || shadow) && isEmptySelector(h.ObjectSelector) && !(&hook{name: h.Name}).isSupplementary() {
+			c.enforcers = append(c.enforcers, enforcer{namespace: h.NamespaceSelector, rules: h.Rules})
 		}
 	}
 }
@@ -59,13 +59,13 @@ func (c *checker) addPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy
 		len(p.Spec.MatchConditions)+len(match.ExcludeResourceRules) > 0 || !isEmptySelector(match.ObjectSelector) {
 		return
 	}
-	j := judge{policy: p.Name, namespace: match.NamespaceSelector}
+	j := enforcer{policy: p.Name, namespace: match.NamespaceSelector}
 	for _, r := range match.ResourceRules {
 		if len(r.ResourceNames) == 0 {
 			j.rules = append(j.rules, r.RuleWithOperations)
 		}
 	}
-	c.judges = append(c.judges, j)
+	c.enforcers = append(c.enforcers, j)
 }
 
 // addBinding records the policy that a binding enforces.
@@ -107,7 +107,7 @@ func (c *checker) checkCoverage() {
 		} {
 			always := place.namespace == c.namespace || operation == admission.Create || operation == admission.Update
 			for _, subresource := range []string{"", "x", "status"} {
-				if (always || gated) && !c.isJudged(place.namespace, place.labels, operation, subresource) {
+				if (always || gated) && !c.isCovered(place.namespace, place.labels, operation, subresource) {
 					c.report("no webhook and no policy judges operation %s of a tenant's account in %s (subresource %q)",
 						operation, place.name, subresource)
 				}
@@ -116,14 +116,14 @@ func (c *checker) checkCoverage() {
 	}
 }
 
-// isJudged reports whether a webhook or an enforced policy receives a request of a tenant's account
+// isCovered reports whether a webhook or an enforced policy receives a request of a tenant's account
 // for a resource that no rule names.
-func (c *checker) isJudged(namespace string, set labels.Set, operation admission.Operation, subresource string) bool {
+func (c *checker) isCovered(namespace string, set labels.Set, operation admission.Operation, subresource string) bool {
 	account := &user.DefaultInfo{Name: serviceaccount.MakeUsername("x--x", "x")}
 	resource := schema.GroupVersionResource{Group: "x.example.com", Version: "v1", Resource: "xs"}
 	a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, namespace, "x", resource, subresource,
 		operation, nil, false, account)
-	return slices.ContainsFunc(c.judges, func(j judge) bool {
+	return slices.ContainsFunc(c.enforcers, func(j enforcer) bool {
 		if j.policy != "" && !c.enforced[j.policy] {
 			return false
 		}

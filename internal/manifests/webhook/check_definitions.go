@@ -18,13 +18,13 @@ import (
 const definitionKind = "CustomResourceDefinition"
 
 // addDefinitions adds the CustomResourceDefinitions of this release to the files of generate.
-func addDefinitions(made map[string]map[string]any) error {
+func addDefinitions(want map[string]map[string]any) error {
 	for _, text := range deploy.Definitions() {
 		var u unstructured.Unstructured
 		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
 			return err
 		}
-		made[definitionKind+"/"+u.GetName()] = u.Object
+		want[definitionKind+"/"+u.GetName()] = u.Object
 	}
 	return nil
 }
@@ -32,11 +32,11 @@ func addDefinitions(made map[string]map[string]any) error {
 // checkDefinition compares a CustomResourceDefinition with that of this release. It also reports a
 // definition in another folder, because it would be applied after the folder with all definitions.
 func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) error {
-	var is map[string]any
-	if err := json.Unmarshal(doc, &is); err != nil {
+	var installed map[string]any
+	if err := json.Unmarshal(doc, &installed); err != nil {
 		return err
 	}
-	if !equality.Semantic.DeepEqual(definitionSpec(is), definitionSpec(want)) {
+	if !equality.Semantic.DeepEqual(definitionSpec(installed), definitionSpec(want)) {
 		c.report("%s %s is outdated or modified: it differs from what generate writes", definitionKind, name)
 	}
 	if strings.HasPrefix(filepath.ToSlash(c.file), "cluster/") {

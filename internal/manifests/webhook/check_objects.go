@@ -35,15 +35,15 @@ type hook struct {
 	client            *admissionregistrationv1.WebhookClientConfig
 }
 
-// addsToOthers reports whether a webhook applies to further callers, but to few resources only.
-func (h *hook) addsToOthers() bool {
-	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.") || h.marksSources() ||
+// isSupplementary reports whether a webhook applies to further callers, but to few resources only.
+func (h *hook) isSupplementary() bool {
+	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.") || h.recordsSources() ||
 		h.checksConfiguration()
 }
 
-// marksSources reports whether a webhook records the content of published objects that the control
+// recordsSources reports whether a webhook records the content of published objects that the control
 // plane writes. It fails open, because the server does not copy content that is not recorded.
-func (h *hook) marksSources() bool { return strings.HasPrefix(h.name, "sources.") }
+func (h *hook) recordsSources() bool { return strings.HasPrefix(h.name, "sources.") }
 
 // checksConfiguration reports whether a webhook checks the configuration of the service. It fails
 // open, so that an invalid configuration can be replaced.
@@ -55,7 +55,7 @@ func (c *checker) checkHook(h *hook) {
 	}
 	// In shadow mode, TenantGate allows every request anyway.
 	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") &&
-		!h.checksConfiguration() && !h.marksSources() {
+		!h.checksConfiguration() && !h.recordsSources() {
 		c.report("webhook %s: failurePolicy Ignore allows every request while the service is unreachable", h.name)
 	}
 	if h.match != nil && *h.match != admissionregistrationv1.Equivalent {
@@ -80,7 +80,7 @@ func (c *checker) checkHook(h *hook) {
 		}
 	}
 	for _, r := range h.rules {
-		if !h.addsToOthers() &&
+		if !h.isSupplementary() &&
 			(!slices.Contains(r.APIGroups, "*") || !slices.Contains(r.APIVersions, "*") ||
 				!slices.Contains(r.Resources, "*/*")) {
 			c.report("webhook %s: a rule does not match every resource in every version", h.name)
@@ -105,7 +105,7 @@ func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 		case rbacv1.GroupKind:
 			account = s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
 		}
-		if _, ours := c.made[kind+"/"+name]; !ours && account {
+		if _, isGenerated := c.want[kind+"/"+name]; !isGenerated && account {
 			c.report("%s %s grants additional rights to %s, an account of the service: "+
 				"an attacker in one of its pods has them", kind, name, s.Name)
 		}
@@ -113,31 +113,31 @@ func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	}
 }
 
-// checkSame compares an object of the service with the output of generate. It compares all fields
+// checkGenerated compares an object of the service with the output of generate. It compares all fields
 // of a policy, and all fields of a webhook except its clientConfig.
-func (c *checker) checkSame(kind, name string, doc []byte) error {
-	want, known := c.made[kind+"/"+strings.Replace(name, staticSuffix, ownSuffix, 1)]
+func (c *checker) checkGenerated(kind, name string, doc []byte) error {
+	want, known := c.want[kind+"/"+strings.Replace(name, staticSuffix, policySuffix, 1)]
 	if !known {
 		return nil
 	}
 	if kind == definitionKind {
 		return c.checkDefinition(name, doc, want)
 	}
-	var is map[string]any
+	var installed map[string]any
 	// Comments and the order of keys have no effect.
-	if err := json.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(ownSuffix)), &is); err != nil {
+	if err := json.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(policySuffix)), &installed); err != nil {
 		return err
 	}
 	if !strings.HasSuffix(kind, "WebhookConfiguration") {
 		for _, field := range []string{"spec", "rules", "roleRef", "subjects", "aggregationRule"} {
-			if !equality.Semantic.DeepEqual(withoutEmpty(is[field]), withoutEmpty(want[field])) &&
-				!c.sweepsMore(kind, field, is, want) {
+			if !equality.Semantic.DeepEqual(withoutEmpty(installed[field]), withoutEmpty(want[field])) &&
+				!c.addsBackfillGroups(kind, field, installed, want) {
 				c.report("%s %s: the field %s differs from what generate writes", kind, name, field)
 			}
 		}
 		return nil
 	}
-	wanted, got := hooksOf(want), hooksOf(is)
+	wanted, got := hooksOf(want), hooksOf(installed)
 	for hook := range got {
 		if wanted[hook] == nil {
 			c.report("%s %s: generate does not write the webhook %s", kind, name, hook)
@@ -154,7 +154,7 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 			}
 		}
 		for field := range got[hook] {
-			if _, has := fields[field]; !has {
+			if _, ok := fields[field]; !ok {
 				c.report("%s %s: generate does not write the field %s of webhook %s", kind, name, field, hook)
 			}
 		}
@@ -189,10 +189,10 @@ func withoutEmpty(v any) any {
 	return v
 }
 
-// sweepsMore reports whether rules are those that generate writes, with additional rules for groups
+// addsBackfillGroups reports whether rules are those that generate writes, with additional rules for groups
 // of custom resources (--sweep-groups).
-func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
-	rules, ok := is[field].([]any)
+func (c *checker) addsBackfillGroups(kind, field string, installed, want map[string]any) bool {
+	rules, ok := installed[field].([]any)
 	if kind != "ClusterRole" || field != "rules" || !ok {
 		return false
 	}
@@ -206,8 +206,8 @@ func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
 	return equality.Semantic.DeepEqual(any(rest), want[field])
 }
 
-// endsSoon is how long before its expiry a certificate is reported.
-const endsSoon = 30 * 24 * time.Hour
+// expiryWarning is how long before its expiry a certificate is reported.
+const expiryWarning = 30 * 24 * time.Hour
 
 // checkCertificates checks the expiry of certificates, and records the authorities in
 // kube-apiserver's files.
@@ -218,11 +218,11 @@ func (c *checker) checkCertificates(data []byte) {
 		return
 	}
 	if filepath.Base(c.file) == "webhook-ca.crt" {
-		c.copied = found
+		c.copiedAuthorities = found
 		return
 	}
 	for _, one := range found {
-		if time.Until(one.NotAfter) < endsSoon {
+		if time.Until(one.NotAfter) < expiryWarning {
 			c.report("the certificate of %s expires on %s: if kube-apiserver presents it, the service then rejects it, and "+
 				"all requests are denied",
 				one.Subject, one.NotAfter.Format(time.DateOnly))
@@ -230,11 +230,11 @@ func (c *checker) checkCertificates(data []byte) {
 	}
 }
 
-// checkCopy checks whether kube-apiserver's file contains all authorities that may sign the
+// checkAuthorityCopy checks whether kube-apiserver's file contains all authorities that may sign the
 // service's certificate.
-func (c *checker) checkCopy() {
-	for _, authority := range c.published {
-		if !slices.ContainsFunc(c.copied, authority.Equal) && time.Now().Before(authority.NotAfter) {
+func (c *checker) checkAuthorityCopy() {
+	for _, authority := range c.publishedAuthorities {
+		if !slices.ContainsFunc(c.copiedAuthorities, authority.Equal) && time.Now().Before(authority.NotAfter) {
 			c.report("webhook-ca.crt lacks the authority %s of the ConfigMap: copy it to kube-apiserver and restart "+
 				"kube-apiserver",
 				authority.Subject)
@@ -255,29 +255,29 @@ func hooksOf(config map[string]any) map[string]map[string]any {
 	return all
 }
 
-// checkWhole reports missing objects and the subjects of bindings that have no tenant.
-func (c *checker) checkWhole() {
+// checkSet reports missing objects and the subjects of bindings that have no tenant.
+func (c *checker) checkSet() {
 	c.file, c.line = ".", 0
-	c.checkCopy()
+	c.checkAuthorityCopy()
 	c.checkCoverage()
-	for what, why := range map[string]string{
+	for name, effect := range map[string]string{
 		"MutatingWebhookConfiguration/kubetenant":   "no object gets the label of its tenant",
 		"ValidatingWebhookConfiguration/kubetenant": "no request is rejected",
 	} {
-		if !c.seen[what] {
-			c.report("%s is missing: %s", what, why)
+		if !c.seen[name] {
+			c.report("%s is missing: %s", name, effect)
 		}
 	}
-	for made := range c.made {
-		if !c.seen[made] && !strings.Contains(made, "WebhookConfiguration/") {
-			why := "the rule is not enforced while the service is unreachable"
+	for name := range c.want {
+		if !c.seen[name] && !strings.Contains(name, "WebhookConfiguration/") {
+			effect := "the rule is not enforced while the service is unreachable"
 			switch {
-			case strings.HasPrefix(made, definitionKind+"/"):
-				why = "apply the whole folder " + definitionsFolder
-			case !strings.Contains(made, "Policy"):
-				why = "a part of the service lacks the rights that it needs"
+			case strings.HasPrefix(name, definitionKind+"/"):
+				effect = "apply the whole folder " + definitionsFolder
+			case !strings.Contains(name, "Policy"):
+				effect = "a part of the service lacks the rights that it needs"
 			}
-			c.report("%s is missing: %s", made, why)
+			c.report("%s is missing: %s", name, effect)
 		}
 	}
 	if c.seen["flags"] && !c.seen["environment"] {
@@ -293,27 +293,27 @@ func (c *checker) checkWhole() {
 	z := c.settings.Authorization
 	for _, s := range c.subjects {
 		c.file = s.file
-		switch s.what.Kind {
+		switch s.value.Kind {
 		case rbacv1.ServiceAccountKind:
-			labels, known := c.namespaces[s.what.Namespace]
-			_, labelled := labels[tenant.Label]
-			if known && !labelled && !slices.Contains(z.SystemNamespaces, s.what.Namespace) {
+			labels, known := c.namespaces[s.value.Namespace]
+			_, labeled := labels[tenant.Label]
+			if known && !labeled && !slices.Contains(z.SystemNamespaces, s.value.Namespace) {
 				c.report("service account %s/%s has a binding but would have no tenant: label its namespace, or add the "+
-					"namespace to systemNamespaces", s.what.Namespace, s.what.Name)
+					"namespace to systemNamespaces", s.value.Namespace, s.value.Name)
 			}
 		case rbacv1.UserKind:
-			if strings.HasPrefix(s.what.Name, "system:") && s.what.Name != user.Anonymous && !c.isSystemUser(s.what.Name) &&
-				s.what.Name != tenant.ManagerUser {
-				c.report("user %s has a binding but would have no tenant: add it to systemSubjects", s.what.Name)
+			if strings.HasPrefix(s.value.Name, "system:") && s.value.Name != user.Anonymous && !c.isSystemUser(s.value.Name) &&
+				s.value.Name != tenant.ManagerUser {
+				c.report("user %s has a binding but would have no tenant: add it to systemSubjects", s.value.Name)
 			}
 		case rbacv1.GroupKind:
-			everybody := []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"}
-			if strings.HasPrefix(s.what.Name, "system:") &&
-				!slices.Contains(z.SystemSubjects.Groups, s.what.Name) &&
-				!slices.Contains(everybody, s.what.Name) &&
-				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") &&
-				!strings.HasPrefix(s.what.Name, "system:bootstrappers") {
-				c.report("group %s has a binding but would have no tenant: add it to systemSubjects", s.what.Name)
+			allCallers := []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"}
+			if strings.HasPrefix(s.value.Name, "system:") &&
+				!slices.Contains(z.SystemSubjects.Groups, s.value.Name) &&
+				!slices.Contains(allCallers, s.value.Name) &&
+				!strings.HasPrefix(s.value.Name, "system:serviceaccounts:") &&
+				!strings.HasPrefix(s.value.Name, "system:bootstrappers") {
+				c.report("group %s has a binding but would have no tenant: add it to systemSubjects", s.value.Name)
 			}
 		}
 	}

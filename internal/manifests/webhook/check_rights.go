@@ -19,29 +19,29 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// granted is a binding of a role to subjects.
-type granted struct {
+// roleGrant is a binding of a role to subjects.
+type roleGrant struct {
 	file, object string
 	namespace    string // the namespace of a RoleBinding
 	role         rbacv1.RoleRef
 	subjects     []rbacv1.Subject
 }
 
-// unseen is a right whose use kube-apiserver sends to no webhook and no policy, or sends with the
+// uncheckedRight is a right whose use kube-apiserver sends to no webhook and no policy, or sends with the
 // name of another caller.
-type unseen struct {
+type uncheckedRight struct {
 	name, group string
 	resources   []string // "*" for all resources of the group
 	verbs       []string
-	// ofService limits the right to the namespace of the service.
-	ofService bool
+	// serviceOnly limits the right to the namespace of the service.
+	serviceOnly bool
 }
 
-// unseenRights returns these rights, except reads outside the namespace of the service.
+// uncheckedRights returns these rights, except reads outside the namespace of the service.
 // docs/gateway.md lists them for operators.
-func unseenRights() []unseen {
+func uncheckedRights() []uncheckedRight {
 	writes := []string{"create", "update", "patch", "delete", "deletecollection"}
-	return []unseen{
+	return []uncheckedRight{
 		{
 			name:      "impersonation",
 			group:     corev1.GroupName,
@@ -79,25 +79,25 @@ func unseenRights() []unseen {
 			verbs:     writes,
 		},
 		{
-			name:      "reads of the service's Secrets",
-			group:     corev1.GroupName,
-			resources: []string{"secrets"},
-			verbs:     []string{"get", "list", "watch"},
-			ofService: true,
+			name:        "reads of the service's Secrets",
+			group:       corev1.GroupName,
+			resources:   []string{"secrets"},
+			verbs:       []string{"get", "list", "watch"},
+			serviceOnly: true,
 		},
 	}
 }
 
-// isIn reports whether a rule contains the right.
-func (u *unseen) isIn(rule *rbacv1.PolicyRule) bool {
+// inRule reports whether a rule contains the right.
+func (u *uncheckedRight) inRule(rule *rbacv1.PolicyRule) bool {
 	constrained := u.name == "impersonation" && slices.ContainsFunc(rule.Verbs, func(verb string) bool {
 		return strings.HasPrefix(verb, "impersonate:")
 	})
-	names := func(list []string, name string) bool {
+	contains := func(list []string, name string) bool {
 		return slices.Contains(list, name) || slices.Contains(list, rbacv1.ResourceAll)
 	}
-	if !names(rule.APIGroups, u.group) && (!constrained || !names(rule.APIGroups, authenticationv1.GroupName)) ||
-		!constrained && !slices.ContainsFunc(u.verbs, func(verb string) bool { return names(rule.Verbs, verb) }) {
+	if !contains(rule.APIGroups, u.group) && (!constrained || !contains(rule.APIGroups, authenticationv1.GroupName)) ||
+		!constrained && !slices.ContainsFunc(u.verbs, func(verb string) bool { return contains(rule.Verbs, verb) }) {
 		return false
 	}
 	return slices.ContainsFunc(rule.Resources, func(resource string) bool {
@@ -119,11 +119,11 @@ func (c *checker) rightsOf(namespace string, ref rbacv1.RoleRef) (names []string
 	if !known && ref.Kind == "ClusterRole" {
 		rules = builtInRules(ref.Name)
 	}
-	for _, u := range unseenRights() {
-		if u.ofService && namespace != "" && namespace != c.namespace {
+	for _, u := range uncheckedRights() {
+		if u.serviceOnly && namespace != "" && namespace != c.namespace {
 			continue
 		}
-		if slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return u.isIn(&rule) }) &&
+		if slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return u.inRule(&rule) }) &&
 			!slices.Contains(names, u.name) {
 			names = append(names, u.name)
 		}
@@ -158,14 +158,14 @@ func builtInRules(name string) []rbacv1.PolicyRule {
 
 // checkRights reports the unseen rights of tenants outside their own namespaces.
 func (c *checker) checkRights() {
-	for _, b := range c.granted {
+	for _, b := range c.roleGrants {
 		c.file = b.file
 		names := c.rightsOf(b.namespace, b.role)
 		if len(names) == 0 {
 			continue
 		}
 		for _, s := range b.subjects {
-			owners, isTenants := c.tenantsOf(s)
+			owners, isTenants := c.tenantOf(s)
 			own := b.namespace != "" && owners != "" && c.ownerOf(b.namespace) == owners
 			if isTenants && !own {
 				c.report("%s gives %s %s of tenants %s: admission does not judge that (docs/gateway.md, callers that bypass "+
@@ -175,9 +175,9 @@ func (c *checker) checkRights() {
 	}
 }
 
-// tenantsOf returns the tenant of a subject, or "" for callers of several tenants. It reports
+// tenantOf returns the tenant of a subject, or "" for callers of several tenants. It reports
 // whether the subject belongs to tenants. The tenant of a user is unknown.
-func (c *checker) tenantsOf(s rbacv1.Subject) (id string, is bool) {
+func (c *checker) tenantOf(s rbacv1.Subject) (id string, belongs bool) {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
 		id = c.ownerOf(s.Namespace)

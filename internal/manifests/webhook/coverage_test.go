@@ -182,8 +182,8 @@ func (a *attempt) matches(selector *metav1.LabelSelector, all []admissionregistr
 	})
 }
 
-// judged returns the webhooks that receive the request.
-func (s *admissionSet) judged(t *testing.T, a *attempt) (names []string) {
+// receivingWebhooks returns the webhooks that receive the request.
+func (s *admissionSet) receivingWebhooks(t *testing.T, a *attempt) (names []string) {
 	t.Helper()
 	for i := range s.hooks {
 		h := &s.hooks[i]
@@ -201,8 +201,8 @@ func (s *admissionSet) judged(t *testing.T, a *attempt) (names []string) {
 	return names
 }
 
-// denied returns the messages of the policies that deny the request.
-func (s *admissionSet) denied(t *testing.T, a *attempt) (messages []string) {
+// denialMessages returns the messages of the policies that deny the request.
+func (s *admissionSet) denialMessages(t *testing.T, a *attempt) (messages []string) {
 	t.Helper()
 	for i := range s.policies {
 		p := &s.policies[i]
@@ -303,28 +303,28 @@ func operations() []admission.Operation {
 // resources returns one resource for each form of a path, with its subresources.
 func resources() map[schema.GroupVersionResource][]string {
 	return map[schema.GroupVersionResource][]string{
-		of("", "secrets"):                                      {""},
-		of("", "configmaps"):                                   {""},
-		of("", "pods"):                                         {"", "exec", "status", "eviction", "proxy"},
-		of("", "serviceaccounts"):                              {"", "token"},
-		of("", "services"):                                     {"", "proxy"},
-		of("apps", "deployments"):                              {"", "scale"},
-		of("example.com", "things"):                            {"", "status", "other"},
-		of("coordination.k8s.io", "leases"):                    {""},
-		of("rbac.authorization.k8s.io", "rolebindings"):        {""},
-		of("rbac.authorization.k8s.io", "clusterrolebindings"): {""},
+		resourceOf("", "secrets"):                                      {""},
+		resourceOf("", "configmaps"):                                   {""},
+		resourceOf("", "pods"):                                         {"", "exec", "status", "eviction", "proxy"},
+		resourceOf("", "serviceaccounts"):                              {"", "token"},
+		resourceOf("", "services"):                                     {"", "proxy"},
+		resourceOf("apps", "deployments"):                              {"", "scale"},
+		resourceOf("example.com", "things"):                            {"", "status", "other"},
+		resourceOf("coordination.k8s.io", "leases"):                    {""},
+		resourceOf("rbac.authorization.k8s.io", "rolebindings"):        {""},
+		resourceOf("rbac.authorization.k8s.io", "clusterrolebindings"): {""},
 	}
 }
 
-func of(group, resource string) schema.GroupVersionResource {
+func resourceOf(group, resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
 }
 
-// TestEveryRequestIsJudged checks every combination of namespace, operation, resource and
+// TestEveryTenantRequestIsChecked checks every combination of namespace, operation, resource and
 // subresource. A webhook receives the request of a tenant's caller, or a policy denies it. In the
 // namespace of the service, policies deny it in each mode of TenantGate, because they do not need
 // the service.
-func TestEveryRequestIsJudged(t *testing.T) {
+func TestEveryTenantRequestIsChecked(t *testing.T) {
 	t.Parallel()
 	places := []map[string]string{
 		nil, // cluster-scoped
@@ -343,9 +343,9 @@ func TestEveryRequestIsJudged(t *testing.T) {
 				for _, a := range attempts(by, place) {
 					ours := a.namespace == own
 					switch deletes := a.operation == admission.Delete || a.operation == admission.Connect; {
-					case ours && len(set.denied(t, &a)) == 0:
+					case ours && len(set.denialMessages(t, &a)) == 0:
 						t.Errorf("gate %s: %s: no policy denies %s", gate, who, describe(&a))
-					case !ours && (!deletes || gate != "Off") && len(set.judged(t, &a)) == 0:
+					case !ours && (!deletes || gate != "Off") && len(set.receivingWebhooks(t, &a)) == 0:
 						t.Errorf("gate %s: %s: no webhook receives %s", gate, who, describe(&a))
 					}
 				}
@@ -382,9 +382,9 @@ func describe(a *attempt) string {
 		a.namespaceLabels)
 }
 
-// TestNamespaceOfTheService checks which callers may write in the namespace of the service. No
+// TestWritesInServiceNamespace checks which callers may write in the namespace of the service. No
 // other caller may write there, even if a role in that namespace allows it.
-func TestNamespaceOfTheService(t *testing.T) {
+func TestWritesInServiceNamespace(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Enforce")
 	labels := map[string]string{corev1.LabelMetadataName: own, "kubetenant.dev/tenant": "system"}
@@ -432,7 +432,7 @@ func TestNamespaceOfTheService(t *testing.T) {
 		for _, a := range attempts(c.by, labels) {
 			a.granted = c.may
 			want := c.writes || c.evicts && a.subresource == "eviction"
-			if denied := set.denied(t, &a); (len(denied) == 0) != want {
+			if denied := set.denialMessages(t, &a); (len(denied) == 0) != want {
 				t.Errorf("%s: %s: denied %q", name, describe(&a), denied)
 			}
 		}
@@ -445,7 +445,7 @@ func TestNamespaceOfTheService(t *testing.T) {
 			granted:         c.may,
 		}
 		for _, a.operation = range []admission.Operation{admission.Update, admission.Delete} {
-			denied := slices.ContainsFunc(set.denied(t, &a), func(s string) bool { return strings.HasPrefix(s, "service.") })
+			denied := slices.ContainsFunc(set.denialMessages(t, &a), func(s string) bool { return strings.HasPrefix(s, "service.") })
 			if denied == c.writes {
 				t.Errorf("%s: %s: denied: %v", name, describe(&a), denied)
 			}
@@ -462,16 +462,16 @@ func TestNamespaceOfTheService(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"acme--web:admin": true, own + ":x": false, "kube-system:x": false} {
 		a.by = account(name)
-		if got := slices.Contains(set.judged(t, &a), "service.validating.kubetenant.dev"); got != want {
+		if got := slices.Contains(set.receivingWebhooks(t, &a), "service.validating.kubetenant.dev"); got != want {
 			t.Errorf("%s is judged by the service: %v", name, got)
 		}
 	}
 }
 
-// TestSweptIsTheControllers checks that only the controller may write the progress of the backfill,
+// TestOnlyControllerWritesBackfill checks that only the controller may write the progress of the backfill,
 // which servers trust. Other callers may delete it. Lists are then denied until the controller
 // writes it again.
-func TestSweptIsTheControllers(t *testing.T) {
+func TestOnlyControllerWritesBackfill(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Off")
 	for name, writes := range map[string]bool{
@@ -489,7 +489,7 @@ func TestSweptIsTheControllers(t *testing.T) {
 				namespaceLabels: map[string]string{corev1.LabelMetadataName: own},
 				by:              &user.DefaultInfo{Name: name},
 			}
-			denied := set.denied(t, &a)
+			denied := set.denialMessages(t, &a)
 			if want := writes || operation == admission.Delete; (len(denied) == 0) != want {
 				t.Errorf("%s: %s: %q", name, operation, denied)
 			}
@@ -527,7 +527,7 @@ func TestDenyingPolicies(t *testing.T) {
 				if !a.matches(p.Spec.MatchConstraints.NamespaceSelector, all) {
 					continue
 				}
-				if matched++; len(set.denied(t, &a)) > 0 {
+				if matched++; len(set.denialMessages(t, &a)) > 0 {
 					denied++
 				}
 			}
@@ -568,7 +568,7 @@ func TestCheckCoverage(t *testing.T) {
 			"webhooks.yaml", `resources: ["*/*"]`, `resources: ["*"]`, `(subresource "x")`,
 		},
 	} {
-		all := found(t, options(t), func(files map[string][]byte) {
+		all := findingsAfter(t, options(t), func(files map[string][]byte) {
 			changed := strings.ReplaceAll(string(files["cluster/"+c.file]), c.old, c.new)
 			if c.old != "" && changed == string(files["cluster/"+c.file]) {
 				t.Fatalf("%s: nothing to change", name)
@@ -576,6 +576,6 @@ func TestCheckCoverage(t *testing.T) {
 			files["cluster/"+c.file] = []byte(changed)
 		})
 		all = slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, text) })
-		judge(t, name, all, c.want)
+		expectFinding(t, name, all, c.want)
 	}
 }

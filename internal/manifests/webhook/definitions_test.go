@@ -35,8 +35,8 @@ func registered(t *testing.T) (resources []string) {
 		t.Fatal(err)
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		spec, is := n.(*ast.ValueSpec)
-		if !is || !strings.HasPrefix(spec.Names[0].Name, "Resource") || len(spec.Values) == 0 {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Resource") || len(spec.Values) == 0 {
 			return true
 		}
 		name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
@@ -142,9 +142,9 @@ func TestEveryKindIsReadable(t *testing.T) {
 	}
 }
 
-// TestPagesNameTheFolder checks that pages install the folder of all definitions and do not name
+// TestPagesInstallDefinitionsFolder checks that pages install the folder of all definitions and do not name
 // the file of a single one.
-func TestPagesNameTheFolder(t *testing.T) {
+func TestPagesInstallDefinitionsFolder(t *testing.T) {
 	one := regexp.MustCompile(`\b(` + strings.Join(registered(t), "|") + `)\.yaml\b`)
 	pages := []string{repository + "/README.md", repository + "/CHANGELOG.md"}
 	for _, dir := range []string{repository + "/docs"} {
@@ -199,16 +199,16 @@ func TestPagesNameTheFolder(t *testing.T) {
 func TestCheckDefinitions(t *testing.T) {
 	for _, resource := range registered(t) {
 		path, name := "crds/"+resource+".yaml", "CustomResourceDefinition "+resource+".kubetenant.dev"
-		judge(t, "without "+path, found(t, options(t), func(files map[string][]byte) { delete(files, path) }),
+		expectFinding(t, "without "+path, findingsAfter(t, options(t), func(files map[string][]byte) { delete(files, path) }),
 			strings.Replace(name, " ", "/", 1)+" is missing: apply the whole folder crds")
-		judge(t, "an older "+path, found(t, options(t), func(files map[string][]byte) {
+		expectFinding(t, "an older "+path, findingsAfter(t, options(t), func(files map[string][]byte) {
 			files[path] = bytes.Replace(files[path], []byte("served: true"), []byte("served: false"), 1)
 		}), path+": "+name+" is outdated or modified")
 	}
-	judge(t, "a file of an earlier release", found(t, options(t), func(files map[string][]byte) {
+	expectFinding(t, "a file of an earlier release", findingsAfter(t, options(t), func(files map[string][]byte) {
 		files["cluster/tenants.yaml"] = files["crds/tenants.yaml"]
 	}), "cluster/tenants.yaml: CustomResourceDefinition tenants.kubetenant.dev: an earlier release wrote this file")
-	judge(t, "as a server returns it", found(t, options(t), func(files map[string][]byte) {
+	expectFinding(t, "as a server returns it", findingsAfter(t, options(t), func(files map[string][]byte) {
 		definition := map[string]any{}
 		if err := yaml.Unmarshal(files["crds/tenants.yaml"], &definition); err != nil {
 			t.Fatal(err)

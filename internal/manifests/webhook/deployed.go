@@ -59,8 +59,8 @@ func (o *Options) deployedValues(v map[string]any) error {
 			return err
 		}
 	}
-	storage, is := v["storage"].(map[string]any)
-	if o.Storage == StorageNone || !is {
+	storage, ok := v["storage"].(map[string]any)
+	if o.Storage == StorageNone || !ok {
 		return nil
 	}
 	if _, err := resource.ParseQuantity(o.StorageSize); err != nil {
@@ -91,7 +91,7 @@ func (o *Options) checkStorage(config *configv1alpha1.TenancyConfiguration) erro
 		}
 	}
 	for _, p := range written {
-		if below, is := strings.CutPrefix(p.value, storageMount+"/"); !is || !filepath.IsLocal(below) ||
+		if below, ok := strings.CutPrefix(p.value, storageMount+"/"); !ok || !filepath.IsLocal(below) ||
 			filepath.Clean(below) == "." {
 			return fmt.Errorf("%s is %s: it must be below %s, where the chart mounts the volume", p.field, p.value, storageMount)
 		}

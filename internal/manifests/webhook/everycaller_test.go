@@ -16,10 +16,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// TestKindsThatHoldEveryCaller checks that the webhooks receive the writes of all cluster-scoped
+// TestWebhooksReceiveEveryCaller checks that the webhooks receive the writes of all cluster-scoped
 // kinds of the project by every caller, including the control plane. No other server checks these
 // callers.
-func TestKindsThatHoldEveryCaller(t *testing.T) {
+func TestWebhooksReceiveEveryCaller(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
 		t.Fatal(err)

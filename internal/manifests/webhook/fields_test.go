@@ -48,14 +48,14 @@ func fieldsAt(spec map[string]any, path ...string) map[string]any {
 	return at["properties"].(map[string]any)
 }
 
-func definitionUpdate(was, is, annotations map[string]any) *attempt {
+func definitionUpdate(oldObj, newObj, annotations map[string]any) *attempt {
 	return &attempt{
 		operation:   admission.Update,
-		resource:    of("apiextensions.k8s.io", "customresourcedefinitions"),
+		resource:    resourceOf("apiextensions.k8s.io", "customresourcedefinitions"),
 		name:        "tenants.kubetenant.dev",
 		oldMetadata: map[string]any{"annotations": annotations},
-		oldSpec:     was,
-		spec:        is,
+		oldSpec:     oldObj,
+		spec:        newObj,
 		by:          &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}},
 	}
 }
@@ -131,14 +131,14 @@ func TestPolicyOfDefinitions(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			was, is := definitionSpec(t, "tenants.yaml"), definitionSpec(t, "tenants.yaml")
+			oldSpec, newSpec := definitionSpec(t, "tenants.yaml"), definitionSpec(t, "tenants.yaml")
 			if c.was != nil {
-				c.was(was)
+				c.was(oldSpec)
 			}
 			if c.is != nil {
-				c.is(is)
+				c.is(newSpec)
 			}
-			judgeDenied(t, name, set.denied(t, definitionUpdate(was, is, c.annotations)), c.denied)
+			expectDenial(t, name, set.denialMessages(t, definitionUpdate(oldSpec, newSpec, c.annotations)), c.denied)
 		})
 	}
 }
@@ -151,7 +151,7 @@ func TestPolicyOfDefinitionsReadsEachField(t *testing.T) {
 	for file := range deploy.Definitions() {
 		t.Run(file, func(t *testing.T) {
 			was := definitionSpec(t, file)
-			judgeDenied(t, "the same", set.denied(t, definitionUpdate(was, was, nil)), "")
+			expectDenial(t, "the same", set.denialMessages(t, definitionUpdate(was, was, nil)), "")
 			root := []string{"versions", "0", "schema", "openAPIV3Schema"}
 			paths := fieldPaths(schemaAt(was, root), root)
 			if len(paths) < 5 {
@@ -164,7 +164,7 @@ func TestPolicyOfDefinitionsReadsEachField(t *testing.T) {
 				is := runtime.DeepCopyJSON(was)
 				last := len(path) - 1
 				delete(schemaAt(is, path[:last]), path[last])
-				judgeDenied(t, strings.Join(path, "."), set.denied(t, definitionUpdate(was, is, nil)), removesFields)
+				expectDenial(t, strings.Join(path, "."), set.denialMessages(t, definitionUpdate(was, is, nil)), removesFields)
 			}
 		})
 	}

@@ -67,7 +67,7 @@ func TestFlowSchemas(t *testing.T) {
 		if has := bytes.Contains(files["cluster/policies.yaml"], []byte(flowControl)); has != o.FlowSchemas {
 			t.Errorf("%s: policies name the API group: %v", name, has)
 		}
-		judge(t, name, found(t, o, func(map[string][]byte) {}), "")
+		expectFinding(t, name, findingsAfter(t, o, func(map[string][]byte) {}), "")
 	}
 }
 
@@ -120,7 +120,7 @@ func TestFlowSchemaRightsNeedThePolicy(t *testing.T) {
 			"ClusterRole kubetenant-controller: the field rules differs",
 		},
 	} {
-		judge(t, name, found(t, flowSchemaOptions(t), c.change), c.want)
+		expectFinding(t, name, findingsAfter(t, flowSchemaOptions(t), c.change), c.want)
 	}
 }
 
@@ -137,12 +137,14 @@ func TestStaticPolicyOfFlowSchemas(t *testing.T) {
 	if !bytes.Contains(files["control-plane/policies/policies.yaml"], []byte("flowschemas.kubetenant.static.k8s.io")) {
 		t.Error("the static policies lack that of FlowSchemas")
 	}
-	judge(t, "static", found(t, o, func(map[string][]byte) {}), "")
+	expectFinding(t, "static", findingsAfter(t, o, func(map[string][]byte) {}), "")
 }
 
 // Resources of the requests in the tests below.
-func flows() schema.GroupVersionResource  { return of(flowControl, "flowschemas") }
-func levels() schema.GroupVersionResource { return of(flowControl, "prioritylevelconfigurations") }
+func flows() schema.GroupVersionResource { return resourceOf(flowControl, "flowschemas") }
+func levels() schema.GroupVersionResource {
+	return resourceOf(flowControl, "prioritylevelconfigurations")
+}
 
 // flowMetadata returns metadata with a value of the label, and pairs of further fields.
 func flowMetadata(managed string, more ...any) map[string]any {
@@ -317,9 +319,9 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 			levelSpec("Limited", 100),
 			kinds,
 		},
-		"another kind of the group":  {create, of(flowControl, "others"), "", mine, nil, ours, nil, spec, kinds},
-		"a FlowSchema elsewhere":     {create, of("example.com", "flowschemas"), "", mine, nil, ours, nil, spec, relabeled},
-		"a namespace with the label": {create, of("", "namespaces"), "", mine, nil, ours, nil, spec, relabeled},
+		"another kind of the group":  {create, resourceOf(flowControl, "others"), "", mine, nil, ours, nil, spec, kinds},
+		"a FlowSchema elsewhere":     {create, resourceOf("example.com", "flowschemas"), "", mine, nil, ours, nil, spec, relabeled},
+		"a namespace with the label": {create, resourceOf("", "namespaces"), "", mine, nil, ours, nil, spec, relabeled},
 	} {
 		a := attempt{
 			operation:   c.operation,
@@ -332,11 +334,11 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 			spec:        c.spec,
 			by:          &user.DefaultInfo{Name: "system:serviceaccount:" + own + ":kubetenant-controller"},
 		}
-		judgeDenied(t, name, on.denied(t, &a), c.denied)
-		if len(off.denied(t, &a)) == 0 {
+		expectDenial(t, name, on.denialMessages(t, &a), c.denied)
+		if len(off.denialMessages(t, &a)) == 0 {
 			t.Errorf("%s: not denied without the option", name)
 		}
 		a.by = &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
-		judgeDenied(t, name+", by an administrator", on.denied(t, &a), "")
+		expectDenial(t, name+", by an administrator", on.denialMessages(t, &a), "")
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// from selects AdmissionOnly and sets the networks of kube-apiserver's requests.
-func from(networks ...string) func(*webhook.Options) {
+// withNetworks selects AdmissionOnly and sets the networks of kube-apiserver's requests.
+func withNetworks(networks ...string) func(*webhook.Options) {
 	return func(o *webhook.Options) {
 		o.AdmissionOnly, o.URL = true, ""
 		for _, text := range networks {
@@ -77,7 +77,7 @@ func TestGenerateOptions(t *testing.T) {
 		"authorities given": {ca, "cluster/webhooks.yaml", "caBundle:", ""},
 		"authorities made":  {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "caBundle:"},
 		"groups to be swept": {
-			func(o *webhook.Options) { o.SweepGroups = []string{"example.com"} }, "cluster/accounts.yaml", "example.com", "",
+			func(o *webhook.Options) { o.BackfillGroups = []string{"example.com"} }, "cluster/accounts.yaml", "example.com", "",
 		},
 		"none to be swept":    {func(*webhook.Options) {}, "cluster/accounts.yaml", "kubetenant", "example.com"},
 		"an account for keys": {func(*webhook.Options) {}, "cluster/accounts.yaml", "name: kubetenant-certificates", ""},
@@ -99,10 +99,10 @@ func TestGenerateOptions(t *testing.T) {
 			"client",
 		},
 		"whence it is asked": {
-			from("10.1.0.0/28", "2001:db8::/64"), "cluster/deployment.yaml", "- --admission-clients=2001:db8::/64\n", "",
+			withNetworks("10.1.0.0/28", "2001:db8::/64"), "cluster/deployment.yaml", "- --admission-clients=2001:db8::/64\n", "",
 		},
 		"and from nowhere else": {
-			from("10.1.0.0/28", "2001:db8::/64"),
+			withNetworks("10.1.0.0/28", "2001:db8::/64"),
 			"cluster/deployment.yaml",
 			"from:\n    - { ipBlock: { cidr: \"10.1.0.0/28\" } }\n    - { ipBlock: { cidr: \"2001:db8::/64\" } }\n",
 			"whoever reaches",
@@ -211,9 +211,9 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestNoCredentialsOfTheGateway checks that the kubeconfigs of a gateway in the same configuration
+// TestGatewayCredentialsAreNotInstalled checks that the kubeconfigs of a gateway in the same configuration
 // are not installed in a cluster, because they give access to other clusters.
-func TestNoCredentialsOfTheGateway(t *testing.T) {
+func TestGatewayCredentialsAreNotInstalled(t *testing.T) {
 	o := options(t)
 	write(t, filepath.Join(filepath.Dir(o.Config), "eu1-imp"), "s3cret")
 	text, err := os.ReadFile(o.Config)

@@ -17,19 +17,19 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// found generates a set, changes it, and returns the findings of Check.
-func found(t *testing.T, o webhook.Options, change func(map[string][]byte)) []string {
+// findingsAfter generates a set, changes it, and returns the findings of Check.
+func findingsAfter(t *testing.T, o webhook.Options, change func(map[string][]byte)) []string {
 	t.Helper()
 	files, err := webhook.Generate(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	change(files)
-	return checked(t, o, files)
+	return findings(t, o, files)
 }
 
-// checked returns the findings of Check in a set.
-func checked(t *testing.T, o webhook.Options, files map[string][]byte) []string {
+// findings returns the findings of Check in a set.
+func findings(t *testing.T, o webhook.Options, files map[string][]byte) []string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := manifests.Write(dir, "", files); err != nil {
@@ -46,8 +46,8 @@ func checked(t *testing.T, o webhook.Options, files map[string][]byte) []string 
 	return texts
 }
 
-// judge fails the test unless a finding contains want. If want is empty, there must be no findings.
-func judge(t *testing.T, name string, found []string, want string) {
+// expectFinding fails the test unless a finding contains want. If want is empty, there must be no findings.
+func expectFinding(t *testing.T, name string, found []string, want string) {
 	t.Helper()
 	matches := slices.ContainsFunc(found, func(text string) bool { return strings.Contains(text, want) })
 	if want == "" && len(found) > 0 || want != "" && !matches {
@@ -80,26 +80,26 @@ func TestCheckFlags(t *testing.T) {
 		"tokens by the default": {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
 		"tokens at once":        {"--authentication-token-webhook-cache-ttl=0s", ""},
 	} {
-		judge(t, name, found(t, options(t), func(files map[string][]byte) {
+		expectFinding(t, name, findingsAfter(t, options(t), func(files map[string][]byte) {
 			files["control-plane/flags.txt"] = append(files["control-plane/flags.txt"], "\n"+c.flags+"\n"...)
 		}), c.want)
 	}
-	judge(t, "the flags of something else", found(t, options(t), func(files map[string][]byte) {
+	expectFinding(t, "the flags of something else", findingsAfter(t, options(t), func(files map[string][]byte) {
 		files["other.txt"] = []byte("--oidc-issuer-url=https://i\n--disable-admission-plugins=ValidatingAdmissionPolicy")
 	}), "")
-	judge(t, "no environment",
-		found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/environment.txt") }),
+	expectFinding(t, "no environment",
+		findingsAfter(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/environment.txt") }),
 		"environment.txt is missing")
-	judge(t, "no authorization",
-		found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/authorization.yaml") }),
+	expectFinding(t, "no authorization",
+		findingsAfter(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/authorization.yaml") }),
 		"the AuthorizationConfiguration is missing")
-	judge(t, "no rights", found(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }),
+	expectFinding(t, "no rights", findingsAfter(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }),
 		"ClusterRole/kubetenant-webhook is missing: a part of the service lacks the rights")
 }
 
-// TestCheckBesides checks other objects of the cluster by the rights that they give to callers.
+// TestCheckOtherObjects checks other objects of the cluster by the rights that they give to callers.
 // Objects that do not affect the service are ignored.
-func TestCheckBesides(t *testing.T) {
+func TestCheckOtherObjects(t *testing.T) {
 	const sa = "kubetenant-system"
 	other := func(kind, name, rest string) string {
 		return "{apiVersion: admissionregistration.k8s.io/v1, kind: " + kind + ", metadata: {name: " + name + "}, " + rest +
@@ -161,25 +161,25 @@ func TestCheckBesides(t *testing.T) {
 			wants[name] = c.want
 		}
 	}
-	judge(t, "what is passed over", found(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmless) }), "")
-	all := found(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmful) })
+	expectFinding(t, "what is passed over", findingsAfter(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmless) }), "")
+	all := findingsAfter(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmful) })
 	for name, want := range wants {
-		judge(t, name,
+		expectFinding(t, name,
 			slices.DeleteFunc(slices.Clone(all), func(text string) bool { return !strings.HasPrefix(text, name+".yml: ") }),
 			want)
 	}
 }
 
-// TestCheckCopies checks that kube-apiserver's file must contain each authority of the cluster. Its
+// TestCheckCopiedAuthorities checks that kube-apiserver's file must contain each authority of the cluster. Its
 // expiry has no effect.
-func TestCheckCopies(t *testing.T) {
+func TestCheckCopiedAuthorities(t *testing.T) {
 	one, two := certificate(t, "one", time.Hour), certificate(t, "two", time.Hour)
 	for copied, want := range map[string]string{
 		one:       "webhook-ca.crt lacks the authority CN=two",
 		one + two: "",
 		two + one: "",
 	} {
-		judge(t, "copied", found(t, options(t), func(files map[string][]byte) {
+		expectFinding(t, "copied", findingsAfter(t, options(t), func(files map[string][]byte) {
 			files["control-plane/webhook-ca.crt"] = []byte(copied)
 			files["more.yaml"] = []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: " +
 				"{ca.crt: " + strconv.Quote(one+two) + "}}")
@@ -216,7 +216,7 @@ func TestCheckSelectors(t *testing.T) {
 			"namespaceSelector on app excludes every other namespace",
 		},
 	} {
-		judge(t, name, found(t, c.o, func(files map[string][]byte) {
+		expectFinding(t, name, findingsAfter(t, c.o, func(files map[string][]byte) {
 			spoiled := strings.Replace(string(files["cluster/webhooks.yaml"]), c.old, c.new, 1)
 			if spoiled == string(files["cluster/webhooks.yaml"]) {
 				t.Fatalf("%s: there is no %q", name, c.old)
@@ -240,7 +240,7 @@ func TestCheckStatic(t *testing.T) {
 		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny"},
 		"another rule":  {"      !variables.foreign", "      true || !variables.foreign", "the field spec differs"},
 	} {
-		judge(t, name, found(t, o, func(files map[string][]byte) {
+		expectFinding(t, name, findingsAfter(t, o, func(files map[string][]byte) {
 			if strings.Contains(string(files[path]), ".kubetenant.dev\n") || !strings.Contains(string(files[path]), c.old) {
 				t.Errorf("%s: the static policies are\n%s", name, files[path])
 			}
@@ -249,9 +249,9 @@ func TestCheckStatic(t *testing.T) {
 	}
 }
 
-// TestCheckHoldsToTheConfiguration checks that a set of another configuration is reported if the
+// TestCheckComparesWithConfiguration checks that a set of another configuration is reported if the
 // installed objects depend on the difference.
-func TestCheckHoldsToTheConfiguration(t *testing.T) {
+func TestCheckComparesWithConfiguration(t *testing.T) {
 	plain := options(t)
 	for name, settings := range map[string]string{
 		"grants are off":       "authorization: {grants: {enabled: false}}",
@@ -287,9 +287,9 @@ func TestCheckHoldsToTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestCheckFails checks that files that cannot be read are an error, and not a set without
+// TestUnreadableFilesAreAnError checks that files that cannot be read are an error, and not a set without
 // findings.
-func TestCheckFails(t *testing.T) {
+func TestUnreadableFilesAreAnError(t *testing.T) {
 	o := options(t)
 	if found, err := webhook.Check(filepath.Join(t.TempDir(), "none"), o.Config, o.Namespace); err == nil || found != nil {
 		t.Errorf("no folder: %v, %v", found, err)

@@ -93,13 +93,13 @@ func TestKeystoneSync(t *testing.T) {
 			}
 			checkDeployments(t, files["cluster/deployment.yaml"], c.follows)
 			for resource, want := range map[string]bool{"namespaces": c.follows, "tenants": c.create} {
-				if got := maySomebodyCreate(t, files["cluster/accounts.yaml"], resource); got != want {
+				if got := allowsCreation(t, files["cluster/accounts.yaml"], resource); got != want {
 					t.Errorf("the manager may create %s: %v, want %v", resource, got, want)
 				}
 			}
-			judge(t, name, found(t, o, func(map[string][]byte) {}), "")
+			expectFinding(t, name, findingsAfter(t, o, func(map[string][]byte) {}), "")
 			o.Config = keystoneOptions(t, notSynced).Config
-			other := checked(t, o, files)
+			other := findings(t, o, files)
 			if len(other) > 0 != c.follows {
 				t.Errorf("by a configuration without sync: %q", other)
 			}
@@ -143,9 +143,9 @@ func checkDeployments(t *testing.T, file []byte, follows bool) {
 	}
 }
 
-// maySomebodyCreate reports whether a role in a file allows the creation of a resource. Only the
+// allowsCreation reports whether a role in a file allows the creation of a resource. Only the
 // role of the manager may allow it.
-func maySomebodyCreate(t *testing.T, file []byte, resource string) (may bool) {
+func allowsCreation(t *testing.T, file []byte, resource string) (may bool) {
 	t.Helper()
 	for _, role := range documents[rbacv1.ClusterRole](t, file, "ClusterRole") {
 		for _, r := range role.Rules {
@@ -175,11 +175,11 @@ func TestStaticPoliciesOfKeystone(t *testing.T) {
 	if text := string(files[path]); !strings.Contains(text, "create Tenants of Keystone domains") {
 		t.Errorf("the policies do not have sync:\n%s", text)
 	}
-	judge(t, "static", found(t, o, func(map[string][]byte) {}), "")
+	expectFinding(t, "static", findingsAfter(t, o, func(map[string][]byte) {}), "")
 }
 
-// manages returns a request of the manager for a namespace or a Tenant.
-func manages(operation admission.Operation, resource schema.GroupVersionResource, name string) attempt {
+// managerRequest returns a request of the manager for a namespace or a Tenant.
+func managerRequest(operation admission.Operation, resource schema.GroupVersionResource, name string) attempt {
 	a := attempt{
 		operation: operation,
 		resource:  resource,
@@ -192,15 +192,15 @@ func manages(operation admission.Operation, resource schema.GroupVersionResource
 	return a
 }
 
-func namespaces() schema.GroupVersionResource { return of("", "namespaces") }
+func namespaces() schema.GroupVersionResource { return resourceOf("", "namespaces") }
 
 func tenants() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenants"}
 }
 
-// with returns metadata with a tenant label and annotations, in pairs of key and value. An empty
+// labeledMetadata returns metadata with a tenant label and annotations, in pairs of key and value. An empty
 // tenant gives no label.
-func with(id string, annotations ...string) map[string]any {
+func labeledMetadata(id string, annotations ...string) map[string]any {
 	metadata := map[string]any{}
 	if id != "" {
 		metadata["labels"] = map[string]any{tenant.Label: id}
@@ -228,27 +228,27 @@ func TestPolicyOfKeystoneNamespaces(t *testing.T) {
 		metadata map[string]any
 		denied   string // with sync
 	}{
-		"of a project":                       {"acme--web-12345678", with("acme", key, project), ""},
-		"without the annotation":             {"acme--web-12345678", with("acme"), denied},
-		"with another annotation":            {"acme--web-12345678", with("acme", "example.com/keystone", project), denied},
-		"without the prefix":                 {"web", with("acme", key, project), denied},
-		"with half of the prefix":            {"acme-web", with("acme", key, project), denied},
-		"of another tenant":                  {"acme--web-12345678", with("initech", key, project), denied},
-		"of the system tenant":               {"system--web-12345678", with("system", key, project), denied},
-		"without a tenant":                   {"acme--web-12345678", with("", key, project), denied},
-		"a system namespace":                 {"kube-system", with("acme", key, project), denied},
-		"a system namespace with the prefix": {"acme--platform", with("acme", key, project), denied},
+		"of a project":                       {"acme--web-12345678", labeledMetadata("acme", key, project), ""},
+		"without the annotation":             {"acme--web-12345678", labeledMetadata("acme"), denied},
+		"with another annotation":            {"acme--web-12345678", labeledMetadata("acme", "example.com/keystone", project), denied},
+		"without the prefix":                 {"web", labeledMetadata("acme", key, project), denied},
+		"with half of the prefix":            {"acme-web", labeledMetadata("acme", key, project), denied},
+		"of another tenant":                  {"acme--web-12345678", labeledMetadata("initech", key, project), denied},
+		"of the system tenant":               {"system--web-12345678", labeledMetadata("system", key, project), denied},
+		"without a tenant":                   {"acme--web-12345678", labeledMetadata("", key, project), denied},
+		"a system namespace":                 {"kube-system", labeledMetadata("acme", key, project), denied},
+		"a system namespace with the prefix": {"acme--platform", labeledMetadata("acme", key, project), denied},
 	} {
-		a := manages(admission.Create, namespaces(), c.name)
+		a := managerRequest(admission.Create, namespaces(), c.name)
 		a.metadata = c.metadata
-		judgeDenied(t, name, follows.denied(t, &a), c.denied)
-		judgeDenied(t, name+", without sync", without.denied(t, &a), denied)
+		expectDenial(t, name, follows.denialMessages(t, &a), c.denied)
+		expectDenial(t, name+", without sync", without.denialMessages(t, &a), denied)
 	}
 }
 
-// judgeDenied fails the test unless a policy denied a request with a message, or none did if want
+// expectDenial fails the test unless a policy denied a request with a message, or none did if want
 // is "".
-func judgeDenied(t *testing.T, name string, messages []string, want string) {
+func expectDenial(t *testing.T, name string, messages []string, want string) {
 	t.Helper()
 	got := strings.Join(messages, ", ")
 	if (got == "") != (want == "") || !strings.Contains(got, want) {
@@ -266,24 +266,24 @@ func TestPolicyOfKeystoneRoles(t *testing.T) {
 		was, is map[string]any
 		allow   bool
 	}{
-		"set":                       {with("acme", other, "x"), with("acme", other, "x", key, "r"), true},
-		"changed":                   {with("acme", key, "r"), with("acme", key, "s"), true},
-		"removed":                   {with("acme", key, "r"), with("acme"), true},
-		"with another annotation":   {with("acme"), with("acme", key, "r", other, "x"), false},
-		"and another one changed":   {with("acme", other, "x"), with("acme", other, "y", key, "r"), false},
-		"and another one removed":   {with("acme", other, "x"), with("acme", key, "r"), false},
-		"of a namespace outside":    {with(""), with("", key, "r"), false},
-		"of the system tenant's":    {with("system"), with("system", key, "r"), false},
-		"of one that gets a tenant": {with(""), with("acme", key, "r"), false},
+		"set":                       {labeledMetadata("acme", other, "x"), labeledMetadata("acme", other, "x", key, "r"), true},
+		"changed":                   {labeledMetadata("acme", key, "r"), labeledMetadata("acme", key, "s"), true},
+		"removed":                   {labeledMetadata("acme", key, "r"), labeledMetadata("acme"), true},
+		"with another annotation":   {labeledMetadata("acme"), labeledMetadata("acme", key, "r", other, "x"), false},
+		"and another one changed":   {labeledMetadata("acme", other, "x"), labeledMetadata("acme", other, "y", key, "r"), false},
+		"and another one removed":   {labeledMetadata("acme", other, "x"), labeledMetadata("acme", key, "r"), false},
+		"of a namespace outside":    {labeledMetadata(""), labeledMetadata("", key, "r"), false},
+		"of the system tenant's":    {labeledMetadata("system"), labeledMetadata("system", key, "r"), false},
+		"of one that gets a tenant": {labeledMetadata(""), labeledMetadata("acme", key, "r"), false},
 	} {
-		a := manages(admission.Update, namespaces(), "acme--web")
+		a := managerRequest(admission.Update, namespaces(), "acme--web")
 		a.oldMetadata, a.metadata = c.was, c.is
 		a.spec, a.oldSpec = map[string]any{}, map[string]any{}
 		want := "and change their labels"
 		if c.allow {
 			want = ""
 		}
-		judgeDenied(t, name, set.denied(t, &a), want)
+		expectDenial(t, name, set.denialMessages(t, &a), want)
 	}
 }
 
@@ -299,29 +299,29 @@ func TestPolicyOfKeystoneTenants(t *testing.T) {
 		metadata, spec map[string]any
 		denied         string
 	}{
-		"an ID":          {with(""), map[string]any{"id": "acme"}, ""},
-		"the defaults":   {with(""), map[string]any{"id": "acme", "access": "Open", "deletionPolicy": "Protect"}, ""},
-		"admins":         {with(""), spec("admins", []any{map[string]any{"kind": "User", "name": "eve"}}), only},
-		"bindings":       {with(""), spec("bindings", []any{map[string]any{"clusterRole": "edit"}}), only},
-		"no admins":      {with(""), spec("admins", []any{}), only},
-		"a quota":        {with(""), spec("quota", map[string]any{"pods": "1"}), only},
-		"a template":     {with(""), spec("templates", []any{"privileged"}), only},
-		"a predecessor":  {with(""), spec("replaces", "1"), only},
-		"a suspension":   {with(""), spec("suspension", "Closed"), only},
-		"less access":    {with(""), spec("access", "ReadOnly"), only},
-		"less security":  {with(""), spec("deletionPolicy", "Delete"), only},
+		"an ID":          {labeledMetadata(""), map[string]any{"id": "acme"}, ""},
+		"the defaults":   {labeledMetadata(""), map[string]any{"id": "acme", "access": "Open", "deletionPolicy": "Protect"}, ""},
+		"admins":         {labeledMetadata(""), spec("admins", []any{map[string]any{"kind": "User", "name": "eve"}}), only},
+		"bindings":       {labeledMetadata(""), spec("bindings", []any{map[string]any{"clusterRole": "edit"}}), only},
+		"no admins":      {labeledMetadata(""), spec("admins", []any{}), only},
+		"a quota":        {labeledMetadata(""), spec("quota", map[string]any{"pods": "1"}), only},
+		"a template":     {labeledMetadata(""), spec("templates", []any{"privileged"}), only},
+		"a predecessor":  {labeledMetadata(""), spec("replaces", "1"), only},
+		"a suspension":   {labeledMetadata(""), spec("suspension", "Closed"), only},
+		"less access":    {labeledMetadata(""), spec("access", "ReadOnly"), only},
+		"less security":  {labeledMetadata(""), spec("deletionPolicy", "Delete"), only},
 		"an owner":       {owner, map[string]any{"id": "acme"}, only},
-		"roles":          {with("", tenant.KeystoneAnnotation, "r"), map[string]any{"id": "acme"}, only},
-		"no ID but more": {with(""), map[string]any{"namespaces": map[string]any{"max": "1"}}, only},
+		"roles":          {labeledMetadata("", tenant.KeystoneAnnotation, "r"), map[string]any{"id": "acme"}, only},
+		"no ID but more": {labeledMetadata(""), map[string]any{"namespaces": map[string]any{"max": "1"}}, only},
 	} {
-		a := manages(admission.Create, tenants(), "acme")
+		a := managerRequest(admission.Create, tenants(), "acme")
 		a.metadata, a.spec = c.metadata, c.spec
-		judgeDenied(t, name, creates.denied(t, &a), c.denied)
-		judgeDenied(t, name+", without createTenants", follows.denied(t, &a), "may only write objects that Tenants define")
+		expectDenial(t, name, creates.denialMessages(t, &a), c.denied)
+		expectDenial(t, name+", without createTenants", follows.denialMessages(t, &a), "may only write objects that Tenants define")
 	}
-	a := manages(admission.Delete, tenants(), "acme")
-	a.oldMetadata, a.oldSpec = with(""), map[string]any{"id": "acme"}
-	judgeDenied(t, "deleted", creates.denied(t, &a), "may only write objects that Tenants define")
+	a := managerRequest(admission.Delete, tenants(), "acme")
+	a.oldMetadata, a.oldSpec = labeledMetadata(""), map[string]any{"id": "acme"}
+	expectDenial(t, "deleted", creates.denialMessages(t, &a), "may only write objects that Tenants define")
 }
 
 // TestPolicyOfKeystoneDomains checks that the manager records the domain of a Tenant and its roles,
@@ -336,24 +336,24 @@ func TestPolicyOfKeystoneDomains(t *testing.T) {
 		spec    map[string]any
 		allow   bool
 	}{
-		"set":                     {with(""), with("", key, "d"), spec, true},
-		"changed":                 {with("", key, "d", other, "x"), with("", key, "e", other, "x"), spec, true},
-		"with another annotation": {with(""), with("", key, "d", other, "x"), spec, false},
-		"and another one changed": {with("", other, "x"), with("", key, "d", other, "y"), spec, false},
-		"and another one removed": {with("", other, "x"), with("", key, "d"), spec, false},
-		"and a label":             {with(""), with("acme", key, "d"), spec, false},
+		"set":                     {labeledMetadata(""), labeledMetadata("", key, "d"), spec, true},
+		"changed":                 {labeledMetadata("", key, "d", other, "x"), labeledMetadata("", key, "e", other, "x"), spec, true},
+		"with another annotation": {labeledMetadata(""), labeledMetadata("", key, "d", other, "x"), spec, false},
+		"and another one changed": {labeledMetadata("", other, "x"), labeledMetadata("", key, "d", other, "y"), spec, false},
+		"and another one removed": {labeledMetadata("", other, "x"), labeledMetadata("", key, "d"), spec, false},
+		"and a label":             {labeledMetadata(""), labeledMetadata("acme", key, "d"), spec, false},
 		"and admins": {
-			with(""), with("", key, "d"), map[string]any{"id": "acme", "admins": []any{map[string]any{"name": "eve"}}}, false,
+			labeledMetadata(""), labeledMetadata("", key, "d"), map[string]any{"id": "acme", "admins": []any{map[string]any{"name": "eve"}}}, false,
 		},
-		"and less access": {with(""), with("", key, "d"), map[string]any{"id": "acme", "access": "Closed"}, false},
+		"and less access": {labeledMetadata(""), labeledMetadata("", key, "d"), map[string]any{"id": "acme", "access": "Closed"}, false},
 	} {
-		a := manages(admission.Update, tenants(), "acme")
+		a := managerRequest(admission.Update, tenants(), "acme")
 		a.oldMetadata, a.metadata, a.oldSpec, a.spec = c.was, c.is, spec, c.spec
 		want := "change the finalizer"
 		if c.allow {
 			want = ""
 		}
-		judgeDenied(t, name, set.denied(t, &a), want)
+		expectDenial(t, name, set.denialMessages(t, &a), want)
 	}
 }
 
@@ -366,14 +366,14 @@ func TestForgedKeystoneAnnotation(t *testing.T) {
 		was, is map[string]any
 		judged  bool
 	}{
-		"set":       {with("acme"), with("acme", tenant.KeystoneAnnotation, "r"), true},
-		"removed":   {with("acme", tenant.KeystoneAnnotation, "r"), with("acme"), true},
-		"unchanged": {with("acme", tenant.KeystoneAnnotation, "r"), with("acme", tenant.KeystoneAnnotation, "r"), false},
+		"set":       {labeledMetadata("acme"), labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), true},
+		"removed":   {labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), labeledMetadata("acme"), true},
+		"unchanged": {labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), false},
 	} {
-		a := manages(admission.Update, namespaces(), "acme--web")
+		a := managerRequest(admission.Update, namespaces(), "acme--web")
 		a.oldMetadata, a.metadata = c.was, c.is
 		a.by = &user.DefaultInfo{Name: "system:kube-controller-manager"}
-		if names := set.judged(t, &a); (len(names) > 0) != c.judged {
+		if names := set.receivingWebhooks(t, &a); (len(names) > 0) != c.judged {
 			t.Errorf("%s: judged by %v", name, names)
 		}
 	}

@@ -71,8 +71,8 @@ type Options struct {
 	// StorageSize is the size of the volume, such as 10Gi. StorageClass is the StorageClass of
 	// claims, or empty for the default of the cluster.
 	StorageSize, StorageClass string
-	// SweepGroups are groups of custom resources whose older objects the controller may label.
-	SweepGroups []string
+	// BackfillGroups are groups of custom resources whose older objects the controller may label.
+	BackfillGroups []string
 	// FlowSchemas lets the controller maintain the FlowSchemas of tenants.
 	FlowSchemas bool
 	// Directory is the directory of the files on the control plane's machines.
@@ -111,7 +111,7 @@ func Generate(o Options) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	isWanted := func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }
+	isWanted := func(name string) bool { return !o.External || !slices.Contains(deployedTemplates(), name) }
 	err = charts.Render(chart, data, isWanted, func(name string, text []byte) {
 		if strings.TrimSpace(string(text)) != "" {
 			out["cluster/"+name] = text
@@ -149,7 +149,7 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 		"AdmissionUser":     host,
 		"Users":             append(slices.Clone(users), accountsOf(o)...),
 		"Probes":            o.probes,
-		"Bound":             bound,
+		"Bound":             namesTenant,
 		"Environment":       state.HTTP2Timeouts(),
 	}
 	files, err := fs.Sub(controlPlane, "control-plane")
@@ -168,7 +168,7 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	}
 	data["Flags"] = list
 	write := func(name string, text []byte) { out["control-plane/"+name] = text }
-	isWanted := func(name string) bool { return o.audit || !slices.Contains(ofAudit(), name) }
+	isWanted := func(name string) bool { return o.audit || !slices.Contains(auditFiles(), name) }
 	if err := charts.Render(files, data, isWanted, write); err != nil {
 		return err
 	}
@@ -183,11 +183,13 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	return nil
 }
 
-// ofAudit returns the files that kube-apiserver needs to send audit events.
-func ofAudit() []string { return []string{"webhook-audit.kubeconfig", "audit-policy.yaml"} }
+// auditFiles returns the files that kube-apiserver needs to send audit events.
+func auditFiles() []string { return []string{"webhook-audit.kubeconfig", "audit-policy.yaml"} }
 
-// deployed returns the templates of the objects that run in the cluster.
-func deployed() []string { return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"} }
+// deployedTemplates returns the templates of the objects that run in the cluster.
+func deployedTemplates() []string {
+	return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"}
+}
 
 // accountsOf returns the user names of the service accounts in the chart, and the one that its
 // controller impersonates.
@@ -203,10 +205,10 @@ func accountsOf(o *Options) []string {
 	return out
 }
 
-// bound is a CEL expression that reports whether the caller of a review names a tenant. It also
+// namesTenant is a CEL expression that reports whether the caller of a review names a tenant. It also
 // matches a caller with a certificate and the name of a service account. Service accounts have no
 // certificates.
-const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || ` +
+const namesTenant = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || ` +
 	`has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `")) || ` +
 	`request.user.startsWith("system:serviceaccount:") && ` +
 	`has(request.extra) && "` + user.CredentialIDKey + `" in request.extra && ` +
@@ -218,7 +220,7 @@ func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
 // staticPolicies returns the policies with the name suffix that static manifests must have
 // (k8s.io/apiserver pkg/admission/plugin/manifest, v0.37.1).
 func staticPolicies(policies []byte) []byte {
-	return bytes.ReplaceAll(policies, []byte(ownSuffix+"\n"), []byte(staticSuffix+"\n"))
+	return bytes.ReplaceAll(policies, []byte(policySuffix+"\n"), []byte(staticSuffix+"\n"))
 }
 
 // valuesOf returns the values of the chart.
@@ -226,7 +228,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	if o.URL == "" && o.ClusterIP != "" {
 		o.URL = "https://" + o.ClusterIP
 	}
-	reached, err := url.Parse(o.URL)
+	serviceURL, err := url.Parse(o.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +236,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case (reached.Scheme != "https" || reached.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External):
+	case (serviceURL.Scheme != "https" || serviceURL.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External):
 		// Without a URL, it is reached by its Service.
 		return nil, errors.New("the service needs an https:// URL: set --url or --cluster-ip")
 	case o.SelfManaged == (o.ServingCA != ""):
@@ -264,7 +266,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	}
 	v["admissionClients"] = networks
 	v["clusterIP"] = o.ClusterIP
-	v["names"] = slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool { return name == "" })
+	v["names"] = slices.DeleteFunc([]string{serviceURL.Hostname()}, func(name string) bool { return name == "" })
 	if o.External {
 		v["url"] = o.URL
 	} else if err := o.deployedValues(v); err != nil {
@@ -281,8 +283,8 @@ func valuesOf(o *Options) (map[string]any, error) {
 		certificates["selfManaged"] = o.SelfManaged
 	}
 	o.audit = config.Audit != nil && !o.AdmissionOnly
-	if o.SweepGroups != nil {
-		v["sweepGroups"] = o.SweepGroups
+	if o.BackfillGroups != nil {
+		v["sweepGroups"] = o.BackfillGroups
 	}
 	if err := settingsValues(v, config); err != nil {
 		return nil, err

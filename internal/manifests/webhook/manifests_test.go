@@ -66,8 +66,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestDecodes checks that servers can strictly decode all generated files.
-func TestDecodes(t *testing.T) {
+// TestFilesDecodeStrictly checks that servers can strictly decode all generated files.
+func TestFilesDecodeStrictly(t *testing.T) {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiserverv1.AddToScheme} {
 		if err := add(known); err != nil {
@@ -115,8 +115,8 @@ func TestDecodes(t *testing.T) {
 	}
 }
 
-// TestRights checks the rights of the service and its controller against an explicit list.
-func TestRights(t *testing.T) {
+// TestServiceRightsAreListed checks the rights of the service and its controller against an explicit list.
+func TestServiceRightsAreListed(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
 		t.Fatal(err)
@@ -149,9 +149,9 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestExempt checks that only identities that the configuration assigns to the system tenant bypass
+// TestOnlySystemIdentitiesAreExempt checks that only identities that the configuration assigns to the system tenant bypass
 // the service.
-func TestExempt(t *testing.T) {
+func TestOnlySystemIdentitiesAreExempt(t *testing.T) {
 	o := options(t)
 	write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authorization: {
 systemSubjects: {users: ["system:dns"], userPrefixes: [], groups: ["system:masters"]}, systemNamespaces: [kube-system],
@@ -186,7 +186,7 @@ unboundAllow: {paths: [/livez]}}}`)
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	for want, change := range map[string]func(*webhook.Options){
 		"image is required":        func(o *webhook.Options) { o.Image = "" },
 		"URL":                      func(o *webhook.Options) { o.URL = "http://10.0.0.9" },

@@ -43,10 +43,10 @@ func labeled(source, publication string, annotations ...string) map[string]any {
 // copied returns the resources of copies.
 func copied() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
-		of("", "configmaps"), of("", "limitranges"), of("", "resourcequotas"), of("", "secrets"),
-		of("networking.k8s.io", "networkpolicies"),
-		of("rbac.authorization.k8s.io", "roles"), of("rbac.authorization.k8s.io", "rolebindings"),
-		of("cert-manager.io", "certificates"),
+		resourceOf("", "configmaps"), resourceOf("", "limitranges"), resourceOf("", "resourcequotas"), resourceOf("", "secrets"),
+		resourceOf("networking.k8s.io", "networkpolicies"),
+		resourceOf("rbac.authorization.k8s.io", "roles"), resourceOf("rbac.authorization.k8s.io", "rolebindings"),
+		resourceOf("cert-manager.io", "certificates"),
 	}
 }
 
@@ -289,7 +289,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 			only:      "configmaps",
 		},
 	} {
-		for _, resource := range concerned(c.only) {
+		for _, resource := range copyResources(c.only) {
 			a := attempt{
 				operation:       c.operation,
 				resource:        resource,
@@ -307,7 +307,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 				a.namespace, a.namespaceLabels = "", nil
 				a.metadata, a.oldMetadata = withoutTenant(c.is), withoutTenant(c.was)
 			}
-			got := strings.Join(set.denied(t, &a), "; ")
+			got := strings.Join(set.denialMessages(t, &a), "; ")
 			if (got == "") != (c.denied == "") || !strings.Contains(got, c.denied) {
 				t.Errorf("%s, %s: %q, want %q", name, resource.Resource, got, c.denied)
 			}
@@ -320,17 +320,17 @@ func withoutTenant(metadata map[string]any) map[string]any {
 	return map[string]any{"annotations": metadata["annotations"]}
 }
 
-// concerned returns the resource of a case, or all resources of copies.
-func concerned(only string) []schema.GroupVersionResource {
+// copyResources returns the resource of a case, or all resources of copies.
+func copyResources(only string) []schema.GroupVersionResource {
 	switch only {
 	case "":
 		return copied()
 	case "publications":
 		return []schema.GroupVersionResource{{Group: tenant.Domain, Version: "v1alpha1", Resource: only}}
 	case "clusterroles":
-		return []schema.GroupVersionResource{of("rbac.authorization.k8s.io", only)}
+		return []schema.GroupVersionResource{resourceOf("rbac.authorization.k8s.io", only)}
 	}
-	return []schema.GroupVersionResource{of("", only)}
+	return []schema.GroupVersionResource{resourceOf("", only)}
 }
 
 // TestWebhooksOfSources checks that the service receives the writes of annotated objects by every
@@ -375,11 +375,11 @@ func TestWebhooksOfSources(t *testing.T) {
 					a.operation = admission.Update
 				}
 				exempt := by.GetName() != "alice"
-				validated := set.judged(t, &a)
+				validated := set.receivingWebhooks(t, &a)
 				if got := slices.Contains(validated, "elsewhere.validating.kubetenant.dev"); got != (c.fails || !exempt) {
 					t.Errorf("%s of %s by %s: validated by %q", name, resource.Resource, by.GetName(), validated)
 				}
-				mutated := mutating.judged(t, &a)
+				mutated := mutating.receivingWebhooks(t, &a)
 				if got := slices.Contains(mutated, "elsewhere.mutating.kubetenant.dev"); got != (c.fails || !exempt) {
 					t.Errorf("%s of %s by %s: mutated by %q", name, resource.Resource, by.GetName(), mutated)
 				}
@@ -391,9 +391,9 @@ func TestWebhooksOfSources(t *testing.T) {
 	}
 }
 
-// TestSourcesBesideTheService checks that no caller can publish an object in the namespace that the
+// TestNoPublicationFromServiceNamespace checks that no caller can publish an object in the namespace that the
 // webhooks skip.
-func TestSourcesBesideTheService(t *testing.T) {
+func TestNoPublicationFromServiceNamespace(t *testing.T) {
 	t.Parallel()
 	set := admissionSetWith(t, publishing)
 	plain := labeled("", "")
@@ -432,7 +432,7 @@ func TestSourcesBesideTheService(t *testing.T) {
 				if c.was == nil {
 					a.operation = admission.Create
 				}
-				if got := strings.Join(set.denied(t, &a), "; "); strings.Contains(got, "cannot be published") != c.denied {
+				if got := strings.Join(set.denialMessages(t, &a), "; "); strings.Contains(got, "cannot be published") != c.denied {
 					t.Errorf("%s, %s by %s: %q", name, resource.Resource, by.GetName(), got)
 				}
 			}

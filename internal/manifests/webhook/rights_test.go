@@ -88,8 +88,8 @@ func TestCheckRights(t *testing.T) {
 		},
 		"the service's": {within("kubetenant-system", "edit", member), "impersonation"},
 	} {
-		all := found(t, options(t), func(files map[string][]byte) { files["extra.yaml"] = []byte(c.text) })
+		all := findingsAfter(t, options(t), func(files map[string][]byte) { files["extra.yaml"] = []byte(c.text) })
 		all = slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, "admission does not judge") })
-		judge(t, name, all, c.want)
+		expectFinding(t, name, all, c.want)
 	}
 }

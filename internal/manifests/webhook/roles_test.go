@@ -43,14 +43,14 @@ func TestPoliciesOfRoles(t *testing.T) {
 		for _, operation := range []admission.Operation{admission.Create, admission.Update, admission.Delete} {
 			a := attempt{
 				operation:       operation,
-				resource:        of("rbac.authorization.k8s.io", "roles"),
+				resource:        resourceOf("rbac.authorization.k8s.io", "roles"),
 				namespace:       "acme--web",
 				name:            "x",
 				namespaceLabels: c.place,
 				labels:          c.labels,
 				by:              c.by,
 			}
-			denied := set.denied(t, &a)
+			denied := set.denialMessages(t, &a)
 			isDenied := slices.ContainsFunc(denied, func(text string) bool { return strings.HasPrefix(text, c.want+": ") })
 			// An update without a change is a migration of stored objects.
 			unchanged := c.want == ofOthers && operation == admission.Update
@@ -65,14 +65,14 @@ func TestPoliciesOfRoles(t *testing.T) {
 	for _, by := range []user.Info{manager, admin} {
 		a := attempt{
 			operation:       admission.Create,
-			resource:        of("rbac.authorization.k8s.io", "roles"),
+			resource:        resourceOf("rbac.authorization.k8s.io", "roles"),
 			namespace:       "acme--web",
 			name:            "kubetenant:admins",
 			namespaceLabels: acme,
 			labels:          managed,
 			by:              by,
 		}
-		if len(set.denied(t, &a)) == 0 {
+		if len(set.denialMessages(t, &a)) == 0 {
 			t.Errorf("%s may create a Role of a reserved name", by.GetName())
 		}
 	}

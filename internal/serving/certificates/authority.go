@@ -23,53 +23,53 @@ const day = 24 * time.Hour
 
 // Lifetimes of certificates, and how long before their expiry they are replaced.
 const (
-	caLifetime   = 365 * day
-	caHalfway    = caLifetime / 2 // initial lifetime of the second authority, so that the two never expire together
-	caReplace    = 90 * day
-	leafLifetime = 90 * day
-	leafReplace  = 30 * day
-	// backdated allows for clock skew.
-	backdated = 5 * time.Minute
+	caLifetime       = 365 * day
+	secondCALifetime = caLifetime / 2 // initial lifetime of the second authority, so that the two never expire together
+	caReplace        = 90 * day
+	leafLifetime     = 90 * day
+	leafReplace      = 30 * day
+	// backdate allows for clock skew.
+	backdate = 5 * time.Minute
 )
 
-// pair is a certificate with its key.
-type pair struct {
+// keyPair is a certificate with its key.
+type keyPair struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-var errPair = errors.New("expected one certificate and its ECDSA private key")
+var errKeyPair = errors.New("expected one certificate and its ECDSA private key")
 
-// parsePair parses a certificate and its key from PEM.
-func parsePair(certificate, key []byte) (*pair, error) {
+// parseKeyPair parses a certificate and its key from PEM.
+func parseKeyPair(certificate, key []byte) (*keyPair, error) {
 	certs, err := cert.ParseCertsPEM(certificate)
 	if err != nil || len(certs) != 1 {
-		return nil, errPair
+		return nil, errKeyPair
 	}
 	parsed, err := keyutil.ParsePrivateKeyPEM(key)
 	if err != nil {
-		return nil, errPair
+		return nil, errKeyPair
 	}
 	private, ok := parsed.(*ecdsa.PrivateKey)
 	if !ok || !private.PublicKey.Equal(certs[0].PublicKey) {
-		return nil, errPair
+		return nil, errKeyPair
 	}
-	return &pair{certs[0], private}, nil
+	return &keyPair{certs[0], private}, nil
 }
 
-func (p *pair) certPEM() []byte { return certPEM(p.cert) }
+func (p *keyPair) certPEM() []byte { return certPEM(p.cert) }
 
-func (p *pair) keyPEM() ([]byte, error) { return keyutil.MarshalPrivateKeyToPEM(p.key) }
+func (p *keyPair) keyPEM() ([]byte, error) { return keyutil.MarshalPrivateKeyToPEM(p.key) }
 
 func certPEM(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})
 }
 
 // newAuthority creates a self-signed authority.
-func newAuthority(now time.Time, lifetime time.Duration) (*pair, error) {
+func newAuthority(now time.Time, lifetime time.Duration) (*keyPair, error) {
 	return issue(&x509.Certificate{
 		Subject:               pkix.Name{CommonName: "kubetenant-webhook-ca " + now.UTC().Format(time.DateOnly)},
-		NotBefore:             now.Add(-backdated),
+		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(lifetime),
 		KeyUsage:              x509.KeyUsageCertSign,
 		IsCA:                  true,
@@ -80,14 +80,14 @@ func newAuthority(now time.Time, lifetime time.Duration) (*pair, error) {
 
 // newLeaf creates a serving certificate for names, which are DNS names or IP addresses. It does not
 // outlive its authority.
-func (p *pair) newLeaf(now time.Time, names []string) (*pair, error) {
+func (p *keyPair) newLeaf(now time.Time, names []string) (*keyPair, error) {
 	end := now.Add(leafLifetime)
 	if p.cert.NotAfter.Before(end) {
 		end = p.cert.NotAfter
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: names[0]},
-		NotBefore:             now.Add(-backdated),
+		NotBefore:             now.Add(-backdate),
 		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -104,7 +104,7 @@ func (p *pair) newLeaf(now time.Time, names []string) (*pair, error) {
 }
 
 // issue creates a key and signs its certificate. If signer is nil, the certificate is self-signed.
-func issue(template *x509.Certificate, signer *pair) (*pair, error) {
+func issue(template *x509.Certificate, signer *keyPair) (*keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -113,25 +113,25 @@ func issue(template *x509.Certificate, signer *pair) (*pair, error) {
 		return nil, err
 	}
 	if signer == nil {
-		signer = &pair{template, key}
+		signer = &keyPair{template, key}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, key.Public(), signer.key)
 	if err != nil {
 		return nil, err
 	}
 	parsed, err := x509.ParseCertificate(der)
-	return &pair{parsed, key}, err
+	return &keyPair{parsed, key}, err
 }
 
-// endsWithin reports whether a certificate expires within a time from now.
-func (p *pair) endsWithin(now time.Time, d time.Duration) bool {
+// expiresWithin reports whether a certificate expires within a time from now.
+func (p *keyPair) expiresWithin(now time.Time, d time.Duration) bool {
 	return !now.Add(d).Before(p.cert.NotAfter)
 }
 
-// serves reports whether a serving certificate is valid for all names and signed by one of the
+// isValidFor reports whether a serving certificate is valid for all names and signed by one of the
 // authorities.
-func (p *pair) serves(now time.Time, names []string, authorities []*x509.Certificate) bool {
-	if p.endsWithin(now, leafReplace) {
+func (p *keyPair) isValidFor(now time.Time, names []string, authorities []*x509.Certificate) bool {
+	if p.expiresWithin(now, leafReplace) {
 		return false
 	}
 	roots := x509.NewCertPool()

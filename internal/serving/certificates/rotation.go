@@ -44,13 +44,13 @@ const (
 const (
 	bundleKey    = "ca.crt"
 	fieldManager = "kubetenant-certificates"
-	// lookEvery is the interval at which deleted or damaged objects are repaired.
-	lookEvery = 10 * time.Second
+	// reconcileInterval is the interval at which deleted or damaged objects are repaired.
+	reconcileInterval = 10 * time.Second
 	// retryAfter is the delay after a failed reconciliation.
 	retryAfter = 5 * time.Second
-	// settle is the time after which kube-apiserver uses the authorities of an updated webhook
+	// reloadDelay is the time after which kube-apiserver uses the authorities of an updated webhook
 	// configuration.
-	settle = 10 * time.Second
+	reloadDelay = 10 * time.Second
 )
 
 // Rotation maintains the certificates. Only one instance MUST run in a cluster at a time. The
@@ -61,8 +61,8 @@ type Rotation struct {
 	// Names are the names and addresses under which clients reach the service.
 	Names []string
 	Now   func() time.Time
-	// Settle waits until kube-apiserver uses new authorities.
-	Settle func(context.Context)
+	// WaitForReload waits until kube-apiserver uses new authorities.
+	WaitForReload func(context.Context)
 	// Due is the time, in seconds since 1970, by which kube-apiserver's own copy must contain the
 	// current authorities. After that time, an authority that an earlier copy lacks may sign. It is
 	// infinite if [CopiedAnnotation] on the ConfigMap confirms the copy.
@@ -79,12 +79,12 @@ const (
 )
 
 // New returns the rotation for the names of the service in a namespace, and for further names.
-func New(client kubernetes.Interface, namespace string, further []string) *Rotation {
+func New(client kubernetes.Interface, namespace string, additional []string) *Rotation {
 	service := "kubetenant-webhook." + namespace
 	return &Rotation{
 		Client:    client,
 		Namespace: namespace,
-		Names:     append([]string{service + ".svc", service, service + ".svc.cluster.local"}, further...),
+		Names:     append([]string{service + ".svc", service, service + ".svc.cluster.local"}, additional...),
 		Due: metrics.NewGauge(&metrics.GaugeOpts{
 			Name:           "kubetenant_webhook_authority_copy_due_timestamp_seconds",
 			StabilityLevel: metrics.ALPHA,
@@ -92,10 +92,10 @@ func New(client kubernetes.Interface, namespace string, further []string) *Rotat
 				"Infinite if an annotation confirms that they do.",
 		}),
 		Now: time.Now,
-		Settle: func(ctx context.Context) {
+		WaitForReload: func(ctx context.Context) {
 			select {
 			case <-ctx.Done():
-			case <-time.After(settle):
+			case <-time.After(reloadDelay):
 			}
 		},
 	}
@@ -104,8 +104,8 @@ func New(client kubernetes.Interface, namespace string, further []string) *Rotat
 // Run maintains the certificates until ctx ends.
 func (r *Rotation) Run(ctx context.Context) error {
 	for {
-		wait := lookEvery
-		if err := r.Look(ctx); err != nil && ctx.Err() == nil {
+		wait := reconcileInterval
+		if err := r.Reconcile(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Failed to reconcile the certificates of the webhooks, will retry")
 			wait = retryAfter
 		}
@@ -117,10 +117,10 @@ func (r *Rotation) Run(ctx context.Context) error {
 	}
 }
 
-// Look reconciles once: first the authorities, then the clients that trust them, then the
+// Reconcile reconciles once: first the authorities, then the clients that trust them, then the
 // certificates that they sign. The cluster works after each step, even if the next step never
 // happens.
-func (r *Rotation) Look(ctx context.Context) error {
+func (r *Rotation) Reconcile(ctx context.Context) error {
 	authorities, err := r.authorities(ctx)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (r *Rotation) Look(ctx context.Context) error {
 		return err
 	}
 	if changed {
-		r.Settle(ctx)
+		r.WaitForReload(ctx)
 	}
 	return r.serving(ctx, serving, authorities, bundle)
 }
@@ -168,16 +168,16 @@ func slots() [2]string { return [2]string{"1", "2"} }
 
 // authorities returns both authorities. It first creates an authority that is missing, damaged or
 // near its expiry. If both are near their expiry, it replaces one at a time.
-func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
-	var found [2]*pair
+func (r *Rotation) authorities(ctx context.Context) ([2]*keyPair, error) {
+	var found [2]*keyPair
 	s, err := r.secret(ctx, AuthoritiesName)
 	if err != nil {
 		return found, err
 	}
 	now := r.Now()
 	for i, slot := range slots() {
-		p, err := parsePair(s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"])
-		if err == nil && p.cert.IsCA && !p.endsWithin(now, 0) {
+		p, err := parseKeyPair(s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"])
+		if err == nil && p.cert.IsCA && !p.expiresWithin(now, 0) {
 			found[i] = p
 		}
 	}
@@ -205,10 +205,10 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
 
 // replaceable returns the authorities to create, with their lifetimes. These are the missing ones,
 // or else the one that expires first if it is near its expiry.
-func replaceable(found [2]*pair, now time.Time) map[int]time.Duration {
+func replaceable(found [2]*keyPair, now time.Time) map[int]time.Duration {
 	switch a, b := found[0], found[1]; {
 	case a == nil && b == nil:
-		return map[int]time.Duration{0: caLifetime, 1: caHalfway}
+		return map[int]time.Duration{0: caLifetime, 1: secondCALifetime}
 	case a == nil:
 		return map[int]time.Duration{0: caLifetime}
 	case b == nil:
@@ -218,7 +218,7 @@ func replaceable(found [2]*pair, now time.Time) map[int]time.Duration {
 	if found[1].cert.NotAfter.Before(found[0].cert.NotAfter) {
 		next = 1
 	}
-	if found[next].endsWithin(now, caReplace) {
+	if found[next].expiresWithin(now, caReplace) {
 		return map[int]time.Duration{next: caLifetime}
 	}
 	return nil
@@ -226,13 +226,13 @@ func replaceable(found [2]*pair, now time.Time) map[int]time.Duration {
 
 // bundle returns all authorities to trust. These are both authorities, and formerly trusted ones
 // that have not expired.
-func (r *Rotation) bundle(authorities [2]*pair, serving *corev1.Secret) []byte {
+func (r *Rotation) bundle(authorities [2]*keyPair, serving *corev1.Secret) []byte {
 	all := []*x509.Certificate{authorities[0].cert, authorities[1].cert}
-	before, err := cert.ParseCertsPEM(serving.Data[bundleKey])
+	previous, err := cert.ParseCertsPEM(serving.Data[bundleKey])
 	if err != nil {
-		before = nil // it does not exist yet, or is damaged
+		previous = nil // it does not exist yet, or is damaged
 	}
-	for _, c := range before {
+	for _, c := range previous {
 		if c.NotAfter.After(r.Now()) && !slices.ContainsFunc(all, c.Equal) {
 			all = append(all, c)
 		}
@@ -248,15 +248,15 @@ func (r *Rotation) bundle(authorities [2]*pair, serving *corev1.Secret) []byte {
 // copied.
 func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) error {
 	configs := r.Client.CoreV1().ConfigMaps(r.Namespace)
-	before, err := configs.Get(ctx, AuthoritiesName, metav1.GetOptions{})
+	current, err := configs.Get(ctx, AuthoritiesName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read the published authorities: %w", err)
 	}
 	config := applycorev1.ConfigMap(AuthoritiesName, r.Namespace).WithData(map[string]string{bundleKey: string(bundle)})
-	if sum := sha256.Sum256(bundle); before.Annotations[CopiedAnnotation] == hex.EncodeToString(sum[:]) {
+	if sum := sha256.Sum256(bundle); current.Annotations[CopiedAnnotation] == hex.EncodeToString(sum[:]) {
 		r.Due.Set(math.Inf(1))
 	} else {
-		if sooner, err := time.Parse(time.RFC3339, before.Annotations[dueAnnotation]); err == nil && sooner.Before(due) {
+		if sooner, err := time.Parse(time.RFC3339, current.Annotations[dueAnnotation]); err == nil && sooner.Before(due) {
 			due = sooner
 		}
 		r.Due.Set(float64(due.Unix()))
@@ -328,12 +328,12 @@ func bundlePatch(version string, clients []*admissionregistrationv1.WebhookClien
 }
 
 // serving writes the serving certificate if it must be replaced, and the authorities to trust.
-func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2]*pair, bundle []byte) error {
+func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2]*keyPair, bundle []byte) error {
 	now := r.Now()
 	trusted := []*x509.Certificate{authorities[0].cert, authorities[1].cert}
-	leaf, err := parsePair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
-	good := err == nil && leaf.serves(now, r.Names, trusted)
-	if good && bytes.Equal(s.Data[bundleKey], bundle) {
+	leaf, err := parseKeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
+	valid := err == nil && leaf.isValidFor(now, r.Names, trusted)
+	if valid && bytes.Equal(s.Data[bundleKey], bundle) {
 		return nil
 	}
 	if s.Data == nil {
@@ -341,7 +341,7 @@ func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2
 	}
 	s.Type = corev1.SecretTypeTLS
 	s.Data[bundleKey] = bundle
-	if !good {
+	if !valid {
 		if leaf, err = older(authorities).newLeaf(now, r.Names); err != nil {
 			return err
 		}
@@ -356,7 +356,7 @@ func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2
 
 // older returns the authority that clients have known for longer. Initially, it is the one with the
 // longer lifetime.
-func older(authorities [2]*pair) *pair {
+func older(authorities [2]*keyPair) *keyPair {
 	if authorities[1].cert.NotBefore.Before(authorities[0].cert.NotBefore) {
 		return authorities[1]
 	}

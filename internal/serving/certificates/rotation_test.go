@@ -28,17 +28,17 @@ import (
 
 const namespace = "kubetenant-system"
 
-// world is a cluster with the webhooks installed.
-type world struct {
+// fixture is a cluster with the webhooks installed.
+type fixture struct {
 	*Rotation
 	client  *fake.Clientset
 	now     time.Time
 	settled int
 }
 
-func newWorld() *world {
+func newFixture() *fixture {
 	meta := metav1.ObjectMeta{Name: ConfigurationName, ResourceVersion: "1"}
-	w := &world{
+	w := &fixture{
 		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		client: fake.NewClientset(
 			&admissionregistrationv1.MutatingWebhookConfiguration{
@@ -58,11 +58,11 @@ func newWorld() *world {
 	})
 	w.Rotation = New(w.client, namespace, []string{"127.0.0.1"})
 	w.Now = func() time.Time { return w.now }
-	w.Settle = func(context.Context) { w.settled++ }
+	w.WaitForReload = func(context.Context) { w.settled++ }
 	return w
 }
 
-func (w *world) secrets(t *testing.T) (authorities, serving *corev1.Secret) {
+func (w *fixture) secrets(t *testing.T) (authorities, serving *corev1.Secret) {
 	t.Helper()
 	var err error
 	if authorities, err = w.client.CoreV1().Secrets(namespace).Get(t.Context(),
@@ -75,8 +75,8 @@ func (w *world) secrets(t *testing.T) (authorities, serving *corev1.Secret) {
 	return authorities, serving
 }
 
-// trusted returns the authorities that kube-apiserver trusts. All webhooks must have the same.
-func (w *world) trusted(t *testing.T) []byte {
+// trustedBundle returns the authorities that kube-apiserver trusts. All webhooks must have the same.
+func (w *fixture) trustedBundle(t *testing.T) []byte {
 	t.Helper()
 	m, err := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(),
 		ConfigurationName, metav1.GetOptions{})
@@ -103,8 +103,8 @@ func (w *world) trusted(t *testing.T) []byte {
 	return bundle
 }
 
-// accepted returns why a client that trusts bundle rejects the certificate, or nil.
-func accepted(bundle, certificate []byte, now time.Time) error {
+// verify returns why a client that trusts bundle rejects the certificate, or nil.
+func verify(bundle, certificate []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
 		return errors.New("no authority")
@@ -121,33 +121,33 @@ func accepted(bundle, certificate []byte, now time.Time) error {
 	return err
 }
 
-// TestThreeYears reconciles every day and checks what outdated clients see: replicas that serve an
+// TestRotationOverThreeYears reconciles every day and checks what outdated clients see: replicas that serve an
 // older certificate, and a kube-apiserver whose files contain authorities from months ago.
-func TestThreeYears(t *testing.T) {
-	w := newWorld()
+func TestRotationOverThreeYears(t *testing.T) {
+	w := newFixture()
 	type day struct{ bundle, certificate []byte }
 	var days []day
 	renewed := 0
 	for range 3 * 365 {
-		if err := w.Look(t.Context()); err != nil {
+		if err := w.Reconcile(t.Context()); err != nil {
 			t.Fatalf("%s: %v", w.now, err)
 		}
 		_, serving := w.secrets(t)
-		today := day{w.trusted(t), serving.Data[corev1.TLSCertKey]}
+		today := day{w.trustedBundle(t), serving.Data[corev1.TLSCertKey]}
 		if len(days) > 0 {
 			yesterday := days[len(days)-1]
-			if err := accepted(today.bundle, yesterday.certificate, w.now); err != nil {
+			if err := verify(today.bundle, yesterday.certificate, w.now); err != nil {
 				t.Fatalf("%s: a replica that is a day behind is refused: %v", w.now, err)
 			}
 			if !bytes.Equal(yesterday.certificate, today.certificate) {
 				renewed++
 			}
 		}
-		if err := accepted(today.bundle, today.certificate, w.now); err != nil {
+		if err := verify(today.bundle, today.certificate, w.now); err != nil {
 			t.Fatalf("%s: %v", w.now, err)
 		}
 		if back := len(days) - 75; back >= 0 {
-			if err := accepted(days[back].bundle, today.certificate, w.now); err != nil {
+			if err := verify(days[back].bundle, today.certificate, w.now); err != nil {
 				t.Fatalf("%s: who trusts the authorities of 75 days ago refuses: %v", w.now, err)
 			}
 		}
@@ -162,14 +162,14 @@ func TestThreeYears(t *testing.T) {
 	}
 }
 
-func TestFirstLook(t *testing.T) {
-	w := newWorld()
-	if err := w.Look(t.Context()); err != nil {
+func TestFirstReconciliation(t *testing.T) {
+	w := newFixture()
+	if err := w.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	authorities, serving := w.secrets(t)
-	for slot, want := range map[string]time.Duration{"1": caLifetime, "2": caHalfway} {
-		p, err := parsePair(authorities.Data["ca-"+slot+".crt"], authorities.Data["ca-"+slot+".key"])
+	for slot, want := range map[string]time.Duration{"1": caLifetime, "2": secondCALifetime} {
+		p, err := parseKeyPair(authorities.Data["ca-"+slot+".crt"], authorities.Data["ca-"+slot+".key"])
 		if err != nil || p.cert.NotAfter.Sub(w.now) != want {
 			t.Errorf("authority %s: %v, ends after %v; want %v", slot, err, p.cert.NotAfter.Sub(w.now), want)
 		}
@@ -184,7 +184,7 @@ func TestFirstLook(t *testing.T) {
 	}
 	// The second reconciliation writes only the ConfigMap, which is applied unchanged.
 	w.client.ClearActions()
-	if err := w.Look(t.Context()); err != nil {
+	if err := w.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range w.client.Actions() {
@@ -196,11 +196,11 @@ func TestFirstLook(t *testing.T) {
 
 // TestTrustBeforeUse checks that no certificate is written before all clients trust its authority.
 func TestTrustBeforeUse(t *testing.T) {
-	w := newWorld()
+	w := newFixture()
 	refuse := errors.New("kube-apiserver is away")
 	w.client.PrependReactor("patch", "validatingwebhookconfigurations",
 		func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refuse })
-	if err := w.Look(t.Context()); !errors.Is(err, refuse) {
+	if err := w.Reconcile(t.Context()); !errors.Is(err, refuse) {
 		t.Fatalf("Look = %v", err)
 	}
 	if _, err := w.client.CoreV1().Secrets(namespace).Get(t.Context(),
@@ -209,28 +209,28 @@ func TestTrustBeforeUse(t *testing.T) {
 	}
 }
 
-func TestDamage(t *testing.T) {
-	for name, damage := range map[string]func(t *testing.T, w *world, authorities, serving *corev1.Secret){
-		"an authority is garbage": func(_ *testing.T, _ *world, a, _ *corev1.Secret) {
+func TestDamagedObjectsAreRepaired(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, w *fixture, authorities, serving *corev1.Secret){
+		"an authority is garbage": func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) {
 			a.Data["ca-1.crt"] = []byte("garbage")
 		},
-		"a key is another's": func(_ *testing.T, _ *world, a, _ *corev1.Secret) {
+		"a key is another's": func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) {
 			a.Data["ca-1.key"] = a.Data["ca-2.key"]
 		},
-		"an authority is missing":   func(_ *testing.T, _ *world, a, _ *corev1.Secret) { delete(a.Data, "ca-2.crt") },
-		"both authorities are gone": func(_ *testing.T, _ *world, a, _ *corev1.Secret) { a.Data = nil },
-		"an authority is a leaf": func(_ *testing.T, _ *world, a, s *corev1.Secret) {
+		"an authority is missing":   func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) { delete(a.Data, "ca-2.crt") },
+		"both authorities are gone": func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) { a.Data = nil },
+		"an authority is a leaf": func(_ *testing.T, _ *fixture, a, s *corev1.Secret) {
 			a.Data["ca-1.crt"], a.Data["ca-1.key"] = s.Data["tls.crt"], s.Data["tls.key"]
 		},
-		"the serving key is gone": func(_ *testing.T, _ *world, _, s *corev1.Secret) { delete(s.Data, "tls.key") },
-		"the certificate is garbage": func(_ *testing.T, _ *world, _, s *corev1.Secret) {
+		"the serving key is gone": func(_ *testing.T, _ *fixture, _, s *corev1.Secret) { delete(s.Data, "tls.key") },
+		"the certificate is garbage": func(_ *testing.T, _ *fixture, _, s *corev1.Secret) {
 			s.Data["tls.crt"] = []byte("-----BEGIN")
 		},
-		"the bundle is garbage": func(_ *testing.T, _ *world, _, s *corev1.Secret) { s.Data["ca.crt"] = []byte("garbage") },
+		"the bundle is garbage": func(_ *testing.T, _ *fixture, _, s *corev1.Secret) { s.Data["ca.crt"] = []byte("garbage") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			if err := w.Look(t.Context()); err != nil {
+			w := newFixture()
+			if err := w.Reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			authorities, serving := w.secrets(t)
@@ -241,31 +241,31 @@ func TestDamage(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := w.Look(t.Context()); err != nil {
+			if err := w.Reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			_, serving = w.secrets(t)
-			if err := accepted(w.trusted(t), serving.Data["tls.crt"], w.now); err != nil {
+			if err := verify(w.trustedBundle(t), serving.Data["tls.crt"], w.now); err != nil {
 				t.Errorf("the new certificate: %v", err)
 			}
 			// Certificates that replicas still serve remain trusted, whichever keys were lost.
-			if err := accepted(w.trusted(t), before, w.now); err != nil && name != "the bundle is garbage" {
+			if err := verify(w.trustedBundle(t), before, w.now); err != nil && name != "the bundle is garbage" {
 				t.Errorf("the certificate of before: %v", err)
 			}
 		})
 	}
 }
 
-// TestOneAtATime checks that only one of two authorities near their expiry is replaced at a time.
-func TestOneAtATime(t *testing.T) {
-	w := newWorld()
-	if err := w.Look(t.Context()); err != nil {
+// TestOneAuthorityIsReplacedAtATime checks that only one of two authorities near their expiry is replaced at a time.
+func TestOneAuthorityIsReplacedAtATime(t *testing.T) {
+	w := newFixture()
+	if err := w.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	was, _ := w.secrets(t)
 	w.now = w.now.Add(300 * day) // one has expired, the other is near its expiry: no controller ran for long
 	for i, want := range []int{1, 2} {
-		if err := w.Look(t.Context()); err != nil {
+		if err := w.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		is, _ := w.secrets(t)
@@ -281,13 +281,13 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// TestConflict checks that a concurrent write of another controller is not overwritten.
-func TestConflict(t *testing.T) {
-	w := newWorld()
+// TestConcurrentWriteIsNotOverwritten checks that a concurrent write of another controller is not overwritten.
+func TestConcurrentWriteIsNotOverwritten(t *testing.T) {
+	w := newFixture()
 	w.client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewAlreadyExists(corev1.Resource("secrets"), fmt.Sprint(a.GetResource()))
 	})
-	if err := w.Look(t.Context()); !apierrors.IsAlreadyExists(err) {
+	if err := w.Reconcile(t.Context()); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("Look = %v", err)
 	}
 }
@@ -297,14 +297,14 @@ func TestConflict(t *testing.T) {
 // confirms each copy gets no alert.
 func TestCopyDue(t *testing.T) {
 	for name, diligent := range map[string]bool{"copied once": false, "copied each time": true} {
-		w := newWorld()
+		w := newFixture()
 		if err := metrics.NewKubeRegistry().Register(w.Due); err != nil {
 			t.Fatal(err)
 		}
 		var copied []byte
 		alertSince, refused := time.Time{}, time.Time{}
 		for range 3 * 365 / 5 {
-			if err := w.Look(t.Context()); err != nil {
+			if err := w.Reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			published, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), AuthoritiesName, metav1.GetOptions{})
@@ -319,7 +319,7 @@ func TestCopyDue(t *testing.T) {
 					published, metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
-				if err := w.Look(t.Context()); err != nil {
+				if err := w.Reconcile(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -336,7 +336,7 @@ func TestCopyDue(t *testing.T) {
 				alertSince = w.now
 			}
 			_, serving := w.secrets(t)
-			if accepted(copied, serving.Data[corev1.TLSCertKey], w.now) != nil && refused.IsZero() {
+			if verify(copied, serving.Data[corev1.TLSCertKey], w.now) != nil && refused.IsZero() {
 				refused = w.now
 			}
 			w.now = w.now.Add(5 * day)

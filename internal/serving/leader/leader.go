@@ -36,12 +36,12 @@ const (
 // These constants limit how long [Run] waits for its tasks and for the release of the Lease at the
 // end.
 const (
-	tasksEndWithin = 5 * time.Second
-	releaseWithin  = 3 * time.Second
+	taskTimeout    = 5 * time.Second
+	releaseTimeout = 3 * time.Second
 )
 
-// EndsWithin limits the duration of [Run] after its context ended.
-const EndsWithin = tasksEndWithin + releaseWithin
+// ShutdownTimeout limits the duration of [Run] after its context ended.
+const ShutdownTimeout = taskTimeout + releaseTimeout
 
 var (
 	// errLost ends the process, because another process may now write the same objects.
@@ -52,9 +52,9 @@ var (
 // Lease identifies the Lease that several processes compete for.
 type Lease struct {
 	Namespace, Name string
-	// Leading is called when this process becomes the leader or stops being the leader. It may be
+	// LeadingChanged is called when this process becomes the leader or stops being the leader. It may be
 	// nil.
-	Leading func(bool)
+	LeadingChanged func(bool)
 }
 
 // Task runs on the leader until ctx ends. It MUST NOT write anything after it has returned.
@@ -78,7 +78,7 @@ func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) e
 		Client:     client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
 	}
-	leads, lost := make(chan struct{}), make(chan struct{})
+	elected, lost := make(chan struct{}), make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          lock,
 		LeaseDuration: leaseDuration,
@@ -87,7 +87,7 @@ func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) e
 		Name:          lease.Name,
 		// ReleaseOnCancel is not set, because it would release the Lease while tasks still run.
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { close(leads) },
+			OnStartedLeading: func(context.Context) { close(elected) },
 			OnStoppedLeading: func() { close(lost) },
 		},
 	})
@@ -98,7 +98,7 @@ func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) e
 	defer resign()
 	go elector.Run(electing)
 	select {
-	case <-leads:
+	case <-elected:
 		err = lead(ctx, lease, lost, tasks)
 	case <-ctx.Done():
 	}
@@ -113,9 +113,9 @@ func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) e
 // lead runs the tasks until ctx ends, a task fails, or the lead is lost. It returns after all tasks
 // have returned. If they do not return in time, it returns errStuck.
 func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) error {
-	if lease.Leading != nil {
-		lease.Leading(true)
-		defer lease.Leading(false)
+	if lease.LeadingChanged != nil {
+		lease.LeadingChanged(true)
+		defer lease.LeadingChanged(false)
 	}
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error {
@@ -140,7 +140,7 @@ func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) 
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(tasksEndWithin):
+	case <-time.After(taskTimeout):
 		return errStuck
 	}
 }
@@ -149,7 +149,7 @@ func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) 
 // with ReleaseOnCancel (k8s.io/client-go v0.37.1).
 func release(ctx context.Context, lock *resourcelock.LeaseLock) {
 	logger := klog.FromContext(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		record, _, err := lock.Get(ctx)

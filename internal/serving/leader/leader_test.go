@@ -20,14 +20,14 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/leader"
 )
 
-// leases is an API server with one Lease.
-type leases struct {
+// leaseServer is an API server with one Lease.
+type leaseServer struct {
 	mu     sync.Mutex
 	lease  *coordinationv1.Lease
 	steals bool // another process holds it from now on
 }
 
-func (l *leases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (l *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
@@ -57,7 +57,7 @@ func (l *leases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(l.lease)
 }
 
-func (l *leases) holder() string {
+func (l *leaseServer) holder() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lease == nil || l.lease.Spec.HolderIdentity == nil {
@@ -66,15 +66,15 @@ func (l *leases) holder() string {
 	return *l.lease.Spec.HolderIdentity
 }
 
-func (l *leases) steal() {
+func (l *leaseServer) steal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.steals = true
 }
 
-func start(t *testing.T) (*leases, *rest.Config) {
+func start(t *testing.T) (*leaseServer, *rest.Config) {
 	t.Helper()
-	l := &leases{}
+	l := &leaseServer{}
 	server := httptest.NewServer(l)
 	t.Cleanup(server.Close)
 	return l, &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
@@ -82,8 +82,8 @@ func start(t *testing.T) (*leases, *rest.Config) {
 
 var lease = leader.Lease{Namespace: "kube-system", Name: "tasks"}
 
-// until waits until a channel closes.
-func until(t *testing.T, told <-chan struct{}) {
+// waitClosed waits until a channel closes.
+func waitClosed(t *testing.T, told <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-told:
@@ -92,9 +92,9 @@ func until(t *testing.T, told <-chan struct{}) {
 	}
 }
 
-// TestOneLeads checks that one process runs the tasks while another one waits. When the first one
+// TestOneProcessLeads checks that one process runs the tasks while another one waits. When the first one
 // ends, it releases the Lease, and the second one becomes the leader.
-func TestOneLeads(t *testing.T) {
+func TestOneProcessLeads(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
 	told := make(chan bool, 2)
@@ -103,14 +103,14 @@ func TestOneLeads(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		of := lease
-		of.Leading = func(leads bool) { told <- leads }
+		of.LeadingChanged = func(leads bool) { told <- leads }
 		ended <- leader.Run(ctx, config, of, func(ctx context.Context) error {
 			close(first)
 			<-ctx.Done()
 			return ctx.Err() // which is not a failure
 		})
 	}()
-	until(t, first)
+	waitClosed(t, first)
 	if !<-told || l.holder() == "" {
 		t.Error("the one that does the tasks does not lead")
 	}
@@ -134,16 +134,16 @@ func TestOneLeads(t *testing.T) {
 	if <-told {
 		t.Error("not told of the end")
 	}
-	until(t, second)
+	waitClosed(t, second)
 	end()
 	if err := <-waiting; err != nil || l.holder() != "" {
 		t.Errorf("ended with %v, the Lease is %q's", err, l.holder())
 	}
 }
 
-// TestAFailureEndsAll checks that a process whose task fails lets another process become the
+// TestFailedTaskReleasesLease checks that a process whose task fails lets another process become the
 // leader.
-func TestAFailureEndsAll(t *testing.T) {
+func TestFailedTaskReleasesLease(t *testing.T) {
 	t.Parallel()
 	_, config := start(t)
 	failure, over := errors.New("disk full"), make(chan struct{})
@@ -156,11 +156,11 @@ func TestAFailureEndsAll(t *testing.T) {
 	if !errors.Is(err, failure) {
 		t.Errorf("Run() = %v, want %v", err, failure)
 	}
-	until(t, over)
+	waitClosed(t, over)
 }
 
-// TestALostLeadEnds checks that a process that cannot renew the Lease stops writing.
-func TestALostLeadEnds(t *testing.T) {
+// TestLostLeaseEndsTasks checks that a process that cannot renew the Lease stops writing.
+func TestLostLeaseEndsTasks(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
 	leads, over := make(chan struct{}), make(chan struct{})
@@ -173,17 +173,17 @@ func TestALostLeadEnds(t *testing.T) {
 			return nil
 		})
 	}()
-	until(t, leads)
+	waitClosed(t, leads)
 	l.steal()
-	until(t, over)
+	waitClosed(t, over)
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "another replica is the leader") {
 		t.Errorf("Run() = %v", err)
 	}
 }
 
-// TestNobodyLeadsWithoutLeave checks that no process becomes the leader if the server rejects
+// TestNoLeaderIfLeasesAreRejected checks that no process becomes the leader if the server rejects
 // Leases.
-func TestNobodyLeadsWithoutLeave(t *testing.T) {
+func TestNoLeaderIfLeasesAreRejected(t *testing.T) {
 	t.Parallel()
 	_, config := start(t)
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
@@ -196,9 +196,9 @@ func TestNobodyLeadsWithoutLeave(t *testing.T) {
 	}
 }
 
-// TestTasksEndBeforeTheLease checks that no other process becomes the leader before a task has
+// TestLeaseIsReleasedAfterTasks checks that no other process becomes the leader before a task has
 // returned, because the task may write until then.
-func TestTasksEndBeforeTheLease(t *testing.T) {
+func TestLeaseIsReleasedAfterTasks(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
 	leads, writing, finish := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -213,9 +213,9 @@ func TestTasksEndBeforeTheLease(t *testing.T) {
 			return nil
 		})
 	}()
-	until(t, leads)
+	waitClosed(t, leads)
 	stop()
-	until(t, writing)
+	waitClosed(t, writing)
 	select {
 	case err := <-ended:
 		t.Fatalf("Run() = %v while a task writes", err)
@@ -230,8 +230,8 @@ func TestTasksEndBeforeTheLease(t *testing.T) {
 	}
 }
 
-// TestAFailedTaskWaitsForTheOthers checks the same if a task fails.
-func TestAFailedTaskWaitsForTheOthers(t *testing.T) {
+// TestFailedTaskWaitsForOtherTasks checks the same if a task fails.
+func TestFailedTaskWaitsForOtherTasks(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
 	failure, held := errors.New("disk full"), make(chan bool, 1)
@@ -246,9 +246,9 @@ func TestAFailedTaskWaitsForTheOthers(t *testing.T) {
 	}
 }
 
-// TestAStuckTaskKeepsTheLease checks that the Lease is not released if a task does not end, because
+// TestStuckTaskPreventsRelease checks that the Lease is not released if a task does not end, because
 // the task may still write.
-func TestAStuckTaskKeepsTheLease(t *testing.T) {
+func TestStuckTaskPreventsRelease(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
 	leads, never := make(chan struct{}), make(chan struct{})
@@ -262,7 +262,7 @@ func TestAStuckTaskKeepsTheLease(t *testing.T) {
 			return nil
 		})
 	}()
-	until(t, leads)
+	waitClosed(t, leads)
 	stop()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "did not end in time") || l.holder() == "" {
 		t.Errorf("Run() = %v, the Lease is held by %q", err, l.holder())

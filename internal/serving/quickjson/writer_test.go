@@ -68,9 +68,9 @@ func FuzzWriter(f *testing.F) {
 	})
 }
 
-// TestUnwritten checks that a value that encoding/json cannot encode results in an error and no
+// TestInvalidValueWritesNothing checks that a value that encoding/json cannot encode results in an error and no
 // output.
-func TestUnwritten(t *testing.T) {
+func TestInvalidValueWritesNothing(t *testing.T) {
 	w := &Writer{}
 	w.Begin()
 	if err := w.Any("any", make(chan int)); err == nil || string(w.Text) != "{" {

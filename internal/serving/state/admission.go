@@ -49,13 +49,13 @@ func FollowWebhooks(client kubernetes.Interface, namespace string) *Webhooks {
 
 // hook contains the common fields of both kinds of webhook.
 type hook struct {
-	name      string
-	policy    *admissionv1.FailurePolicyType
-	match     *admissionv1.MatchPolicyType
-	namespace *metav1.LabelSelector
-	object    *metav1.LabelSelector
-	rules     []admissionv1.RuleWithOperations
-	unless    []admissionv1.MatchCondition
+	name       string
+	policy     *admissionv1.FailurePolicyType
+	match      *admissionv1.MatchPolicyType
+	namespace  *metav1.LabelSelector
+	object     *metav1.LabelSelector
+	rules      []admissionv1.RuleWithOperations
+	conditions []admissionv1.MatchCondition
 }
 
 // Run follows the configurations until ctx ends.
@@ -153,28 +153,28 @@ func CheckWebhooks(
 	mutating *admissionv1.MutatingWebhookConfiguration,
 	validating *admissionv1.ValidatingWebhookConfiguration,
 ) error {
-	var before, after []hook
+	var mutatingHooks, validatingHooks []hook
 	for _, m := range mutating.Webhooks {
-		before = append(before,
+		mutatingHooks = append(mutatingHooks,
 			hook{m.Name, m.FailurePolicy, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector, m.Rules, m.MatchConditions})
 	}
 	for _, v := range validating.Webhooks {
-		after = append(after,
+		validatingHooks = append(validatingHooks,
 			hook{v.Name, v.FailurePolicy, v.MatchPolicy, v.NamespaceSelector, v.ObjectSelector, v.Rules, v.MatchConditions})
 	}
-	return errors.Join(complete(namespace, before, ".mutating.kubetenant.dev"),
-		complete(namespace, after, ".validating.kubetenant.dev"))
+	return errors.Join(checkCoverage(namespace, mutatingHooks, ".mutating.kubetenant.dev"),
+		checkCoverage(namespace, validatingHooks, ".validating.kubetenant.dev"))
 }
 
-// expected describes a generated webhook that protects the label.
-type expected struct {
+// expectedWebhook describes a generated webhook that protects the label.
+type expectedWebhook struct {
 	scope      admissionv1.ScopeType
 	selector   metav1.LabelSelectorOperator // for the tenant label; empty if there is none
 	conditions []string
 }
 
-func expectations() map[string]expected {
-	return map[string]expected{
+func expectedWebhooks() map[string]expectedWebhook {
+	return map[string]expectedWebhook{
 		"tenant": {
 			admissionv1.NamespacedScope,
 			metav1.LabelSelectorOpExists,
@@ -185,20 +185,20 @@ func expectations() map[string]expected {
 	}
 }
 
-// complete returns nil if the webhooks with this suffix receive every write and reject writes if
+// checkCoverage returns nil if the webhooks with this suffix receive every write and reject writes if
 // they do not respond.
-func complete(namespace string, hooks []hook, ending string) error {
-	for where, want := range expectations() {
-		i := slices.IndexFunc(hooks, func(h hook) bool { return h.name == where+ending })
+func checkCoverage(namespace string, hooks []hook, suffix string) error {
+	for prefix, want := range expectedWebhooks() {
+		i := slices.IndexFunc(hooks, func(h hook) bool { return h.name == prefix+suffix })
 		if i < 0 {
-			return fmt.Errorf("%s%s: %w", where, ending, errNoWebhooks)
+			return fmt.Errorf("%s%s: %w", prefix, suffix, errNoWebhooks)
 		}
 		h := hooks[i]
 		fails := h.policy != nil && *h.policy == admissionv1.Fail && h.match != nil && *h.match == admissionv1.Equivalent
-		excused := slices.ContainsFunc(h.unless, func(c admissionv1.MatchCondition) bool {
+		extraConditions := slices.ContainsFunc(h.conditions, func(c admissionv1.MatchCondition) bool {
 			return !slices.Contains(want.conditions, c.Name)
 		})
-		if !fails || excused || !isEmpty(h.object) || !selects(h.namespace, want.selector, namespace) ||
+		if !fails || extraConditions || !isEmpty(h.object) || !selects(h.namespace, want.selector, namespace) ||
 			!covers(h.rules, want.scope) {
 			return fmt.Errorf("%s: %w", h.name, errNarrowed)
 		}
@@ -212,7 +212,7 @@ func isEmpty(s *metav1.LabelSelector) bool {
 
 // selects reports whether a selector has the expected requirement for the tenant label and excludes
 // only the service's own namespace.
-func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own string) bool {
+func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, ownNamespace string) bool {
 	if want == "" {
 		return isEmpty(s)
 	}
@@ -225,7 +225,7 @@ func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own str
 		case e.Key == tenant.Label && e.Operator == want && !found:
 			found = true
 		case e.Key == "kubernetes.io/metadata.name" && e.Operator == metav1.LabelSelectorOpNotIn &&
-			slices.Equal(e.Values, []string{own}):
+			slices.Equal(e.Values, []string{ownNamespace}):
 		default:
 			return false
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// generated returns the generated webhook configurations with a change of their text.
-func generated(
+// changedWebhooks returns the generated webhook configurations with a change of their text.
+func changedWebhooks(
 	t *testing.T, old, with string,
 ) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
 	t.Helper()
@@ -78,12 +78,12 @@ func TestCheckWebhooks(t *testing.T) {
 		"another scope":           {"scope: Namespaced", "scope: Cluster"},
 		"one is not there":        {"name: elsewhere.", "name: nowhere."},
 	} {
-		if mutating, validating := generated(t, c.old, c.with); state.CheckWebhooks("kubetenant-system",
+		if mutating, validating := changedWebhooks(t, c.old, c.with); state.CheckWebhooks("kubetenant-system",
 			mutating, validating) == nil {
 			t.Errorf("%s: it counts", what)
 		}
 	}
-	mutating, validating := generated(t, "", "")
+	mutating, validating := changedWebhooks(t, "", "")
 	if err := state.CheckWebhooks("kubetenant-system", mutating, validating); err != nil {
 		t.Error(err)
 	}
@@ -100,11 +100,11 @@ func TestCheckWebhooks(t *testing.T) {
 	}
 }
 
-// TestLabelsHold checks that labels are trusted if admission is in place now and was in place
+// TestLabelsTrusted checks that labels are trusted if admission is in place now and was in place
 // during the backfill.
-func TestLabelsHold(t *testing.T) {
-	mutating, validating := generated(t, "", "")
-	narrowed, _ := generated(t, "failurePolicy: Fail", "failurePolicy: Ignore")
+func TestLabelsTrusted(t *testing.T) {
+	mutating, validating := changedWebhooks(t, "", "")
+	narrowed, _ := changedWebhooks(t, "failurePolicy: Fail", "failurePolicy: Ignore")
 	version := func(generation int64) string {
 		m := mutating.DeepCopy()
 		m.Generation = generation
@@ -134,12 +134,12 @@ func TestLabelsHold(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := state.FollowWebhooks(fake.NewClientset(objects...), "kubetenant-system")
 		s := state.NewForLabels(w, c.swept)
-		if s.LabelsHold() {
+		if s.LabelsTrusted() {
 			t.Errorf("%s: they hold before anything is known", what)
 		}
 		go w.Run(ctx)
 		waittest.Until(t, func() error {
-			if s.LabelsHold() != c.holds {
+			if s.LabelsTrusted() != c.holds {
 				return errors.New(what)
 			}
 			if _, there := w.Version(); there != (c.is != nil) {
@@ -147,7 +147,7 @@ func TestLabelsHold(t *testing.T) {
 			}
 			return nil
 		})
-		if s.LabelsHold() != c.holds {
+		if s.LabelsTrusted() != c.holds {
 			t.Errorf("%s: %v", what, !c.holds)
 		}
 		cancel()

@@ -16,11 +16,11 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving"
 )
 
-// look stores the current results of the checks.
-func (s *State) look() {
+// refresh stores the current results of the checks.
+func (s *State) refresh() {
 	s.current.Store(s.Check() == nil)
 	if s.current.Load() {
-		s.complete.Store(true)
+		s.passedOnce.Store(true)
 	}
 	s.ready.Store(s.checkReady() == nil)
 }
@@ -42,33 +42,33 @@ func (s *State) Check() error {
 // Afterwards, it ignores missing definitions. Otherwise, all replicas would become unready
 // together, and kube-apiserver would also deny the system tenant.
 func (s *State) checkReady() error {
-	if !s.complete.Load() {
-		return errors.Join(s.Check(), s.checkSoon())
+	if !s.passedOnce.Load() {
+		return errors.Join(s.Check(), s.checkWatchesEarly())
 	}
-	return errors.Join(s.checkSynced(), s.checkSoon())
+	return errors.Join(s.checkSynced(), s.checkWatchesEarly())
 }
 
 // checkDefinitions returns an error if the definition of a deciding kind cannot be used. Without
 // the objects of that kind, tenants could have more rights.
 func (s *State) checkDefinitions() error {
-	if len(s.deciding) == 0 {
+	if len(s.required) == 0 {
 		return nil
 	}
-	problems, known := s.known.CRDs.Problems()
+	problems, known := s.cluster.CRDs.Problems()
 	if !known {
 		return fmt.Errorf("definitions: %w", errNotSynced)
 	}
 	var found []error
 	for i := range problems {
-		if s.decides(problems[i].Resource) {
+		if s.isRequired(problems[i].Resource) {
 			found = append(found, errors.New(problems[i].String()))
 		}
 	}
 	return errors.Join(found...)
 }
 
-// decides reports whether tenants are denied if a kind is missing.
-func (s *State) decides(resource string) bool { return slices.Contains(s.deciding, resource) }
+// isRequired reports whether tenants are denied if a kind is missing.
+func (s *State) isRequired(resource string) bool { return slices.Contains(s.required, resource) }
 
 func (s *State) checkSynced() error {
 	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
@@ -80,13 +80,13 @@ func (s *State) checkSynced() error {
 }
 
 func (s *State) checkWatches() error {
-	return s.watches.check(s.staleAfter, func(resource string) bool { return !s.decides(resource) })
+	return s.watches.check(s.staleAfter, func(resource string) bool { return !s.isRequired(resource) })
 }
 
-// checkSoon is checkWatches with half the time. A replica that is cut off becomes unready before it
+// checkWatchesEarly is checkWatches with half the time. A replica that is cut off becomes unready before it
 // has to deny, so that other replicas receive the requests. The function checkDefinitions reports
 // kinds that are not served.
-func (s *State) checkSoon() error {
+func (s *State) checkWatchesEarly() error {
 	return s.watches.check(s.staleAfter/2, func(string) bool { return true })
 }
 
@@ -104,25 +104,25 @@ func (s *State) Checks() []healthz.HealthChecker {
 		}))
 	}
 	return append(informers,
-		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkSoon() }),
+		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkWatchesEarly() }),
 		healthz.NamedCheck("definitions", func(*http.Request) error {
 			err := s.checkDefinitions()
 			if err != nil && !errors.Is(err, errNotSynced) {
 				err = fmt.Errorf("%w: tenants are denied until you run %s", err, cluster.InstallDefinitions)
 			}
-			return s.asReady(err)
+			return s.degraded(err)
 		}),
 		healthz.NamedCheck("decisions", func(*http.Request) error {
 			if !s.current.Load() {
-				return s.asReady(errors.New("all requests of tenants are denied"))
+				return s.degraded(errors.New("all requests of tenants are denied"))
 			}
 			return nil
 		}))
 }
 
-// asReady returns an error that does not make the replica unready while the replica is ready.
-func (s *State) asReady(err error) error {
-	if err == nil || !s.complete.Load() || !s.ready.Load() {
+// degraded returns an error that does not make the replica unready while the replica is ready.
+func (s *State) degraded(err error) error {
+	if err == nil || !s.passedOnce.Load() || !s.ready.Load() {
 		return err
 	}
 	return serving.Degraded(err.Error())

@@ -32,14 +32,14 @@ import (
 )
 
 func kindURL(resource string) string {
-	return "https://server" + kinds + resource + "?watch=true&resourceVersion=1"
+	return "https://server" + kindsPath + resource + "?watch=true&resourceVersion=1"
 }
 
-// TestNotServed checks that the watch of a kind that is not served makes the data stale, unless the
+// TestUnservedKindMakesDataStale checks that the watch of a kind that is not served makes the data stale, unless the
 // kind is spared. After the kind is served, the data is current again.
-func TestNotServed(t *testing.T) {
+func TestUnservedKindMakesDataStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := follow()
+		f := newTestClient()
 		f.code.Store(http.StatusNotFound)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -63,14 +63,14 @@ func TestNotServed(t *testing.T) {
 	})
 }
 
-// store is the state of a cluster whose definitions a test installs and removes.
-type store struct {
+// testCluster is the state of a cluster whose definitions a test installs and removes.
+type testCluster struct {
 	*State
 	t      *testing.T
 	client *dynamicfake.FakeDynamicClient
 }
 
-func newStore(t *testing.T) *store {
+func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
 	objects := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{tenants.Definitions(): "CustomResourceDefinitionList"})
@@ -87,17 +87,17 @@ func newStore(t *testing.T) *store {
 		t.Fatal(err)
 	}
 	s := &State{
-		known:      known,
+		cluster:    known,
 		watches:    newWatches(func() time.Time { return time.Time{} }),
 		staleAfter: time.Minute,
-		deciding:   []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants},
+		required:   []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants},
 	}
 	go known.CRDs.Run(t.Context())
-	return &store{s, t, objects}
+	return &testCluster{s, t, objects}
 }
 
 // install creates the definition of a resource.
-func (s *store) install(resource string) {
+func (s *testCluster) install(resource string) {
 	s.t.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(deploy.Definitions()[resource+".yaml"]), &u.Object); err != nil {
@@ -109,7 +109,7 @@ func (s *store) install(resource string) {
 	}
 }
 
-func (s *store) remove(resource string) {
+func (s *testCluster) remove(resource string) {
 	s.t.Helper()
 	name := v1alpha1.Resource(resource)
 	if err := s.client.Resource(tenants.Definitions()).Delete(s.t.Context(),
@@ -120,13 +120,13 @@ func (s *store) remove(resource string) {
 
 // want checks whether tenants are served and whether the replica is ready. The check of the
 // definitions must report the text.
-func (s *store) want(when string, current, ready bool, says string) {
+func (s *testCluster) want(when string, current, ready bool, says string) {
 	s.t.Helper()
 	waittest.Until(s.t, func() error {
-		if _, known := s.known.CRDs.Problems(); !known {
+		if _, known := s.cluster.CRDs.Problems(); !known {
 			return errNotSynced
 		}
-		if s.look(); s.current.Load() != current || s.Ready() != ready {
+		if s.refresh(); s.current.Load() != current || s.Ready() != ready {
 			return fmt.Errorf("%s: current %v, ready %v; want %v, %v: %w",
 				when, s.current.Load(), s.Ready(), current, ready, s.Check())
 		}
@@ -144,23 +144,23 @@ func (s *store) want(when string, current, ready bool, says string) {
 	}
 }
 
-// TestDefinitionsDecide checks that a replica is not ready before the deciding kinds are complete.
+// TestMissingDefinitionsDenyTenants checks that a replica is not ready before the deciding kinds are complete.
 // If one of them is removed later, tenants are denied, and the replica stays ready for the system
 // tenant. Other kinds have no effect.
-func TestDefinitionsDecide(t *testing.T) {
-	s := newStore(t)
+func TestMissingDefinitionsDenyTenants(t *testing.T) {
+	s := newTestCluster(t)
 	s.install("tenants")
 	s.want("an incomplete installation", false, false, "retiredtenants.kubetenant.dev is missing")
 	s.install("retiredtenants")
 	s.want("without templates", true, true, "")
-	for _, resource := range s.deciding {
+	for _, resource := range s.required {
 		s.remove(resource)
 		s.want(resource+" removed", false, true,
 			resource+".kubetenant.dev is missing: tenants are denied until you run kubectl apply")
 		s.install(resource)
 		s.want(resource+" installed", true, true, "")
 	}
-	s.deciding = nil
+	s.required = nil
 	s.remove("tenants")
 	s.want("a cluster without the kinds", true, true, "")
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestSlimKeepsLimits checks that the annotations that limit or expire a binding, or that hold Pods
+// TestStripKeepsLimits checks that the annotations that limit or expire a binding, or that hold Pods
 // in a namespace, are not dropped.
-func TestSlimKeepsLimits(t *testing.T) {
+func TestStripKeepsLimits(t *testing.T) {
 	of := metav1.ObjectMeta{
 		Name: "b",
 		Annotations: map[string]string{
@@ -28,16 +28,16 @@ func TestSlimKeepsLimits(t *testing.T) {
 		tenant.ExpiresAnnotation: &rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()},
 		tenant.ScopeAnnotation:   &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()},
 	} {
-		kept, err := slim(obj)
+		kept, err := stripUnused(obj)
 		if err != nil || kept.(metav1.Object).GetAnnotations()[key] != of.Annotations[key] {
 			t.Errorf("%T: %v, %v; want %s kept", obj, kept, err, key)
 		}
 	}
 	ends := &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()}
-	if kept, err := slim(ends); err != nil || kept.(metav1.Object).GetAnnotations()[tenant.ExpiresAnnotation] == "" {
+	if kept, err := stripUnused(ends); err != nil || kept.(metav1.Object).GetAnnotations()[tenant.ExpiresAnnotation] == "" {
 		t.Errorf("ClusterRoleBinding: %v, %v; want its end kept", kept, err)
 	}
-	if kept, err := slim(&rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()}); err != nil ||
+	if kept, err := stripUnused(&rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()}); err != nil ||
 		len(kept.(metav1.Object).GetAnnotations()) != 1 {
 		t.Errorf("RoleBinding: %v, %v; want nothing else", kept, err)
 	}
@@ -47,7 +47,7 @@ func TestSlimKeepsLimits(t *testing.T) {
 			Annotations: map[string]string{tenant.HeldAnnotation: "true", "example.com/long": "x"},
 		},
 	}
-	if kept, err := slim(held); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 ||
+	if kept, err := stripUnused(held); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 ||
 		kept.(metav1.Object).GetAnnotations()[tenant.HeldAnnotation] != "true" {
 		t.Errorf("Namespace: %v, %v; want kept that Pods wait, and nothing else", kept, err)
 	}

@@ -47,9 +47,9 @@ type State struct {
 	Server stack.Server
 
 	factory    informers.SharedInformerFactory
-	known      *cluster.Cluster
+	cluster    *cluster.Cluster
 	view       *view
-	swept      *sweptFile
+	backfill   *backfillStatus
 	publishes  bool // publishes the effective configuration
 	follow     func(context.Context)
 	runQuotas  func(context.Context, *stack.Stack) // nil if no quotas are counted
@@ -58,14 +58,14 @@ type State struct {
 	watches    *watches
 	namespace  string
 	staleAfter time.Duration
-	deciding   []string    // the project's resources without which tenants are denied
+	required   []string    // the project's resources without which tenants are denied
 	current    atomic.Bool // the last result of Check
 	ready      atomic.Bool // the last result of Checks
-	complete   atomic.Bool // whether Check has passed once
+	passedOnce atomic.Bool // whether Check has passed once
 }
 
-// checkEvery is the interval of the calls of Check whose result requests use.
-const checkEvery = 200 * time.Millisecond
+// checkInterval is the interval of the calls of Check whose result requests use.
+const checkInterval = 200 * time.Millisecond
 
 // qps and burst limit the requests of each of the service's own clients ([cluster.Clients]).
 const (
@@ -97,74 +97,74 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 	if err != nil {
 		return nil, err
 	}
-	s.factory = informers.NewSharedInformerFactoryWithOptions(clients.Typed, 0, informers.WithTransform(slim))
-	if s.known, err = cluster.New(clients, s.factory); err != nil {
+	s.factory = informers.NewSharedInformerFactoryWithOptions(clients.Typed, 0, informers.WithTransform(stripUnused))
+	if s.cluster, err = cluster.New(clients, s.factory); err != nil {
 		return nil, err
 	}
-	s.swept, s.follow = followSwept(clients.Typed, namespace), s.known.CRDs.Run
+	s.backfill, s.follow = followBackfill(clients.Typed, namespace), s.cluster.CRDs.Run
 	s.synced = map[string]func() bool{
 		"namespaces":                  s.factory.Core().V1().Namespaces().Informer().HasSynced,
-		"custom-resource-definitions": s.known.CRDs.HasSynced,
-		"swept":                       s.swept.informer.HasSynced,
-		"tenants":                     s.known.TenantStore.HasSynced,
+		"custom-resource-definitions": s.cluster.CRDs.HasSynced,
+		"swept":                       s.backfill.informer.HasSynced,
+		"tenants":                     s.cluster.TenantStore.HasSynced,
 	}
-	s.view = &view{Cluster: s.known, labeled: s.swept.done}
+	s.view = &view{Cluster: s.cluster, labeled: s.backfill.isLabeled}
 	s.Server.Cluster = s.view
 	s.Server.Stale = func() bool { return !s.current.Load() }
-	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
+	if s.Server.Authorization.GrantorAuthorizer, err = grantorAuthorizer(clients.Reviews); err != nil {
 		return nil, err
 	}
-	s.deciding = []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants}
+	s.required = []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants}
 	if *settings.Authorization.Grants.Enabled {
-		s.view.grants = s.known.Grants()
-		s.synced["accessgrants"] = s.known.GrantController.HasSynced
-		s.deciding = append(s.deciding, v1alpha1.ResourceAccessGrants)
+		s.view.grants = s.cluster.Grants()
+		s.synced["accessgrants"] = s.cluster.GrantController.HasSynced
+		s.required = append(s.required, v1alpha1.ResourceAccessGrants)
 	}
 	if *settings.Admission.Quota.Enabled {
-		s.deciding = append(s.deciding, v1alpha1.ResourceTenantQuotas)
+		s.required = append(s.required, v1alpha1.ResourceTenantQuotas)
 	}
 	return s, nil
 }
 
 // NewForGateway is [New] for a process that must know whether the cluster calls the webhook
-// service, see [State.AdmissionInPlace].
+// service, see [State.CheckAdmission].
 func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s, err := New(config, settings, namespace)
 	if err != nil {
 		return nil, err
 	}
-	s.webhooks = FollowWebhooks(s.known.Typed, namespace)
+	s.webhooks = FollowWebhooks(s.cluster.Typed, namespace)
 	if !*settings.Authorization.Grants.Enabled && !*settings.Admission.Quota.Enabled {
-		s.deciding = nil // such a cluster needs none of the project's kinds
+		s.required = nil // such a cluster needs none of the project's kinds
 	}
 	if *settings.Admission.Quota.Enabled {
 		// Tenants read their own quotas. The webhook service enforces them.
-		s.view.quotas = s.known.QuotaStore
-		s.synced["tenantquotas"] = s.known.QuotaStore.HasSynced
-		s.runQuotas = func(ctx context.Context, _ *stack.Stack) { s.known.QuotaStore.Run(ctx) }
+		s.view.quotas = s.cluster.QuotaStore
+		s.synced["tenantquotas"] = s.cluster.QuotaStore.HasSynced
+		s.runQuotas = func(ctx context.Context, _ *stack.Stack) { s.cluster.QuotaStore.Run(ctx) }
 	}
 	return s, nil
 }
 
-// AdmissionInPlace returns why objects that are written now may have wrong labels. It returns nil
+// CheckAdmission returns why objects that are written now may have wrong labels. It returns nil
 // if the cluster sends every write to the webhook service and rejects writes that the service does
 // not answer.
-func (s *State) AdmissionInPlace() error {
+func (s *State) CheckAdmission() error {
 	if s.webhooks == nil {
 		return errNotSynced
 	}
 	return s.webhooks.Check()
 }
 
-// LabelsHold reports whether the labels in the cluster can be trusted. Admission must be in place
+// LabelsTrusted reports whether the labels in the cluster can be trusted. Admission must be in place
 // now, and must have been in place during the backfill.
-func (s *State) LabelsHold() bool {
-	if s.AdmissionInPlace() != nil {
+func (s *State) LabelsTrusted() bool {
+	if s.CheckAdmission() != nil {
 		return false
 	}
-	now, _ := s.webhooks.Version()
-	swept := s.swept.version()
-	return now.Follows(swept) || swept.Follows(now) // either of the two caches may be newer
+	version, _ := s.webhooks.Version()
+	backfilled := s.backfill.version()
+	return version.Follows(backfilled) || backfilled.Follows(version) // either of the two caches may be newer
 }
 
 // NewForWebhooks is [New] for a service that answers a server's webhook requests, including
@@ -176,27 +176,27 @@ func NewForWebhooks(
 	if err != nil {
 		return nil, err
 	}
-	s.publishes, s.follow, s.Server.Register = true, s.known.Run, register
+	s.publishes, s.follow, s.Server.Register = true, s.cluster.Run, register
 	s.Server.Authentication = stack.Authentication{
 		Credentials:  stack.BearerTokens,
 		APIAudiences: settings.Service.APIAudiences,
 	}
-	s.Server.Authorization.ReviewsElsewhere = true
-	synced, err := s.known.FollowAdmission(s.factory.Scheduling().V1().PriorityClasses(),
+	s.Server.Authorization.ServerAnswersReviews = true
+	synced, err := s.cluster.FollowAdmission(s.factory.Scheduling().V1().PriorityClasses(),
 		cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
 	if err != nil {
 		return nil, err
 	}
-	s.synced["controllers"] = s.known.ControllerLookup.HasSynced
+	s.synced["controllers"] = s.cluster.ControllerLookup.HasSynced
 	s.synced["admission-objects"] = synced
-	s.view.controllers = s.known.ControllerLookup
+	s.view.controllers = s.cluster.ControllerLookup
 	followed := slices.Concat(
-		s.known.TenantStore.Metrics(), s.known.GrantController.Metrics(), s.known.Definitions.Metrics())
+		s.cluster.TenantStore.Metrics(), s.cluster.GrantController.Metrics(), s.cluster.Definitions.Metrics())
 	if *settings.Admission.Quota.Enabled {
-		s.view.quotas = s.known.QuotaStore
-		s.runQuotas = func(ctx context.Context, stack *stack.Stack) { s.known.RunQuotas(ctx, stack.DefaultQuota) }
-		s.synced["tenantquotas"] = s.known.QuotaStore.HasSynced
-		quotas, err := s.known.QuotaStore.Metrics()
+		s.view.quotas = s.cluster.QuotaStore
+		s.runQuotas = func(ctx context.Context, stack *stack.Stack) { s.cluster.RunQuotas(ctx, stack.DefaultQuota) }
+		s.synced["tenantquotas"] = s.cluster.QuotaStore.HasSynced
+		quotas, err := s.cluster.QuotaStore.Metrics()
 		if err != nil {
 			return nil, err
 		}
@@ -215,10 +215,10 @@ func NewForWebhooks(
 		}
 		s.synced["rbac"] = synced
 		s.Server.Authorization.RBAC = &stack.RBAC{
-			Index:      index,
-			Synced:     once(synced),
-			Upstream:   noOpinion(),
-			AskedAgain: true,
+			Index:          index,
+			Synced:         once(synced),
+			Upstream:       noOpinion(),
+			ServerFallback: true,
 		}
 	}
 	return s, nil
@@ -230,7 +230,7 @@ func NewForWebhooks(
 // stack is built from the state.
 func (s *State) WithoutReservations() {
 	if s.view.quotas != nil {
-		s.view.quotas = observed{s.view.quotas}
+		s.view.quotas = readOnlyQuotas{s.view.quotas}
 	}
 }
 
@@ -258,10 +258,10 @@ func noOpinion() authorizer.Authorizer {
 	})
 }
 
-// grantors returns an authorizer that sends SubjectAccessReviews to kube-apiserver, which calls all
+// grantorAuthorizer returns an authorizer that sends SubjectAccessReviews to kube-apiserver, which calls all
 // its authorizers, including the service. Decisions are not cached, so that a grantor cannot give a
 // right that it has lost.
-func grantors(client authorizationclient.AuthorizationV1Interface) (authorizer.Authorizer, error) {
+func grantorAuthorizer(client authorizationclient.AuthorizationV1Interface) (authorizer.Authorizer, error) {
 	return authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client,
 		AllowCacheTTL:             time.Nanosecond,
@@ -270,8 +270,8 @@ func grantors(client authorizationclient.AuthorizationV1Interface) (authorizer.A
 	}.New()
 }
 
-// slim drops unused fields of objects that exist in large numbers.
-func slim(obj any) (any, error) {
+// stripUnused drops unused fields of objects that exist in large numbers.
+func stripUnused(obj any) (any, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return obj, nil // a tombstone
@@ -279,13 +279,13 @@ func slim(obj any) (any, error) {
 	m.SetManagedFields(nil)
 	switch o := obj.(type) {
 	case *corev1.Namespace:
-		value, held := o.Annotations[tenant.HeldAnnotation]
-		if o.Annotations, o.Spec = nil, (corev1.NamespaceSpec{}); held {
+		value, ok := o.Annotations[tenant.HeldAnnotation]
+		if o.Annotations, o.Spec = nil, (corev1.NamespaceSpec{}); ok {
 			o.Annotations = map[string]string{tenant.HeldAnnotation: value}
 		}
 	case *rbacv1.RoleBinding:
-		until, ends := o.Annotations[tenant.ExpiresAnnotation]
-		if o.Annotations, o.Labels = nil, nil; ends {
+		until, ok := o.Annotations[tenant.ExpiresAnnotation]
+		if o.Annotations, o.Labels = nil, nil; ok {
 			o.Annotations = map[string]string{tenant.ExpiresAnnotation: until}
 		}
 	case *rbacv1.Role:
@@ -299,10 +299,10 @@ func slim(obj any) (any, error) {
 // Run follows the cluster until ctx ends, for the stack that was built from the state. It MUST be
 // called before the stack is used.
 func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
-	if err := s.known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
+	if err := s.cluster.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return err
 	}
-	s.known.TenantStore.OnLess(stack.TenantChanged)
+	s.cluster.TenantStore.OnLostAccess(stack.TenantChanged)
 	s.factory.StartWithContext(ctx)
 	go s.follow(ctx)
 	if s.publishes {
@@ -310,31 +310,31 @@ func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 		if err != nil {
 			return err
 		}
-		go cluster.PublishConfiguration(ctx, s.known.Typed, s.namespace, host, stack.Published)
+		go cluster.PublishConfiguration(ctx, s.cluster.Typed, s.namespace, host, stack.Published)
 	}
 	if s.runQuotas != nil {
 		go s.runQuotas(ctx, stack)
 	}
-	go s.known.TenantStore.Run(ctx)
-	if len(s.deciding) > 0 {
-		go s.known.Definitions.Run(ctx, nil) // the controller records events
+	go s.cluster.TenantStore.Run(ctx)
+	if len(s.required) > 0 {
+		go s.cluster.Definitions.Run(ctx, nil) // the controller records events
 	}
-	go s.swept.informer.RunWithContext(ctx)
+	go s.backfill.informer.RunWithContext(ctx)
 	if s.webhooks != nil {
 		go s.webhooks.Run(ctx)
 	}
 	if s.view.grants != nil {
-		go s.known.GrantController.Run(ctx, stack.Grantors, stack.GrantChanged)
+		go s.cluster.GrantController.Run(ctx, stack.GrantorAuthorizer, stack.GrantChanged)
 	}
-	go s.watches.probe(ctx, s.ask)
-	go wait.UntilWithContext(ctx, func(context.Context) { s.look() }, checkEvery)
+	go s.watches.probe(ctx, s.readNamespace)
+	go wait.UntilWithContext(ctx, func(context.Context) { s.refresh() }, checkInterval)
 	return nil
 }
 
 // StartUsage writes the use of tenants to their TenantUsages and as records, see
 // [stack.Stack.StartUsage].
 func (s *State) StartUsage(ctx context.Context, stack *stack.Stack) *usage.Running {
-	return stack.StartUsage(ctx, usage.Webhook, s.known.Dynamic)
+	return stack.StartUsage(ctx, usage.Webhook, s.cluster.Dynamic)
 }
 
 var errNotSynced = errors.New("the initial list is not complete")
@@ -342,7 +342,7 @@ var errNotSynced = errors.New("the initial list is not complete")
 // OwnerOf returns the name of the tenant that owns a namespace, or "" if the cache does not know
 // it.
 func (s *State) OwnerOf(namespace string) string {
-	ns, err := s.known.NamespaceLister.Get(namespace)
+	ns, err := s.cluster.NamespaceLister.Get(namespace)
 	if err != nil {
 		return ""
 	}
@@ -351,17 +351,17 @@ func (s *State) OwnerOf(namespace string) string {
 
 // CachedNamespace returns a Namespace from the watch cache. The caller MUST NOT change it.
 func (s *State) CachedNamespace(name string) (*corev1.Namespace, error) {
-	return s.known.NamespaceLister.Get(name)
+	return s.cluster.NamespaceLister.Get(name)
 }
 
 // FollowNamespaces registers a handler of Namespace events. It MUST be called before [State.Run].
 func (s *State) FollowNamespaces(handler cache.ResourceEventHandler) error {
-	return s.known.FollowNamespaces(handler)
+	return s.cluster.FollowNamespaces(handler)
 }
 
-// ask reads the namespace of the service from kube-apiserver and its storage.
-func (s *State) ask(ctx context.Context) error {
-	_, err := s.known.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
+// readNamespace reads the namespace of the service from kube-apiserver and its storage.
+func (s *State) readNamespace(ctx context.Context) error {
+	_, err := s.cluster.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -16,13 +16,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// SweptName is the name of the ConfigMap in which the controller publishes the progress of the
+// BackfillName is the name of the ConfigMap in which the controller publishes the progress of the
 // backfill. It is in the namespace of the service.
-const SweptName = "kubetenant-swept"
+const BackfillName = "kubetenant-swept"
 
-// SweptKey is the key of the completed resources (resource.group). The value is JSON and contains,
+// BackfillKey is the key of the completed resources (resource.group). The value is JSON and contains,
 // for each resource, the tenants whose objects still lack labels.
-const SweptKey = "swept.json"
+const BackfillKey = "swept.json"
 
 // WebhooksAnnotation specifies the version of the webhooks with which the resources in the
 // ConfigMap were labeled, as [WebhooksVersion.String] writes it.
@@ -35,50 +35,50 @@ const PolicyAnnotation = "kubetenant.dev/policy"
 // PolicyName is the name of the policy of the service's namespace and of its binding.
 const PolicyName = "service.kubetenant.dev"
 
-// sweptFile is the content of the ConfigMap. No resource is complete without a valid ConfigMap.
-type sweptFile struct {
+// backfillStatus is the content of the ConfigMap. No resource is complete without a valid ConfigMap.
+type backfillStatus struct {
 	informer cache.SharedIndexInformer
 
-	mu      sync.RWMutex
-	lacking map[string]map[tenant.ID]bool
-	with    WebhooksVersion
+	mu        sync.RWMutex
+	unlabeled map[string]map[tenant.ID]bool
+	webhooks  WebhooksVersion
 }
 
-func followSwept(client kubernetes.Interface, namespace string) *sweptFile {
-	f := &sweptFile{
-		informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(SweptName)),
+func followBackfill(client kubernetes.Interface, namespace string) *backfillStatus {
+	f := &backfillStatus{
+		informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(BackfillName)),
 	}
 	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails only for a stopped informer
 		AddFunc:    f.read,
-		UpdateFunc: func(_, is any) { f.read(is) },
+		UpdateFunc: func(_, obj any) { f.read(obj) },
 		DeleteFunc: func(any) { f.set(nil, WebhooksVersion{}) },
 	})
 	return f
 }
 
-func (f *sweptFile) read(obj any) {
+func (f *backfillStatus) read(obj any) {
 	config, ok := obj.(*corev1.ConfigMap)
 	if !ok {
 		return
 	}
-	lacking := map[string]map[tenant.ID]bool{}
-	for resource, ids := range ParseSwept(config.Data[SweptKey]) {
-		lacking[resource.String()] = map[tenant.ID]bool{}
+	unlabeled := map[string]map[tenant.ID]bool{}
+	for resource, ids := range ParseBackfill(config.Data[BackfillKey]) {
+		unlabeled[resource.String()] = map[tenant.ID]bool{}
 		for _, id := range ids {
-			lacking[resource.String()][id] = true
+			unlabeled[resource.String()][id] = true
 		}
 	}
-	f.set(lacking, ParseVersion(config.Annotations[WebhooksAnnotation]))
+	f.set(unlabeled, ParseVersion(config.Annotations[WebhooksAnnotation]))
 }
 
-// ParseSwept parses the value of [SweptKey]. It returns nil if the text is invalid.
-func ParseSwept(text string) map[schema.GroupResource][]tenant.ID {
-	var said map[string][]string
-	if err := json.Unmarshal([]byte(text), &said); err != nil {
+// ParseBackfill parses the value of [BackfillKey]. It returns nil if the text is invalid.
+func ParseBackfill(text string) map[schema.GroupResource][]tenant.ID {
+	var parsed map[string][]string
+	if err := json.Unmarshal([]byte(text), &parsed); err != nil {
 		return nil
 	}
 	out := map[schema.GroupResource][]tenant.ID{}
-	for resource, names := range said {
+	for resource, names := range parsed {
 		var ids []tenant.ID
 		for _, name := range names {
 			id, err := tenant.Parse(name)
@@ -92,23 +92,23 @@ func ParseSwept(text string) map[schema.GroupResource][]tenant.ID {
 	return out
 }
 
-func (f *sweptFile) set(lacking map[string]map[tenant.ID]bool, with WebhooksVersion) {
+func (f *backfillStatus) set(unlabeled map[string]map[tenant.ID]bool, webhooks WebhooksVersion) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lacking, f.with = lacking, with
+	f.unlabeled, f.webhooks = unlabeled, webhooks
 }
 
 // version returns the version of the webhooks during the backfill.
-func (f *sweptFile) version() WebhooksVersion {
+func (f *backfillStatus) version() WebhooksVersion {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return f.with
+	return f.webhooks
 }
 
-// done reports whether all objects of a tenant, and no others, have its label.
-func (f *sweptFile) done(resource schema.GroupResource, id tenant.ID) bool {
+// isLabeled reports whether all objects of a tenant, and no others, have its label.
+func (f *backfillStatus) isLabeled(resource schema.GroupResource, id tenant.ID) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	lacking, swept := f.lacking[resource.String()]
-	return swept && !lacking[id]
+	unlabeled, complete := f.unlabeled[resource.String()]
+	return complete && !unlabeled[id]
 }

@@ -53,8 +53,8 @@ func (r *labeledResources) Labeled(resource schema.GroupResource, id tenant.ID) 
 	return r.labeled(resource, id)
 }
 
-// observed are quotas that no request is charged to.
-type observed struct{ lookup.Quotas }
+// readOnlyQuotas are quotas that no request is charged to.
+type readOnlyQuotas struct{ lookup.Quotas }
 
 // Charge implements [quota.Store].
-func (observed) Charge(context.Context, *quota.State, *quota.State) error { return nil }
+func (readOnlyQuotas) Charge(context.Context, *quota.State, *quota.State) error { return nil }

@@ -22,19 +22,19 @@ import (
 )
 
 const (
-	// probeEvery is the interval of the requests that check that kube-apiserver responds, and
+	// probeInterval is the interval of the requests that check that kube-apiserver responds, and
 	// probeTimeout limits each of them. A response proves that the data was current when the
 	// request was sent.
-	probeEvery   = 2 * time.Second
-	probeTimeout = 10 * time.Second
+	probeInterval = 2 * time.Second
+	probeTimeout  = 10 * time.Second
 	// lossNoticedWithin is how long a lost connection can stay unnoticed. It is the sum of the
 	// times of [HTTP2Timeouts].
 	lossNoticedWithin = 5 * time.Second
 )
 
-// againAfter is the backoff for failed lists and watches. The reflectors of client-go wait for up
+// retryBackoff is the backoff for failed lists and watches. The reflectors of client-go wait for up
 // to a minute (tools/cache/reflector.go, v0.37.1), which is too long without data.
-func againAfter() wait.Backoff {
+func retryBackoff() wait.Backoff {
 	return wait.Backoff{
 		Duration: 100 * time.Millisecond,
 		Factor:   2,
@@ -62,7 +62,7 @@ type watches struct {
 	answered time.Time
 	open     map[string]int       // number of established watches by key
 	broken   map[string]time.Time // since when a key has no established watch
-	why      map[string]error     // why it could not be established again
+	causes   map[string]error     // why it could not be established again
 }
 
 func newWatches(now func() time.Time) *watches {
@@ -71,19 +71,19 @@ func newWatches(now func() time.Time) *watches {
 		answered: now(),
 		open:     map[string]int{},
 		broken:   map[string]time.Time{},
-		why:      map[string]error{},
+		causes:   map[string]error{},
 	}
 }
 
-// kinds is the path prefix of the project's kinds.
-const kinds = "/apis/" + v1alpha1.GroupVersion + "/"
+// kindsPath is the path prefix of the project's kinds.
+const kindsPath = "/apis/" + v1alpha1.GroupVersion + "/"
 
-// ownKind returns the project's resource that the watch of a key follows, or "" for any other
+// projectResource returns the project's resource that the watch of a key follows, or "" for any other
 // resource.
-func ownKind(key string) string {
+func projectResource(key string) string {
 	path, _, _ := strings.Cut(key, "?")
-	resource, is := strings.CutPrefix(path, kinds)
-	if !is || strings.Contains(resource, "/") {
+	resource, ok := strings.CutPrefix(path, kindsPath)
+	if !ok || strings.Contains(resource, "/") {
 		return ""
 	}
 	return resource
@@ -91,7 +91,7 @@ func ownKind(key string) string {
 
 // check returns why the data may be older than a time, or nil if it is not. It ignores watches of
 // kinds that are not served if spare returns true for their resource.
-func (w *watches) check(after time.Duration, spare func(resource string) bool) error {
+func (w *watches) check(after time.Duration, ignore func(resource string) bool) error {
 	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,11 +99,11 @@ func (w *watches) check(after time.Duration, spare func(resource string) bool) e
 		return fmt.Errorf("kube-apiserver has not answered for %v", after)
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.broken)) {
-		if errors.Is(w.why[key], errNotServed) && spare(ownKind(key)) {
+		if errors.Is(w.causes[key], errNotServed) && ignore(projectResource(key)) {
 			continue
 		}
 		if now.Sub(w.broken[key]) > after {
-			return fmt.Errorf("the watch of %s has been broken for %v: %w", key, after, w.why[key])
+			return fmt.Errorf("the watch of %s has been broken for %v: %w", key, after, w.causes[key])
 		}
 	}
 	return nil
@@ -111,22 +111,22 @@ func (w *watches) check(after time.Duration, spare func(resource string) bool) e
 
 // probe calls the function ask repeatedly until ctx ends, and records when kube-apiserver
 // responded. The function MUST use the connection of the watches.
-func (w *watches) probe(ctx context.Context, ask func(context.Context) error) {
-	one := func() {
+func (w *watches) probe(ctx context.Context, send func(context.Context) error) {
+	probeOnce := func() {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
-		asked := w.now()
-		if err := ask(limited); err != nil {
+		sent := w.now()
+		if err := send(limited); err != nil {
 			klog.FromContext(ctx).V(2).Info("kube-apiserver did not answer", "err", err)
 			return
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if asked.After(w.answered) {
-			w.answered = asked
+		if sent.After(w.answered) {
+			w.answered = sent
 		}
 	}
-	wait.UntilWithContext(ctx, func(context.Context) { go one() }, probeEvery) // a slow response delays no other
+	wait.UntilWithContext(ctx, func(context.Context) { go probeOnce() }, probeInterval) // a slow response delays no other
 }
 
 // established records that a watch is established.
@@ -135,7 +135,7 @@ func (w *watches) established(key string) {
 	defer w.mu.Unlock()
 	w.open[key]++
 	delete(w.broken, key)
-	delete(w.why, key)
+	delete(w.causes, key)
 }
 
 // ended records that a watch ended at a time.
@@ -146,7 +146,7 @@ func (w *watches) ended(key string, since time.Time) {
 		return
 	}
 	delete(w.open, key)
-	w.broken[key], w.why[key] = since, errNotEstablished
+	w.broken[key], w.causes[key] = since, errNotEstablished
 }
 
 // failed records that a watch could not be established. It reports whether the failure is new.
@@ -160,9 +160,9 @@ func (w *watches) failed(key string, err error) bool {
 	if _, known := w.broken[key]; !known {
 		w.broken[key] = now
 	}
-	news := w.why[key] == nil || errors.Is(w.why[key], errNotEstablished)
-	w.why[key] = err
-	return news
+	isNew := w.causes[key] == nil || errors.Is(w.causes[key], errNotEstablished)
+	w.causes[key] = err
+	return isNew
 }
 
 // wrap returns a transport that records the client's watches. It retries failed lists and watches
@@ -178,15 +178,15 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 		if chosen := query.Get("fieldSelector"); chosen != "" {
 			key += "?" + chosen
 		}
-		delay := againAfter()
+		delay := retryBackoff()
 		for {
 			resp, err := next.RoundTrip(r)
-			if err == nil && resp.StatusCode == http.StatusNotFound && ownKind(key) != "" {
+			if err == nil && resp.StatusCode == http.StatusNotFound && projectResource(key) != "" {
 				// The reflector would wait for up to a minute before it lists again.
 				_ = resp.Body.Close()
 				resp, err = nil, errNotServed
 			}
-			if err = w.noteAnswer(key, watch, query.Has("sendInitialEvents"), resp, err); err == nil {
+			if err = w.recordResponse(key, watch, query.Has("sendInitialEvents"), resp, err); err == nil {
 				return resp, nil
 			}
 			if w.failed(key, err) && r.Context().Err() == nil {
@@ -201,8 +201,8 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// noteAnswer records an established watch. The error is the reason to retry the request.
-func (w *watches) noteAnswer(key string, watch, streamed bool, resp *http.Response, err error) error {
+// recordResponse records an established watch. The error is the reason to retry the request.
+func (w *watches) recordResponse(key string, watch, streamed bool, resp *http.Response, err error) error {
 	switch {
 	case err != nil:
 		return err
@@ -222,7 +222,7 @@ func (w *watches) noteAnswer(key string, watch, streamed bool, resp *http.Respon
 		err = errStreamed
 	default:
 		w.established(key)
-		resp.Body = &noting{ReadCloser: resp.Body, ended: func(since time.Time) { w.ended(key, since) }, now: w.now}
+		resp.Body = &watchBody{ReadCloser: resp.Body, ended: func(since time.Time) { w.ended(key, since) }, now: w.now}
 		return nil
 	}
 	_ = resp.Body.Close() // the status was already recorded
@@ -233,15 +233,15 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// noting reports the end of a watch. A lost connection ended before the loss was noticed.
-type noting struct {
+// watchBody reports the end of a watch. A lost connection ended before the loss was noticed.
+type watchBody struct {
 	io.ReadCloser
 	now   func() time.Time
 	once  sync.Once
 	ended func(since time.Time)
 }
 
-func (n *noting) Read(b []byte) (int, error) {
+func (n *watchBody) Read(b []byte) (int, error) {
 	count, err := n.ReadCloser.Read(b)
 	switch {
 	case err == nil:
@@ -253,7 +253,7 @@ func (n *noting) Read(b []byte) (int, error) {
 	return count, err
 }
 
-func (n *noting) Close() error {
+func (n *watchBody) Close() error {
 	n.once.Do(func() { n.ended(n.now()) })
 	return n.ReadCloser.Close()
 }

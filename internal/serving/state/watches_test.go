@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// following is a client whose server returns the responses of a test.
-type following struct {
+// testClient is a client whose server returns the responses of a test.
+type testClient struct {
 	*watches
 	http.RoundTripper
 	code  atomic.Int64 // 0: the connection fails
@@ -25,8 +25,8 @@ type following struct {
 	body  io.ReadCloser
 }
 
-func follow() *following {
-	f := &following{watches: newWatches(time.Now), proto: 2}
+func newTestClient() *testClient {
+	f := &testClient{watches: newWatches(time.Now), proto: 2}
 	f.code.Store(http.StatusOK)
 	f.RoundTripper = f.wrap(roundTripper(func(*http.Request) (*http.Response, error) {
 		f.asked.Add(1)
@@ -48,7 +48,7 @@ func follow() *following {
 	return f
 }
 
-func (f *following) get(ctx context.Context, t *testing.T, url string) (*http.Response, error) {
+func (f *testClient) get(ctx context.Context, t *testing.T, url string) (*http.Response, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -63,7 +63,7 @@ const watchURL = "https://server/api/v1/namespaces?watch=true&resourceVersion=1"
 // time since a watch ended that is not established again.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := follow()
+		f := newTestClient()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var answers atomic.Bool
@@ -125,9 +125,9 @@ func TestWatches(t *testing.T) {
 	})
 }
 
-// TestTryAgain checks that failed lists and watches are retried every few seconds, without a limit.
+// TestFailedWatchesAreRetried checks that failed lists and watches are retried every few seconds, without a limit.
 // Other failed requests are not retried.
-func TestTryAgain(t *testing.T) {
+func TestFailedWatchesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			url   string
@@ -151,7 +151,7 @@ func TestTryAgain(t *testing.T) {
 			"a list of somebody's own":   {"https://server/api/v1/namespaces", 0, 2, false},
 			"a read that is unavailable": {"https://server/api/v1/namespaces/n", http.StatusServiceUnavailable, 2, false},
 		} {
-			f := follow()
+			f := newTestClient()
 			f.proto = c.proto
 			f.code.Store(int64(c.code))
 			ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)

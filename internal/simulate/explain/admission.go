@@ -123,11 +123,11 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	if !writes {
 		return admitted{said: "not applicable: the request writes nothing"}, nil
 	}
-	if why := q.namespaceRefuses(operation); why != "" {
-		return admitted{verdict: Refused, said: why}, nil
+	if reason := q.namespaceRefuses(operation); reason != "" {
+		return admitted{verdict: Refused, said: reason}, nil
 	}
-	if why := q.ManagedRefusal(); why != "" && q.Written() == nil {
-		return admitted{verdict: Refused, said: why}, nil
+	if reason := q.ManagedRefusal(); reason != "" && q.Written() == nil {
+		return admitted{verdict: Refused, said: reason}, nil
 	}
 	pods, err := podsecurity.New(q.namespace)
 	if err != nil {
@@ -136,14 +136,14 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	// The server's own plugin validates before the plugins of kubetenant.
 	plugins := append([]stack.Plugin{{Name: podsecurity.Name, Interface: pods}}, a.stack.Admission...)
 	resource := q.resourceVersion("").GroupResource()
-	var asked []string
+	var names []string
 	for _, p := range plugins {
 		governs := p.Name != podsecurity.Name || pods.Governs(resource)
-		if governs && p.Handles(operation) && q.looksAt(p.Name, resource, operation) {
-			asked = append(asked, p.Name)
+		if governs && p.Handles(operation) && q.pluginMayCheck(p.Name, resource, operation) {
+			names = append(names, p.Name)
 		}
 	}
-	if len(asked) == 0 {
+	if len(names) == 0 {
 		return admitted{said: "no kubetenant plugin handles this request"}, nil
 	}
 	write := q.Written()
@@ -151,19 +151,19 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 		if err := q.restricted(ctx, a, operation); err != nil {
 			return admitted{verdict: Refused, said: Refusal(err)}, nil
 		}
-		said := "undecided: depends on " + unknownObject(operation) + ": " + strings.Join(asked, ", ")
-		return admitted{verdict: Undecided, said: said}, nil
+		result := "undecided: depends on " + unknownObject(operation) + ": " + strings.Join(names, ", ")
+		return admitted{verdict: Undecided, said: result}, nil
 	}
 	record := q.record(write, operation)
 	if err := simulator.Admit(ctx, plugins, record); err != nil {
-		said := Refusal(err)
-		if why := q.ManagedRefusal(); why != "" && strings.Contains(said, "("+managed.Name) {
-			said = why
+		result := Refusal(err)
+		if reason := q.ManagedRefusal(); reason != "" && strings.Contains(result, "("+managed.Name) {
+			result = reason
 		}
-		return admitted{verdict: Refused, said: said}, nil
+		return admitted{verdict: Refused, said: result}, nil
 	}
-	asked = slices.DeleteFunc(asked, func(name string) bool { return name == quota.Name })
-	return admitted{Admitted, "admitted by " + strings.Join(asked, ", "), pods.TemplateViolation(ctx, record)}, nil
+	names = slices.DeleteFunc(names, func(name string) bool { return name == quota.Name })
+	return admitted{Admitted, "admitted by " + strings.Join(names, ", "), pods.TemplateViolation(ctx, record)}, nil
 }
 
 // record returns the attributes of a write.
@@ -187,7 +187,7 @@ func (q *Query) namespaceRefuses(operation admission.Operation) string {
 		r.Resource == "localsubjectaccessreviews" {
 		return ""
 	}
-	if q.lacks(r.Namespace) {
+	if q.isMissing(r.Namespace) {
 		return notFound(r.Namespace).Error()
 	}
 	if ns := q.Snapshot.Namespaces[r.Namespace]; ns != nil && ns.DeletionTimestamp != nil {
@@ -196,8 +196,8 @@ func (q *Query) namespaceRefuses(operation admission.Operation) string {
 	return ""
 }
 
-// lacks reports whether a namespace is known not to exist.
-func (q *Query) lacks(namespace string) bool {
+// isMissing reports whether a namespace is known not to exist.
+func (q *Query) isMissing(namespace string) bool {
 	return namespace != "" && !q.Limited && !q.Snapshot.HasNamespace(namespace)
 }
 
@@ -225,13 +225,13 @@ func unknownObject(operation admission.Operation) string {
 }
 
 // unchecked returns the checks of the server that the explanation of an allowed write omits.
-func (q *Query) unchecked(is admitted) []string {
+func (q *Query) unchecked(result admitted) []string {
 	operation, writes := operationOf(&q.Request)
 	if !writes {
 		return nil
 	}
 	var out []string
-	if is.verdict == Undecided {
+	if result.verdict == Undecided {
 		out = append(out, unknownObject(operation))
 	}
 	out = append(out, "other webhooks and policies of the cluster", "other admission plugins of the server")
@@ -288,15 +288,15 @@ func (q *Query) restricted(ctx context.Context, a *answer, operation admission.O
 // Refusal returns the reason in a plugin's error, without the description of the request.
 func Refusal(err error) string {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		if _, why, found := strings.Cut(status.Status().Message, " is forbidden: "); found {
-			return why
+		if _, reason, found := strings.Cut(status.Status().Message, " is forbidden: "); found {
+			return reason
 		}
 	}
 	return err.Error()
 }
 
-// looksAt reports whether a plugin that handles an operation may check a resource.
-func (q *Query) looksAt(plugin string, r schema.GroupResource, operation admission.Operation) bool {
+// pluginMayCheck reports whether a plugin that handles an operation may check a resource.
+func (q *Query) pluginMayCheck(plugin string, r schema.GroupResource, operation admission.Operation) bool {
 	switch plugin {
 	case managed.Name:
 		return managed.Governs(r, operation) || q.isPublishable(r)

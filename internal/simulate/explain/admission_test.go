@@ -59,7 +59,7 @@ const violation = `violates PodSecurity "baseline:latest": host namespaces (host
 // TestPodSecurity checks that explain denies a Pod that the server rejects, with the server's
 // message. It allows a workload, because the server accepts it.
 func TestPodSecurity(t *testing.T) {
-	alice, pods, deployments := somebody("alice", "acme", "dev"), corev1.SchemeGroupVersion.WithKind("Pod"),
+	alice, pods, deployments := newUser("alice", "acme", "dev"), corev1.SchemeGroupVersion.WithKind("Pod"),
 		appsv1.SchemeGroupVersion.WithKind("Deployment")
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "acme--baseline"},
@@ -79,18 +79,18 @@ func TestPodSecurity(t *testing.T) {
 		pods   string
 	}{
 		"refused": {
-			ask("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", true)), violation, "",
+			newRequest("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", true)), violation, "",
 		},
-		"admitted":        {ask("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", false)), "", ""},
-		"without a level": {ask("create", "pods", "acme--web"), writing(t, pods, aPod("acme--web", true)), "", ""},
+		"admitted":        {newRequest("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", false)), "", ""},
+		"without a level": {newRequest("create", "pods", "acme--web"), writing(t, pods, aPod("acme--web", true)), "", ""},
 		"a workload": {
-			ask("create", "deployments.apps", "acme--baseline"),
+			newRequest("create", "deployments.apps", "acme--baseline"),
 			writing(t, deployments, deployment),
 			"",
 			"the server accepts the workload, but would refuse its Pods: " + violation,
 		},
 		"before the others": {
-			ask("create", "pods", "acme--baseline"),
+			newRequest("create", "pods", "acme--baseline"),
 			writing(t, pods, &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--baseline"},
 				Spec:       corev1.PodSpec{HostPID: true, NodeName: "n"},
@@ -99,7 +99,7 @@ func TestPodSecurity(t *testing.T) {
 			"",
 		},
 		"in an ending namespace": {
-			ask("create", "pods", "acme--ending"),
+			newRequest("create", "pods", "acme--ending"),
 			writing(t, pods, aPod("acme--ending", false), ending),
 			"unable to create new content in namespace acme--ending because it is being terminated",
 			"",
@@ -111,7 +111,7 @@ func TestPodSecurity(t *testing.T) {
 			t.Errorf("%s: %+v; want %q", name, e, c.reason)
 		}
 		at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == "pods" })
-		if (at >= 0) != (c.pods != "") || at >= 0 && e.Steps[at].Said != c.pods {
+		if (at >= 0) != (c.pods != "") || at >= 0 && e.Steps[at].Result != c.pods {
 			t.Errorf("%s: steps %+v; want %q", name, e.Steps, c.pods)
 		}
 	}
@@ -141,10 +141,10 @@ func TestNewNamespace(t *testing.T) {
 		"of the system's callers": {"system", "new", true, nil, "", ""},
 	} {
 		var q *explain.Query
-		e := explained(t, somebody("alice", c.as, "dev"), ask("create", "pods", c.namespace), func(asked *explain.Query) {
-			writing(t, pods, aPod(c.namespace, c.host), c.more...)(asked)
-			again := *asked
-			q = &again
+		e := explained(t, newUser("alice", c.as, "dev"), newRequest("create", "pods", c.namespace), func(query *explain.Query) {
+			writing(t, pods, aPod(c.namespace, c.host), c.more...)(query)
+			retry := *query
+			q = &retry
 		})
 		if e.Allowed() || e.Reason != `namespaces "`+c.namespace+`" not found` || e.Remedy == nil ||
 			!strings.HasPrefix(e.Remedy.Text, "There is no namespace "+c.namespace) ||
@@ -164,11 +164,11 @@ func TestNewNamespace(t *testing.T) {
 // TestReviewInMissingNamespace checks that explain allows a review in a missing namespace, as the
 // server does.
 func TestReviewInMissingNamespace(t *testing.T) {
-	review := ask("create", "localsubjectaccessreviews.authorization.k8s.io", "gone")
-	if e := explained(t, somebody("root", "system"), review, writing(t, schema.GroupVersionKind{}, nil)); !e.Allowed() {
+	review := newRequest("create", "localsubjectaccessreviews.authorization.k8s.io", "gone")
+	if e := explained(t, newUser("root", "system"), review, writing(t, schema.GroupVersionKind{}, nil)); !e.Allowed() {
 		t.Errorf("%+v", e)
 	}
-	if e := explained(t, somebody("root", "system"), ask("create", "configmaps", "gone"),
+	if e := explained(t, newUser("root", "system"), newRequest("create", "configmaps", "gone"),
 		writing(t, schema.GroupVersionKind{}, nil)); e.Allowed() {
 		t.Errorf("another object: %+v", e)
 	}
@@ -177,28 +177,28 @@ func TestReviewInMissingNamespace(t *testing.T) {
 // TestNotChecked checks that the explanation of an allowed write lists every check that may still
 // reject it, even if the object is unknown.
 func TestNotChecked(t *testing.T) {
-	alice := somebody("alice", "acme", "dev")
+	alice := newUser("alice", "acme", "dev")
 	for name, c := range map[string]struct {
 		r    authorizer.AttributesRecord
 		want []string
 		not  string
 	}{
-		"a read": {ask("get", "pods", "acme--web"), nil, ""},
+		"a read": {newRequest("get", "pods", "acme--web"), nil, ""},
 		"no object": {
-			ask("create", "pods", "acme--web"),
+			newRequest("create", "pods", "acme--web"),
 			[]string{
 				explain.NoObject, "other webhooks and policies of the cluster", "ResourceQuota", "LimitRange", "schema validation",
 			},
 			"privilege escalation",
 		},
-		"a role": {ask("update", "roles.rbac.authorization.k8s.io", "acme--web"), []string{"privilege escalation"}, ""},
+		"a role": {newRequest("update", "roles.rbac.authorization.k8s.io", "acme--web"), []string{"privilege escalation"}, ""},
 		"a deletion": {
-			ask("delete", "configmaps", "acme--web"),
+			newRequest("delete", "configmaps", "acme--web"),
 			[]string{"the stored object", "other webhooks and policies of the cluster"},
 			"ResourceQuota",
 		},
 		"a connection": {
-			ask("create", "pods/exec", "acme--web"), []string{"other webhooks and policies of the cluster"}, explain.NoObject,
+			newRequest("create", "pods/exec", "acme--web"), []string{"other webhooks and policies of the cluster"}, explain.NoObject,
 		},
 	} {
 		e := explained(t, alice, c.r, writing(t, schema.GroupVersionKind{}, nil))

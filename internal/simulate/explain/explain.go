@@ -48,19 +48,19 @@ type Query struct {
 	// namespace is then not reported.
 	Limited bool
 
-	asked *asked // for Config, Snapshot and Delegate, after the first call
+	stackRun *stackRun // for Config, Snapshot and Delegate, after the first call
 }
 
-// asked is a stack with its last outcome.
-type asked struct {
+// stackRun is a stack with its last outcome.
+type stackRun struct {
 	*stack.Stack
 	outcome atomic.Pointer[authz.Outcome]
 }
 
 // Step is the result of one part of the stack.
 type Step struct {
-	Name string `json:"step"`
-	Said string `json:"said"`
+	Name   string `json:"step"`
+	Result string `json:"said"`
 }
 
 // Explanation describes all steps of the decision about one request.
@@ -94,11 +94,11 @@ func (a *answer) allows() bool {
 	return a.decision == authorizer.DecisionAllow && a.admission.verdict != Refused
 }
 
-// ask returns the stack's answer to the query. The first call builds the stack, which runs until
+// evaluate returns the stack's answer to the query. The first call builds the stack, which runs until
 // ctx ends.
-func (q *Query) ask(ctx context.Context) (*answer, error) {
-	if q.asked == nil {
-		s := &asked{}
+func (q *Query) evaluate(ctx context.Context) (*answer, error) {
+	if q.stackRun == nil {
+		s := &stackRun{}
 		var err error
 		s.Stack, err = simulator.New(ctx, q.Config, q.Snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) {
 			s.outcome.Store(&o) // admission plugins call the authorizer concurrently
@@ -106,13 +106,13 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		q.asked = s
+		q.stackRun = s
 	}
 	record := q.Request
 	record.User = q.User
-	a := &answer{stack: q.asked.Stack}
-	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record) // rbac reports the error
-	if outcome := q.asked.outcome.Load(); outcome != nil {
+	a := &answer{stack: q.stackRun.Stack}
+	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.WithSelfReviewRequest(ctx), &record) // rbac reports the error
+	if outcome := q.stackRun.outcome.Load(); outcome != nil {
 		a.outcome = *outcome
 	}
 	var err error
@@ -123,7 +123,7 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 // with returns the query with another configuration and more objects.
 func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*Query, error) {
 	changed := *q
-	changed.asked, changed.Config = nil, config
+	changed.stackRun, changed.Config = nil, config
 	if q.Write != nil {
 		write := *q.Write
 		changed.Write = &write
@@ -140,7 +140,7 @@ func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*
 // query, but another user, request or write, use the stack of the first call. That stack runs until
 // the first ctx ends.
 func Explain(ctx context.Context, q *Query) (*Explanation, error) {
-	a, err := q.ask(ctx)
+	a, err := q.evaluate(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -149,24 +149,24 @@ func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 		return nil, err
 	}
 	e := &Explanation{Decision: "deny", Reason: a.reason}
-	add := func(name, said string) { e.Steps = append(e.Steps, Step{name, said}) }
+	add := func(name, result string) { e.Steps = append(e.Steps, Step{name, result}) }
 	add("source", q.Said)
 	add("user", q.User.GetName()+"; groups "+strings.Join(q.User.GetGroups(), ", "))
-	add("tenant", q.tenantSaid(ctx, a))
+	add("tenant", q.tenantResult(ctx, a))
 	add("request", RequestText(&q.Request))
-	add("owner", q.ownerSaid(a))
-	add("boundary", boundarySaid(a))
-	add("grants", q.grantsSaid(a))
-	add("policy file", q.policySaid(policy, a))
-	add("rbac", q.rbacSaid(ctx, a))
-	switch is := a.admission; {
-	case a.decision != authorizer.DecisionAllow && IsWrite(&q.Request) && is.verdict != "":
-		add("admission", "not reached; result would be: "+is.step())
+	add("owner", q.ownerResult(a))
+	add("boundary", boundaryResult(a))
+	add("grants", q.grantsResult(a))
+	add("policy file", q.policyResult(policy, a))
+	add("rbac", q.rbacResult(ctx, a))
+	switch adm := a.admission; {
+	case a.decision != authorizer.DecisionAllow && IsWrite(&q.Request) && adm.verdict != "":
+		add("admission", "not reached; result would be: "+adm.step())
 	default:
-		add("admission", is.step())
+		add("admission", adm.step())
 	}
-	if why := a.admission.pods; why != "" {
-		add("pods", "the server accepts the workload, but would refuse its Pods: "+why)
+	if violation := a.admission.pods; violation != "" {
+		add("pods", "the server accepts the workload, but would refuse its Pods: "+violation)
 	}
 	switch {
 	case a.allows():
@@ -181,7 +181,7 @@ func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 	return e, err
 }
 
-func boundarySaid(a *answer) string {
+func boundaryResult(a *answer) string {
 	switch a.outcome.Verdict {
 	case authz.Denied:
 		return "denies: " + a.outcome.Reason.String()
@@ -214,8 +214,8 @@ func RequestText(r *authorizer.AttributesRecord) string {
 	return text
 }
 
-// tenantSaid describes the caller's tenant and the rule that determined it.
-func (q *Query) tenantSaid(ctx context.Context, a *answer) string {
+// tenantResult describes the caller's tenant and the rule that determined it.
+func (q *Query) tenantResult(ctx context.Context, a *answer) string {
 	id, rule, err := a.stack.Subject(ctx, q.User)
 	switch {
 	case errors.Is(err, tenant.ErrUnbound):
@@ -226,12 +226,12 @@ func (q *Query) tenantSaid(ctx context.Context, a *answer) string {
 	return id.String() + ", from " + string(rule)
 }
 
-func (q *Query) ownerSaid(a *answer) string {
+func (q *Query) ownerResult(a *answer) string {
 	name := q.namespaceName()
 	switch {
 	case !q.Request.ResourceRequest:
 		return "a path has no owner"
-	case name != "" && q.lacks(name):
+	case name != "" && q.isMissing(name):
 		return "there is no namespace " + name
 	case !a.outcome.Owner.IsZero():
 		return "tenant " + a.outcome.Owner.String()
@@ -258,7 +258,7 @@ func (q *Query) namespaceName() string {
 	return r.Namespace
 }
 
-func (q *Query) grantsSaid(a *answer) string {
+func (q *Query) grantsResult(a *answer) string {
 	switch {
 	case a.outcome.Reason == authz.ReasonGrant:
 		return "an AccessGrant in the namespace allows it"
@@ -282,23 +282,23 @@ func policyOf(config *configv1alpha1.Settings) (*abac.Policy, error) {
 	return abac.Parse(data)
 }
 
-func (q *Query) policySaid(policy *abac.Policy, a *answer) string {
+func (q *Query) policyResult(policy *abac.Policy, a *answer) string {
 	if policy == nil {
 		return "not configured"
 	}
 	record := q.Request
 	record.User = q.User
 	allowed := a.decision == authorizer.DecisionAllow && strings.Contains(a.reason, authz.ReasonABAC.String())
-	spaces := []authz.Space{{ID: a.outcome.Owner}, {ID: tenant.System()}, {ID: a.outcome.Caller}, {All: true}}
-	for _, space := range spaces {
-		if line := policy.Line(a.outcome.Caller, space, &record); line > 0 && allowed {
+	owners := []authz.ObjectOwner{{ID: a.outcome.Owner}, {ID: tenant.System()}, {ID: a.outcome.Caller}, {All: true}}
+	for _, owner := range owners {
+		if line := policy.Line(a.outcome.Caller, owner, &record); line > 0 && allowed {
 			return fmt.Sprintf("line %d allows it", line)
 		}
 	}
 	return "no line allows it"
 }
 
-func (q *Query) rbacSaid(ctx context.Context, a *answer) string {
+func (q *Query) rbacResult(ctx context.Context, a *answer) string {
 	record := q.Request
 	record.User = q.User
 	owner := a.outcome.Owner
@@ -306,9 +306,9 @@ func (q *Query) rbacSaid(ctx context.Context, a *answer) string {
 		owner = tenant.System()
 	}
 	evaluator := rbac.New(q.Snapshot.Index(), rbac.Options{
-		Subject: func(context.Context, user.Info) (tenant.ID, error) { return a.outcome.Caller, nil },
-		Space:   func(context.Context, authorizer.Attributes) (tenant.ID, error) { return owner, nil },
-		Derive:  q.Snapshot.Rights(q.Config),
+		Subject:      func(context.Context, user.Info) (tenant.ID, error) { return a.outcome.Caller, nil },
+		Owner:        func(context.Context, authorizer.Attributes) (tenant.ID, error) { return owner, nil },
+		DerivedRoles: q.Snapshot.Rights(q.Config),
 	})
 	decision, reason, err := evaluator.Authorize(ctx, &record)
 	text := "no role bound to the caller allows it"

@@ -53,7 +53,7 @@ func TestScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
-			read, write := question(t, s, &config.Settings), question(t, s, &config.Settings)
+			read, write := newQuery(t, s, &config.Settings), newQuery(t, s, &config.Settings)
 			write.Delegate = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (
 				authorizer.Decision, string, error,
 			) {
@@ -91,7 +91,7 @@ func TestScenarios(t *testing.T) {
 				}
 				cases++
 				// The server limits a list over all namespaces, but a SubjectAccessReview does not.
-				truth, err := session.Authorize(simulator.Asked(ctx), &c.Credential, c.Request)
+				truth, err := session.Authorize(simulator.WithSelfReviewRequest(ctx), &c.Credential, c.Request)
 				want := truth.Decision == "allow" && e.Admission != explain.Refused
 				if err != nil || e.Allowed() != want || truth.Decision != "allow" && e.Admission != "" {
 					t.Errorf("%s: %s: explained as %s (%s), it is %s, %v", file, c.Name, e.Decision, e.Reason, truth.Decision, err)
@@ -111,8 +111,8 @@ func TestScenarios(t *testing.T) {
 	t.Logf("%d cases, %v, writes: %v", cases, remedies, writes)
 }
 
-// question returns a query for a scenario. It can be used several times.
-func question(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Settings) *explain.Query {
+// newQuery returns a query for a scenario. It can be used several times.
+func newQuery(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Settings) *explain.Query {
 	t.Helper()
 	q := &explain.Query{Config: config, Said: "a test"}
 	var err error
@@ -122,8 +122,8 @@ func question(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Setting
 	return q
 }
 
-// hangsOnOthers reports whether the result of a case depends on objects that a snapshot lacks.
-func hangsOnOthers(file, name string) bool {
+// dependsOnMissingObjects reports whether the result of a case depends on objects that a snapshot lacks.
+func dependsOnMissingObjects(file, name string) bool {
 	switch filepath.Base(file) {
 	case "admission-quota.yaml":
 		return true
@@ -168,7 +168,7 @@ func explainWrite(
 	if without.Admission == explain.Refused && e.Allowed() {
 		t.Errorf("%s: %s: without the object %+v", file, c.Name, without)
 	}
-	if want := c.Expect.Denied == nil; e.Allowed() != want && !hangsOnOthers(file, c.Name) {
+	if want := c.Expect.Denied == nil; e.Allowed() != want && !dependsOnMissingObjects(file, c.Name) {
 		t.Errorf("%s: %s: explained as %s (%s)", file, c.Name, e.Decision, e.Reason)
 	}
 	return e.Admission

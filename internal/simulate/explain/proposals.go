@@ -136,8 +136,8 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	who := fmt.Sprintf("To allow this, an admin of tenant %s can create:\n%s", owner, noTenantPath(caller))
-	return q.try(ctx, a, Remedy{Text: who, YAML: text}, after)
+	intro := fmt.Sprintf("To allow this, an admin of tenant %s can create:\n%s", owner, noTenantPath(caller))
+	return q.try(ctx, a, Remedy{Text: intro, YAML: text}, after)
 }
 
 // proposeClusterScoped returns a change for a cluster-scoped resource. For a read, it shares the
@@ -173,7 +173,7 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 			return c, err
 		}
 	}
-	return q.proposeLine(ctx, a, spaceOf(a))
+	return q.proposeLine(ctx, a, policyNamespaceOwner(a))
 }
 
 // proposeReviews returns the setting that allows reviews of a tenant's own tokens and subjects.
@@ -201,8 +201,8 @@ func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *c
 }
 
 // proposeLine returns a line of the policy file, or nil if no line can allow the request.
-func (q *Query) proposeLine(ctx context.Context, a *answer, space tenant.ID) (*change, error) {
-	line, err := q.line(a.outcome.Caller, space)
+func (q *Query) proposeLine(ctx context.Context, a *answer, owner tenant.ID) (*change, error) {
+	line, err := q.line(a.outcome.Caller, owner)
 	if line == nil || err != nil {
 		return nil, err
 	}
@@ -236,12 +236,12 @@ func (q *Query) proposeLine(ctx context.Context, a *answer, space tenant.ID) (*c
 
 // line returns the line of the policy file that allows the request, or nil if no line can express
 // it.
-func (q *Query) line(caller, space tenant.ID) ([]byte, error) {
+func (q *Query) line(caller, owner tenant.ID) ([]byte, error) {
 	r := &q.Request
 	if r.Subresource != "" || q.User.GetName() == "*" {
 		return nil, nil // a line includes all subresources of a resource, and "*" is every caller
 	}
-	spec := map[string]any{"user": q.User.GetName(), "tenant": caller.String(), "space": space.String()}
+	spec := map[string]any{"user": q.User.GetName(), "tenant": caller.String(), "space": owner.String()}
 	if r.ResourceRequest {
 		spec["apiGroup"], spec["resource"], spec["namespace"] = r.APIGroup, r.Resource, r.Namespace
 		if r.Namespace == "" {

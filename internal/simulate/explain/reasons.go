@@ -13,18 +13,18 @@ import (
 // text is not a reason of the boundary.
 func Advice(text string, caller tenant.ID) *Remedy {
 	reason, _ := authz.ReasonOf(text)
-	said := adviceFor(reason, caller)
+	advice := adviceFor(reason, caller)
 	switch reason {
 	case authz.ReasonCluster:
-		said = "The cluster's admin can let every tenant read a cluster-scoped resource " +
+		advice = "The cluster's admin can let every tenant read a cluster-scoped resource " +
 			"(authorization.sharedClusterResources).\n" + policyFile
 	case authz.ReasonNamespaceVerb, authz.ReasonPath:
-		said = policyFile
+		advice = policyFile
 	}
-	if said == "" {
+	if advice == "" {
 		return nil
 	}
-	return &Remedy{Text: said}
+	return &Remedy{Text: advice}
 }
 
 // policyFile is the advice for a reason that a line of the policy file may override, depending on
@@ -56,7 +56,7 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonNotNamed:
 		return "Add --field-selector metadata.name=" + caller.ObjectName() + ". For tenantquotas, add --field-selector " +
 			tenants.QuotaTenantField + "=" + caller.String() + "."
-	case authz.ReasonNotLabelled:
+	case authz.ReasonNotLabeled:
 		return "The server is still labeling older objects of this resource. Try again in a moment."
 	case authz.ReasonWildcard:
 		return "No tenant may use wildcards. Name one verb and one resource."

@@ -149,11 +149,11 @@ type reasonCase struct {
 // reasonCases returns denials for each reason that can occur in process.
 func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 	t.Helper()
-	alice, carol := somebody("alice", "acme", "dev"), somebody("carol", "acme")
-	own, write := ask("get", "pods", "acme--web"), ask("create", "pods", "acme--web")
+	alice, carol := newUser("alice", "acme", "dev"), newUser("carol", "acme")
+	own, write := newRequest("get", "pods", "acme--web"), newRequest("create", "pods", "acme--web")
 	of := func(spec map[string]any) func(*explain.Query) { return with(t, aTenant(spec)) }
 	always := func(q *explain.Query) { q.Config.Authorization.RequireTenant = configv1alpha1.RequireTenantAlways }
-	named, account := ask("get", "pods", ""), ask("impersonate", "serviceaccounts", "globex--shop")
+	named, account := newRequest("get", "pods", ""), newRequest("impersonate", "serviceaccounts", "globex--shop")
 	named.Name, account.Name = "p", "robot"
 	certificate := &user.DefaultInfo{
 		Name:   "alice",
@@ -168,7 +168,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 	}
 	const none = "No setting allows this to a tenant."
 	return map[authz.Reason][]reasonCase{
-		authz.ReasonNoTenant: {{"no tenant", somebody("eve", ""), own, nil, "", "The caller has no tenant."}},
+		authz.ReasonNoTenant: {{"no tenant", newUser("eve", ""), own, nil, "", "The caller has no tenant."}},
 		authz.ReasonBadTenant: {
 			{
 				"two tenants",
@@ -193,7 +193,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonSystemGroup: {
 			{
 				"a system group",
-				somebody("alice", "acme", "system:masters"),
+				newUser("alice", "acme", "system:masters"),
 				own,
 				nil,
 				"",
@@ -203,7 +203,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonMalformed: {
 			{
 				"a group that becomes a system group when it is trimmed",
-				somebody("alice", "acme", " system:masters"),
+				newUser("alice", "acme", " system:masters"),
 				own,
 				nil,
 				"",
@@ -217,7 +217,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"a group of the system",
 				carol,
-				ask("impersonate", "groups", ""),
+				newRequest("impersonate", "groups", ""),
 				nil,
 				"",
 				"No setting allows a tenant's caller to impersonate",
@@ -227,7 +227,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"another tenant's",
 				carol,
-				ask("get", "secrets", "globex--shop"),
+				newRequest("get", "secrets", "globex--shop"),
 				nil,
 				"To allow this, an admin of tenant globex can create:",
 				"",
@@ -235,17 +235,17 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"the system's",
 				carol,
-				ask("get", "secrets", "kube-system"),
+				newRequest("get", "secrets", "kube-system"),
 				nil,
 				"No policy file is configured: set authorization.abac.path.",
 				"",
 			},
-			{"nobody's", carol, ask("get", "secrets", "nobodys"), nil, "", none},
+			{"nobody's", carol, newRequest("get", "secrets", "nobodys"), nil, "", none},
 			{"another tenant's, to impersonate", carol, account, nil, "", "No setting allows a tenant's caller to impersonate"},
 			{
 				"missing, to watch",
 				alice,
-				ask("watch", "pods", "acme--gone"),
+				newRequest("watch", "pods", "acme--gone"),
 				nil,
 				"There is no namespace acme--gone.\nThe cluster's admin, or a caller of tenant acme who may create namespaces, " +
 					"can create it:",
@@ -254,7 +254,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"missing, of another prefix",
 				alice,
-				ask("get", "pods", "globex--gone"),
+				newRequest("get", "pods", "globex--gone"),
 				nil,
 				"",
 				"There is no namespace globex--gone. Only tenant globex can have a namespace of that name.",
@@ -262,7 +262,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"missing, of a tenant's prefix that does not exist",
 				alice,
-				ask("get", "pods", "globx--shop"),
+				newRequest("get", "pods", "globx--shop"),
 				nil,
 				"",
 				"There is no namespace globx--shop. Namespaces that tenant acme creates begin with acme--.",
@@ -270,7 +270,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"missing, of no prefix",
 				alice,
-				ask("get", "pods", "gone"),
+				newRequest("get", "pods", "gone"),
 				nil,
 				"",
 				"There is no namespace gone. Namespaces that tenant acme creates begin with acme--.",
@@ -278,7 +278,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"missing, for a limited reader",
 				alice,
-				ask("get", "pods", "gone"),
+				newRequest("get", "pods", "gone"),
 				func(q *explain.Query) { q.Limited = true },
 				"",
 				"The namespace does not exist, or it does not belong to the caller's tenant.",
@@ -286,7 +286,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"another tenant's, without grants",
 				carol,
-				ask("get", "secrets", "globex--shop"),
+				newRequest("get", "secrets", "globex--shop"),
 				func(q *explain.Query) { q.Config.Authorization.Grants.Enabled = new(bool) },
 				"No policy file is configured",
 				"",
@@ -303,7 +303,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			},
 		},
 		authz.ReasonNotNamed:       nil,
-		authz.ReasonNotLabelled:    nil,
+		authz.ReasonNotLabeled:     nil,
 		authz.ReasonRules:          nil,
 		authz.ReasonOwnerUnknown:   nil,
 		authz.ReasonStale:          nil, // on a live server only
@@ -311,45 +311,45 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonTenantPathAll:  nil,
 		authz.ReasonTenantPathOnly: nil, // in a server URL only
 		authz.ReasonCluster: {
-			{"nodes", carol, ask("get", "nodes", ""), nil, "To let callers of every tenant read nodes", ""},
+			{"nodes", carol, newRequest("get", "nodes", ""), nil, "To let callers of every tenant read nodes", ""},
 			{
 				"a service account that reads",
-				somebody("system:serviceaccount:acme--web:robot", "acme", "system:serviceaccounts"),
-				ask("list", "persistentvolumes", ""),
+				newUser("system:serviceaccount:acme--web:robot", "acme", "system:serviceaccounts"),
+				newRequest("list", "persistentvolumes", ""),
 				nil,
 				"To let callers of every tenant read persistentvolumes",
 				"",
 			},
-			{"a write", carol, ask("delete", "nodes", ""), nil, "No policy file is configured", ""},
-			{"a subresource", carol, ask("get", "nodes/proxy", ""), nil, "", none},
-			{"what names other tenants", carol, ask("list", "retiredtenants.kubetenant.dev", ""), func(q *explain.Query) {
+			{"a write", carol, newRequest("delete", "nodes", ""), nil, "No policy file is configured", ""},
+			{"a subresource", carol, newRequest("get", "nodes/proxy", ""), nil, "", none},
+			{"what names other tenants", carol, newRequest("list", "retiredtenants.kubetenant.dev", ""), func(q *explain.Query) {
 				q.Snapshot.Scopes[v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)] = authz.ScopeCluster
 			}, "No policy file is configured", ""},
 			{
 				"a list of unknown scope",
 				carol,
-				ask("list", "widgets.example.com", ""),
+				newRequest("list", "widgets.example.com", ""),
 				nil,
 				"If the API server of this resource honors label selectors",
 				"",
 			},
-			{"one of unknown scope", carol, ask("get", "widgets.example.com", ""), nil, "", none},
+			{"one of unknown scope", carol, newRequest("get", "widgets.example.com", ""), nil, "", none},
 		},
-		authz.ReasonNamespaceVerb: {{"a status", carol, ask("update", "namespaces/status", "acme--web"), nil, "", none}},
+		authz.ReasonNamespaceVerb: {{"a status", carol, newRequest("update", "namespaces/status", "acme--web"), nil, "", none}},
 		authz.ReasonWildcard: {
-			{"any verb", carol, ask("*", "pods", "acme--web"), nil, "", "No tenant may use wildcards."},
+			{"any verb", carol, newRequest("*", "pods", "acme--web"), nil, "", "No tenant may use wildcards."},
 		},
 		authz.ReasonReview: {
 			{
 				"a review",
 				carol,
-				ask("create", "tokenreviews.authentication.k8s.io", ""),
+				newRequest("create", "tokenreviews.authentication.k8s.io", ""),
 				nil,
 				"To let every tenant review its own tokens and subjects",
 				"",
 			},
 		},
-		authz.ReasonPath: {{"metrics", carol, askPath("/metrics"), nil, "No policy file is configured", ""}},
+		authz.ReasonPath: {{"metrics", carol, newPathRequest("/metrics"), nil, "No policy file is configured", ""}},
 		authz.ReasonNoTenantObject: {
 			{
 				"a required Tenant",
@@ -413,7 +413,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{
 				"closed, and nothing allows it then",
 				carol,
-				ask("get", "nodes/proxy", ""),
+				newRequest("get", "nodes/proxy", ""),
 				of(map[string]any{"suspension": "Closed"}),
 				"",
 				none,
@@ -464,19 +464,19 @@ func TestReasons(t *testing.T) {
 		}
 		for _, c := range cases {
 			var q *explain.Query
-			e := explained(t, c.who, c.r, func(asked *explain.Query) {
+			e := explained(t, c.who, c.r, func(query *explain.Query) {
 				if c.change != nil {
-					c.change(asked)
+					c.change(query)
 				}
 				q = &explain.Query{
-					User:     asked.User,
-					Request:  asked.Request,
-					Config:   asked.Config,
-					Snapshot: asked.Snapshot,
+					User:     query.User,
+					Request:  query.Request,
+					Config:   query.Config,
+					Snapshot: query.Snapshot,
 				}
 			})
 			at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == "boundary" })
-			if e.Allowed() || e.Remedy == nil || !strings.HasSuffix(e.Steps[at].Said, reason.String()) {
+			if e.Allowed() || e.Remedy == nil || !strings.HasSuffix(e.Steps[at].Result, reason.String()) {
 				t.Errorf("%s: %+v; want %q", c.name, e, reason)
 				continue
 			}

@@ -53,7 +53,7 @@ func advice(format string, args ...any) *change {
 // remedy returns the changes that would allow the request. Each was tried. It returns nil if
 // admission rejects the request's object.
 func (q *Query) remedy(ctx context.Context, a *answer) (*Remedy, error) {
-	if a.decision == authorizer.DecisionAllow && !q.lacks(q.Request.Namespace) {
+	if a.decision == authorizer.DecisionAllow && !q.isMissing(q.Request.Namespace) {
 		return nil, nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -87,7 +87,7 @@ func (r *Remedy) length() (n int) {
 // propose returns the next change.
 func (q *Query) propose(ctx context.Context, a *answer) (*change, error) {
 	switch {
-	case a.decision == authorizer.DecisionAllow && q.lacks(q.Request.Namespace):
+	case a.decision == authorizer.DecisionAllow && q.isMissing(q.Request.Namespace):
 		return q.proposeNamespace(ctx, a)
 	case a.decision == authorizer.DecisionAllow:
 		return advice("The server would still refuse it: %s", a.admission.said), nil
@@ -103,12 +103,12 @@ func (q *Query) propose(ctx context.Context, a *answer) (*change, error) {
 
 // try returns a change, or nil if the boundary still denies the request for the same reason.
 func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query) (*change, error) {
-	next, err := after.ask(ctx)
+	next, err := after.evaluate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	is, was := next.outcome, a.outcome
-	if is.Verdict == authz.Denied && was.Verdict == authz.Denied && is.Reason == was.Reason {
+	changed, original := next.outcome, a.outcome
+	if changed.Verdict == authz.Denied && original.Verdict == authz.Denied && changed.Reason == original.Reason {
 		return nil, nil
 	}
 	return &change{remedy, after, next}, nil
@@ -137,7 +137,7 @@ func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
 	var err error
 	switch a.outcome.Reason {
 	case authz.ReasonBadTenant:
-		if namespace, isAccount := tenant.ServiceAccountNamespace(q.User.GetName()); isAccount && q.lacks(namespace) {
+		if namespace, isAccount := tenant.ServiceAccountNamespace(q.User.GetName()); isAccount && q.isMissing(namespace) {
 			return advice("There is no namespace %s, so its service account has no tenant.", namespace), nil
 		}
 	case authz.ReasonNotOwned:
@@ -147,7 +147,7 @@ func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
 	case authz.ReasonReview:
 		c, err = q.proposeReviews(ctx, a)
 	case authz.ReasonPath, authz.ReasonNamespaceVerb:
-		c, err = q.proposeLine(ctx, a, spaceOf(a))
+		c, err = q.proposeLine(ctx, a, policyNamespaceOwner(a))
 	case authz.ReasonNoTenantObject:
 		c, err = q.proposeTenant(ctx, a)
 	case authz.ReasonRetired:
@@ -161,8 +161,8 @@ func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
 	return c, err
 }
 
-// spaceOf returns the tenant for the field space of a policy line.
-func spaceOf(a *answer) tenant.ID {
+// policyNamespaceOwner returns the tenant for the field space of a policy line.
+func policyNamespaceOwner(a *answer) tenant.ID {
 	if a.outcome.Owner.IsZero() {
 		return tenant.System()
 	}
@@ -174,7 +174,7 @@ func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error
 	if strings.HasPrefix(q.Request.Verb, "impersonate") {
 		return advice("%s", adviceFor(authz.ReasonImpersonation, a.outcome.Caller)), nil
 	}
-	if name := q.namespaceName(); name != "" && q.lacks(name) {
+	if name := q.namespaceName(); name != "" && q.isMissing(name) {
 		return q.proposeNamespace(ctx, a)
 	}
 	owner, within := a.outcome.Owner, q.Request.Namespace != "" && q.Request.Resource != "namespaces"
@@ -183,7 +183,7 @@ func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error
 			return c, err
 		}
 	}
-	c, err := q.proposeLine(ctx, a, spaceOf(a))
+	c, err := q.proposeLine(ctx, a, policyNamespaceOwner(a))
 	if c == nil && err == nil && !q.Limited {
 		c = advice(noSetting)
 	}

@@ -32,17 +32,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// somebody returns a user of a tenant, or without a tenant if of is empty.
-func somebody(name, of string, groups ...string) user.Info {
+// newUser returns a user of a tenant, or without a tenant if of is empty.
+func newUser(name, tenantName string, groups ...string) user.Info {
 	u := &user.DefaultInfo{Name: name, Groups: append([]string{user.AllAuthenticated}, groups...)}
-	if of != "" {
-		u.Extra = map[string][]string{tenant.ExtraKey: {of}}
+	if tenantName != "" {
+		u.Extra = map[string][]string{tenant.ExtraKey: {tenantName}}
 	}
 	return u
 }
 
-// ask returns a request for a resource, or its subresource, in a namespace.
-func ask(verb, full, namespace string) authorizer.AttributesRecord {
+// newRequest returns a request for a resource, or its subresource, in a namespace.
+func newRequest(verb, full, namespace string) authorizer.AttributesRecord {
 	resource, subresource, _ := strings.Cut(full, "/")
 	resource, group, _ := strings.Cut(resource, ".")
 	return authorizer.AttributesRecord{
@@ -56,7 +56,7 @@ func ask(verb, full, namespace string) authorizer.AttributesRecord {
 	}
 }
 
-func askPath(path string) authorizer.AttributesRecord {
+func newPathRequest(path string) authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{Verb: "get", Path: path}
 }
 
@@ -154,8 +154,8 @@ func policy(t *testing.T, spec string) func(*explain.Query) {
 // TestSteps checks that each part of the stack reports in its step why it allowed or denied the
 // request.
 func TestSteps(t *testing.T) {
-	alice, carol := somebody("alice", "acme", "dev"), somebody("carol", "acme")
-	own, foreign := ask("get", "pods", "acme--web"), ask("get", "secrets", "globex--shop")
+	alice, carol := newUser("alice", "acme", "dev"), newUser("carol", "acme")
+	own, foreign := newRequest("get", "pods", "acme--web"), newRequest("get", "secrets", "globex--shop")
 	shadow := func(q *explain.Query) { q.Config.Authorization.Mode = configv1alpha1.ModeShadow }
 	off := func(q *explain.Query) { q.Config.Authorization.Grants.Enabled = new(bool) }
 	const line = `"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets",` +
@@ -210,7 +210,7 @@ func TestSteps(t *testing.T) {
 		},
 		"foreign, bound": {
 			alice,
-			ask("get", "pods", "globex--shop"),
+			newRequest("get", "pods", "globex--shop"),
 			nil,
 			"deny",
 			map[string]string{"rbac": `not reached; result would be: allowed by ClusterRoleBinding "acmes"`},
@@ -241,7 +241,7 @@ func TestSteps(t *testing.T) {
 		"by another's line": {carol, foreign, policy(t, line), "deny", map[string]string{"policy file": "no line allows it"}},
 		"a line not needed": {alice, own, policy(t, line), "allow", map[string]string{"policy file": "no line allows it"}},
 		"a line too late": {
-			somebody("eve", "acme", "system:masters"),
+			newUser("eve", "acme", "system:masters"),
 			own,
 			policy(t, `"user":"eve","tenant":"acme","space":"acme","apiGroup":"","resource":"pods","namespace":"acme--web"`),
 			"deny",
@@ -249,7 +249,7 @@ func TestSteps(t *testing.T) {
 		},
 		"only watched": {
 			alice,
-			ask("get", "pods", "globex--shop"),
+			newRequest("get", "pods", "globex--shop"),
 			shadow,
 			"allow",
 			map[string]string{
@@ -257,17 +257,17 @@ func TestSteps(t *testing.T) {
 				"rbac":     "allowed by",
 			},
 		},
-		"nobody's": {alice, ask("get", "pods", "nobodys"), nil, "deny", map[string]string{"owner": "none, or not looked up"}},
+		"nobody's": {alice, newRequest("get", "pods", "nobodys"), nil, "deny", map[string]string{"owner": "none, or not looked up"}},
 		"in no namespace": {
 			alice,
-			ask("get", "nodes", ""),
+			newRequest("get", "nodes", ""),
 			nil,
 			"deny",
 			map[string]string{"owner": "not in a namespace", "boundary": "denies: " + authz.ReasonCluster.String()},
 		},
 		"a path": {
 			alice,
-			askPath("/version"),
+			newPathRequest("/version"),
 			nil,
 			"deny",
 			map[string]string{
@@ -277,7 +277,7 @@ func TestSteps(t *testing.T) {
 			},
 		},
 		"no tenant": {
-			somebody("eve", ""),
+			newUser("eve", ""),
 			own,
 			nil,
 			"deny",
@@ -291,7 +291,7 @@ func TestSteps(t *testing.T) {
 			map[string]string{"tenant": "none: ", "boundary": "denies: " + authz.ReasonBadTenant.String()},
 		},
 		"the system's": {
-			somebody("root", "system", "system:masters"),
+			newUser("root", "system", "system:masters"),
 			foreign,
 			nil,
 			"allow",
@@ -302,7 +302,7 @@ func TestSteps(t *testing.T) {
 			},
 		},
 		"of a system group": {
-			somebody("eve", "acme", "system:masters"),
+			newUser("eve", "acme", "system:masters"),
 			own,
 			nil,
 			"deny",
@@ -316,7 +316,7 @@ func TestSteps(t *testing.T) {
 		}
 		for step, want := range c.want {
 			if at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == step }); at < 0 ||
-				!strings.HasPrefix(e.Steps[at].Said, want) {
+				!strings.HasPrefix(e.Steps[at].Result, want) {
 				t.Errorf("%s: step %s of %+v; want %q", name, step, e.Steps, want)
 			}
 		}
@@ -326,13 +326,13 @@ func TestSteps(t *testing.T) {
 // TestRemedies checks that the first change of a remedy is the smallest one, for the caller and the
 // object of the request only. If there is none, the text explains why.
 func TestRemedies(t *testing.T) {
-	carol, robot := somebody("carol", "acme"), somebody("system:serviceaccount:acme--web:robot", "acme",
+	carol, robot := newUser("carol", "acme"), newUser("system:serviceaccount:acme--web:robot", "acme",
 		"system:serviceaccounts", "system:serviceaccounts:acme--web")
-	named := ask("get", "secrets", "globex--shop")
+	named := newRequest("get", "secrets", "globex--shop")
 	named.Name = "one"
-	created := ask("create", "configmaps", "acme--web")
+	created := newRequest("create", "configmaps", "acme--web")
 	created.Name = "new"
-	token := ask("create", "serviceaccounts/token", "acme--web")
+	token := newRequest("create", "serviceaccounts/token", "acme--web")
 	token.Name = "robot"
 	const role, admin, line, none = "To allow this, a caller who has this right in the namespace can create:",
 		"To allow this, the cluster's admin can create:", "add a line to that file:", "No setting allows this to a tenant."
@@ -345,7 +345,7 @@ func TestRemedies(t *testing.T) {
 	}{
 		"a role": {
 			carol,
-			ask("get", "deployments.apps", "acme--web"),
+			newRequest("get", "deployments.apps", "acme--web"),
 			role,
 			[]string{
 				"kind: Role\n", "kind: RoleBinding\n", "namespace: acme--web", "name: carol", "- apps", "name: get-deployments",
@@ -354,7 +354,7 @@ func TestRemedies(t *testing.T) {
 		},
 		"of an account": {
 			robot,
-			ask("get", "secrets", "acme--web"),
+			newRequest("get", "secrets", "acme--web"),
 			role,
 			[]string{"kind: ServiceAccount\n", "name: robot", "namespace: acme--web"},
 			"kind: User",
@@ -369,21 +369,21 @@ func TestRemedies(t *testing.T) {
 		},
 		"over all of one's own": {
 			carol,
-			ask("list", "secrets", ""),
+			newRequest("list", "secrets", ""),
 			"The annotation limits it to tenant acme",
 			[]string{"kind: ClusterRole\n", "kubetenant.dev/scope: acme"},
 			"",
 		},
 		"a shared resource": {
 			carol,
-			ask("list", "storageclasses.storage.k8s.io", ""),
+			newRequest("list", "storageclasses.storage.k8s.io", ""),
 			"Users of that name of every tenant get the right",
 			[]string{"kind: ClusterRoleBinding\n"},
 			"kubetenant.dev/scope",
 		},
-		"a path": {carol, askPath("/version"), admin, []string{"nonResourceURLs", "name: get-path"}, "resources:"},
+		"a path": {carol, newPathRequest("/version"), admin, []string{"nonResourceURLs", "name: get-path"}, "resources:"},
 		"the system tenant's": {
-			somebody("root", "system"), ask("get", "nodes", ""), admin, []string{"kind: ClusterRole\n"}, "kubetenant.dev/scope",
+			newUser("root", "system"), newRequest("get", "nodes", ""), admin, []string{"kind: ClusterRole\n"}, "kubetenant.dev/scope",
 		},
 		"a grant": {
 			carol,
@@ -401,38 +401,38 @@ func TestRemedies(t *testing.T) {
 		},
 		"a cluster-scoped read": {
 			carol,
-			ask("get", "nodes", ""),
+			newRequest("get", "nodes", ""),
 			"To let callers of every tenant read nodes, the cluster's admin can set this in the configuration.",
 			[]string{"sharedClusterResources:", "resource: nodes", "resource: storageclasses"},
 			"readonly",
 		},
 		"a line that reads": {
 			carol,
-			ask("get", "configmaps", "kube-system"),
+			newRequest("get", "configmaps", "kube-system"),
 			line,
 			[]string{`"readonly":true`, `"space":"system"`, `"user":"carol"`, `"namespace":"kube-system"`},
 			"",
 		},
 		"a line that writes": {
 			carol,
-			ask("delete", "nodes", ""),
+			newRequest("delete", "nodes", ""),
 			"No policy file is configured: set authorization.abac.path.",
 			[]string{`"resource":"nodes"`, `"namespace":"*"`},
 			"readonly",
 		},
-		"a line for a path":    {carol, askPath("/metrics"), line, []string{`"nonResourcePath":"/metrics"`}, ""},
-		"a line for everybody": {somebody("*", "acme"), ask("delete", "nodes", ""), none, nil, ""},
-		"no line can say it":   {carol, ask("get", "nodes/proxy", ""), none, nil, ""},
-		"no tenant":            {somebody("eve", ""), ask("get", "pods", "acme--web"), "The caller has no tenant.", nil, ""},
+		"a line for a path":    {carol, newPathRequest("/metrics"), line, []string{`"nonResourcePath":"/metrics"`}, ""},
+		"a line for everybody": {newUser("*", "acme"), newRequest("delete", "nodes", ""), none, nil, ""},
+		"no line can say it":   {carol, newRequest("get", "nodes/proxy", ""), none, nil, ""},
+		"no tenant":            {newUser("eve", ""), newRequest("get", "pods", "acme--web"), "The caller has no tenant.", nil, ""},
 		"a system group": {
-			somebody("eve", "acme", "system:masters"),
-			ask("get", "pods", "acme--web"),
+			newUser("eve", "acme", "system:masters"),
+			newRequest("get", "pods", "acme--web"),
 			"A tenant's caller may not be in a group that begins with system:",
 			nil,
 			"",
 		},
 		"impersonation": {
-			carol, ask("impersonate", "users", ""), "No setting allows a tenant's caller to impersonate", nil, "",
+			carol, newRequest("impersonate", "users", ""), "No setting allows a tenant's caller to impersonate", nil, "",
 		},
 	} {
 		e := explained(t, c.who, c.r, nil)
@@ -453,7 +453,7 @@ func TestRemedies(t *testing.T) {
 // unconditional rejection is reported. For a denied write, the step reports what the result of
 // admission would be.
 func TestAdmission(t *testing.T) {
-	alice := somebody("alice", "acme", "dev")
+	alice := newUser("alice", "acme", "dev")
 	writes := func(obj runtime.Object, kind string) func(*explain.Query) {
 		return func(q *explain.Query) {
 			q.Write = &explain.Write{Kind: schema.GroupVersionKind{Version: "v1", Kind: kind}, Object: obj}
@@ -470,7 +470,7 @@ func TestAdmission(t *testing.T) {
 		})
 	}
 	namespace := func(name string) authorizer.AttributesRecord {
-		r := ask("create", "namespaces", "")
+		r := newRequest("create", "namespaces", "")
 		r.Name = name
 		return r
 	}
@@ -481,47 +481,47 @@ func TestAdmission(t *testing.T) {
 		want   explain.Admission
 		said   string
 	}{
-		"a read":    {ask("get", "pods", "acme--web"), nil, "", "not applicable: the request writes nothing"},
-		"no object": {ask("create", "pods", "acme--web"), nil, explain.Undecided, hangs},
-		"an object": {ask("create", "pods", "acme--web"), writes(pod(nil), "Pod"), explain.Admitted, admit},
+		"a read":    {newRequest("get", "pods", "acme--web"), nil, "", "not applicable: the request writes nothing"},
+		"no object": {newRequest("create", "pods", "acme--web"), nil, explain.Undecided, hangs},
+		"an object": {newRequest("create", "pods", "acme--web"), writes(pod(nil), "Pod"), explain.Admitted, admit},
 		"a label that lies": {
-			ask("create", "pods", "acme--web"),
+			newRequest("create", "pods", "acme--web"),
 			writes(pod(map[string]string{tenant.Label: "globex"}), "Pod"),
 			explain.Admitted, // the plugin sets the owner's label
 			admit,
 		},
-		"kept out in any case": {ask("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
-		"denied":               {ask("create", "pods", "globex--shop"), nil, "", "not reached; result would be: " + hangs},
+		"kept out in any case": {newRequest("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
+		"denied":               {newRequest("create", "pods", "globex--shop"), nil, "", "not reached; result would be: " + hangs},
 		"a new namespace":      {namespace("acme--new"), all, explain.Admitted, admit},
 		"another's namespace":  {namespace("globex--new"), all, explain.Refused, "refuses: "},
 		"one without a name":   {namespace(""), all, explain.Undecided, hangs},
 		"in a missing namespace": {
-			ask("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`,
+			newRequest("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`,
 		},
 	} {
 		e := explained(t, alice, c.r, c.change)
-		said := e.Steps[len(e.Steps)-1].Said
-		if e.Admission != c.want || !strings.HasPrefix(said, c.said) {
-			t.Errorf("%s: %q, %q; want %q, %q", name, e.Admission, said, c.want, c.said)
+		result := e.Steps[len(e.Steps)-1].Result
+		if e.Admission != c.want || !strings.HasPrefix(result, c.said) {
+			t.Errorf("%s: %q, %q; want %q, %q", name, e.Admission, result, c.want, c.said)
 		}
 		if c.want == explain.Refused && (e.Remedy != nil) != (c.r.Namespace == "acme--gone") {
 			t.Errorf("%s: remedy %+v", name, e.Remedy)
 		}
-		if c.want == explain.Refused && (e.Allowed() || "refuses: "+e.Reason != said) {
+		if c.want == explain.Refused && (e.Allowed() || "refuses: "+e.Reason != result) {
 			t.Errorf("%s: %s (%s), though admission refuses", name, e.Decision, e.Reason)
 		}
 	}
 }
 
-// TestAskedAgain checks that a second call with another user returns the result for that user.
-func TestAskedAgain(t *testing.T) {
+// TestRepeatedQuery checks that a second call with another user returns the result for that user.
+func TestRepeatedQuery(t *testing.T) {
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	var q *explain.Query
-	explained(t, somebody("alice", "acme", "dev"), ask("get", "pods", "acme--web"), func(first *explain.Query) {
+	explained(t, newUser("alice", "acme", "dev"), newRequest("get", "pods", "acme--web"), func(first *explain.Query) {
 		q = first
 	})
 	for of, want := range map[string]bool{"acme": true, "globex": false} {
-		q.User = somebody("bob", of, "dev")
+		q.User = newUser("bob", of, "dev")
 		if e, err := explain.Explain(ctx, q); err != nil || e.Allowed() != want {
 			t.Errorf("of %s: %+v, %v", of, e, err)
 		}
@@ -530,12 +530,12 @@ func TestAskedAgain(t *testing.T) {
 
 // TestRequestText checks that a request is one line without its empty fields.
 func TestRequestText(t *testing.T) {
-	full := ask("get", "deployments.apps", "web")
+	full := newRequest("get", "deployments.apps", "web")
 	full.Subresource, full.Name = "scale", "d"
 	for want, r := range map[string]authorizer.AttributesRecord{
 		"get deployments/scale of apps d in namespace web": full,
-		"list nodes":   ask("list", "nodes", ""),
-		"get /metrics": askPath("/metrics"),
+		"list nodes":   newRequest("list", "nodes", ""),
+		"get /metrics": newPathRequest("/metrics"),
 	} {
 		if got := explain.RequestText(&r); got != want {
 			t.Errorf("%q; want %q", got, want)
@@ -546,17 +546,17 @@ func TestRequestText(t *testing.T) {
 // TestIsWrite checks that admission is called for changes and for connections, whatever their verb
 // is.
 func TestIsWrite(t *testing.T) {
-	paths := askPath("/metrics")
+	paths := newPathRequest("/metrics")
 	paths.Verb = "create"
 	for want, all := range map[bool][]authorizer.AttributesRecord{
 		true: {
-			ask("create", "pods", "n"), ask("update", "pods", "n"), ask("patch", "pods", "n"), ask("delete", "pods", "n"),
-			ask("deletecollection", "pods", "n"),
-			ask("get", "pods/exec", "n"), ask("create", "pods/attach", "n"), ask("get", "pods/portforward", "n"),
-			ask("get", "services/proxy", "n"),
+			newRequest("create", "pods", "n"), newRequest("update", "pods", "n"), newRequest("patch", "pods", "n"), newRequest("delete", "pods", "n"),
+			newRequest("deletecollection", "pods", "n"),
+			newRequest("get", "pods/exec", "n"), newRequest("create", "pods/attach", "n"), newRequest("get", "pods/portforward", "n"),
+			newRequest("get", "services/proxy", "n"),
 		},
 		false: {
-			ask("get", "pods", "n"), ask("list", "pods", ""), ask("watch", "pods", ""), ask("get", "pods/log", "n"), paths,
+			newRequest("get", "pods", "n"), newRequest("list", "pods", ""), newRequest("watch", "pods", ""), newRequest("get", "pods/log", "n"), paths,
 		},
 	} {
 		for _, r := range all {

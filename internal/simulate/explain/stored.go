@@ -29,13 +29,13 @@ func ChangesObject(r *authorizer.AttributesRecord) bool {
 // ManagedBy returns the source of an object that only the server may change, or "" if it has none.
 // It checks the labels, because the configuration can allow publishing more kinds. The server does
 // not protect the labels of a kind that no configuration can allow.
-func ManagedBy(resource schema.GroupResource, of metav1.Object) string {
-	source, is := of.GetLabels()[tenant.ManagedLabel]
-	may := configv1alpha1.PublicationKind{Group: resource.Group, Kind: resource.Resource, Resource: resource.Resource}
-	if !is || !managed.MayBeManaged(resource) && may.Check() != nil {
+func ManagedBy(resource schema.GroupResource, object metav1.Object) string {
+	source, ok := object.GetLabels()[tenant.ManagedLabel]
+	kind := configv1alpha1.PublicationKind{Group: resource.Group, Kind: resource.Resource, Resource: resource.Resource}
+	if !ok || !managed.MayBeManaged(resource) && kind.Check() != nil {
 		return ""
 	}
-	if name := of.GetLabels()[tenant.PublicationLabel]; name != "" {
+	if name := object.GetLabels()[tenant.PublicationLabel]; name != "" {
 		return "Publication " + name
 	}
 	return fmt.Sprintf("%s: %s", tenant.ManagedLabel, source)
@@ -55,9 +55,9 @@ func (q *Query) stored() metav1.Object {
 }
 
 // isPublishable reports whether the configuration allows publishing objects of a resource.
-func (q *Query) isPublishable(of schema.GroupResource) bool {
+func (q *Query) isPublishable(resource schema.GroupResource) bool {
 	return slices.ContainsFunc(q.Config.Admission.Publication.Kinds, func(k configv1alpha1.PublicationKind) bool {
-		return k.Group == of.Group && k.Resource == of.Resource
+		return k.Group == resource.Group && k.Resource == resource.Resource
 	})
 }
 
@@ -65,8 +65,8 @@ func (q *Query) isPublishable(of schema.GroupResource) bool {
 // if the caller may, or if the object is unknown. In a terminating namespace, any caller with the
 // right may delete the object.
 func (q *Query) ManagedRefusal() string {
-	of := q.stored()
-	if of == nil || !ChangesObject(&q.Request) || q.User.GetName() == tenant.ManagerUser {
+	object := q.stored()
+	if object == nil || !ChangesObject(&q.Request) || q.User.GetName() == tenant.ManagerUser {
 		return ""
 	}
 	if q.Snapshot != nil {
@@ -74,11 +74,11 @@ func (q *Query) ManagedRefusal() string {
 			return ""
 		}
 	}
-	source := ManagedBy(q.resourceVersion("").GroupResource(), of)
+	source := ManagedBy(q.resourceVersion("").GroupResource(), object)
 	switch {
 	case source == "":
 		return ""
-	case of.GetLabels()[tenant.PublicationLabel] != "":
+	case object.GetLabels()[tenant.PublicationLabel] != "":
 		return fmt.Sprintf("the object is a copy of the platform's %s, and only the server may change it: change the source "+
 			"or the Publication instead", source)
 	}

@@ -58,9 +58,9 @@ func TestConfiguredKinds(t *testing.T) {
 		"a volume claim with the labels":   {"delete", "persistentvolumeclaims", false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := ask(c.verb, c.resource, "acme--web")
+			r := newRequest(c.verb, c.resource, "acme--web")
 			r.Name = "registry"
-			e := explained(t, somebody("alice", "acme", "dev"), r, func(q *explain.Query) {
+			e := explained(t, newUser("alice", "acme", "dev"), r, func(q *explain.Query) {
 				writing(t, schema.GroupVersionKind{}, nil)(q)
 				q.Stored = stored
 				if c.configured {
@@ -89,9 +89,9 @@ func TestConfiguredKinds(t *testing.T) {
 func TestUndecidedKinds(t *testing.T) {
 	for _, verb := range []string{"create", "update", "patch", "delete"} {
 		for _, configured := range []bool{true, false} {
-			r := ask(verb, "widgets.example.com", "acme--web")
+			r := newRequest(verb, "widgets.example.com", "acme--web")
 			r.Name = "registry"
-			e := explained(t, somebody("alice", "acme", "dev"), r, func(q *explain.Query) {
+			e := explained(t, newUser("alice", "acme", "dev"), r, func(q *explain.Query) {
 				writing(t, schema.GroupVersionKind{}, nil)(q)
 				if configured {
 					q.Config.Admission.Publication.Kinds = []configv1alpha1.PublicationKind{
@@ -99,8 +99,8 @@ func TestUndecidedKinds(t *testing.T) {
 					}
 				}
 			})
-			if said := e.Steps[len(e.Steps)-1].Said; strings.Contains(said, managed.Name) != configured {
-				t.Errorf("%s, configured: %t: %s: %q", verb, configured, e.Admission, said)
+			if result := e.Steps[len(e.Steps)-1].Result; strings.Contains(result, managed.Name) != configured {
+				t.Errorf("%s, configured: %t: %s: %q", verb, configured, e.Admission, result)
 			}
 		}
 	}
@@ -114,7 +114,7 @@ func TestChangesOfManagedObjects(t *testing.T) {
 		"the source or the Publication instead"
 	labeled := map[string]string{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "registry"}
 	templated := map[string]string{tenant.ManagedLabel: "template"}
-	alice, root := somebody("alice", "acme", "dev"), somebody("root", "system", "system:masters")
+	alice, root := newUser("alice", "acme", "dev"), newUser("root", "system", "system:masters")
 	for name, c := range map[string]struct {
 		verb, subresource, namespace string
 		labels                       map[string]string
@@ -130,7 +130,7 @@ func TestChangesOfManagedObjects(t *testing.T) {
 			user:   root,
 			want:   isCopy,
 		},
-		"the server": {verb: "delete", labels: labeled, user: somebody(tenant.ManagerUser, "system")},
+		"the server": {verb: "delete", labels: labeled, user: newUser(tenant.ManagerUser, "system")},
 		"get":        {verb: "get", labels: labeled},
 		"status":     {verb: "update", subresource: "status", labels: labeled},
 		"an object of a template": {
@@ -154,20 +154,20 @@ func TestChangesOfManagedObjects(t *testing.T) {
 			if c.namespace == "" {
 				c.namespace = "acme--baseline"
 			}
-			r := ask(c.verb, strings.TrimSuffix("secrets/"+c.subresource, "/"), c.namespace)
+			r := newRequest(c.verb, strings.TrimSuffix("secrets/"+c.subresource, "/"), c.namespace)
 			r.Name = "registry"
-			var why string
+			var reason string
 			e := explained(t, c.user, r, func(q *explain.Query) {
 				writing(t, corev1.SchemeGroupVersion.WithKind("Secret"), nil, ending)(q)
 				q.Stored = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "registry", Labels: c.labels}}
-				why = q.ManagedRefusal()
+				reason = q.ManagedRefusal()
 			})
 			refused := e.Admission == explain.Refused && strings.Contains(e.Reason, c.want) && e.Decision == "deny"
 			if c.want != "" && !refused || c.want == "" && e.Admission == explain.Refused {
 				t.Errorf("%s, %s: %s; want %q", e.Decision, e.Admission, e.Reason, c.want)
 			}
-			if !strings.HasPrefix(why, c.want) || c.want == "" && why != "" {
-				t.Errorf("ManagedRefusal() = %q; want %q", why, c.want)
+			if !strings.HasPrefix(reason, c.want) || c.want == "" && reason != "" {
+				t.Errorf("ManagedRefusal() = %q; want %q", reason, c.want)
 			}
 		})
 	}

@@ -23,12 +23,12 @@ import (
 // create it.
 func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error) {
 	name, caller := q.namespaceName(), a.outcome.Caller
-	who := fmt.Sprintf("The cluster's admin, or a caller of tenant %s who may create namespaces, can create it:", caller)
+	intro := fmt.Sprintf("The cluster's admin, or a caller of tenant %s who may create namespaces, can create it:", caller)
 	if caller.IsSystem() {
-		who = "The cluster's admin can create it:"
+		intro = "The cluster's admin can create it:"
 	}
 	if ns := q.created(ctx, a, name); ns != nil {
-		c, err := q.tryObjects(ctx, a, fmt.Sprintf("There is no namespace %s.\n%s", name, who), ns)
+		c, err := q.tryObjects(ctx, a, fmt.Sprintf("There is no namespace %s.\n%s", name, intro), ns)
 		if c != nil || err != nil {
 			return c, err
 		}
@@ -54,10 +54,10 @@ func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Nam
 	if err := simulator.Admit(ctx, a.stack.Admission, record); err != nil {
 		return nil
 	}
-	made := write.Object.(*corev1.Namespace)
+	namespace := write.Object.(*corev1.Namespace)
 	return &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: made.Labels},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: namespace.Labels},
 	}
 }
 
@@ -71,8 +71,8 @@ func (q *Query) proposeTenant(ctx context.Context, a *answer) (*change, error) {
 // proposeSuccessor returns a Tenant that has the name of a deleted one.
 func (q *Query) proposeSuccessor(ctx context.Context, a *answer) (*change, error) {
 	caller := a.outcome.Caller
-	all := tenant.InOrderOfEnd(q.Snapshot.Retired[caller])
-	if len(all) == 0 || all[len(all)-1].UID == "" || all[len(all)-1].At.IsZero() {
+	all := tenant.SortByDeletionEnd(q.Snapshot.Retired[caller])
+	if len(all) == 0 || all[len(all)-1].UID == "" || all[len(all)-1].DeletionEnded.IsZero() {
 		return nil, nil // the deletion is not complete
 	}
 	text := fmt.Sprintf("Tenant %s was deleted. The cluster's admin can give its name to a new tenant.\n"+
@@ -99,32 +99,32 @@ func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	id := a.outcome.Caller
 	for _, group := range q.User.GetGroups() {
 		// a certificate without a time of issue has only the group
-		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && id.IsZero() {
-			id, _ = tenant.Parse(of)
+		if groupTenant, ok := strings.CutPrefix(group, tenant.GroupPrefix); ok && id.IsZero() {
+			id, _ = tenant.Parse(groupTenant)
 		}
 	}
-	is, exists := q.Snapshot.Tenants[id]
-	if !exists || is.Object == nil {
+	ok, exists := q.Snapshot.Tenants[id]
+	if !exists || ok.Object == nil {
 		return nil, nil
 	}
-	access, _, _ := unstructured.NestedString(is.Object.Object, "spec", "access")
-	suspension, _, _ := unstructured.NestedString(is.Object.Object, "spec", "suspension")
+	access, _, _ := unstructured.NestedString(ok.Object.Object, "spec", "access")
+	suspension, _, _ := unstructured.NestedString(ok.Object.Object, "spec", "suspension")
 	patch := "kubectl patch tenant " + id.ObjectName() + " --type=merge -p "
 	switch {
 	case a.outcome.Reason == authz.ReasonUndated:
 		text := fmt.Sprintf("The credential may belong to the deleted tenant %s.\nAfter those credentials have expired, "+
 			"the cluster's admin can run:", id)
 		remedy := Remedy{Text: text, Command: patch + `'{"spec":{"acceptUndated":true}}'`}
-		return q.tryTenant(ctx, a, is.Object, remedy, "acceptUndated", true)
+		return q.tryTenant(ctx, a, ok.Object, remedy, "acceptUndated", true)
 	case restricts(suspension, a.outcome.Reason):
 		text := fmt.Sprintf("Tenant %s is suspended (%s). The cluster's admin can end the suspension:", id, suspension)
 		remedy := Remedy{Text: text, Command: "kubectl tenant resume " + id.String()}
-		return q.tryTenant(ctx, a, is.Object, remedy, "suspension", nil)
+		return q.tryTenant(ctx, a, ok.Object, remedy, "suspension", nil)
 	case restricts(access, a.outcome.Reason):
 		text := fmt.Sprintf("Tenant %s has spec.access: %s. The cluster's admin can open it:", id, access)
 		remedy := Remedy{Text: text, Command: patch + `'{"spec":{"access":"Open"}}'`}
-		return q.tryTenant(ctx, a, is.Object, remedy, "access", string(v1alpha1.TenantAccessOpen))
-	case is.Ending:
+		return q.tryTenant(ctx, a, ok.Object, remedy, "access", string(v1alpha1.TenantAccessOpen))
+	case ok.Ending:
 		return advice("Tenant %s is being deleted. Its callers may only read and delete.\n"+
 			"Until spec.deletionDelay is over, the annotation %s: \"true\" cancels the deletion.",
 			id, tenant.TakeBackAnnotation), nil
@@ -145,10 +145,10 @@ func restricts(value string, reason authz.Reason) bool {
 
 // tryTenant calls try with a command that sets a field in the Tenant's spec. If value is nil, it
 // removes the field.
-func (q *Query) tryTenant(ctx context.Context, a *answer, of *unstructured.Unstructured, remedy Remedy,
+func (q *Query) tryTenant(ctx context.Context, a *answer, original *unstructured.Unstructured, remedy Remedy,
 	field string, value any,
 ) (*change, error) {
-	object := of.DeepCopy()
+	object := original.DeepCopy()
 	if value == nil {
 		unstructured.RemoveNestedField(object.Object, "spec", field)
 	} else if err := unstructured.SetNestedField(object.Object, value, "spec", field); err != nil {

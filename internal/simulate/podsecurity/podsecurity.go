@@ -147,7 +147,7 @@ func typed(object runtime.Object) (runtime.Object, error) {
 		}
 		object = out
 	}
-	if pod, is := object.(*corev1.Pod); is {
+	if pod, ok := object.(*corev1.Pod); ok {
 		return withDefaults(pod), nil
 	}
 	return object, nil

@@ -126,8 +126,8 @@ func violations() map[policy.CheckID]func(*corev1.Pod) {
 
 func first(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
 
-func volume(of corev1.VolumeSource) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: of}} }
+func volume(source corev1.VolumeSource) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} }
 }
 
 // TestControls checks that each control of the library rejects a Pod at its level and at stricter

@@ -101,7 +101,7 @@ type Report struct {
 	// More is the number of changes that are not listed.
 	More int `json:"more,omitempty"`
 
-	known map[string]*Change
+	changes map[string]*Change
 }
 
 // Replayer decides events.
@@ -230,17 +230,17 @@ func (r *Report) add(o outcome) {
 	} else {
 		r.NowAllowed++
 	}
-	if r.known == nil {
-		r.known = map[string]*Change{}
+	if r.changes == nil {
+		r.changes = map[string]*Change{}
 	}
 	key := strings.Join([]string{c.User, c.By, c.Tenant, c.Request, c.Was, c.Reason}, "\x00")
-	switch known := r.known[key]; {
-	case known != nil:
-		known.Times++
+	switch change := r.changes[key]; {
+	case change != nil:
+		change.Times++
 	case len(r.Changes) == maxChanges:
 		r.More++
 	default:
-		r.known[key] = c
+		r.changes[key] = c
 		r.Changes = append(r.Changes, c)
 	}
 }
@@ -253,37 +253,37 @@ func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 	if err := json.Unmarshal(line, &e); err != nil || e.Kind != "Event" {
 		return outcome{unread: true}
 	}
-	was, known := e.decision()
-	if e.Stage != "ResponseComplete" || !known || e.User.Username == "" {
+	wasAllowed, ok := e.decision()
+	if e.Stage != "ResponseComplete" || !ok || e.User.Username == "" {
 		return outcome{}
 	}
-	who := e.User
+	caller := e.User
 	if e.ImpersonatedUser != nil {
-		who = *e.ImpersonatedUser
+		caller = *e.ImpersonatedUser
 	}
-	for _, group := range who.Groups {
+	for _, group := range caller.Groups {
 		if group == user.NodesGroup { // only the Node authorizer can decide for a node
 			return outcome{}
 		}
 	}
-	now, reason, err := p.ask(ctx, &e)
+	now, reason, err := p.authorize(ctx, &e)
 	if err != nil {
 		now, reason = authorizer.DecisionDeny, err.Error()
 	}
-	if allowed := now == authorizer.DecisionAllow; allowed == was {
+	if allowed := now == authorizer.DecisionAllow; allowed == wasAllowed {
 		return outcome{decided: true}
 	}
 	c := &Change{
 		Time:    e.Timestamp,
 		AuditID: e.AuditID,
-		User:    who.Username,
+		User:    caller.Username,
 		Request: e.request(),
 		Was:     "denied",
 		Now:     "allowed",
 		Reason:  reason,
 		Times:   1,
 	}
-	if was {
+	if wasAllowed {
 		c.Was, c.Now = "allowed", "denied"
 	}
 	if c.Reason == "" {
@@ -299,7 +299,7 @@ func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 }
 
 // decision returns whether the request was allowed. known is false if the request was not decided.
-func (e *event) decision() (allowed, known bool) {
+func (e *event) decision() (allowed, ok bool) {
 	switch e.Annotations["authorization.k8s.io/decision"] {
 	case "allow":
 		return true, true
@@ -348,9 +348,9 @@ func (e *event) request() string {
 	return text
 }
 
-// ask authorizes an event's request with the stack, as the server's filters do. It passes the
+// authorize authorizes an event's request with the stack, as the server's filters do. It passes the
 // request's path and query. It also passes the real caller, which limits the impersonated users.
-func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
+func (p *Replayer) authorize(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
 	uri := e.RequestURI
 	if path := e.Annotations[authz.PathTenantAuditAnnotation]; path != "" {
 		uri = "/tenants/" + path + uri
@@ -363,7 +363,7 @@ func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decis
 	r := (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(ctx)
 	p.stack.WithRequestState(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		a := e.attributes(r.URL)
-		a.User = authz.NoteCaller(r.Context(), infoOf(&e.User))
+		a.User = authz.RecordCaller(r.Context(), infoOf(&e.User))
 		if e.ImpersonatedUser != nil {
 			a.User = infoOf(e.ImpersonatedUser)
 		}

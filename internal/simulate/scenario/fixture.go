@@ -203,12 +203,12 @@ func (w *Fixture) makeAuthorities() error {
 }
 
 func (w *Fixture) makeAuthority(name, path string) error {
-	made, err := newAuthority(name, w.now)
+	authority, err := newAuthority(name, w.now)
 	if err != nil {
 		return err
 	}
-	w.cas[name] = made
-	return made.write(filepath.Join(w.Dir, path))
+	w.cas[name] = authority
+	return authority.write(filepath.Join(w.Dir, path))
 }
 
 // newAuthority creates a certificate authority that is valid from one year before now until ten
@@ -248,9 +248,9 @@ func (c *ca) write(path string) error {
 	return os.WriteFile(strings.TrimSuffix(path, ".crt")+".key", key, 0o600)
 }
 
-// Held returns all objects in the cluster of a scenario, including the old objects of its cases. It
+// ClusterObjects returns all objects in the cluster of a scenario, including the old objects of its cases. It
 // returns an error if two definitions of the same object differ.
-func Held(s *Scenario) ([]runtime.RawExtension, error) {
+func ClusterObjects(s *Scenario) ([]runtime.RawExtension, error) {
 	all := slices.Clone(s.Objects)
 	seen := map[string]string{}
 	for i := range s.Cases {

@@ -223,7 +223,7 @@ func (s *session) authenticate(r *http.Request, c *Credential) (*authenticator.R
 			Groups: c.User.Groups,
 			Extra:  c.User.Extra,
 		}
-		return &authenticator.Response{User: authz.NoteCaller(r.Context(), u)}, true, nil
+		return &authenticator.Response{User: authz.RecordCaller(r.Context(), u)}, true, nil
 	case c.Anonymous:
 		return &authenticator.Response{
 			User: &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}},

@@ -25,17 +25,17 @@ import (
 type objects map[[3]string][]byte
 
 func objectsOf(s *Scenario) (objects, error) {
-	held, err := Held(s)
+	rawObjects, err := ClusterObjects(s)
 	if err != nil {
 		return nil, err
 	}
 	all := objects{}
-	for _, raw := range held {
-		var is metav1.PartialObjectMetadata
-		if err := json.Unmarshal(raw.Raw, &is); err != nil {
+	for _, raw := range rawObjects {
+		var m metav1.PartialObjectMetadata
+		if err := json.Unmarshal(raw.Raw, &m); err != nil {
 			return nil, err
 		}
-		all[[3]string{is.Kind, is.Namespace, is.Name}] = raw.Raw
+		all[[3]string{m.Kind, m.Namespace, m.Name}] = raw.Raw
 	}
 	return all, nil
 }

@@ -45,12 +45,12 @@ func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	held, err := Held(s)
+	rawObjects, err := ClusterObjects(s)
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range held {
-		obj, err := Decode(&held[i])
+	for i := range rawObjects {
+		obj, err := Decode(&rawObjects[i])
 		if err != nil {
 			return nil, nil, fmt.Errorf("object %d: %w", i, err)
 		}

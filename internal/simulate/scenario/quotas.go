@@ -35,14 +35,14 @@ type quotas struct {
 }
 
 // quotasOf returns the quotas of a scenario with the usage of its objects.
-func quotasOf(held objects, namespaces corelisters.NamespaceLister, byDefault corev1.ResourceList) (*quotas, error) {
+func quotasOf(objs objects, namespaces corelisters.NamespaceLister, byDefault corev1.ResourceList) (*quotas, error) {
 	q := &quotas{
-		held:       held,
+		held:       objs,
 		namespaces: namespaces,
 		states:     map[string][]*quota.State{},
 		tenants:    map[string]tenant.ID{},
 	}
-	for key, raw := range held {
+	for key, raw := range objs {
 		if key[0] != v1alpha1.KindTenantQuota {
 			continue
 		}
@@ -147,11 +147,11 @@ func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 	return q.add(id, id.String(), hard)
 }
 
-// IsOf implements [stack.QuotaStore].
-func (q *quotas) IsOf(name string, id tenant.ID) bool {
-	of, exists := q.tenants[name]
+// BelongsTo implements [stack.QuotaStore].
+func (q *quotas) BelongsTo(name string, id tenant.ID) bool {
+	owner, exists := q.tenants[name]
 	if !exists {
 		return name == id.ObjectName()
 	}
-	return of == id && !id.IsZero()
+	return owner == id && !id.IsZero()
 }

@@ -123,9 +123,9 @@ func Run(ctx context.Context, mode Mode, file string, s *Scenario, report func(R
 	result := func(name string, status Status, expected, got string) {
 		report(Result{file, s.Metadata.Name, name, status, expected, got})
 	}
-	if why := mode.Skip(s, nil); why != "" {
+	if reason := mode.Skip(s, nil); reason != "" {
 		for _, name := range caseNames(s) {
-			result(name, Skipped, "", why)
+			result(name, Skipped, "", reason)
 		}
 		return nil
 	}
@@ -153,8 +153,8 @@ func Run(ctx context.Context, mode Mode, file string, s *Scenario, report func(R
 		return fmt.Errorf("%s: %s: %w", file, s.Metadata.Name, err)
 	}
 	for _, c := range admitLast(s.Cases) {
-		if why := mode.Skip(s, c); why != "" {
-			result(c.Name, Skipped, "", why)
+		if reason := mode.Skip(s, c); reason != "" {
+			result(c.Name, Skipped, "", reason)
 			continue
 		}
 		expected, got, ok := runCase(ctx, session, c)

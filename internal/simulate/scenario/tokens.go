@@ -37,9 +37,9 @@ func (w *Fixture) token(ctx context.Context, c *Credential) (string, error) {
 }
 
 // source returns the source with a name, or the first source of the kind.
-func (w *Fixture) source(name, kind string, is func(*configv1alpha1.Source) bool) (*configv1alpha1.Source, error) {
+func (w *Fixture) source(name, kind string, matches func(*configv1alpha1.Source) bool) (*configv1alpha1.Source, error) {
 	for i := range w.Config.Authentication.Sources {
-		if src := &w.Config.Authentication.Sources[i]; is(src) && (name == "" || name == src.Name) {
+		if src := &w.Config.Authentication.Sources[i]; matches(src) && (name == "" || name == src.Name) {
 			return src, nil
 		}
 	}

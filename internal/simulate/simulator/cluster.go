@@ -63,9 +63,9 @@ func (c *Cluster) Controllers() lookup.Controllers { return nil }
 // Objects implements [lookup.Cluster].
 func (c *Cluster) Objects() lookup.Objects { return c.snapshot }
 
-// WithoutTenant implements [lookup.Namespaces]. It reports that the result is unknown, because a
+// IDsWithoutTenant implements [lookup.Namespaces]. It reports that the result is unknown, because a
 // snapshot may lack Tenants of the cluster.
-func (s *Snapshot) WithoutTenant() (ids []string, known bool) { return nil, false }
+func (s *Snapshot) IDsWithoutTenant() (ids []string, known bool) { return nil, false }
 
 // DefaultPriority implements [lookup.Objects].
 func (s *Snapshot) DefaultPriority(string) bool { return false }

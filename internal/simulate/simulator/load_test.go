@@ -122,8 +122,8 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// TestWithIsACopy checks that With does not change the original snapshot.
-func TestWithIsACopy(t *testing.T) {
+// TestWithCopiesTheSnapshot checks that With does not change the original snapshot.
+func TestWithCopiesTheSnapshot(t *testing.T) {
 	before, err := load(t, objects)
 	if err != nil {
 		t.Fatal(err)

@@ -39,12 +39,12 @@ func (s *Snapshot) addSource(obj runtime.Object, kind schema.GroupVersionKind) e
 	}
 	u := &unstructured.Unstructured{Object: content}
 	u.SetGroupVersionKind(kind)
-	s.keepSource(u)
+	s.storeSource(u)
 	return nil
 }
 
-// keepSource adds an object if a Publication may copy it.
-func (s *Snapshot) keepSource(u *unstructured.Unstructured) {
+// storeSource adds an object if a Publication may copy it.
+func (s *Snapshot) storeSource(u *unstructured.Unstructured) {
 	if _, err := (&publication.Rules{}).Resource(u.GroupVersionKind()); err == nil {
 		s.sources[sourceKey(u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName())] = u
 	}

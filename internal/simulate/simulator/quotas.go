@@ -19,11 +19,11 @@ func (quotaTenants) Taken(context.Context, tenant.ID) (bool, error)           { 
 func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 func (quotaTenants) Classes() (quota.Classes, error)                          { return nil, nil }
 
-// IsOf implements [stack.QuotaStore].
-func (q quotaTenants) IsOf(name string, id tenant.ID) bool {
-	of, exists := q[name]
+// BelongsTo implements [stack.QuotaStore].
+func (q quotaTenants) BelongsTo(name string, id tenant.ID) bool {
+	owner, exists := q[name]
 	if !exists {
 		return name == id.ObjectName()
 	}
-	return of == id && !id.IsZero()
+	return owner == id && !id.IsZero()
 }

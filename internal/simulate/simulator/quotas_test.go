@@ -28,12 +28,12 @@ func TestQuotasOfTenants(t *testing.T) {
 		{"bad", "bad", false},
 		{"none", "acme", false},
 	} {
-		if got := quotas.IsOf(c.name, tenanttest.ID(t, c.id)); got != c.want {
+		if got := quotas.BelongsTo(c.name, tenanttest.ID(t, c.id)); got != c.want {
 			t.Errorf("quota %s belongs to %s: %t; want %t", c.name, c.id, got, c.want)
 		}
 	}
-	if (quotaTenants{"bad": {}}).IsOf("bad", tenanttest.ID(t, "acme")) || quotas.IsOf("x", tenant.ID{}) ||
-		quotas.IsOf("bad", tenant.ID{}) {
+	if (quotaTenants{"bad": {}}).BelongsTo("bad", tenanttest.ID(t, "acme")) || quotas.BelongsTo("x", tenant.ID{}) ||
+		quotas.BelongsTo("bad", tenant.ID{}) {
 		t.Error("an invalid quota belongs to a tenant, or a quota to no tenant")
 	}
 }

@@ -105,7 +105,7 @@ func New(
 		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
 		Authorization: stack.Authorization{
 			Authorizer: server(delegate),
-			RBAC:       &stack.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere},
+			RBAC:       &stack.RBAC{Index: s.ForConfig(config).Index(), ServerFallback: s.RightsElsewhere},
 		},
 		Cluster: cluster,
 		Observe: observe,
@@ -129,9 +129,9 @@ func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 	})
 }
 
-// Asked returns a context in which a request is decided as for a SelfSubjectAccessReview. A list
+// WithSelfReviewRequest returns a context in which a request is decided as for a SelfSubjectAccessReview. A list
 // over all namespaces is decided as if it were limited to the tenant.
-func Asked(ctx context.Context) context.Context {
+func WithSelfReviewRequest(ctx context.Context) context.Context {
 	return request.WithRequestInfo(ctx, &request.RequestInfo{
 		IsResourceRequest: true,
 		Verb:              "create",

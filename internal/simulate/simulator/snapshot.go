@@ -58,7 +58,7 @@ type Snapshot struct {
 	Tenants map[tenant.ID]TenantObject
 	Retired map[tenant.ID][]tenant.Retired
 	// TakenBack are the canceled deletions of Tenants.
-	TakenBack map[tenant.ID]TakenBack
+	TakenBack map[tenant.ID]CanceledDeletion
 	// Templates are the NamespaceTemplates, by name.
 	Templates map[string]*template.Template
 	// Publications are the valid Publications, by name.
@@ -108,9 +108,9 @@ type Binding struct {
 	Subjects []rbacv1.Subject
 }
 
-// Under returns the snapshot as the configured RBAC evaluator interprets it. Upstream's evaluator
+// ForConfig returns the snapshot as the configured RBAC evaluator interprets it. Upstream's evaluator
 // ignores the annotations that limit or expire a binding, and derives no rights from Tenants.
-func (s *Snapshot) Under(config *configv1alpha1.Settings) *Snapshot {
+func (s *Snapshot) ForConfig(config *configv1alpha1.Settings) *Snapshot {
 	plain := *s
 	if config.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed {
 		plain.Bindings = slices.Concat(s.Bindings, s.derived(s.Rights(config)))
@@ -127,16 +127,16 @@ func (s *Snapshot) Under(config *configv1alpha1.Settings) *Snapshot {
 
 // Rights returns a function that returns the derived rights of a tenant's callers. It returns nil
 // if a server with the configuration derives none.
-func (s *Snapshot) Rights(config *configv1alpha1.Settings) func(tenant.ID) []rbac.Derived {
+func (s *Snapshot) Rights(config *configv1alpha1.Settings) func(tenant.ID) []rbac.DerivedRole {
 	a := config.Authorization
 	if a.RBAC.Evaluator != configv1alpha1.EvaluatorIndexed || a.Mode == configv1alpha1.ModeShadow || s.RightsElsewhere {
 		return nil
 	}
-	return func(id tenant.ID) []rbac.Derived { return tenants.Rights(id, s.Tenants[id].Admins) }
+	return func(id tenant.ID) []rbac.DerivedRole { return tenants.Rights(id, s.Tenants[id].Admins) }
 }
 
 // derived returns the rights of all tenants as bindings.
-func (s *Snapshot) derived(rights func(tenant.ID) []rbac.Derived) (all []*Binding) {
+func (s *Snapshot) derived(rights func(tenant.ID) []rbac.DerivedRole) (all []*Binding) {
 	if rights == nil {
 		return nil
 	}
@@ -170,18 +170,18 @@ func (s *Snapshot) tenantIDs() []tenant.ID {
 	return slices.Compact(all)
 }
 
-// Ended reports whether the binding has expired at a time.
-func (b *Binding) Ended(now time.Time) bool {
-	return rbac.Ended(b.meta(), now)
+// IsExpired reports whether the binding has expired at a time.
+func (b *Binding) IsExpired(now time.Time) bool {
+	return rbac.Expired(b.meta(), now)
 }
 
-// Holds reports whether the binding applies to a caller of a tenant in a tenant's namespaces,
+// AppliesTo reports whether the binding applies to a caller of a tenant in a tenant's namespaces,
 // according to its annotations or the tenant it is derived for.
-func (b *Binding) Holds(caller, space tenant.ID, now time.Time) bool {
+func (b *Binding) AppliesTo(caller, owner tenant.ID, now time.Time) bool {
 	if !b.Derived.IsZero() {
 		return b.Derived == caller
 	}
-	return rbac.Holds(b.meta(), caller, space, now)
+	return rbac.Applies(b.meta(), caller, owner, now)
 }
 
 func (b *Binding) meta() *metav1.ObjectMeta {
@@ -254,7 +254,7 @@ func NewSnapshot() *Snapshot {
 		left:       map[tenant.ID][]string{},
 		Tenants:    map[tenant.ID]TenantObject{},
 		Retired:    map[tenant.ID][]tenant.Retired{},
-		TakenBack:  map[tenant.ID]TakenBack{},
+		TakenBack:  map[tenant.ID]CanceledDeletion{},
 		Templates:  map[string]*template.Template{},
 
 		Publications: map[string]*publication.Publication{},
@@ -334,7 +334,7 @@ func (s *Snapshot) DropRBAC() {
 func (s *Snapshot) addSelector(obj runtime.Object) {
 	reason := cluster.SelectionReason(obj)
 	for _, key := range cluster.SelectedKeys(obj) {
-		if is, has := s.selected[key]; !has || reason < is {
+		if current, ok := s.selected[key]; !ok || reason < current {
 			s.selected[key] = reason
 		}
 	}
@@ -364,8 +364,8 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenant}:
-		if id, is := tenantObjectOf(u); !id.IsZero() {
-			s.Tenants[id] = is
+		if id, object := tenantObjectOf(u); !id.IsZero() {
+			s.Tenants[id] = object
 		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindNamespaceTemplate}:
@@ -384,20 +384,20 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		retired, err := typed.Decode[v1alpha1.RetiredTenant](u)
 		if err == nil {
 			if access, takenBack := tenants.TakenBackAccess(retired); takenBack {
-				id, is := tenants.RetiredOf(retired)
-				s.takeBack(id, TakenBack{access, is.Begun})
+				id, object := tenants.RetiredOf(retired)
+				s.addCanceledDeletion(id, CanceledDeletion{access, object.DeletionBegan})
 				return nil
 			}
 		}
-		id, is, err := tenants.ReadRetired(retired, err)
+		id, object, err := tenants.ReadRetired(retired, err)
 		if err != nil {
 			return err
 		}
 		if !id.IsZero() {
-			if is.Begun.IsZero() { // a file may lack the time, so use the current time
-				is.Begun = time.Now()
+			if object.DeletionBegan.IsZero() { // a file may lack the time, so use the current time
+				object.DeletionBegan = time.Now()
 			}
-			s.Retired[id] = append(slices.Clip(s.Retired[id]), is)
+			s.Retired[id] = append(slices.Clip(s.Retired[id]), object)
 		}
 		return nil
 	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
@@ -410,7 +410,7 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		return nil
 	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: rbacv1.GroupName, Kind: gvk.Kind}:
 	default:
-		s.keepSource(u)
+		s.storeSource(u)
 		return nil
 	}
 	typed, err := scheme.Scheme.New(gvk)
@@ -430,7 +430,7 @@ func (s *Snapshot) addNamespace(ns *corev1.Namespace) {
 			metav1.SetMetaDataLabel(&slim.ObjectMeta, key, value)
 		}
 	}
-	if value, held := ns.Annotations[tenant.HeldAnnotation]; held {
+	if value, ok := ns.Annotations[tenant.HeldAnnotation]; ok {
 		slim.Annotations = map[string]string{tenant.HeldAnnotation: value}
 	}
 	s.Namespaces[ns.Name] = slim

@@ -27,9 +27,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestServersOwn checks that masters are allowed everything, and that each outcome is observed. The
+// TestServerAuthorizer checks that masters are allowed everything, and that each outcome is observed. The
 // delegate decides only requests that the boundary allows and about which RBAC has no opinion.
-func TestServersOwn(t *testing.T) {
+func TestServerAuthorizer(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	snapshot, err := simulator.NewSnapshot().
@@ -142,19 +142,19 @@ func TestAdmitOrder(t *testing.T) {
 		"a validating one":  {nil, refused, admission.Create, []string{"admit b", "validate a"}, refused},
 		"a deletion":        {refused, nil, admission.Delete, []string{"validate c"}, nil},
 	} {
-		var said []string
-		of := func(name string, err error, operations ...admission.Operation) plugin {
-			return plugin{admission.NewHandler(operations...), name, err, &said}
+		var calls []string
+		newPlugin := func(name string, err error, operations ...admission.Operation) plugin {
+			return plugin{admission.NewHandler(operations...), name, err, &calls}
 		}
 		stack := &stack.Stack{Admission: []stack.Plugin{
-			{Name: "a", Interface: validating{of("a", c.second, admission.Create)}},
-			{Name: "b", Interface: mutating{of("b", c.first, admission.Create)}},
-			{Name: "c", Interface: validating{of("c", nil, admission.Create, admission.Delete)}},
+			{Name: "a", Interface: validating{newPlugin("a", c.second, admission.Create)}},
+			{Name: "b", Interface: mutating{newPlugin("b", c.first, admission.Create)}},
+			{Name: "c", Interface: validating{newPlugin("c", nil, admission.Create, admission.Delete)}},
 		}}
 		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p",
 			schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
-		if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(said, c.want) {
-			t.Errorf("%s: %v, asked %v; want %v, %v", name, err, said, c.err, c.want)
+		if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(calls, c.want) {
+			t.Errorf("%s: %v, asked %v; want %v, %v", name, err, calls, c.err, c.want)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (s *Snapshot) TenantObjects() lookup.Tenants {
 type tenantObjects struct {
 	live      map[tenant.ID]TenantObject
 	retired   map[tenant.ID][]tenant.Retired
-	takenBack map[tenant.ID]TakenBack
+	takenBack map[tenant.ID]CanceledDeletion
 	templates map[string]*template.Template
 	// publications are the Publications by name.
 	publications map[string]*publication.Publication
@@ -51,7 +51,7 @@ type TenantObject struct {
 	Ending        bool
 	// Replaces is the UID of the deleted Tenant that had the ID before.
 	Replaces    string
-	Spaces      v1alpha1.TenantNamespacesSpec
+	Namespaces  v1alpha1.TenantNamespacesSpec
 	MemberRoles []string
 	Admins      []rbacv1.Subject
 	FairUse     v1alpha1.FairUse
@@ -62,32 +62,32 @@ type TenantObject struct {
 // tenantObjectOf reads a Tenant. It returns the zero ID for a Tenant that the server ignores. As in
 // [tenants.Store], an invalid Tenant denies its callers all access.
 func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
-	is := TenantObject{
+	object := TenantObject{
 		Access:  authz.AccessClosed,
 		UID:     string(u.GetUID()),
 		Created: u.GetCreationTimestamp().Time,
 		Object:  u,
 	}
-	id := tenants.IDNamed(u.GetName())
+	id := tenants.IDOfName(u.GetName())
 	if t, err := typed.Decode[v1alpha1.Tenant](u); err == nil {
-		id, is.Access = tenants.AccessOf(t)
-		is.Replaces = t.Spec.Replaces
-		is.AcceptUndated, is.Spaces, is.MemberRoles = t.Spec.AcceptUndated, t.Spec.Namespaces, t.Spec.MemberRoles
-		is.Admins, is.FairUse = tenants.Subjects(t.Spec.Admins), t.Spec.FairUse
+		id, object.Access = tenants.AccessOf(t)
+		object.Replaces = t.Spec.Replaces
+		object.AcceptUndated, object.Namespaces, object.MemberRoles = t.Spec.AcceptUndated, t.Spec.Namespaces, t.Spec.MemberRoles
+		object.Admins, object.FairUse = tenants.Subjects(t.Spec.Admins), t.Spec.FairUse
 	}
-	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
-		is.Access = min(is.Access, authz.AccessReadOnly)
+	if object.Ending = u.GetDeletionTimestamp() != nil; object.Ending {
+		object.Access = min(object.Access, authz.AccessReadOnly)
 	}
-	if is.UID == "" { // a file may lack the UID, so treat it as created now
-		is.UID, is.Created = "unknown", time.Now()
+	if object.UID == "" { // a file may lack the UID, so treat it as created now
+		object.UID, object.Created = "unknown", time.Now()
 	}
-	return id, is
+	return id, object
 }
 
-// Of implements [lookup.Tenants].
-func (t tenantObjects) Of(id tenant.ID) authz.Access {
-	if is, exists := t.live[id]; exists {
-		return is.Access
+// Access implements [lookup.Tenants].
+func (t tenantObjects) Access(id tenant.ID) authz.Access {
+	if object, exists := t.live[id]; exists {
+		return object.Access
 	}
 	if len(t.retired[id]) > 0 {
 		return authz.AccessRetired
@@ -95,26 +95,26 @@ func (t tenantObjects) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
-// WithoutTenant implements [lookup.Tenants].
-func (t tenantObjects) WithoutTenant(id tenant.ID) authz.Access {
-	if is, limited := t.takenBack[id]; limited {
-		return is.Access
+// AccessWithoutTenant implements [lookup.Tenants].
+func (t tenantObjects) AccessWithoutTenant(id tenant.ID) authz.Access {
+	if object, limited := t.takenBack[id]; limited {
+		return object.Access
 	}
 	return authz.AccessOpen
 }
 
-// TakenBack contains the settings of the RetiredTenant of a canceled deletion.
-type TakenBack struct {
+// CanceledDeletion contains the settings of the RetiredTenant of a canceled deletion.
+type CanceledDeletion struct {
 	Access authz.Access
 	At     time.Time
 }
 
-// takeBack records a canceled deletion. The newest one applies. If several have the same age, the
+// addCanceledDeletion records a canceled deletion. The newest one applies. If several have the same age, the
 // strictest applies.
-func (s *Snapshot) takeBack(id tenant.ID, is TakenBack) {
+func (s *Snapshot) addCanceledDeletion(id tenant.ID, canceled CanceledDeletion) {
 	last, exists := s.TakenBack[id]
-	if !exists || is.At.After(last.At) || is.At.Equal(last.At) && is.Access < last.Access {
-		s.TakenBack[id] = is
+	if !exists || canceled.At.After(last.At) || canceled.At.Equal(last.At) && canceled.Access < last.Access {
+		s.TakenBack[id] = canceled
 	}
 }
 
@@ -124,31 +124,33 @@ func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
 	return lineage.Accepts(issued)
 }
 
-// Spaces implements [lookup.Tenants].
-func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec { return t.live[id].Spaces }
+// NamespaceSettings implements [lookup.Tenants].
+func (t tenantObjects) NamespaceSettings(id tenant.ID) v1alpha1.TenantNamespacesSpec {
+	return t.live[id].Namespaces
+}
 
 // FairUse implements [lookup.Tenants].
 func (t tenantObjects) FairUse(id tenant.ID) v1alpha1.FairUse { return t.live[id].FairUse }
 
-// Holds implements [lookup.Tenants].
-func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
-	for _, p := range t.selecting(id) {
+// HoldsNamespaces implements [lookup.Tenants].
+func (t tenantObjects) HoldsNamespaces(_ context.Context, id tenant.ID) bool {
+	for _, p := range t.selectedBy(id) {
 		if p.Hold {
 			return true
 		}
 	}
-	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(name string) bool {
-		is := t.templates[name]
-		return is == nil || is.Hold
+	return slices.ContainsFunc(t.live[id].Namespaces.Templates, func(name string) bool {
+		template := t.templates[name]
+		return template == nil || template.Hold
 	})
 }
 
-// selecting returns the Publications that select a tenant and are not being deleted, in no order.
-func (t tenantObjects) selecting(id tenant.ID) (selecting []*publication.Publication) {
-	is, exists := t.live[id]
+// selectedBy returns the Publications that select a tenant and are not being deleted, in no order.
+func (t tenantObjects) selectedBy(id tenant.ID) (selecting []*publication.Publication) {
+	object, exists := t.live[id]
 	var labels map[string]string
-	if exists && is.Object != nil {
-		labels = is.Object.GetLabels()
+	if exists && object.Object != nil {
+		labels = object.Object.GetLabels()
 	}
 	for _, p := range t.publications {
 		if !p.Deleting && p.Selects(id, labels, exists) {
@@ -158,21 +160,21 @@ func (t tenantObjects) selecting(id tenant.ID) (selecting []*publication.Publica
 	return selecting
 }
 
-// Gives implements [lookup.Tenants].
-func (t tenantObjects) Gives(
+// Provisions implements [lookup.Tenants].
+func (t tenantObjects) Provisions(
 	rules *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
 ) (bool, error) {
-	spaces := t.live[id].Spaces
-	for _, p := range t.selecting(id) {
+	namespaces := t.live[id].Namespaces
+	for _, p := range t.selectedBy(id) {
 		resource, err := rules.Resource(p.From.Kind)
 		if err == nil && resource.GroupResource() == of && p.From.Name == name &&
-			p.SelectsNamespace(namespace, tenants.Labels(spaces.Labels)) {
+			p.SelectsNamespace(namespace, tenants.Labels(namespaces.Labels)) {
 			return true, nil
 		}
 	}
-	return slices.ContainsFunc(spaces.Templates, func(template string) bool {
+	return slices.ContainsFunc(namespaces.Templates, func(template string) bool {
 		is := t.templates[template]
-		return is != nil && is.Gives(id, namespace, of, name)
+		return is != nil && is.Contains(id, namespace, of, name)
 	}), nil
 }
 
@@ -194,24 +196,24 @@ func (t tenantObjects) Admins(id tenant.ID) []rbacv1.Subject { return t.live[id]
 
 // Lineage implements [lookup.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
-	is, retired := t.live[id], t.retired[id]
-	if is.Replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == is.Replaces }) {
-		retired = append(slices.Clip(retired), tenant.Retired{UID: is.Replaces, At: is.Created})
+	object, retired := t.live[id], t.retired[id]
+	if object.Replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == object.Replaces }) {
+		retired = append(slices.Clip(retired), tenant.Retired{UID: object.Replaces, DeletionEnded: object.Created})
 	}
 	return tenant.Lineage{
-		UID:           is.UID,
-		Created:       is.Created,
-		Ending:        is.Ending,
-		AcceptUndated: is.AcceptUndated,
-		Retired:       tenant.InOrderOfEnd(retired),
+		UID:           object.UID,
+		Created:       object.Created,
+		Terminating:   object.Ending,
+		AcceptUndated: object.AcceptUndated,
+		Retired:       tenant.SortByDeletionEnd(retired),
 	}
 }
 
-// IsOf implements [lookup.Tenants].
-func (t tenantObjects) IsOf(name string, id tenant.ID) bool {
-	for of := range t.live {
-		if of.ObjectName() == name {
-			return of == id
+// BelongsTo implements [lookup.Tenants].
+func (t tenantObjects) BelongsTo(name string, id tenant.ID) bool {
+	for owner := range t.live {
+		if owner.ObjectName() == name {
+			return owner == id
 		}
 	}
 	return name == id.ObjectName()
@@ -239,10 +241,10 @@ func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 }
 
 // References returns the objects that a later tenant with the same ID would inherit, as
-// [tenants.Left] and [tenants.References] do.
+// [tenants.Remaining] and [tenants.References] do.
 func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
 	found = slices.Clone(s.left[id])
-	names := tenants.Named(id, namespaces)
+	names := tenants.SubjectMatcher(id, namespaces)
 	for _, b := range slices.Concat(s.Bindings, s.dropped) {
 		owner := s.Owner(b.Namespace)
 		switch made := b.Namespace == "" && b.Labels[tenant.OfTenantLabel] == id.String(); {

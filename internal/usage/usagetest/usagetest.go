@@ -31,11 +31,11 @@ type Server struct {
 	*dynamicfake.FakeDynamicClient
 	tb testing.TB
 
-	mu     sync.Mutex
-	made   int
-	owned  map[string][]string // names of fields by the names of the object and the manager
-	writes int
-	fail   error
+	mu      sync.Mutex
+	created int
+	owned   map[string][]string // names of fields by the names of the object and the manager
+	writes  int
+	fail    error
 }
 
 // Usages is the resource of TenantUsages.
@@ -117,8 +117,8 @@ func (s *Server) remove(action clienttesting.Action) (bool, runtime.Object, erro
 	if err != nil {
 		return true, nil, err
 	}
-	before := d.DeleteOptions.Preconditions
-	if before == nil || before.UID == nil || *before.UID != object.(metav1.Object).GetUID() {
+	preconditions := d.DeleteOptions.Preconditions
+	if preconditions == nil || preconditions.UID == nil || *preconditions.UID != object.(metav1.Object).GetUID() {
 		return true, nil, apierrors.NewConflict(Usages().GroupResource(), d.GetName(), fmt.Errorf("another UID"))
 	}
 	for key := range s.owned {
@@ -146,36 +146,36 @@ func (s *Server) apply(action clienttesting.Action) (bool, runtime.Object, error
 	if err := json.Unmarshal(p.GetPatch(), &patch); err != nil {
 		return true, nil, err
 	}
-	is, exists := &v1alpha1.TenantUsage{}, true
+	stored, exists := &v1alpha1.TenantUsage{}, true
 	object, err := s.Tracker().Get(Usages(), "", p.GetName())
 	switch {
 	case apierrors.IsNotFound(err):
 		exists = false
-		s.made++
-		is.Name = p.GetName()
-		is.APIVersion, is.Kind = v1alpha1.GroupVersion, v1alpha1.KindTenantUsage
-		is.ObjectMeta.UID = types.UID(fmt.Sprintf("made-%d", s.made))
+		s.created++
+		stored.Name = p.GetName()
+		stored.APIVersion, stored.Kind = v1alpha1.GroupVersion, v1alpha1.KindTenantUsage
+		stored.ObjectMeta.UID = types.UID(fmt.Sprintf("made-%d", s.created))
 	case err != nil:
 		return true, nil, err
 	default:
-		if is, err = typed.Decode[v1alpha1.TenantUsage](object.(*unstructured.Unstructured)); err != nil {
+		if stored, err = typed.Decode[v1alpha1.TenantUsage](object.(*unstructured.Unstructured)); err != nil {
 			return true, nil, err
 		}
 	}
-	if uid := patch.ObjectMeta.UID; uid != "" && (!exists || uid != is.ObjectMeta.UID) {
+	if uid := patch.ObjectMeta.UID; uid != "" && (!exists || uid != stored.ObjectMeta.UID) {
 		return true, nil, apierrors.NewConflict(Usages().GroupResource(), p.GetName(), fmt.Errorf("another UID"))
 	}
-	s.merge(is, &patch, p.GetName()+" "+manager)
-	if is.Tenant == "" || len(is.Servers) > 100 {
+	s.merge(stored, &patch, p.GetName()+" "+manager)
+	if stored.Tenant == "" || len(stored.Servers) > 100 {
 		return true, nil, apierrors.NewInvalid(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenantUsage).GroupKind(),
 			p.GetName(), nil)
 	}
-	for i := range is.Servers {
-		if len(is.Servers[i].Hours) > 49 {
-			s.tb.Errorf("%d hours of %s", len(is.Servers[i].Hours), is.Servers[i].Name)
+	for i := range stored.Servers {
+		if len(stored.Servers[i].Hours) > 49 {
+			s.tb.Errorf("%d hours of %s", len(stored.Servers[i].Hours), stored.Servers[i].Name)
 		}
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(is)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(stored)
 	if err != nil {
 		return true, nil, err
 	}
@@ -188,27 +188,27 @@ func (s *Server) apply(action clienttesting.Action) (bool, runtime.Object, error
 }
 
 // merge applies the fields of a manager and removes the fields that it no longer applies.
-func (s *Server) merge(is, patch *v1alpha1.TenantUsage, owner string) {
+func (s *Server) merge(stored, patch *v1alpha1.TenantUsage, owner string) {
 	var owns []string
 	if patch.Tenant != "" {
-		is.Tenant, is.UID = patch.Tenant, patch.UID
+		stored.Tenant, stored.UID = patch.Tenant, patch.UID
 	}
 	for i := range patch.Servers {
 		name := patch.Servers[i].Name
 		owns = append(owns, name)
-		at := slices.IndexFunc(is.Servers, func(o v1alpha1.ServerUsage) bool { return o.Name == name })
-		if at < 0 {
-			is.Servers = append(is.Servers, patch.Servers[i])
+		index := slices.IndexFunc(stored.Servers, func(o v1alpha1.ServerUsage) bool { return o.Name == name })
+		if index < 0 {
+			stored.Servers = append(stored.Servers, patch.Servers[i])
 		} else {
-			is.Servers[at] = patch.Servers[i]
+			stored.Servers[index] = patch.Servers[i]
 		}
 	}
 	if patch.Stored != nil {
-		is.Stored = patch.Stored
+		stored.Stored = patch.Stored
 	}
 	for _, name := range s.owned[owner] {
 		if !slices.Contains(owns, name) {
-			is.Servers = slices.DeleteFunc(is.Servers, func(o v1alpha1.ServerUsage) bool { return o.Name == name })
+			stored.Servers = slices.DeleteFunc(stored.Servers, func(o v1alpha1.ServerUsage) bool { return o.Name == name })
 		}
 	}
 	s.owned[owner] = owns

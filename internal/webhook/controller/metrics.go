@@ -5,8 +5,8 @@ package controller
 
 import "k8s.io/component-base/metrics"
 
-// LackingMetric returns the metric of [Tasks.Lacking].
-func LackingMetric() *metrics.Gauge {
+// UnlabeledMetric returns the metric of [Tasks.Unlabeled].
+func UnlabeledMetric() *metrics.Gauge {
 	return metrics.NewGauge(&metrics.GaugeOpts{
 		Name: "kubetenant_controller_sweep_lacking",
 		Help: "Number of resources with objects that lack the label of their tenant. " +

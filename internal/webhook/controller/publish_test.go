@@ -36,8 +36,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// known returns a cluster of a client, with empty caches.
-func known(t *testing.T, client *fake.Clientset) *cluster.Cluster {
+// newCluster returns a cluster of a client, with empty caches.
+func newCluster(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	t.Helper()
 	objects := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 	c, err := cluster.New(cluster.Clients{
@@ -54,9 +54,9 @@ func known(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	return c
 }
 
-// published calls f with the new content at each write of the ConfigMap. The write returns the
+// onPublish calls f with the new content at each write of the ConfigMap. The write returns the
 // error of f.
-func published(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) error) {
+func onPublish(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) error) {
 	t.Helper()
 	client.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		said := &corev1.ConfigMap{}
@@ -67,9 +67,9 @@ func published(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) e
 	})
 }
 
-// TestSweptText checks that the text contains the completed resources with the tenants that still
+// TestBackfillText checks that the text contains the completed resources with the tenants that still
 // lack labels. The tenants are unique and sorted, and the service can parse the text.
-func TestSweptText(t *testing.T) {
+func TestBackfillText(t *testing.T) {
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 	pods, jobs := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
 	for want, swept := range map[string]map[schema.GroupResource][]tenant.ID{
@@ -79,27 +79,27 @@ func TestSweptText(t *testing.T) {
 	} {
 		s := label.NewSweep(nil, nil, nil)
 		s.Resume(swept)
-		got, err := sweptText(s)
+		got, err := backfillText(s)
 		if got != want || err != nil {
 			t.Errorf("sweptText() = %s, %v; want %s", got, err, want)
 		}
 		again := label.NewSweep(nil, nil, nil)
-		again.Resume(state.ParseSwept(got))
-		if text, err := sweptText(again); text != want || err != nil {
+		again.Resume(state.ParseBackfill(got))
+		if text, err := backfillText(again); text != want || err != nil {
 			t.Errorf("as the service reads it: %s, %v; want %s", text, err, want)
 		}
 	}
 }
 
-// TestPublishAgain checks that a failed publication is retried until the end, with the version of
+// TestFailedPublicationIsRetried checks that a failed publication is retried until the end, with the version of
 // its webhooks.
-func TestPublishAgain(t *testing.T) {
+func TestFailedPublicationIsRetried(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
 	defer cancel()
 	client := fake.NewClientset()
 	var said []string
-	published(t, client, func(m *corev1.ConfigMap) error {
-		said = append(said, m.Namespace+"/"+m.Name+" "+m.Annotations[state.WebhooksAnnotation]+" "+m.Data[state.SweptKey])
+	onPublish(t, client, func(m *corev1.ConfigMap) error {
+		said = append(said, m.Namespace+"/"+m.Name+" "+m.Annotations[state.WebhooksAnnotation]+" "+m.Data[state.BackfillKey])
 		if len(said) == 1 {
 			return errors.New("not now")
 		}
@@ -110,8 +110,8 @@ func TestPublishAgain(t *testing.T) {
 	p := &publisher{
 		client:    client,
 		namespace: "system",
-		sweep:     label.NewSweep(nil, nil, nil),
-		with:      now,
+		backfill:  label.NewSweep(nil, nil, nil),
+		version:   now,
 		webhooks:  func() (state.WebhooksVersion, bool) { return now, true },
 	}
 	if err := p.run(ctx); err != nil {
@@ -123,9 +123,9 @@ func TestPublishAgain(t *testing.T) {
 	}
 }
 
-// TestSweepResumes checks that the result of the previous leader is valid for the same webhooks
+// TestBackfillResumes checks that the result of the previous leader is valid for the same webhooks
 // only, and only if it was published.
-func TestSweepResumes(t *testing.T) {
+func TestBackfillResumes(t *testing.T) {
 	mutating, validating := webhooks("1", "ca", admissionregistrationv1.Fail)
 	same := state.VersionOf(mutating, validating).String()
 	twice := mutating.DeepCopy()
@@ -164,19 +164,19 @@ func TestSweepResumes(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
 		client := fake.NewClientset(append([]runtime.Object{mutating, validating, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
-				Name:        state.SweptName,
+				Name:        state.BackfillName,
 				Namespace:   c.namespace,
 				Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks, state.PolicyAnnotation: c.guard},
 			},
-			Data: map[string]string{state.SweptKey: before},
+			Data: map[string]string{state.BackfillKey: before},
 		}}, c.policies...)...)
 		said := ""
-		published(t, client, func(m *corev1.ConfigMap) error {
-			said = m.Data[state.SweptKey] + " of " + m.Annotations[state.WebhooksAnnotation]
+		onPublish(t, client, func(m *corev1.ConfigMap) error {
+			said = m.Data[state.BackfillKey] + " of " + m.Annotations[state.WebhooksAnnotation]
 			cancel()
 			return nil
 		})
-		_ = sweep(ctx, known(t, client), "system") // the error is that the caches did not sync
+		_ = backfill(ctx, newCluster(t, client), "system") // the error is that the caches did not sync
 		if want := c.want + " of " + same; said != want {
 			t.Errorf("%s: %s; want %s", name, said, want)
 		}
@@ -184,14 +184,14 @@ func TestSweepResumes(t *testing.T) {
 	}
 }
 
-// TestPutBack checks that the publisher restores the ConfigMap within seconds after another client
+// TestPublisherRestoresConfigMap checks that the publisher restores the ConfigMap within seconds after another client
 // changed or deleted it, and does not write it otherwise.
-func TestPutBack(t *testing.T) {
+func TestPublisherRestoresConfigMap(t *testing.T) {
 	now := state.VersionOf(webhooks("1", "ca", admissionregistrationv1.Fail))
 	for name, spoil := range map[string]func(*corev1.ConfigMap) bool{
 		"nothing":          func(*corev1.ConfigMap) bool { return true },
-		"less is swept":    func(m *corev1.ConfigMap) bool { m.Data[state.SweptKey] = "{}"; return true },
-		"more is swept":    func(m *corev1.ConfigMap) bool { m.Data[state.SweptKey] = `{"secrets":[]}`; return true },
+		"less is swept":    func(m *corev1.ConfigMap) bool { m.Data[state.BackfillKey] = "{}"; return true },
+		"more is swept":    func(m *corev1.ConfigMap) bool { m.Data[state.BackfillKey] = `{"secrets":[]}`; return true },
 		"other webhooks":   func(m *corev1.ConfigMap) bool { m.Annotations[state.WebhooksAnnotation] = "x 1 1"; return true },
 		"another policy":   func(m *corev1.ConfigMap) bool { m.Annotations[state.PolicyAnnotation] = "x 1 y 1"; return true },
 		"nothing is there": func(*corev1.ConfigMap) bool { return false },
@@ -204,15 +204,15 @@ func TestPutBack(t *testing.T) {
 			p := &publisher{
 				client:    client,
 				namespace: "system",
-				sweep:     swept,
-				with:      now,
+				backfill:  swept,
+				version:   now,
 				webhooks:  func() (state.WebhooksVersion, bool) { return now, true },
 			}
 			done := make(chan error)
 			go func() { done <- p.run(ctx) }()
 			synctest.Wait()
 			configs := client.CoreV1().ConfigMaps("system")
-			first, err := configs.Get(ctx, state.SweptName, metav1.GetOptions{})
+			first, err := configs.Get(ctx, state.BackfillName, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,19 +220,19 @@ func TestPutBack(t *testing.T) {
 			if spoil(spoiled) {
 				_, err = configs.Update(ctx, spoiled, metav1.UpdateOptions{})
 			} else {
-				err = configs.Delete(ctx, state.SweptName, metav1.DeleteOptions{})
+				err = configs.Delete(ctx, state.BackfillName, metav1.DeleteOptions{})
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			client.ClearActions()
-			time.Sleep(confirmEvery + 2*publishEvery)
+			time.Sleep(confirmInterval + 2*publishInterval)
 			synctest.Wait()
 			written := slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "patch" })
-			is, err := configs.Get(ctx, state.SweptName, metav1.GetOptions{})
-			if err != nil || !maps.Equal(is.Data, first.Data) || !maps.Equal(is.Annotations, first.Annotations) ||
+			current, err := configs.Get(ctx, state.BackfillName, metav1.GetOptions{})
+			if err != nil || !maps.Equal(current.Data, first.Data) || !maps.Equal(current.Annotations, first.Annotations) ||
 				written != (name != "nothing") {
-				t.Errorf("%s: %+v, %v; want %+v; written: %v", name, is, err, first, written)
+				t.Errorf("%s: %+v, %v; want %+v; written: %v", name, current, err, first, written)
 			}
 			cancel()
 			if err := <-done; err != nil {
@@ -242,9 +242,9 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// TestNothingBeforeTheWebhooks checks that a backfill without webhooks ends without an error and
+// TestNoBackfillWithoutWebhooks checks that a backfill without webhooks ends without an error and
 // does not read or publish progress.
-func TestNothingBeforeTheWebhooks(t *testing.T) {
+func TestNoBackfillWithoutWebhooks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	client := fake.NewClientset()
@@ -253,7 +253,7 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 			cancel()
 			return false, nil, nil
 		})
-	if err := sweep(ctx, known(t, client), "system"); err != nil {
+	if err := backfill(ctx, newCluster(t, client), "system"); err != nil {
 		t.Error(err)
 	}
 	for _, a := range client.Actions() {
@@ -265,9 +265,9 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 
 func noSource() *configv1alpha1.Source { return nil }
 
-// TestTasksAskNothing checks that a process that does not lead sends no requests and reports no
+// TestInactiveTasksSendNoRequests checks that a process that does not lead sends no requests and reports no
 // missing labels.
-func TestTasksAskNothing(t *testing.T) {
+func TestInactiveTasksSendNoRequests(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s", r.Method, r.URL)
 	}))
@@ -276,7 +276,7 @@ func TestTasksAskNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := tasks.Lacking(); n != 0 || tasks.Sweep == nil || tasks.Quotas == nil {
+	if n := tasks.Unlabeled(); n != 0 || tasks.Backfill == nil || tasks.Quotas == nil {
 		t.Errorf("%d lack something, %+v", n, tasks)
 	}
 	_, err = NewTasks(&rest.Config{Host: "://"}, "system", nil, &configv1alpha1.PublicationRules{}, noSource)
@@ -285,9 +285,9 @@ func TestTasksAskNothing(t *testing.T) {
 	}
 }
 
-// TestSweptAnew checks that all progress is discarded if objects may have been stored without the
+// TestBackfillRestarts checks that all progress is discarded if objects may have been stored without the
 // webhooks.
-func TestSweptAnew(t *testing.T) {
+func TestBackfillRestarts(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	version := func(generation int64, ca string, kind admissionregistrationv1.FailurePolicyType) state.WebhooksVersion {
 		mutating, validating := webhooks("1", ca, kind)
@@ -308,25 +308,25 @@ func TestSweptAnew(t *testing.T) {
 	} {
 		s := label.NewSweep(nil, nil, nil)
 		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
-		p := &publisher{sweep: s, with: before, webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there }}
-		text, err := p.text()
-		if err != nil || text != c.want || p.with != c.now {
+		p := &publisher{backfill: s, version: before, webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there }}
+		text, err := p.content()
+		if err != nil || text != c.want || p.version != c.now {
 			t.Errorf("%s: %s, %v; want %s", what, text, err, c.want)
 		}
 		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if the backfill had completed at once
-		if again, err := p.text(); err != nil || again != c.want {
+		if again, err := p.content(); err != nil || again != c.want {
 			t.Errorf("%s, again: %s, %v", what, again, err)
 		}
 		if c.want != "{}" || !c.there {
 			continue
 		}
 		// The writes that were in flight are stored by then.
-		p.settled = time.Now().Add(-time.Second)
-		if text, err := p.text(); err != nil || text != "{}" || !p.settled.IsZero() {
+		p.inFlightUntil = time.Now().Add(-time.Second)
+		if text, err := p.content(); err != nil || text != "{}" || !p.inFlightUntil.IsZero() {
 			t.Errorf("%s, when all is stored: %s, %v", what, text, err)
 		}
 		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
-		if text, err := p.text(); err != nil || text != `{"pods":[]}` {
+		if text, err := p.content(); err != nil || text != `{"pods":[]}` {
 			t.Errorf("%s, swept anew: %s, %v", what, text, err)
 		}
 	}

@@ -37,8 +37,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/label"
 )
 
-// publishEvery is the interval at which changes are published to the replicas of the service.
-const publishEvery = time.Second
+// publishInterval is the interval at which changes are published to the replicas of the service.
+const publishInterval = time.Second
 
 const fieldManager = "kubetenant-controller"
 
@@ -56,14 +56,14 @@ const fieldManager = "kubetenant-controller"
 //   - FlowSchemas maintains the FlowSchemas of tenants. Provision must be running.
 //   - Stored measures the objects of tenants.
 type Tasks struct {
-	Sweep, Quotas, Provision, Retire, Report, Projects, FlowSchemas, Stored leader.Task
+	Backfill, Quotas, Provision, Retire, Report, Projects, FlowSchemas, Stored leader.Task
 	// Definitions is a readiness check. It returns an error that names the definitions that the
 	// leader cannot use. It returns nil if this process does not lead.
 	Definitions func() error
 	// Metrics are the metrics of Report, Provision, Projects, FlowSchemas and Stored.
 	Metrics []metrics.Registerable
-	// Lacking returns the number of resources with objects that still need a label.
-	Lacking func() int
+	// Unlabeled returns the number of resources with objects that still need a label.
+	Unlabeled func() int
 }
 
 // NewTasks returns the tasks. The namespaces in system belong to the system tenant. published
@@ -82,45 +82,45 @@ func NewTasks(
 		return nil, err
 	}
 	factory := informers.NewSharedInformerFactory(clients.Typed, 0)
-	known, err := cluster.New(clients, factory)
+	c, err := cluster.New(clients, factory)
 	if err != nil {
 		return nil, err
 	}
-	known.Owners().Reserve(system)
+	c.Owners().Reserve(system)
 	rules := publication.RulesOf(published, func(r schema.GroupResource) bool {
-		return authz.Scopes{Custom: known.CRDs.Of}.Of(r) == authz.ScopeNamespaced
+		return authz.Scopes{Custom: c.CRDs.ResourceScope}.Of(r) == authz.ScopeNamespaced
 	})
 	flows := flowschemas.NewMetrics()
 	return &Tasks{
-		Lacking: func() (n int) {
-			for _, lacking := range known.Sweep.Swept() {
-				n += min(1, len(lacking))
+		Unlabeled: func() (n int) {
+			for _, unlabeled := range c.Backfill.Swept() {
+				n += min(1, len(unlabeled))
 			}
 			return n
 		},
-		Sweep: func(ctx context.Context) error {
+		Backfill: func(ctx context.Context) error {
 			factory.StartWithContext(ctx)
-			go known.CRDs.Run(ctx)
-			return sweep(ctx, known, namespace)
+			go c.CRDs.Run(ctx)
+			return backfill(ctx, c, namespace)
 		},
 		Quotas: func(ctx context.Context) error {
 			factory.StartWithContext(ctx)
-			go known.QuotaStore.Run(ctx)
-			return known.CountQuotas(ctx)
+			go c.QuotaStore.Run(ctx)
+			return c.CountQuotas(ctx)
 		},
 		Provision: func(ctx context.Context) error {
-			go known.TenantStore.Run(ctx)
+			go c.TenantStore.Run(ctx)
 			// kube-apiserver evaluates RBAC itself.
-			return known.Provision(ctx, manager, nil, nil, func() *publication.Rules { return rules }, namespace)
+			return c.Provision(ctx, manager, nil, nil, func() *publication.Rules { return rules }, namespace)
 		},
-		Retire:      func(ctx context.Context) error { return known.Retire(ctx, manager) },
-		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
-		Projects:    func(ctx context.Context) error { return known.FollowProjects(ctx, manager, followed) },
-		FlowSchemas: func(ctx context.Context) error { return known.MaintainFlowSchemas(ctx, flows) },
-		Stored:      func(ctx context.Context) error { return known.MeasureStored(ctx) },
-		Metrics: slices.Concat(known.Definitions.Metrics(), known.Published.Metrics(), known.Projects.Metrics(),
-			flows.Metrics(), known.Stored.Registerables()),
-		Definitions: func() error { return definitionsError(known.CRDs) },
+		Retire:      func(ctx context.Context) error { return c.Retire(ctx, manager) },
+		Report:      func(ctx context.Context) error { return c.ReportDefinitions(ctx, manager) },
+		Projects:    func(ctx context.Context) error { return c.FollowProjects(ctx, manager, followed) },
+		FlowSchemas: func(ctx context.Context) error { return c.MaintainFlowSchemas(ctx, flows) },
+		Stored:      func(ctx context.Context) error { return c.MeasureStored(ctx) },
+		Metrics: slices.Concat(c.Definitions.Metrics(), c.Published.Metrics(), c.Projects.Metrics(),
+			flows.Metrics(), c.Stored.Registerables()),
+		Definitions: func() error { return definitionsError(c.CRDs) },
 	}, nil
 }
 
@@ -131,46 +131,46 @@ func definitionsError(definitions *cluster.CRDScopes) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	said := make([]string, len(problems))
+	texts := make([]string, len(problems))
 	for i := range problems {
-		said[i] = problems[i].String()
+		texts[i] = problems[i].String()
 	}
-	return fmt.Errorf("%s: run %s", strings.Join(said, "; "), cluster.InstallDefinitions)
+	return fmt.Errorf("%s: run %s", strings.Join(texts, "; "), cluster.InstallDefinitions)
 }
 
-func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error {
-	webhooks := state.FollowWebhooks(known.Typed, namespace)
+func backfill(ctx context.Context, c *cluster.Cluster, namespace string) error {
+	webhooks := state.FollowWebhooks(c.Typed, namespace)
 	go webhooks.Run(ctx)
 	// Wait for the webhooks. Objects that are stored without them could be missed.
-	var now state.WebhooksVersion
-	if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(context.Context) (there bool, err error) {
-		now, there = webhooks.Version()
-		return there, nil
+	var version state.WebhooksVersion
+	if err := wait.PollUntilContextCancel(ctx, publishInterval, true, func(context.Context) (installed bool, err error) {
+		version, installed = webhooks.Version()
+		return installed, nil
 	}); err != nil {
 		return nil // ctx ended before the webhooks were installed
 	}
 	// The result of the previous leader is still valid if the webhooks have not changed since.
-	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
+	previous, err := c.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.BackfillName, metav1.GetOptions{})
 	p := &publisher{
-		client:    known.Typed,
+		client:    c.Typed,
 		namespace: namespace,
-		sweep:     known.Sweep,
+		backfill:  c.Backfill,
 		webhooks:  webhooks.Version,
-		with:      now,
+		version:   version,
 	}
 	switch {
 	case err != nil: // there is no earlier result
-	case !p.isGuarded(ctx, before):
+	case !p.isGuarded(ctx, previous):
 		// Another client may have written it.
-	case now.Follows(state.ParseVersion(before.Annotations[state.WebhooksAnnotation])):
-		known.Sweep.Resume(state.ParseSwept(before.Data[state.SweptKey]))
+	case version.Follows(state.ParseVersion(previous.Annotations[state.WebhooksAnnotation])):
+		c.Backfill.Resume(state.ParseBackfill(previous.Data[state.BackfillKey]))
 	default:
-		p.settled = time.Now().Add(inFlight)
+		p.inFlightUntil = time.Now().Add(maxInFlight)
 	}
-	both, ctx := errgroup.WithContext(ctx) // if one function ends, the other ends too
-	both.Go(func() error { return known.RunSweep(ctx) })
-	both.Go(func() error { return p.run(ctx) })
-	return both.Wait()
+	group, ctx := errgroup.WithContext(ctx) // if one function ends, the other ends too
+	group.Go(func() error { return c.RunBackfill(ctx) })
+	group.Go(func() error { return p.run(ctx) })
+	return group.Wait()
 }
 
 // publisher publishes the progress of the backfill. It restarts the backfill if objects may have
@@ -178,47 +178,47 @@ func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error 
 type publisher struct {
 	client    kubernetes.Interface
 	namespace string
-	sweep     *label.Sweep
+	backfill  *label.Sweep
 	webhooks  func() (state.WebhooksVersion, bool)
-	with      state.WebhooksVersion // the webhooks during the backfill, or zero if there are none
-	// settled is when all writes that the webhooks may have missed are stored. It is zero if none
+	version   state.WebhooksVersion // the webhooks during the backfill, or zero if there are none
+	// inFlightUntil is when all writes that the webhooks may have missed are stored. It is zero if none
 	// are in flight.
-	settled time.Time
+	inFlightUntil time.Time
 }
 
-// inFlight is an upper bound of the time between the admission of a write and its storage. Each
+// maxInFlight is an upper bound of the time between the admission of a write and its storage. Each
 // webhook can delay a write by 30 seconds.
-const inFlight = 90 * time.Second
+const maxInFlight = 90 * time.Second
 
-// confirmEvery is the interval at which the publisher checks the content of the ConfigMap.
-const confirmEvery = 5 * time.Second
+// confirmInterval is the interval at which the publisher checks the content of the ConfigMap.
+const confirmInterval = 5 * time.Second
 
 // run publishes until ctx ends. It restores the ConfigMap if another client changed or deleted it.
 func (p *publisher) run(ctx context.Context) error {
-	said := ""
-	confirmed := time.Now()
+	published := ""
+	lastConfirmed := time.Now()
 	for {
-		text, err := p.text()
+		text, err := p.content()
 		if err != nil {
 			return err
 		}
-		if said != "" && time.Since(confirmed) >= confirmEvery {
-			confirmed = time.Now()
-			if p.isChanged(ctx, said) {
-				said = ""
+		if published != "" && time.Since(lastConfirmed) >= confirmInterval {
+			lastConfirmed = time.Now()
+			if p.isChanged(ctx, published) {
+				published = ""
 			}
 		}
-		if is := p.with.String() + " " + text; !strings.HasPrefix(said, is+" ") {
+		if current := p.version.String() + " " + text; !strings.HasPrefix(published, current+" ") {
 			guard := p.guard(ctx)
-			config := applycorev1.ConfigMap(state.SweptName, p.namespace).WithData(map[string]string{state.SweptKey: text}).
+			config := applycorev1.ConfigMap(state.BackfillName, p.namespace).WithData(map[string]string{state.BackfillKey: text}).
 				WithAnnotations(map[string]string{
-					state.WebhooksAnnotation: p.with.String(),
+					state.WebhooksAnnotation: p.version.String(),
 					state.PolicyAnnotation:   guard,
 				})
 			_, err := p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, config,
 				metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 			if err == nil {
-				said = is + " " + guard
+				published = current + " " + guard
 			} else if ctx.Err() == nil {
 				klog.FromContext(ctx).Info("Failed to publish the progress of the backfill", "err", err)
 			}
@@ -226,25 +226,25 @@ func (p *publisher) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(publishEvery):
+		case <-time.After(publishInterval):
 		}
 	}
 }
 
 // isChanged reports whether the ConfigMap does not have the content that the publisher wrote, or
 // the policy that guards it has changed. It reports false if the ConfigMap cannot be read.
-func (p *publisher) isChanged(ctx context.Context, said string) bool {
-	is, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
+func (p *publisher) isChanged(ctx context.Context, published string) bool {
+	current, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, state.BackfillName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return false
-	case is.Annotations[state.WebhooksAnnotation]+" "+is.Data[state.SweptKey]+" "+is.Annotations[state.PolicyAnnotation] ==
-		said && is.Annotations[state.PolicyAnnotation] == p.guard(ctx):
+	case current.Annotations[state.WebhooksAnnotation]+" "+current.Data[state.BackfillKey]+" "+current.Annotations[state.PolicyAnnotation] ==
+		published && current.Annotations[state.PolicyAnnotation] == p.guard(ctx):
 		return false
 	}
 	klog.FromContext(ctx).Info("Another caller changed what the controller published, or the policy that guards it "+
-		"changed: publishing it again", "configMap", state.SweptName)
+		"changed: publishing it again", "configMap", state.BackfillName)
 	return true
 }
 
@@ -271,34 +271,34 @@ func (p *publisher) guard(ctx context.Context) string {
 	return fmt.Sprintf("%s %d %s %d", policy.UID, policy.Generation, binding.UID, binding.Generation)
 }
 
-// text returns the content to publish. Progress without the webhooks is discarded.
-func (p *publisher) text() (string, error) {
-	now, there := p.webhooks()
-	switch changed := there && !now.Follows(p.with) || !there && p.with != (state.WebhooksVersion{}); {
+// content returns the content to publish. Progress without the webhooks is discarded.
+func (p *publisher) content() (string, error) {
+	version, installed := p.webhooks()
+	switch changed := installed && !version.Follows(p.version) || !installed && p.version != (state.WebhooksVersion{}); {
 	case changed:
-		p.sweep.Forget()
-		p.settled = time.Now().Add(inFlight)
-	case there && !p.settled.IsZero() && !time.Now().Before(p.settled):
-		p.sweep.Forget() // again, for the writes that were in flight
-		p.settled = time.Time{}
+		p.backfill.Forget()
+		p.inFlightUntil = time.Now().Add(maxInFlight)
+	case installed && !p.inFlightUntil.IsZero() && !time.Now().Before(p.inFlightUntil):
+		p.backfill.Forget() // again, for the writes that were in flight
+		p.inFlightUntil = time.Time{}
 	}
-	if p.with = now; !there || !p.settled.IsZero() {
+	if p.version = version; !installed || !p.inFlightUntil.IsZero() {
 		return "{}", nil
 	}
-	return sweptText(p.sweep)
+	return backfillText(p.backfill)
 }
 
-// sweptText returns the text that the service reads.
-func sweptText(sweep *label.Sweep) (string, error) {
-	said := map[string][]string{}
-	for resource, lacking := range sweep.Swept() {
-		names := make(map[string]bool, len(lacking))
-		for _, id := range lacking {
+// backfillText returns the text that the service reads.
+func backfillText(b *label.Sweep) (string, error) {
+	out := map[string][]string{}
+	for resource, unlabeled := range b.Swept() {
+		names := make(map[string]bool, len(unlabeled))
+		for _, id := range unlabeled {
 			names[id.String()] = true
 		}
-		said[resource.String()] = slices.AppendSeq([]string{}, maps.Keys(names))
-		slices.Sort(said[resource.String()])
+		out[resource.String()] = slices.AppendSeq([]string{}, maps.Keys(names))
+		slices.Sort(out[resource.String()])
 	}
-	data, err := json.Marshal(said)
+	data, err := json.Marshal(out)
 	return string(data), err
 }

@@ -33,10 +33,10 @@ func webhooks(
 		}
 }
 
-// TestVersionOfWebhooks checks that the result of the previous leader is valid for the same
+// TestBackfillIsValidForSameWebhooks checks that the result of the previous leader is valid for the same
 // webhooks, even if their CA was renewed. It is not valid for other webhooks of the same name, or
 // for webhooks that ignore failures now or may have done so in between.
-func TestVersionOfWebhooks(t *testing.T) {
+func TestBackfillIsValidForSameWebhooks(t *testing.T) {
 	fail, ignore := admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	version := func(
 		uid types.UID, ca string, kind admissionregistrationv1.FailurePolicyType, generation int64,

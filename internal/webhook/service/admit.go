@@ -110,16 +110,16 @@ func conversions() admission.ObjectInterfaces {
 
 // mutate answers an AdmissionReview with the changes of the plugins.
 func mutate(plugins []stack.Plugin, objects *objects) answerer {
-	none, shapes := conversions(), &shapes{}
+	none, encodings := conversions(), &encodings{}
 	return func(ctx context.Context, body []byte) (answer, error) {
 		in, a, done, err := readAdmission(ctx, body, objects)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		var came runtime.Object
+		var original runtime.Object
 		if a.GetObject() != nil {
-			came = a.GetObject().DeepCopyObject()
+			original = a.GetObject().DeepCopyObject()
 		}
 		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
 		ctx = warning.WithWarningRecorder(withUID(ctx, string(in.Request.UID)), (*warnings)(out))
@@ -133,8 +133,8 @@ func mutate(plugins []stack.Plugin, objects *objects) answerer {
 				break
 			}
 		}
-		if came != nil && out.Allowed {
-			if out.Patch, err = shapes.patchOf(in.Request.Object, came, a.GetObject()); out.Patch != nil {
+		if original != nil && out.Allowed {
+			if out.Patch, err = encodings.patchOf(in.Request.Object, original, a.GetObject()); out.Patch != nil {
 				kind := admissionv1.PatchTypeJSONPatch
 				out.PatchType = &kind
 			}

@@ -27,12 +27,12 @@ type Anonymous struct {
 	From []net.IPNet
 }
 
-// arrivalTime limits how long the body of a review from an unauthenticated client may take to
+// bodyTimeout limits how long the body of a review from an unauthenticated client may take to
 // arrive.
-const arrivalTime = 3 * time.Second
+const bodyTimeout = 3 * time.Second
 
-// admits reports whether reviews from an address are accepted.
-func (a *Anonymous) admits(from netip.Addr) bool {
+// allows reports whether reviews from an address are accepted.
+func (a *Anonymous) allows(from netip.Addr) bool {
 	return len(a.From) == 0 || slices.ContainsFunc(a.From, func(n net.IPNet) bool { return n.Contains(from.AsSlice()) })
 }
 
@@ -45,103 +45,103 @@ func addressOf(r *http.Request) netip.Addr {
 	return from.Addr().Unmap().WithZone("")
 }
 
-// senders limits the clients of a service that authenticates no client. The requests of one address
+// clientLimits limits the clients of a service that authenticates no client. The requests of one address
 // have at most half of the places and of the memory for bodies that are still being read. In that
 // half, the tenants that the bodies name take turns. A client can forge a body, but it does not get
 // the turns of another address. A client that sends slowly keeps no other client out. Clients at
 // several addresses can make the others wait, for arrivalTime at a time. Safe for concurrent use.
-type senders struct {
+type clientLimits struct {
 	places, queued int
-	most           int64
-	all            *semaphore.Weighted
+	maxMemory      int64
+	memory         *semaphore.Weighted
 	mu             sync.Mutex
-	from           map[netip.Addr]*sender
+	clients        map[netip.Addr]*clientQueue
 }
 
-// sender queues the requests of one address.
-type sender struct {
+// clientQueue queues the requests of one address.
+type clientQueue struct {
 	*turns.Queue
-	open int
+	requests int
 }
 
-func newSenders(places, queued int, most int64) *senders {
-	return &senders{
-		places: places,
-		queued: queued,
-		most:   most,
-		all:    semaphore.NewWeighted(most),
-		from:   map[netip.Addr]*sender{},
+func newClientLimits(places, queued int, maxMemory int64) *clientLimits {
+	return &clientLimits{
+		places:    places,
+		queued:    queued,
+		maxMemory: maxMemory,
+		memory:    semaphore.NewWeighted(maxMemory),
+		clients:   map[netip.Addr]*clientQueue{},
 	}
 }
 
 // enter waits for a place for a request, and for the memory for its body. It returns the function
 // that releases both.
-func (s *senders) enter(
-	ctx context.Context, from netip.Addr, size int64, whose func() turns.Flow,
+func (s *clientLimits) enter(
+	ctx context.Context, from netip.Addr, size int64, flow func() turns.Flow,
 ) (leave func(), err error) {
-	size = min(size, s.most/2) // so that a single request always fits
-	of := s.open(from)
-	left, err := of.Enter(ctx, size, whose)
+	size = min(size, s.maxMemory/2) // so that a single request always fits
+	queue := s.acquireQueue(from)
+	leaveQueue, err := queue.Enter(ctx, size, flow)
 	if err != nil {
-		s.close(from, of)
+		s.releaseQueue(from, queue)
 		return nil, err
 	}
 	if size > 0 {
-		if err := s.all.Acquire(ctx, size); err != nil {
-			left()
-			s.close(from, of)
+		if err := s.memory.Acquire(ctx, size); err != nil {
+			leaveQueue()
+			s.releaseQueue(from, queue)
 			return nil, err
 		}
 	}
 	return func() {
 		if size > 0 {
-			s.all.Release(size)
+			s.memory.Release(size)
 		}
-		left()
-		s.close(from, of)
+		leaveQueue()
+		s.releaseQueue(from, queue)
 	}, nil
 }
 
-func (s *senders) open(from netip.Addr) *sender {
+func (s *clientLimits) acquireQueue(from netip.Addr) *clientQueue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.from[from]
-	if of == nil {
-		of = &sender{Queue: turns.New(s.places, s.queued, s.most/2)}
-		s.from[from] = of
+	queue := s.clients[from]
+	if queue == nil {
+		queue = &clientQueue{Queue: turns.New(s.places, s.queued, s.maxMemory/2)}
+		s.clients[from] = queue
 	}
-	of.open++
-	return of
+	queue.requests++
+	return queue
 }
 
-func (s *senders) close(from netip.Addr, of *sender) {
+func (s *clientLimits) releaseQueue(from netip.Addr, queue *clientQueue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if of.open--; of.open == 0 {
-		delete(s.from, from)
+	if queue.requests--; queue.requests == 0 {
+		delete(s.clients, from)
 	}
 }
 
 // admit waits for the turn of a request among those of its address, and reads the rest of its body.
 // It returns the function that releases the place. If ok is false, it has answered the request.
-func (s *senders) admit(
-	ctx context.Context, w http.ResponseWriter, r *http.Request, body *content, whose func() turns.Flow,
+func (s *clientLimits) admit(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, body *requestBody, flow func() turns.Flow,
 ) (leave func(), ok bool) {
 	size := body.size
 	isWhole := size <= int64(len(body.head))
 	if isWhole {
 		size = 0
 	}
-	leave, err := s.enter(ctx, addressOf(r), size, whose)
+	leave, err := s.enter(ctx, addressOf(r), size, flow)
 	if err != nil {
-		busy(w)
+		tooManyRequests(w)
 		return nil, false
 	}
 	if isWhole {
 		return leave, true
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(arrivalTime)) // servers support this on their connections
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // servers support this on their connections
 	whole, ok := readRest(w, r, body)
 	if !ok {
 		leave()
@@ -152,10 +152,10 @@ func (s *senders) admit(
 	return leave, true
 }
 
-// fromKnown rejects requests from addresses that are not accepted.
-func (a *Anonymous) fromKnown(next http.Handler) http.Handler {
+// onlyAllowed rejects requests from addresses that are not accepted.
+func (a *Anonymous) onlyAllowed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !a.admits(addressOf(r)) {
+		if !a.allows(addressOf(r)) {
 			http.NotFound(w, r)
 			return
 		}

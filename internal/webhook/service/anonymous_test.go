@@ -54,10 +54,10 @@ func postFrom(t *testing.T, address string, server *httptest.Server, path, body 
 	return resp.StatusCode
 }
 
-// TestAnonymousSenders checks that a service that does not authenticate its clients only answers
+// TestAnonymousClientsAreRestricted checks that a service that does not authenticate its clients only answers
 // AdmissionReviews, and only from the configured networks.
-func TestAnonymousSenders(t *testing.T) {
-	w := newWorld(t)
+func TestAnonymousClientsAreRestricted(t *testing.T) {
+	w := newFixture(t)
 	_, network, err := net.ParseCIDR(kubeAPIServer + "/32")
 	if err != nil {
 		t.Fatal(err)
@@ -86,10 +86,10 @@ func TestAnonymousSenders(t *testing.T) {
 	}
 }
 
-// TestAnonymousBodies checks that clients that announce reviews but do not send them do not block
+// TestUnsentBodiesDoNotBlockOthers checks that clients that announce reviews but do not send them do not block
 // other clients.
-func TestAnonymousBodies(t *testing.T) {
-	w := newWorld(t)
+func TestUnsentBodiesDoNotBlockOthers(t *testing.T) {
+	w := newFixture(t)
 	w.Anonymous = &service.Anonymous{}
 	server := httptest.NewServer(w.handler(t))
 	t.Cleanup(server.Close)

@@ -82,7 +82,7 @@ type auditor struct {
 // disk, and omits events that were stored in the last ten minutes. It does not hold a whole batch
 // in memory.
 func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
-	by := &auditor{a, tenantaudit.NewSeen(nil)}
+	writer := &auditor{a, tenantaudit.NewSeen(nil)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			onlyPost(w)
@@ -94,12 +94,12 @@ func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
 		if r.ContentLength >= 0 {
 			part = min(r.ContentLength, part)
 		}
-		leave, err := queue.Enter(ctx, part*expansion, auditFlow)
+		leave, err := queue.Enter(ctx, part*memoryFactor, auditFlow)
 		if err != nil {
 			err = turns.ErrBusy
 		} else {
 			defer leave()
-			err = by.store(ctx, http.MaxBytesReader(w, r.Body, auditBytes), r.ContentLength)
+			err = writer.store(ctx, http.MaxBytesReader(w, r.Body, auditBytes), r.ContentLength)
 		}
 		if err == nil {
 			w.Header()["Content-Type"] = []string{"application/json"}
@@ -107,7 +107,7 @@ func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
 			return
 		}
 		if !errors.Is(err, errStore) { // the sink reports these
-			a.Sink.Refused(1) // the batch can be lost, and the number of its events is unknown
+			a.Sink.AddFailed(1) // the batch can be lost, and the number of its events is unknown
 		}
 		answerError(w, err)
 	})
@@ -133,9 +133,9 @@ func (a *auditor) store(ctx context.Context, body io.Reader, size int64) error {
 			part, began = nil, at
 		}
 	}
-	if list.bad > 0 {
-		klog.FromContext(ctx).Error(errReview, "Skipped audit events that cannot be decoded", "events", list.bad)
-		a.Sink.Refused(list.bad)
+	if list.undecodable > 0 {
+		klog.FromContext(ctx).Error(errReview, "Skipped audit events that cannot be decoded", "events", list.undecodable)
+		a.Sink.AddFailed(list.undecodable)
 	}
 	if tooMany := (*http.MaxBytesError)(nil); errors.As(err, &tooMany) {
 		return errTooLarge
@@ -150,12 +150,12 @@ func (a *auditor) storePart(ctx context.Context, events []*auditinternal.Event) 
 	if !a.Ready() { // otherwise, events of a tenant that is not known yet would miss its stream
 		return errStore
 	}
-	news := a.seen.New(events)
-	if err := a.Sink.Store(ctx, news, a.Resolver); err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to store audit events", "events", len(news))
+	newEvents := a.seen.New(events)
+	if err := a.Sink.Store(ctx, newEvents, a.Resolver); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to store audit events", "events", len(newEvents))
 		return errStore
 	}
-	a.seen.Add(news)
+	a.seen.Add(newEvents)
 	return nil
 }
 
@@ -163,8 +163,8 @@ func (a *auditor) storePart(ctx context.Context, events []*auditinternal.Event) 
 // It accepts the strings and names that kube-apiserver writes for invalid requests. Otherwise, the
 // other events of the list would be lost.
 type eventList struct {
-	decoder *jsontext.Decoder
-	bad     int // events that cannot be decoded
+	decoder     *jsontext.Decoder
+	undecodable int // events that cannot be decoded
 }
 
 func newEventList(body io.Reader) *eventList {
@@ -178,37 +178,37 @@ func (l *eventList) begin() error {
 	if _, err := l.expect("{"); err != nil {
 		return err
 	}
-	is := metav1.TypeMeta{}
+	typeMeta := metav1.TypeMeta{}
 	for l.decoder.PeekKind() == '"' {
 		name, err := l.decoder.ReadToken()
 		if err != nil {
-			return noEOF(err)
+			return unexpectedEOF(err)
 		}
 		switch name.String() {
 		case "kind":
-			err = json.UnmarshalDecode(l.decoder, &is.Kind)
+			err = json.UnmarshalDecode(l.decoder, &typeMeta.Kind)
 		case "apiVersion":
-			err = json.UnmarshalDecode(l.decoder, &is.APIVersion)
+			err = json.UnmarshalDecode(l.decoder, &typeMeta.APIVersion)
 		case "items": // kube-apiserver writes it last
-			return l.beginItems(&is)
+			return l.beginItems(&typeMeta)
 		default:
 			err = l.decoder.SkipValue()
 		}
 		if err != nil {
-			return noEOF(err)
+			return unexpectedEOF(err)
 		}
 	}
 	if _, err := l.expect("}"); err != nil {
 		return err
 	}
-	if !isEventList(&is) {
+	if !isEventList(&typeMeta) {
 		return errReview
 	}
 	return l.end()
 }
 
-func (l *eventList) beginItems(is *metav1.TypeMeta) error {
-	if !isEventList(is) {
+func (l *eventList) beginItems(typeMeta *metav1.TypeMeta) error {
+	if !isEventList(typeMeta) {
 		return errReview
 	}
 	kind, err := l.expect("[n")
@@ -218,15 +218,15 @@ func (l *eventList) beginItems(is *metav1.TypeMeta) error {
 	return err
 }
 
-func isEventList(is *metav1.TypeMeta) bool {
-	return is.Kind == "EventList" && is.APIVersion == auditv1.SchemeGroupVersion.String()
+func isEventList(typeMeta *metav1.TypeMeta) bool {
+	return typeMeta.Kind == "EventList" && typeMeta.APIVersion == auditv1.SchemeGroupVersion.String()
 }
 
 // expect reads a token of one of the kinds.
 func (l *eventList) expect(kinds string) (jsontext.Kind, error) {
 	token, err := l.decoder.ReadToken()
 	if err != nil {
-		return 0, noEOF(err)
+		return 0, unexpectedEOF(err)
 	}
 	if kind := token.Kind(); strings.IndexByte(kinds, byte(kind)) >= 0 {
 		return kind, nil
@@ -238,7 +238,7 @@ func (l *eventList) expect(kinds string) (jsontext.Kind, error) {
 func (l *eventList) end() error {
 	for l.decoder.StackDepth() > 0 {
 		if _, err := l.decoder.ReadToken(); err != nil {
-			return noEOF(err)
+			return unexpectedEOF(err)
 		}
 	}
 	_, err := l.decoder.ReadToken()
@@ -254,28 +254,28 @@ func (l *eventList) next() (*auditinternal.Event, error) {
 	d := l.decoder
 	for d.PeekKind() != ']' {
 		depth := d.StackDepth()
-		_, read := d.StackIndex(depth)
+		_, start := d.StackIndex(depth)
 		event := auditEvent{}
 		if json.UnmarshalDecode(d, &event) == nil {
 			return event.internal(), nil
 		}
 		for d.StackDepth() > depth { // the rest of the event
 			if _, err := d.ReadToken(); err != nil {
-				return nil, noEOF(err)
+				return nil, unexpectedEOF(err)
 			}
 		}
-		if _, now := d.StackIndex(depth); now == read {
+		if _, index := d.StackIndex(depth); index == start {
 			if err := d.SkipValue(); err != nil {
-				return nil, noEOF(err)
+				return nil, unexpectedEOF(err)
 			}
 		}
-		l.bad++
+		l.undecodable++
 	}
 	return nil, l.end()
 }
 
-// noEOF returns the error for a body that ends too early.
-func noEOF(err error) error {
+// unexpectedEOF returns the error for a body that ends too early.
+func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
@@ -311,8 +311,8 @@ func (e *auditEvent) internal() *auditinternal.Event {
 	return out
 }
 
-// onlyKnown hides a path from clients without a certificate that the service has verified.
-func onlyKnown(next http.Handler) http.Handler {
+// onlyVerified hides a path from clients without a certificate that the service has verified.
+func onlyVerified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 			http.NotFound(w, r)

@@ -32,10 +32,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// auditing returns a handler with /audit, and the directory of its streams.
-func auditing(t testing.TB) (h http.Handler, directory string, w *world) {
+// newAuditHandler returns a handler with /audit, and the directory of its streams.
+func newAuditHandler(t testing.TB) (h http.Handler, directory string, w *fixture) {
 	t.Helper()
-	w = newWorld(t)
+	w = newFixture(t)
 	directory = filepath.Join(t.TempDir(), "audit")
 	streams, err := tenantaudit.Open(tenantaudit.Options{Directory: directory, MaxBytes: 100 << 20})
 	if err != nil {
@@ -119,7 +119,7 @@ func stored(t *testing.T, directory string, stream tenantaudit.Stream) (ids []st
 }
 
 func TestAudit(t *testing.T) {
-	h, directory, w := auditing(t)
+	h, directory, w := newAuditHandler(t)
 	uuid := func(i int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", i) }
 	of := func(name string) tenantaudit.Stream {
 		id, err := tenant.Parse(name)
@@ -185,8 +185,8 @@ func TestAudit(t *testing.T) {
 	expect("a", uuid(1), uuid(2), uuid(6), uuid(6), uuid(7), uuid(8))
 }
 
-// failed returns how many records and batches of the system tenant's stream failed.
-func failed(t *testing.T, w *world) float64 {
+// failedRecords returns how many records and batches of the system tenant's stream failed.
+func failedRecords(t *testing.T, w *fixture) float64 {
 	t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {
@@ -205,8 +205,8 @@ func failed(t *testing.T, w *world) float64 {
 	return 0
 }
 
-func TestAuditRefuses(t *testing.T) {
-	h, directory, w := auditing(t)
+func TestAuditRejectsInvalidRequests(t *testing.T) {
+	h, directory, w := newAuditHandler(t)
 	good := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
 	other := strings.Replace(good, `"kind":"EventList"`, `"kind":"Event"`, 1)
 	refused := map[string]string{
@@ -238,7 +238,7 @@ func TestAuditRefuses(t *testing.T) {
 	// A body of 100 MB is rejected, without reading it if its length is known.
 	connection := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
 	for _, length := range []int64{100 << 20, -1} {
-		spaces := io.LimitReader(repeated(" "), 100<<20)
+		spaces := io.LimitReader(repeatingReader(" "), 100<<20)
 		r := httptest.NewRequest(http.MethodPost, service.AuditPath, io.MultiReader(strings.NewReader(good[:1]), spaces))
 		r.ContentLength, r.TLS = length, connection
 		answer := httptest.NewRecorder()
@@ -250,15 +250,15 @@ func TestAuditRefuses(t *testing.T) {
 	if entries, _ := filepath.Glob(filepath.Join(directory, "*.jsonl")); len(entries) > 0 {
 		t.Errorf("a refused batch is in %q", entries)
 	}
-	if got, want := failed(t, w), float64(len(refused)+2); got != want {
+	if got, want := failedRecords(t, w), float64(len(refused)+2); got != want {
 		t.Errorf("%v failures were counted, want %v", got, want)
 	}
 }
 
-// repeated is a reader that repeats a text without end.
-type repeated string
+// repeatingReader is a reader that repeats a text without end.
+type repeatingReader string
 
-func (r repeated) Read(to []byte) (int, error) {
+func (r repeatingReader) Read(to []byte) (int, error) {
 	return copy(to, strings.Repeat(string(r), len(to)/len(r)+1)), nil
 }
 
@@ -273,7 +273,7 @@ func TestAuditSkipsBadEvents(t *testing.T) {
 		"a wrong type deep": `{"user":{"extra":{"a":[{"b":{}}]}},"verb":"get"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, directory, w := auditing(t)
+			h, directory, w := newAuditHandler(t)
 			list := batch(t, auditEvent("1", "alice", "a", "get", "a--web"), auditEvent("2", "alice", "a", "get", "a--web"))
 			list = strings.Replace(list, `,{"level"`, `,`+bad+`,{"level"`, 1)
 			if code := send(h, list); code != http.StatusOK || !strings.Contains(list, bad) {
@@ -282,20 +282,20 @@ func TestAuditSkipsBadEvents(t *testing.T) {
 			if ids, _ := stored(t, directory, "id-a"); len(ids) != 2 {
 				t.Errorf("%q is stored", ids)
 			}
-			if got := failed(t, w); got != 1 {
+			if got := failedRecords(t, w); got != 1 {
 				t.Errorf("%v failures were counted, want 1", got)
 			}
 		})
 	}
 	// kube-apiserver encodes different names that are not UTF-8 as the same text. Such a request is
 	// stored.
-	h, directory, w := auditing(t)
+	h, directory, w := newAuditHandler(t)
 	list := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
 	list = strings.Replace(list, `"extra":{`, `"extra":{"\ufffd":["1"],"\ufffd":["2"],"`+"\xff"+`":["3"],`, 1)
 	if code := send(h, list); code != http.StatusOK {
 		t.Fatal(code)
 	}
-	if ids, _ := stored(t, directory, "id-a"); len(ids) != 1 || failed(t, w) != 0 {
+	if ids, _ := stored(t, directory, "id-a"); len(ids) != 1 || failedRecords(t, w) != 0 {
 		t.Errorf("%q is stored", ids)
 	}
 }
@@ -303,7 +303,7 @@ func TestAuditSkipsBadEvents(t *testing.T) {
 // TestAuditOfLargeEvents checks that a caller cannot discard a batch with long texts, and that the
 // memory does not grow with the batch.
 func TestAuditOfLargeEvents(t *testing.T) {
-	h, directory, w := auditing(t)
+	h, directory, w := newAuditHandler(t)
 	const megabyte = 1 << 20
 	var parts []io.Reader
 	long := strings.Repeat(`\u0026`, megabyte)
@@ -321,7 +321,7 @@ func TestAuditOfLargeEvents(t *testing.T) {
 		parts = append(parts, strings.NewReader(head+"/pods/p?"), strings.NewReader(long), strings.NewReader(tail))
 	}
 	parts = append(parts, strings.NewReader("]}"))
-	body := &measuring{Reader: io.MultiReader(parts...)}
+	body := &memoryReader{Reader: io.MultiReader(parts...)}
 	body.measure()
 	before := body.most
 	r := httptest.NewRequest(http.MethodPost, service.AuditPath, body)
@@ -331,7 +331,7 @@ func TestAuditOfLargeEvents(t *testing.T) {
 	if answer.Code != http.StatusOK {
 		t.Fatalf("%d after %d bytes: %s", answer.Code, body.read, answer.Body)
 	}
-	if ids, _ := stored(t, directory, "id-a"); len(ids) != 9 || failed(t, w) != 0 {
+	if ids, _ := stored(t, directory, "id-a"); len(ids) != 9 || failedRecords(t, w) != 0 {
 		t.Errorf("%q is stored", ids)
 	}
 	if used := (body.most - before) >> 20; used > 32 {
@@ -339,14 +339,14 @@ func TestAuditOfLargeEvents(t *testing.T) {
 	}
 }
 
-// measuring measures the used memory during reads.
-type measuring struct {
+// memoryReader measures the used memory during reads.
+type memoryReader struct {
 	io.Reader
 	read       int
 	next, most uint64
 }
 
-func (m *measuring) Read(to []byte) (int, error) {
+func (m *memoryReader) Read(to []byte) (int, error) {
 	n, err := m.Reader.Read(to)
 	m.read += n
 	if uint64(m.read) >= m.next {
@@ -356,16 +356,16 @@ func (m *measuring) Read(to []byte) (int, error) {
 	return n, err
 }
 
-func (m *measuring) measure() {
+func (m *memoryReader) measure() {
 	runtime.GC()
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	m.most = max(m.most, stats.HeapAlloc)
 }
 
-// TestAuditCallers checks that the path does not exist for clients without a verified certificate.
-func TestAuditCallers(t *testing.T) {
-	h, directory, w := auditing(t)
+// TestAuditNeedsClientCertificate checks that the path does not exist for clients without a verified certificate.
+func TestAuditNeedsClientCertificate(t *testing.T) {
+	h, directory, w := newAuditHandler(t)
 	good := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
 	for name, connection := range map[string]*tls.ConnectionState{
 		"no TLS": nil, "no certificate": {}, "a certificate that is not verified": {
@@ -376,11 +376,11 @@ func TestAuditCallers(t *testing.T) {
 			t.Errorf("%s: %d", name, code)
 		}
 	}
-	w.Anonymous, w.Register = &service.Anonymous{}, newWorld(t).Register
+	w.Anonymous, w.Register = &service.Anonymous{}, newFixture(t).Register
 	if code := send(w.handler(t), good); code != http.StatusNotFound {
 		t.Errorf("a service that does not authenticate clients: %d", code)
 	}
-	w.Anonymous, w.Audit, w.Register = nil, nil, newWorld(t).Register
+	w.Anonymous, w.Audit, w.Register = nil, nil, newFixture(t).Register
 	if code := send(w.handler(t), good); code != http.StatusNotFound {
 		t.Errorf("a service without streams: %d", code)
 	}
@@ -389,9 +389,9 @@ func TestAuditCallers(t *testing.T) {
 	}
 }
 
-// TestAuditFails checks that a batch that is not on the disk is not acknowledged.
-func TestAuditFails(t *testing.T) {
-	h, directory, _ := auditing(t)
+// TestUnstoredBatchIsNotAcknowledged checks that a batch that is not on the disk is not acknowledged.
+func TestUnstoredBatchIsNotAcknowledged(t *testing.T) {
+	h, directory, _ := newAuditHandler(t)
 	good := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
 	obstacles := []string{filepath.Join(directory, "id-a.jsonl"), filepath.Join(directory, "system.jsonl")}
 	for _, name := range obstacles {
@@ -420,8 +420,8 @@ func TestAuditFails(t *testing.T) {
 // batchEvents is the number of events in a batch of kube-apiserver.
 const batchEvents = 400
 
-// benchmarked returns the events of a batch.
-func benchmarked(of int) []auditv1.Event {
+// benchmarkEvents returns the events of a batch.
+func benchmarkEvents(of int) []auditv1.Event {
 	all := make([]auditv1.Event, 0, batchEvents)
 	for i := range batchEvents {
 		e := auditEvent(fmt.Sprintf("%08d-0000-0000-0000-%012d", of, i), "alice", "a", "get", "a--web")
@@ -431,8 +431,8 @@ func benchmarked(of int) []auditv1.Event {
 	return all
 }
 
-// reporting reports the events per second, and per second of processor time.
-func reporting(b *testing.B) func() {
+// reportRates reports the events per second, and per second of processor time.
+func reportRates(b *testing.B) func() {
 	b.Helper()
 	used := func() float64 {
 		var usage syscall.Rusage
@@ -453,12 +453,12 @@ func reporting(b *testing.B) func() {
 // BenchmarkAudit sends batches of the size that kube-apiserver sends. Each batch is synced to the
 // disk.
 func BenchmarkAudit(b *testing.B) {
-	h, _, _ := auditing(b)
+	h, _, _ := newAuditHandler(b)
 	batches := make([]string, 0, 64)
 	for i := range cap(batches) {
-		batches = append(batches, batch(b, benchmarked(i)...))
+		batches = append(batches, batch(b, benchmarkEvents(i)...))
 	}
-	defer reporting(b)()
+	defer reportRates(b)()
 	for i := range b.N {
 		body := batches[i%len(batches)]
 		if round := i / len(batches); round > 0 { // so that the batch is not a replay
@@ -479,13 +479,13 @@ func BenchmarkAuditUpstream(b *testing.B) {
 	b.Cleanup(func() { _ = file.Close() })
 	backend := auditlog.NewBackend(file, auditlog.FormatJson, auditv1.SchemeGroupVersion)
 	events := make([]*auditinternal.Event, batchEvents)
-	for i, e := range benchmarked(0) {
+	for i, e := range benchmarkEvents(0) {
 		events[i] = &auditinternal.Event{}
 		if err := auditv1.Convert_v1_Event_To_audit_Event(&e, events[i], nil); err != nil {
 			b.Fatal(err)
 		}
 	}
-	defer reporting(b)()
+	defer reportRates(b)()
 	for range b.N {
 		if !backend.ProcessEvents(events...) {
 			b.Fatal("upstream failed")

@@ -16,14 +16,14 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
-// tokenForm returns the form of TokenReviews.
-func tokenForm() *reviewForm[authenticationv1.TokenReviewSpec] {
-	return &reviewForm[authenticationv1.TokenReviewSpec]{
-		authenticationv1.GroupName, "TokenReview", tokenQuickly, `{"user":{}}`,
+// tokenFormat returns the form of TokenReviews.
+func tokenFormat() *reviewFormat[authenticationv1.TokenReviewSpec] {
+	return &reviewFormat[authenticationv1.TokenReviewSpec]{
+		authenticationv1.GroupName, "TokenReview", decodeTokenSpec, `{"user":{}}`,
 	}
 }
 
-func tokenQuickly(q *quick, s *authenticationv1.TokenReviewSpec) bool {
+func decodeTokenSpec(q *fastDecoder, s *authenticationv1.TokenReviewSpec) bool {
 	return q.object(func(name []byte) bool {
 		switch string(name) {
 		case "token":
@@ -60,9 +60,9 @@ func (a *tokenAnswer) encode() ([]byte, error) {
 // authenticate answers TokenReviews. A token is not authenticated if a source rejects it or if no
 // source claims it. The error of a rejection contains no part of the token.
 func authenticate(a authenticator.Request) answerer {
-	form := tokenForm()
+	format := tokenFormat()
 	return func(ctx context.Context, body []byte) (answer, error) {
-		in, err := form.read(body)
+		in, err := format.read(body)
 		if err != nil {
 			return nil, err
 		}
@@ -70,9 +70,9 @@ func authenticate(a authenticator.Request) answerer {
 		if !bearer.IsWellFormed(in.Spec.Token) { // a header with such a token could be parsed as another token
 			return out, nil
 		}
-		asked := authenticator.Audiences(in.Spec.Audiences)
-		if len(asked) > 0 {
-			ctx = authenticator.WithAudiences(ctx, asked)
+		requested := authenticator.Audiences(in.Spec.Audiences)
+		if len(requested) > 0 {
+			ctx = authenticator.WithAudiences(ctx, requested)
 		}
 		// The request contains only the token, as in upstream's TokenReview (k8s.io/kubernetes
 		// pkg/registry/authentication/tokenreview, v1.37.1).
@@ -83,10 +83,10 @@ func authenticate(a authenticator.Request) answerer {
 		case err != nil:
 			out.err = err.Error()
 		case !ok || resp == nil || resp.User == nil:
-		case len(asked) > 0 && len(asked.Intersect(resp.Audiences)) == 0:
+		case len(requested) > 0 && len(requested.Intersect(resp.Audiences)) == 0:
 			out.err = "the token is not valid for any of the requested audiences"
 		default:
-			out.user, out.audiences = resp.User, asked.Intersect(resp.Audiences)
+			out.user, out.audiences = resp.User, requested.Intersect(resp.Audiences)
 		}
 		return out, nil
 	}

@@ -31,17 +31,17 @@ type accessSpec struct {
 	UID         string                                 `json:"uid"`
 }
 
-// accessForm returns the form of SubjectAccessReviews.
-func accessForm() *reviewForm[accessSpec] {
-	return &reviewForm[accessSpec]{authorizationv1.GroupName, "SubjectAccessReview", accessQuickly, `{"allowed":false}`}
+// accessFormat returns the form of SubjectAccessReviews.
+func accessFormat() *reviewFormat[accessSpec] {
+	return &reviewFormat[accessSpec]{authorizationv1.GroupName, "SubjectAccessReview", decodeAccessSpec, `{"allowed":false}`}
 }
 
-func accessQuickly(q *quick, s *accessSpec) bool {
+func decodeAccessSpec(q *fastDecoder, s *accessSpec) bool {
 	return q.object(func(name []byte) bool {
 		switch string(name) {
 		case "resourceAttributes":
 			s.Resource = &authorizationv1.ResourceAttributes{}
-			return resourceQuickly(q, s.Resource)
+			return decodeResourceAttributes(q, s.Resource)
 		case "user":
 			return q.string(&s.User)
 		case "groups":
@@ -52,17 +52,17 @@ func accessQuickly(q *quick, s *accessSpec) bool {
 			s.Extra = map[string][]string{}
 			return q.object(func(key []byte) bool {
 				var values []string
-				is := q.strings(&values)
+				ok := q.strings(&values)
 				s.Extra[string(key)] = values
-				return is
+				return ok
 			})
 		}
 		return false
 	})
 }
 
-// resourceQuickly decodes resource attributes without selectors.
-func resourceQuickly(q *quick, r *authorizationv1.ResourceAttributes) bool {
+// decodeResourceAttributes decodes resource attributes without selectors.
+func decodeResourceAttributes(q *fastDecoder, r *authorizationv1.ResourceAttributes) bool {
 	return q.object(func(name []byte) bool {
 		switch string(name) {
 		case "namespace":
@@ -107,9 +107,9 @@ const errNoDecision = "the authorizer failed: see the log of the service"
 // authorize answers SubjectAccessReviews. A denial is final. After no opinion, kube-apiserver calls
 // its next authorizer.
 func authorize(a authorizer.Authorizer) answerer {
-	form := accessForm()
+	format := accessFormat()
 	return func(ctx context.Context, body []byte) (answer, error) {
-		in, err := form.read(body)
+		in, err := format.read(body)
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 
 // BenchmarkReviews answers reviews of each kind without a network.
 func BenchmarkReviews(b *testing.B) {
-	w := newWorldWith(b, "")
+	w := newFixtureWith(b, "")
 	h := w.handler(b)
 	pod := admissionReview("CREATE",
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"a--web","labels":{"app":"web"},`+

@@ -34,12 +34,12 @@ func FuzzEventList(f *testing.F) {
 			if err = problem; err == nil {
 				ids = append(ids, string(event.AuditID))
 			}
-			if len(ids)+list.bad > len(body) {
-				t.Fatalf("%d events and %d bad ones in %d bytes", len(ids), list.bad, len(body))
+			if len(ids)+list.undecodable > len(body) {
+				t.Fatalf("%d events and %d bad ones in %d bytes", len(ids), list.undecodable, len(body))
 			}
 		}
 		want := auditv1.EventList{}
-		if json.Unmarshal(body, &want) != nil || !errors.Is(err, io.EOF) || list.bad > 0 {
+		if json.Unmarshal(body, &want) != nil || !errors.Is(err, io.EOF) || list.undecodable > 0 {
 			return
 		}
 		if len(want.Items) != len(ids) {

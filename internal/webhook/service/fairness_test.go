@@ -32,7 +32,7 @@ func BenchmarkFairness(b *testing.B) {
 		{"noisy, first come first served", loadtest.Noisy, one},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			w := newWorldWith(b, "")
+			w := newFixtureWith(b, "")
 			w.OwnerOf = c.ownerOf
 			w.Limits.Concurrent, w.Limits.Queued = loadtest.Places, 1024
 			w.Limits.Memory = 1 << 40

@@ -24,9 +24,9 @@ const (
 	// headBytes is the size of the part of a body that is read before the request waits. This part
 	// contains the user, because kube-apiserver writes it before the object.
 	headBytes = 16 << 10
-	// expansion is the memory of a request, as a multiple of its body's size. It covers the body,
+	// memoryFactor is the memory of a request, as a multiple of its body's size. It covers the body,
 	// the decoded objects and their copies (TestWebhookMemory).
-	expansion = 24
+	memoryFactor = 24
 )
 
 // Limits bound the requests of one kind.
@@ -44,8 +44,8 @@ type Limits struct {
 	Memory int64
 }
 
-// busy responds that the request did not get its turn in time.
-func busy(w http.ResponseWriter) {
+// tooManyRequests responds that the request did not get its turn in time.
+func tooManyRequests(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, turns.ErrBusy.Error(), http.StatusTooManyRequests)
 }
@@ -60,9 +60,9 @@ func onlyPost(w http.ResponseWriter) {
 type admitter struct {
 	limits Limits
 	queue  *turns.Queue
-	// senders limits the clients that are not authenticated. It is nil if all are.
-	senders *senders
-	flowOf  func(head []byte) turns.Flow
+	// clientLimits limits the clients that are not authenticated. It is nil if all are.
+	clientLimits *clientLimits
+	flowOf       func(head []byte) turns.Flow
 }
 
 // limited returns a handler that answers the requests that the limits and the queue admit.
@@ -77,7 +77,7 @@ func limited(a *admitter, answer answerer) http.Handler {
 		if size < 0 {
 			size = l.BodyBytes // kube-apiserver sends the length
 		}
-		if size > l.BodyBytes || r.ContentLength*expansion > l.Memory {
+		if size > l.BodyBytes || r.ContentLength*memoryFactor > l.Memory {
 			tooLarge(w)
 			return
 		}
@@ -90,19 +90,19 @@ func limited(a *admitter, answer answerer) http.Handler {
 			http.Error(w, "the body could not be read", http.StatusBadRequest)
 			return
 		}
-		whose := func() turns.Flow { return a.flowOf(head) }
-		body := &content{head, size, l.BodyBytes}
-		if a.senders != nil {
-			leave, ok := a.senders.admit(ctx, w, r, body, whose)
+		flow := func() turns.Flow { return a.flowOf(head) }
+		body := &requestBody{head, size, l.BodyBytes}
+		if a.clientLimits != nil {
+			leave, ok := a.clientLimits.admit(ctx, w, r, body, flow)
 			if !ok {
 				return
 			}
 			defer leave()
-			whose = func() turns.Flow { return turns.Flow{Name: addressOf(r).String()} }
+			flow = func() turns.Flow { return turns.Flow{Name: addressOf(r).String()} }
 		}
-		leave, err := a.queue.Enter(ctx, size*expansion, whose)
+		leave, err := a.queue.Enter(ctx, size*memoryFactor, flow)
 		if err != nil {
-			busy(w)
+			tooManyRequests(w)
 			return
 		}
 		defer leave()
@@ -119,19 +119,19 @@ const noTenant = "(none)"
 // are one flow, because a caller that impersonates can invent any number of names. The flow only
 // determines turns.
 //
-// Security: an exempt flow is correct only if kube-apiserver wrote the body, see [forgeable].
+// Security: an exempt flow is correct only if kube-apiserver wrote the body, see [forgeableFlow].
 func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
-	by := userOf(body)
-	name, system := by.tenant, tenant.System().String()
+	u := userOf(body)
+	name, system := u.tenant, tenant.System().String()
 	if name == "" {
-		if namespace, is := tenant.ServiceAccountNamespace(by.name); is {
+		if namespace, ok := tenant.ServiceAccountNamespace(u.name); ok {
 			name = ownerOf(namespace)
-		} else if isControlPlane(by.name) {
+		} else if isControlPlane(u.name) {
 			name = system
 		}
 	}
-	if name == system && by.namespace != "" {
-		if owner := ownerOf(by.namespace); owner != "" {
+	if name == system && u.namespace != "" {
+		if owner := ownerOf(u.namespace); owner != "" {
 			name = owner
 		}
 	}
@@ -139,7 +139,7 @@ func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	case "":
 		return turns.Flow{Name: noTenant}
 	case system:
-		return turns.FlowOf(tenant.System(), "user "+by.name)
+		return turns.FlowOf(tenant.System(), "user "+u.name)
 	}
 	return turns.Flow{Name: name}
 }
@@ -150,19 +150,19 @@ func isControlPlane(name string) bool {
 	return strings.HasPrefix(name, "system:") && !tenant.IsServiceAccountName(name) && name != user.Anonymous
 }
 
-// forgeable is [flowOf] for a body that any client can write. No flow is exempt.
-func forgeable(body []byte, ownerOf func(namespace string) string) turns.Flow {
+// forgeableFlow is [flowOf] for a body that any client can write. No flow is exempt.
+func forgeableFlow(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	flow := flowOf(body, ownerOf)
 	flow.Exempt = false
 	return flow
 }
 
-// reviewed is the user of a review, and the namespace of an admission review.
-type reviewed struct{ name, tenant, namespace string }
+// reviewedUser is the user of a review, and the namespace of an admission review.
+type reviewedUser struct{ name, tenant, namespace string }
 
 // userOf returns the user of an AdmissionReview or a SubjectAccessReview. The end of the body may
 // be missing.
-func userOf(body []byte) (u reviewed) {
+func userOf(body []byte) (u reviewedUser) {
 	extra := "/extra/" + strings.ReplaceAll(tenant.ExtraKey, "/", "~1") + "/0"
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
@@ -179,16 +179,16 @@ func userOf(body []byte) (u reviewed) {
 			}
 			continue
 		}
-		switch at := string(d.StackPointer()); {
-		case at == "/request/namespace":
+		switch path := string(d.StackPointer()); {
+		case path == "/request/namespace":
 			u.namespace = token.String()
-		case at == "/request/userInfo/username", at == "/spec/user":
+		case path == "/request/userInfo/username", path == "/spec/user":
 			u.name = token.String()
-		case at == "/request/userInfo"+extra, at == "/spec"+extra:
+		case path == "/request/userInfo"+extra, path == "/spec"+extra:
 			u.tenant = token.String()
 		case u.tenant == "" &&
-			slices.Contains([]string{"/request/userInfo/groups", "/spec/groups"}, at[:max(0, strings.LastIndexByte(at, '/'))]):
-			if id, names := strings.CutPrefix(token.String(), tenant.GroupPrefix); names {
+			slices.Contains([]string{"/request/userInfo/groups", "/spec/groups"}, path[:max(0, strings.LastIndexByte(path, '/'))]):
+			if id, ok := strings.CutPrefix(token.String(), tenant.GroupPrefix); ok {
 				u.tenant = id
 			}
 		}

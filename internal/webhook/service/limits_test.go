@@ -64,19 +64,19 @@ func TestFlow(t *testing.T) {
 		if got := flowOf([]byte(body), ownerOf); got != want {
 			t.Errorf("%s: %+v, want %+v", body, got, want)
 		}
-		if got := forgeable([]byte(body), ownerOf); got.Exempt || got.Name != want.Name {
+		if got := forgeableFlow([]byte(body), ownerOf); got.Exempt || got.Name != want.Name {
 			t.Errorf("%s without authentication: %+v, want %+v, not exempt", body, got, want)
 		}
 	}
 }
 
-// nothing is an empty response.
-type nothing struct{}
+// emptyAnswer is an empty response.
+type emptyAnswer struct{}
 
-func (nothing) encode() ([]byte, error) { return []byte("{}"), nil }
+func (emptyAnswer) encode() ([]byte, error) { return []byte("{}"), nil }
 
-// hall answers admission reviews, but holds them until they are released.
-type hall struct {
+// heldHandler answers admission reviews, but holds them until they are released.
+type heldHandler struct {
 	t       *testing.T
 	handler http.Handler
 	mu      sync.Mutex
@@ -85,21 +85,21 @@ type hall struct {
 	codes   map[string]map[int]int
 }
 
-func newHall(t *testing.T, a *admitter) *hall {
+func newHeldHandler(t *testing.T, a *admitter) *heldHandler {
 	t.Helper()
-	h := &hall{t: t, release: make(chan struct{}), codes: map[string]map[int]int{}}
+	h := &heldHandler{t: t, release: make(chan struct{}), codes: map[string]map[int]int{}}
 	h.handler = limited(a, func(_ context.Context, body []byte) (answer, error) {
 		h.mu.Lock()
 		h.in = append(h.in, userOf(body).name)
 		h.mu.Unlock()
 		<-h.release
-		return nothing{}, nil
+		return emptyAnswer{}, nil
 	})
 	return h
 }
 
 // send sends a review from an address.
-func (h *hall) send(address, user, id string) {
+func (h *heldHandler) send(address, user, id string) {
 	go func() {
 		body := fmt.Sprintf(`{"request":{"userInfo":{"username":%q,"extra":{"kubetenant.dev/tenant":[%q]}}}}`, user, id)
 		r := httptest.NewRequestWithContext(h.t.Context(), http.MethodPost, MutatePath, strings.NewReader(body))
@@ -117,7 +117,7 @@ func (h *hall) send(address, user, id string) {
 }
 
 // next releases one request and returns the user of the next admitted request.
-func (h *hall) next() string {
+func (h *heldHandler) next() string {
 	h.mu.Lock()
 	before := len(h.in)
 	h.mu.Unlock()
@@ -128,7 +128,7 @@ func (h *hall) next() string {
 	return strings.Join(h.in[before:], " ")
 }
 
-func limitsOfTest() Limits {
+func testLimits() Limits {
 	return Limits{
 		Concurrent: 8,
 		Queued:     100,
@@ -138,17 +138,17 @@ func limitsOfTest() Limits {
 	}
 }
 
-// TestForgedSystem attacks a service that does not authenticate its clients. A Pod sends reviews
+// TestForgedSystemTenantGetsNoExemption attacks a service that does not authenticate its clients. A Pod sends reviews
 // that name the system tenant and many other tenants. It gets neither the exemption nor the turns
 // of the tenants behind kube-apiserver, and it cannot fill the queue.
-func TestForgedSystem(t *testing.T) {
+func TestForgedSystemTenantGetsNoExemption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limitsOfTest()
-		h := newHall(t, &admitter{
-			limits:  l,
-			queue:   turns.New(l.Concurrent, l.Queued, 1<<20),
-			senders: newSenders(l.Concurrent, l.Queued, 1<<20),
-			flowOf:  func(head []byte) turns.Flow { return forgeable(head, ownerOf) },
+		l := testLimits()
+		h := newHeldHandler(t, &admitter{
+			limits:       l,
+			queue:        turns.New(l.Concurrent, l.Queued, 1<<20),
+			clientLimits: newClientLimits(l.Concurrent, l.Queued, 1<<20),
+			flowOf:       func(head []byte) turns.Flow { return forgeableFlow(head, ownerOf) },
 		})
 		for range 150 {
 			h.send("10.0.0.9", "forger", "system")
@@ -177,12 +177,12 @@ func TestForgedSystem(t *testing.T) {
 	})
 }
 
-// TestSystemIsExempt checks that requests of the control plane are admitted while tenants wait, and
+// TestControlPlaneIsExempt checks that requests of the control plane are admitted while tenants wait, and
 // that they can use more than an eighth of the places.
-func TestSystemIsExempt(t *testing.T) {
+func TestControlPlaneIsExempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limitsOfTest()
-		h := newHall(t, &admitter{
+		l := testLimits()
+		h := newHeldHandler(t, &admitter{
 			limits: l,
 			queue:  turns.New(l.Concurrent, l.Queued, 1<<20),
 			flowOf: func(head []byte) turns.Flow { return flowOf(head, ownerOf) },

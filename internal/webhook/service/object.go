@@ -21,21 +21,21 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// treeExpansion is the memory of a tree of small maps, as a multiple of its encoded size.
-const treeExpansion = 48
+// treeMemoryFactor is the memory of a tree of small maps, as a multiple of its encoded size.
+const treeMemoryFactor = 48
 
 // objects decodes the objects of reviews for plugins. An object of a built-in kind has its Go type.
 // Any other object is a [customObject], or a tree of maps if plugins read its content. The memory
 // of the trees is limited.
 type objects struct {
-	content func(schema.GroupKind) bool
-	share   int64 // memory for trees, in bytes
-	most    int64 // limit of one review, which may use more than the share if it is alone
-	trees   *semaphore.Weighted
+	readsContent func(schema.GroupKind) bool
+	share        int64 // memory for trees, in bytes
+	maxMemory    int64 // limit of one review, which may use more than the share if it is alone
+	trees        *semaphore.Weighted
 }
 
-func newObjects(content func(schema.GroupKind) bool, share, most int64) *objects {
-	return &objects{content, share, most, semaphore.NewWeighted(share)}
+func newObjects(readsContent func(schema.GroupKind) bool, share, maxMemory int64) *objects {
+	return &objects{readsContent, share, maxMemory, semaphore.NewWeighted(share)}
 }
 
 // read returns the objects of a review, with nil for each missing object. The caller must call done
@@ -45,14 +45,14 @@ func (o *objects) read(
 ) (out []runtime.Object, done func(), err error) {
 	done = func() {}
 	weight := int64(0)
-	if o.content(kind.GroupKind()) && !scheme.Scheme.Recognizes(kind) {
+	if o.readsContent(kind.GroupKind()) && !scheme.Scheme.Recognizes(kind) {
 		for i, text := range raw {
-			weight += int64(len(text)) * treeExpansion
+			weight += int64(len(text)) * treeMemoryFactor
 			if i == 0 { // plugins change a copy of it
-				weight += int64(len(text)) * treeExpansion
+				weight += int64(len(text)) * treeMemoryFactor
 			}
 		}
-		if weight > o.most {
+		if weight > o.maxMemory {
 			return nil, done, errTooLarge
 		}
 		weight = min(weight, o.share)

@@ -30,9 +30,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// TestEveryKind checks that objects of all built-in kinds decode to what kube-apiserver encoded,
+// TestEveryBuiltInKindDecodes checks that objects of all built-in kinds decode to what kube-apiserver encoded,
 // and that no change to them results in an empty patch.
-func TestEveryKind(t *testing.T) {
+func TestEveryBuiltInKindDecodes(t *testing.T) {
 	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), serializer.NewCodecFactory(scheme.Scheme))
 	kinds := 0
 	for kind := range scheme.Scheme.AllKnownTypes() {
@@ -66,7 +66,7 @@ func TestEveryKind(t *testing.T) {
 			if !equality.Semantic.DeepEqual(got, want) {
 				t.Fatalf("%s:\n%s", kind, cmp.Diff(want, got))
 			}
-			if patch, err := (&shapes{}).patchOf(text, want, got); err != nil || patch != nil {
+			if patch, err := (&encodings{}).patchOf(text, want, got); err != nil || patch != nil {
 				t.Fatalf("%s: a patch of nothing: %s, %v", kind, patch, err)
 			}
 			checkPatch(t, kind, text, got)
@@ -82,8 +82,8 @@ func TestEveryKind(t *testing.T) {
 func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object runtime.Object) {
 	t.Helper()
 	was := object.DeepCopyObject()
-	m, is := object.(metav1.Object)
-	if !is {
+	m, ok := object.(metav1.Object)
+	if !ok {
 		t.Fatalf("%s has no metadata", kind)
 	}
 	labels := map[string]string{"kubetenant.dev/tenant": "acme"}
@@ -103,7 +103,7 @@ func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object 
 		o.Spec.Template.Annotations = map[string]string{"c": "d"}
 		o.Spec.Template.Spec.Tolerations = nil
 	}
-	patch, err := (&shapes{}).patchOf(text, was, object)
+	patch, err := (&encodings{}).patchOf(text, was, object)
 	if err != nil {
 		t.Fatalf("%s: %v", kind, err)
 	}
@@ -176,15 +176,15 @@ func TestPatch(t *testing.T) {
 		}
 		was := object.DeepCopyObject()
 		c.change(object)
-		if patch, err := (&shapes{}).patchOf([]byte(c.text), was, object); err != nil || string(patch) != c.want {
+		if patch, err := (&encodings{}).patchOf([]byte(c.text), was, object); err != nil || string(patch) != c.want {
 			t.Errorf("%s: %s, %v; want %s", name, patch, err, c.want)
 		}
 	}
 }
 
-// TestUnstructured checks that only the metadata of other kinds is decoded, unless plugins read
+// TestCustomObjectsAreDecodedOnDemand checks that only the metadata of other kinds is decoded, unless plugins read
 // their content.
-func TestUnstructured(t *testing.T) {
+func TestCustomObjectsAreDecodedOnDemand(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}
 	text := `{"apiVersion":"example.com/v1","kind":"Job","metadata":{"name":"j","labels":{"a":"b"}},` +
 		`"spec":{"templates":[{"spec":{"n":1}},null]}}`
@@ -193,8 +193,8 @@ func TestUnstructured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, is := read[0].(*unstructured.Unstructured)
-	if !is || read[1] != nil || o.trees.TryAcquire(1<<10) {
+	u, ok := read[0].(*unstructured.Unstructured)
+	if !ok || read[1] != nil || o.trees.TryAcquire(1<<10) {
 		t.Fatalf("%T, %v, or nothing is taken of the memory", read[0], read[1])
 	}
 	was := u.DeepCopy()
@@ -202,7 +202,7 @@ func TestUnstructured(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.Object["spec"].(map[string]any)["templates"].([]any)[0].(map[string]any)["spec"].(map[string]any)["n"] = int64(2)
-	patch, err := (&shapes{}).patchOf([]byte(text), was, u)
+	patch, err := (&encodings{}).patchOf([]byte(text), was, u)
 	if want := `[{"op":"add","path":"/metadata/annotations","value":{"k":"x"}},{"op":"add",` +
 		`"path":"/spec/templates/0/spec/n","value":2}]`; err != nil || string(patch) != want {
 		t.Errorf("%s, %v; want %s", patch, err, want)
@@ -217,7 +217,7 @@ func TestUnstructured(t *testing.T) {
 		t.Errorf("with no memory left: %v", err)
 	}
 	o.trees.Release(1 << 10)
-	if _, _, err := newObjects(o.content, 1, 1).read(t.Context(), kind, []byte(text)); !errors.Is(err, errTooLarge) {
+	if _, _, err := newObjects(o.readsContent, 1, 1).read(t.Context(), kind, []byte(text)); !errors.Is(err, errTooLarge) {
 		t.Errorf("of more than there is: %v", err)
 	}
 	read, done, err = newObjects(func(schema.GroupKind) bool { return false }, 1, 1).read(t.Context(), kind, []byte(text))
@@ -225,12 +225,12 @@ func TestUnstructured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	custom, is := read[0].(*customObject)
-	if !is || custom.Kind != "Job" || custom.Labels["a"] != "b" || custom.Content != nil {
+	custom, ok := read[0].(*customObject)
+	if !ok || custom.Kind != "Job" || custom.Labels["a"] != "b" || custom.Content != nil {
 		t.Fatalf("%#v", read[0])
 	}
 	cameAs := custom.DeepCopyObject()
-	if patch, err := (&shapes{}).patchOf([]byte(text), cameAs, custom); err != nil || patch != nil {
+	if patch, err := (&encodings{}).patchOf([]byte(text), cameAs, custom); err != nil || patch != nil {
 		t.Errorf("a patch of nothing: %s, %v", patch, err)
 	}
 	custom.Labels["a"] = "c"
@@ -239,7 +239,7 @@ func TestUnstructured(t *testing.T) {
 		t.Errorf("%v", content)
 	}
 	content["spec"].(map[string]any)["templates"].([]any)[0].(map[string]any)["spec"].(map[string]any)["n"] = int64(3)
-	patch, err = (&shapes{}).patchOf([]byte(text), cameAs, custom)
+	patch, err = (&encodings{}).patchOf([]byte(text), cameAs, custom)
 	if want := `[{"op":"add","path":"/metadata/labels/a","value":"c"},{"op":"add","path":"/spec/templates/0/spec/n",` +
 		`"value":3}]`; err != nil || string(patch) != want {
 		t.Errorf("%s, %v; want %s", patch, err, want)

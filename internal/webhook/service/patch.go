@@ -29,32 +29,32 @@ type operation struct {
 // have, such as those of a newer version, do not change. An exception is a list whose length
 // changes.
 type differ struct {
-	shapes *shapes
-	text   []byte // the object before the changes, encoded
-	out    []operation
+	encodings  *encodings
+	text       []byte // the object before the changes, encoded
+	operations []operation
 }
 
-// shapes caches how types are encoded as JSON. Safe for concurrent use.
-type shapes struct{ known sync.Map } // maps reflect.Type to *shape
+// encodings caches how types are encoded as JSON. Safe for concurrent use.
+type encodings struct{ known sync.Map } // maps reflect.Type to *shape
 
-// shape describes how a struct type is encoded.
-type shape struct {
+// structEncoding describes how a struct type is encoded.
+type structEncoding struct {
 	opaque bool // it has its own MarshalJSON
-	fields []shapeField
+	fields []encodedField
 	err    error
 }
 
-type shapeField struct {
-	at   int
-	name string // empty if the fields of the struct are inlined
+type encodedField struct {
+	index int
+	name  string // empty if the fields of the struct are inlined
 }
 
-// of returns how a struct type is encoded.
-func (s *shapes) of(t reflect.Type) *shape {
+// lookup returns how a struct type is encoded.
+func (s *encodings) lookup(t reflect.Type) *structEncoding {
 	if known, ok := s.known.Load(t); ok {
-		return known.(*shape)
+		return known.(*structEncoding)
 	}
-	out := &shape{opaque: t.Implements(reflect.TypeFor[json.Marshaler]())}
+	out := &structEncoding{opaque: t.Implements(reflect.TypeFor[json.Marshaler]())}
 	for i := range t.NumField() {
 		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		switch {
@@ -63,10 +63,10 @@ func (s *shapes) of(t reflect.Type) *shape {
 		case name == "" && options != "inline" && !t.Field(i).Anonymous:
 			out.err = errPatch
 		}
-		out.fields = append(out.fields, shapeField{i, name})
+		out.fields = append(out.fields, encodedField{i, name})
 	}
 	known, _ := s.known.LoadOrStore(t, out)
-	return known.(*shape)
+	return known.(*structEncoding)
 }
 
 // errPatch reports that a change cannot be expressed as a JSON patch.
@@ -75,80 +75,80 @@ var errPatch = errors.New("cannot express the changes of the object as a JSON pa
 // patchOf returns the patch between two objects of the same type, or nil if they are equal. text is
 // the encoded first object. It is needed because a patch can only add a field to a parent that
 // exists.
-func (s *shapes) patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
-	d := &differ{shapes: s, text: text}
-	if reflect.TypeOf(was) != reflect.TypeOf(is) {
+func (s *encodings) patchOf(text []byte, oldObj, newObj runtime.Object) ([]byte, error) {
+	d := &differ{encodings: s, text: text}
+	if reflect.TypeOf(oldObj) != reflect.TypeOf(newObj) {
 		return nil, errPatch
 	}
 	var err error
-	switch was := was.(type) {
+	switch oldObj := oldObj.(type) {
 	case *customObject:
-		is := is.(*customObject)
-		err = d.compare([]string{"metadata"}, reflect.ValueOf(was.ObjectMeta), reflect.ValueOf(is.ObjectMeta))
-		if err == nil && is.Content != nil {
-			before, now := maps.Clone(was.UnstructuredContent()), maps.Clone(is.Content)
+		newObj := newObj.(*customObject)
+		err = d.compare([]string{"metadata"}, reflect.ValueOf(oldObj.ObjectMeta), reflect.ValueOf(newObj.ObjectMeta))
+		if err == nil && newObj.Content != nil {
+			before, now := maps.Clone(oldObj.UnstructuredContent()), maps.Clone(newObj.Content)
 			delete(before, "metadata")
 			delete(now, "metadata")
 			err = d.compareKeys(nil, reflect.ValueOf(before), reflect.ValueOf(now))
 		}
 	case runtime.Unstructured:
-		err = d.compareKeys(nil, reflect.ValueOf(was.UnstructuredContent()),
-			reflect.ValueOf(is.(runtime.Unstructured).UnstructuredContent()))
+		err = d.compareKeys(nil, reflect.ValueOf(oldObj.UnstructuredContent()),
+			reflect.ValueOf(newObj.(runtime.Unstructured).UnstructuredContent()))
 	default:
-		err = d.compare(nil, reflect.ValueOf(was).Elem(), reflect.ValueOf(is).Elem())
+		err = d.compare(nil, reflect.ValueOf(oldObj).Elem(), reflect.ValueOf(newObj).Elem())
 	}
-	if err != nil || len(d.out) == 0 {
+	if err != nil || len(d.operations) == 0 {
 		return nil, err
 	}
-	return json.Marshal(d.out)
+	return json.Marshal(d.operations)
 }
 
 // compare adds the operations that change was to is at a path.
-func (d *differ) compare(path []string, was, is reflect.Value) error {
-	switch was.Kind() {
+func (d *differ) compare(path []string, oldValue, newValue reflect.Value) error {
+	switch oldValue.Kind() {
 	case reflect.String:
-		if was.String() == is.String() {
+		if oldValue.String() == newValue.String() {
 			return nil
 		}
 	case reflect.Struct:
-		if shape := d.shapes.of(was.Type()); !shape.opaque {
-			return d.compareFields(path, shape, was, is)
+		if encoding := d.encodings.lookup(oldValue.Type()); !encoding.opaque {
+			return d.compareFields(path, encoding, oldValue, newValue)
 		}
 	case reflect.Pointer, reflect.Interface:
-		if !was.IsNil() && !is.IsNil() && was.Elem().Type() == is.Elem().Type() {
-			switch was.Elem().Kind() {
+		if !oldValue.IsNil() && !newValue.IsNil() && oldValue.Elem().Type() == newValue.Elem().Type() {
+			switch oldValue.Elem().Kind() {
 			case reflect.Struct, reflect.Map, reflect.Slice, reflect.Pointer, reflect.Interface:
-				return d.compare(path, was.Elem(), is.Elem())
+				return d.compare(path, oldValue.Elem(), newValue.Elem())
 			}
-			if !was.Elem().Equal(is.Elem()) { // a pointer to false or 0 is encoded too
-				d.add(path, is.Elem())
+			if !oldValue.Elem().Equal(newValue.Elem()) { // a pointer to false or 0 is encoded too
+				d.add(path, newValue.Elem())
 			}
 			return nil
 		}
 	case reflect.Map:
-		if was.Len() == 0 && is.Len() == 0 {
+		if oldValue.Len() == 0 && newValue.Len() == 0 {
 			return nil
 		}
-		if was.Len() > 0 && is.Len() > 0 {
-			return d.compareKeys(path, was, is)
+		if oldValue.Len() > 0 && newValue.Len() > 0 {
+			return d.compareKeys(path, oldValue, newValue)
 		}
 	case reflect.Slice:
-		if was.Len() == 0 && is.Len() == 0 {
+		if oldValue.Len() == 0 && newValue.Len() == 0 {
 			return nil
 		}
-		if kind := was.Type().Elem().Kind(); was.Len() == is.Len() && (kind == reflect.Struct || kind == reflect.Interface) {
-			for i := range was.Len() {
-				if err := d.compare(append(path, strconv.Itoa(i)), was.Index(i), is.Index(i)); err != nil {
+		if kind := oldValue.Type().Elem().Kind(); oldValue.Len() == newValue.Len() && (kind == reflect.Struct || kind == reflect.Interface) {
+			for i := range oldValue.Len() {
+				if err := d.compare(append(path, strconv.Itoa(i)), oldValue.Index(i), newValue.Index(i)); err != nil {
 					return err
 				}
 			}
 			return nil
 		}
 	}
-	if reflect.DeepEqual(was.Interface(), is.Interface()) || empty(was) && empty(is) {
+	if reflect.DeepEqual(oldValue.Interface(), newValue.Interface()) || empty(oldValue) && empty(newValue) {
 		return nil
 	}
-	return d.set(path, is)
+	return d.set(path, newValue)
 }
 
 // empty reports whether JSON omits a value.
@@ -162,16 +162,16 @@ func empty(v reflect.Value) bool {
 
 // compareFields compares the fields of a struct. The fields of an inlined struct have the path of
 // the outer struct.
-func (d *differ) compareFields(path []string, shape *shape, was, is reflect.Value) error {
-	if shape.err != nil {
-		return shape.err
+func (d *differ) compareFields(path []string, encoding *structEncoding, oldValue, newValue reflect.Value) error {
+	if encoding.err != nil {
+		return encoding.err
 	}
-	for _, f := range shape.fields {
+	for _, f := range encoding.fields {
 		at := path
 		if f.name != "" {
 			at = append(path, f.name)
 		}
-		if err := d.compare(at, was.Field(f.at), is.Field(f.at)); err != nil {
+		if err := d.compare(at, oldValue.Field(f.index), newValue.Field(f.index)); err != nil {
 			return err
 		}
 	}
@@ -179,18 +179,18 @@ func (d *differ) compareFields(path []string, shape *shape, was, is reflect.Valu
 }
 
 // compareKeys compares maps with string keys.
-func (d *differ) compareKeys(path []string, was, is reflect.Value) error {
-	if reflect.DeepEqual(was.Interface(), is.Interface()) {
+func (d *differ) compareKeys(path []string, oldValue, newValue reflect.Value) error {
+	if reflect.DeepEqual(oldValue.Interface(), newValue.Interface()) {
 		return nil
 	}
-	if before, is1 := was.Interface().(map[string]string); is1 {
-		if now, is2 := is.Interface().(map[string]string); is2 {
+	if before, ok1 := oldValue.Interface().(map[string]string); ok1 {
+		if now, ok2 := newValue.Interface().(map[string]string); ok2 {
 			d.compareStrings(path, before, now)
 			return nil
 		}
 	}
 	keys := map[string]reflect.Value{}
-	for _, m := range []reflect.Value{was, is} {
+	for _, m := range []reflect.Value{oldValue, newValue} {
 		for _, key := range m.MapKeys() {
 			keys[key.String()] = key
 		}
@@ -201,12 +201,12 @@ func (d *differ) compareKeys(path []string, was, is reflect.Value) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		before, now := was.MapIndex(keys[name]), is.MapIndex(keys[name])
+		before, now := oldValue.MapIndex(keys[name]), newValue.MapIndex(keys[name])
 		switch at := append(path, name); {
 		case !now.IsValid():
-			d.out = append(d.out, operation{Op: "remove", Path: pointer(at)})
+			d.operations = append(d.operations, operation{Op: "remove", Path: pointer(at)})
 		case !before.IsValid():
-			d.out = append(d.out, operation{Op: "add", Path: pointer(at), Value: now.Interface()})
+			d.operations = append(d.operations, operation{Op: "add", Path: pointer(at), Value: now.Interface()})
 		default:
 			if err := d.compare(at, before, now); err != nil {
 				return err
@@ -217,45 +217,45 @@ func (d *differ) compareKeys(path []string, was, is reflect.Value) error {
 }
 
 // compareStrings is compareKeys for the most common maps, such as labels and annotations.
-func (d *differ) compareStrings(path []string, was, is map[string]string) {
-	for _, name := range slices.Sorted(maps.Keys(was)) {
-		if _, has := is[name]; !has {
-			d.out = append(d.out, operation{Op: "remove", Path: pointer(append(path, name))})
+func (d *differ) compareStrings(path []string, oldMap, newMap map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(oldMap)) {
+		if _, ok := newMap[name]; !ok {
+			d.operations = append(d.operations, operation{Op: "remove", Path: pointer(append(path, name))})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(is)) {
-		if before, had := was[name]; !had || before != is[name] {
-			d.out = append(d.out, operation{Op: "add", Path: pointer(append(path, name)), Value: is[name]})
+	for _, name := range slices.Sorted(maps.Keys(newMap)) {
+		if before, ok := oldMap[name]; !ok || before != newMap[name] {
+			d.operations = append(d.operations, operation{Op: "add", Path: pointer(append(path, name)), Value: newMap[name]})
 		}
 	}
 }
 
 // set sets the value at a path, or removes it if it is empty.
-func (d *differ) set(path []string, is reflect.Value) error {
-	if empty(is) && is.Kind() != reflect.String {
-		if d.has(path) {
-			d.out = append(d.out, operation{Op: "remove", Path: pointer(path)})
+func (d *differ) set(path []string, value reflect.Value) error {
+	if empty(value) && value.Kind() != reflect.String {
+		if d.hasPath(path) {
+			d.operations = append(d.operations, operation{Op: "remove", Path: pointer(path)})
 		}
 		return nil
 	}
-	d.add(path, is)
+	d.add(path, value)
 	return nil
 }
 
 // add adds a value at a path, and its missing parents.
-func (d *differ) add(path []string, is reflect.Value) {
+func (d *differ) add(path []string, value reflect.Value) {
 	for i := 1; i < len(path); i++ {
-		if parent := path[:i]; !d.has(parent) {
-			d.out = append(d.out, operation{Op: "add", Path: pointer(parent), Value: map[string]any{}})
+		if parent := path[:i]; !d.hasPath(parent) {
+			d.operations = append(d.operations, operation{Op: "add", Path: pointer(parent), Value: map[string]any{}})
 		}
 	}
-	d.out = append(d.out, operation{Op: "add", Path: pointer(path), Value: is.Interface()})
+	d.operations = append(d.operations, operation{Op: "add", Path: pointer(path), Value: value.Interface()})
 }
 
-// has reports whether the original object has a value at a path, or whether the patch adds one.
-func (d *differ) has(path []string) bool {
+// hasPath reports whether the original object has a value at a path, or whether the patch adds one.
+func (d *differ) hasPath(path []string) bool {
 	at := pointer(path)
-	if slices.ContainsFunc(d.out, func(o operation) bool { return o.Path == at && o.Op == "add" }) {
+	if slices.ContainsFunc(d.operations, func(o operation) bool { return o.Path == at && o.Op == "add" }) {
 		return true
 	}
 	decoder := jsontext.NewDecoder(bytes.NewReader(d.text))

@@ -9,24 +9,24 @@ import (
 	"unicode/utf8"
 )
 
-// quick decodes the JSON that kube-apiserver writes for TokenReviews and SubjectAccessReviews,
+// fastDecoder decodes the JSON that kube-apiserver writes for TokenReviews and SubjectAccessReviews,
 // which it sends for each request. All members are known and unique, and strings are ASCII without
 // escapes. quick rejects any other input, valid or not, and the decoder then handles it. If quick
-// accepts an input, the decoder returns the same result (FuzzQuick).
+// accepts an input, the decoder returns the same result (FuzzFastDecoder).
 //
 // Its methods report whether they accept the input.
-type quick struct{ rest []byte }
+type fastDecoder struct{ rest []byte }
 
-// space skips white space.
-func (q *quick) space() {
+// skipSpace skips white space.
+func (q *fastDecoder) skipSpace() {
 	for len(q.rest) > 0 && (q.rest[0] == ' ' || q.rest[0] == '\n' || q.rest[0] == '\r' || q.rest[0] == '\t') {
 		q.rest = q.rest[1:]
 	}
 }
 
-// take reads one character.
-func (q *quick) take(c byte) bool {
-	q.space()
+// accept reads one character.
+func (q *fastDecoder) accept(c byte) bool {
+	q.skipSpace()
 	if len(q.rest) == 0 || q.rest[0] != c {
 		return false
 	}
@@ -34,15 +34,15 @@ func (q *quick) take(c byte) bool {
 	return true
 }
 
-// end reports whether the input ends here.
-func (q *quick) end() bool {
-	q.space()
+// atEnd reports whether the input ends here.
+func (q *fastDecoder) atEnd() bool {
+	q.skipSpace()
 	return len(q.rest) == 0
 }
 
-// text reads a string without copying it.
-func (q *quick) text() ([]byte, bool) {
-	if !q.take('"') {
+// rawString reads a string without copying it.
+func (q *fastDecoder) rawString() ([]byte, bool) {
+	if !q.accept('"') {
 		return nil, false
 	}
 	for i, c := range q.rest {
@@ -59,24 +59,24 @@ func (q *quick) text() ([]byte, bool) {
 }
 
 // string reads a string.
-func (q *quick) string(into *string) bool {
-	text, is := q.text()
+func (q *fastDecoder) string(into *string) bool {
+	text, ok := q.rawString()
 	*into = string(text)
-	return is
+	return ok
 }
 
 // strings reads a list of strings.
-func (q *quick) strings(into *[]string) bool {
-	if !q.take('[') {
+func (q *fastDecoder) strings(into *[]string) bool {
+	if !q.accept('[') {
 		return false
 	}
 	*into = make([]string, 0, 4) // most callers have at most four groups
-	for !q.take(']') {
-		if len(*into) > 0 && !q.take(',') {
+	for !q.accept(']') {
+		if len(*into) > 0 && !q.accept(',') {
 			return false
 		}
-		text, is := q.text()
-		if !is {
+		text, ok := q.rawString()
+		if !ok {
 			return false
 		}
 		*into = append(*into, string(text))
@@ -89,31 +89,31 @@ const maxMembers = 16
 
 // object reads an object whose members have different names. The function member reads the value of
 // each member.
-func (q *quick) object(member func(name []byte) bool) bool {
-	if !q.take('{') {
+func (q *fastDecoder) object(member func(name []byte) bool) bool {
+	if !q.accept('{') {
 		return false
 	}
 	var names [maxMembers][]byte
-	for n := 0; !q.take('}'); n++ {
-		if n == maxMembers || n > 0 && !q.take(',') {
+	for n := 0; !q.accept('}'); n++ {
+		if n == maxMembers || n > 0 && !q.accept(',') {
 			return false
 		}
-		name, is := q.text()
-		if !is || slices.ContainsFunc(names[:n], func(before []byte) bool { return bytes.Equal(before, name) }) {
+		name, ok := q.rawString()
+		if !ok || slices.ContainsFunc(names[:n], func(before []byte) bool { return bytes.Equal(before, name) }) {
 			return false
 		}
 		names[n] = name
-		if !q.take(':') || !member(name) {
+		if !q.accept(':') || !member(name) {
 			return false
 		}
 	}
 	return true
 }
 
-// exactly reads a value that has exactly this encoding.
-func (q *quick) exactly(value string) bool {
-	q.space()
-	rest, is := bytes.CutPrefix(q.rest, []byte(value))
+// literal reads a value that has exactly this encoding.
+func (q *fastDecoder) literal(value string) bool {
+	q.skipSpace()
+	rest, ok := bytes.CutPrefix(q.rest, []byte(value))
 	q.rest = rest
-	return is
+	return ok
 }

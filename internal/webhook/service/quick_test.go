@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// written returns reviews as kube-apiserver encodes them.
-func written(t testing.TB) (access, token []byte) {
+// encodedReviews returns reviews as kube-apiserver encodes them.
+func encodedReviews(t testing.TB) (access, token []byte) {
 	t.Helper()
 	marshal := func(v any) []byte {
 		data, err := stdjson.Marshal(v)
@@ -51,21 +51,21 @@ func written(t testing.TB) (access, token []byte) {
 		})
 }
 
-// TestQuick checks that quick accepts the output of kube-apiserver. Otherwise, the benchmark would
+// TestFastDecoder checks that quick accepts the output of kube-apiserver. Otherwise, the benchmark would
 // measure the decoder.
-func TestQuick(t *testing.T) {
-	access, token := written(t)
-	if !accessForm().recognise(access, &review[accessSpec]{}) {
+func TestFastDecoder(t *testing.T) {
+	access, token := encodedReviews(t)
+	if !accessFormat().recognize(access, &review[accessSpec]{}) {
 		t.Errorf("not recognised: %s", access)
 	}
-	if !tokenForm().recognise(token, &review[authenticationv1.TokenReviewSpec]{}) {
+	if !tokenFormat().recognize(token, &review[authenticationv1.TokenReviewSpec]{}) {
 		t.Errorf("not recognised: %s", token)
 	}
 }
 
-// FuzzQuick checks that the decoder returns the same result for any input that quick accepts.
-func FuzzQuick(f *testing.F) {
-	access, token := written(f)
+// FuzzFastDecoder checks that the decoder returns the same result for any input that quick accepts.
+func FuzzFastDecoder(f *testing.F) {
+	access, token := encodedReviews(f)
 	for _, good := range []string{string(access), string(token)} {
 		f.Add([]byte(good))
 		for _, change := range [][2]string{
@@ -107,9 +107,9 @@ func FuzzQuick(f *testing.F) {
 			}
 		}
 		var access, wantAccess review[accessSpec]
-		same(accessForm().recognise(body, &access), &access, &wantAccess)
+		same(accessFormat().recognize(body, &access), &access, &wantAccess)
 		var token, wantToken review[authenticationv1.TokenReviewSpec]
-		same(tokenForm().recognise(body, &token), &token, &wantToken)
+		same(tokenFormat().recognize(body, &token), &token, &wantToken)
 	})
 }
 

@@ -36,11 +36,11 @@ const answerBytes = 512
 
 // writeAnswer returns the response to a review. The function status writes the fields of its
 // status.
-func writeAnswer(is *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
+func writeAnswer(typeMeta *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
 	w := &quickjson.Writer{Text: make([]byte, 0, answerBytes)}
 	w.Begin()
-	w.String("kind", is.Kind)
-	w.String("apiVersion", is.APIVersion)
+	w.String("kind", typeMeta.Kind)
+	w.String("apiVersion", typeMeta.APIVersion)
 	w.Name("status")
 	w.Begin()
 	status(w)
@@ -52,15 +52,15 @@ func writeAnswer(is *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
 // answerer decides one encoded review and returns the response.
 type answerer func(ctx context.Context, body []byte) (answer, error)
 
-// content is a body of which the head was read. size equals limit if the client did not send the
+// requestBody is a body of which the head was read. size equals limit if the client did not send the
 // length.
-type content struct {
+type requestBody struct {
 	head        []byte
 	size, limit int64
 }
 
-// rest reads the rest of the body and returns the whole body.
-func (c *content) rest(r *http.Request) ([]byte, error) {
+// readAll reads the rest of the body and returns the whole body.
+func (c *requestBody) readAll(r *http.Request) ([]byte, error) {
 	if r.ContentLength >= 0 {
 		if int64(len(c.head)) == c.size {
 			return c.head, nil
@@ -89,27 +89,27 @@ type review[S any] struct {
 	Spec            S `json:"spec"`
 }
 
-// reviewForm describes how reviews of a kind are encoded.
-type reviewForm[S any] struct {
+// reviewFormat describes how reviews of a kind are encoded.
+type reviewFormat[S any] struct {
 	group, kind string
-	spec        func(*quick, *S) bool // recognizes the output of kube-apiserver
-	status      string                // the status of an unanswered review
+	decodeSpec  func(*fastDecoder, *S) bool // recognizes the output of kube-apiserver
+	emptyStatus string                      // the status of an unanswered review
 }
 
 // read decodes a review.
-func (f *reviewForm[S]) read(body []byte) (*review[S], error) {
+func (f *reviewFormat[S]) read(body []byte) (*review[S], error) {
 	in := &review[S]{}
-	if f.recognise(body, in) {
+	if f.recognize(body, in) {
 		return in, checkType(&in.TypeMeta, f.group, f.kind)
 	}
 	in = &review[S]{}
 	return in, decodeReview(body, in, &in.TypeMeta, f.group, f.kind)
 }
 
-// recognise decodes a review that is encoded as kube-apiserver does. It returns false for any other
+// recognize decodes a review that is encoded as kube-apiserver does. It returns false for any other
 // encoding.
-func (f *reviewForm[S]) recognise(body []byte, in *review[S]) bool {
-	q := &quick{body}
+func (f *reviewFormat[S]) recognize(body []byte, in *review[S]) bool {
+	q := &fastDecoder{body}
 	return q.object(func(name []byte) bool {
 		switch string(name) {
 		case "kind":
@@ -117,37 +117,37 @@ func (f *reviewForm[S]) recognise(body []byte, in *review[S]) bool {
 		case "apiVersion":
 			return q.string(&in.APIVersion)
 		case "spec":
-			return f.spec(q, &in.Spec)
+			return f.decodeSpec(q, &in.Spec)
 		case "metadata":
-			return q.exactly(`{}`)
+			return q.literal(`{}`)
 		case "status":
-			return q.exactly(f.status)
+			return q.literal(f.emptyStatus)
 		}
 		return false
-	}) && q.end()
+	}) && q.atEnd()
 }
 
 // decodeReview decodes a v1 or v1beta1 review of a kind in group. is is its type. Names are
 // case-sensitive and occur once, as in encoding/json/v2, which the JSON module implements. Fields
 // of newer versions of kube-apiserver are ignored.
-func decodeReview(body []byte, v any, is *metav1.TypeMeta, group, kind string) error {
+func decodeReview(body []byte, v any, typeMeta *metav1.TypeMeta, group, kind string) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return errReview
 	}
-	return checkType(is, group, kind)
+	return checkType(typeMeta, group, kind)
 }
 
-func checkType(is *metav1.TypeMeta, group, kind string) error {
-	of, version, _ := strings.Cut(is.APIVersion, "/")
-	if is.Kind != kind || of != group || version != "v1" && version != "v1beta1" {
+func checkType(typeMeta *metav1.TypeMeta, group, kind string) error {
+	apiGroup, version, _ := strings.Cut(typeMeta.APIVersion, "/")
+	if typeMeta.Kind != kind || apiGroup != group || version != "v1" && version != "v1beta1" {
 		return fmt.Errorf("%w: want %s of %s/v1 or v1beta1", errReview, kind, group)
 	}
 	return nil
 }
 
 // readRest reads the whole body, or responds that it cannot be read.
-func readRest(w http.ResponseWriter, r *http.Request, c *content) (body []byte, ok bool) {
-	body, err := c.rest(r)
+func readRest(w http.ResponseWriter, r *http.Request, c *requestBody) (body []byte, ok bool) {
+	body, err := c.readAll(r)
 	switch {
 	case errors.Is(err, errTooLarge):
 		tooLarge(w)
@@ -160,12 +160,12 @@ func readRest(w http.ResponseWriter, r *http.Request, c *content) (body []byte, 
 }
 
 // answerBody answers one review.
-func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *content, by answerer) {
+func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *requestBody, handle answerer) {
 	body, ok := readRest(w, r, c)
 	if !ok {
 		return
 	}
-	out, err := by(ctx, body)
+	out, err := handle(ctx, body)
 	if err != nil {
 		answerError(w, err)
 		return
@@ -183,7 +183,7 @@ func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *
 func answerError(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, turns.ErrBusy):
-		busy(w)
+		tooManyRequests(w)
 	case errors.Is(err, errTooLarge):
 		tooLarge(w)
 	case errors.Is(err, errStore):

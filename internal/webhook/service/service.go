@@ -72,11 +72,11 @@ func New(o Options) (http.Handler, error) {
 	}
 	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
 	sixteenth := o.Limits.Memory / 16 // the shares of all kinds add up to 16
-	ofObjects := 5 * sixteenth
+	objectMemory := 5 * sixteenth
 	if o.Audit != nil {
-		ofObjects -= sixteenth
+		objectMemory -= sixteenth
 	}
-	objects := newObjects(o.Stack.ReadsContent, ofObjects, o.Limits.Memory)
+	objects := newObjects(o.Stack.ReadsContent, objectMemory, o.Limits.Memory)
 	kinds := map[string]reviewKind{
 		AuthenticatePath: {authenticate(o.Stack.Authenticator), sixteenth},
 		AuthorizePath:    {authorize(o.Stack.Authorizer), sixteenth},
@@ -88,14 +88,14 @@ func New(o Options) (http.Handler, error) {
 	}
 	protected := func(next http.Handler) http.Handler { return next }
 	flow := flowOf
-	var limit *senders // nil if each client is authenticated
+	var limits *clientLimits // nil if each client is authenticated
 	if o.Anonymous != nil {
-		flow = forgeable
-		limit = newSenders(o.Limits.Concurrent, // half of the places of both admission kinds
+		flow = forgeableFlow
+		limits = newClientLimits(o.Limits.Concurrent, // half of the places of both admission kinds
 			o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // not needed by the other kinds
 		delete(kinds, AuthenticatePath)
 		delete(kinds, AuthorizePath)
-		protected = o.Anonymous.fromKnown
+		protected = o.Anonymous.onlyAllowed
 	}
 	for path, kind := range kinds {
 		concurrent := o.Limits.Concurrent
@@ -103,23 +103,23 @@ func New(o Options) (http.Handler, error) {
 			concurrent = 1 // it can use a processor for several seconds
 		}
 		reviews[path] = protected(limited(&admitter{
-			limits:  o.Limits,
-			queue:   turns.New(concurrent, o.Limits.Queued, kind.memory),
-			senders: limit,
-			flowOf:  func(head []byte) turns.Flow { return flow(head, o.OwnerOf) },
+			limits:       o.Limits,
+			queue:        turns.New(concurrent, o.Limits.Queued, kind.memory),
+			clientLimits: limits,
+			flowOf:       func(head []byte) turns.Flow { return flow(head, o.OwnerOf) },
 		}, kind.answer))
 	}
 	if o.Audit != nil && o.Anonymous == nil {
-		reviews[AuditPath] = onlyKnown(audit(o.Audit, &o.Limits,
+		reviews[AuditPath] = onlyVerified(audit(o.Audit, &o.Limits,
 			turns.New(o.Limits.Concurrent, o.Limits.Queued, sixteenth)))
 	}
 	for path, review := range reviews {
-		reviews[path] = m.measured(path, serving.Recovered(review))
+		reviews[path] = m.instrumented(path, serving.WithPanicRecovery(review))
 		mux.Handle(path, reviews[path]) // for other spellings of the path
 	}
 	serving.InstallHealth(mux, o.Live, o.Ready)
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if review, is := reviews[r.URL.Path]; is { // most requests match and skip the search for a pattern
+		if review, ok := reviews[r.URL.Path]; ok { // most requests match and skip the search for a pattern
 			r.Pattern = r.URL.Path
 			review.ServeHTTP(w, r)
 			return
@@ -162,8 +162,8 @@ func (m *serviceMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.latency}
 }
 
-// measured records the requests of a path. There are only a few paths.
-func (m *serviceMetrics) measured(path string, next http.Handler) http.Handler {
+// instrumented records the requests of a path. There are only a few paths.
+func (m *serviceMetrics) instrumented(path string, next http.Handler) http.Handler {
 	latency, ok := m.latency.WithLabelValues(path), m.requests.WithLabelValues(path, strconv.Itoa(http.StatusOK))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()

@@ -35,21 +35,21 @@ import (
 
 const token = "s3cret-token-of-alice"
 
-// world is a service with its options.
-type world struct {
+// fixture is a service with its options.
+type fixture struct {
 	service.Options
 	stale      atomic.Bool
 	authorizer authorizer.AuthorizerFunc
 	registry   metrics.KubeRegistry
 }
 
-func newWorld(t testing.TB) *world {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	return newWorldWith(t, "\nadmission: {attribution: {creator: {enabled: false}}}")
+	return newFixtureWith(t, "\nadmission: {attribution: {creator: {enabled: false}}}")
 }
 
-// newWorldWith is newWorld with additional configuration.
-func newWorldWith(t testing.TB, more string) *world {
+// newFixtureWith is newWorld with additional configuration.
+func newFixtureWith(t testing.TB, more string) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -71,7 +71,7 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 			t.Fatal(err)
 		}
 	}
-	w := &world{registry: metrics.NewKubeRegistry()}
+	w := &fixture{registry: metrics.NewKubeRegistry()}
 	var err error
 	if w.Stack, err = stack.Open(t.Context(), config, stack.Server{
 		Authentication: stack.Authentication{Credentials: stack.BearerTokens},
@@ -79,7 +79,7 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 		Stale:          w.stale.Load,
 		Register:       w.registry.Register,
 		Authorization: stack.Authorization{
-			ReviewsElsewhere: true,
+			ServerAnswersReviews: true,
 			Authorizer: authorizer.AuthorizerFunc(func(
 				ctx context.Context, a authorizer.Attributes,
 			) (authorizer.Decision, string, error) {
@@ -108,7 +108,7 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 	return w
 }
 
-func (w *world) handler(t testing.TB) http.Handler {
+func (w *fixture) handler(t testing.TB) http.Handler {
 	t.Helper()
 	h, err := service.New(w.Options)
 	if err != nil {
@@ -136,7 +136,7 @@ func access(version, groupsField, namespace string) string {
 }
 
 func TestAuthorize(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.handler(t)
 	w.authorizer = func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if len(a.GetUser().GetGroups()) == 3 && a.GetName() == "p" { // the groups of the review and the tenant's group
@@ -199,10 +199,10 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// TestStale checks that tenants' callers are denied with a specific reason while the state of the
+// TestTenantsAreDeniedWithStaleState checks that tenants' callers are denied with a specific reason while the state of the
 // cluster is unknown.
-func TestStale(t *testing.T) {
-	w := newWorld(t)
+func TestTenantsAreDeniedWithStaleState(t *testing.T) {
+	w := newFixture(t)
 	h := w.handler(t)
 	w.stale.Store(true)
 	if _, got := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); !strings.Contains(got,
@@ -221,7 +221,7 @@ func tokenReview(version, token string) string {
 }
 
 func TestAuthenticate(t *testing.T) {
-	h := newWorld(t).handler(t)
+	h := newFixture(t).handler(t)
 	for name, c := range map[string]struct{ body, want string }{
 		"known": {
 			tokenReview("v1", token),
@@ -272,7 +272,7 @@ func configMap(labels string) string {
 }
 
 func TestAdmit(t *testing.T) {
-	h := newWorld(t).handler(t)
+	h := newFixture(t).handler(t)
 	const own, others = `,"labels":{"kubetenant.dev/tenant":"a"}`, `,"labels":{"kubetenant.dev/tenant":"b"}`
 	for name, c := range map[string]struct{ path, body, want string }{
 		"labelled": {
@@ -310,10 +310,10 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestNoReview checks that an invalid review gets an error, which kube-apiserver treats as a
+// TestInvalidReviewIsAnError checks that an invalid review gets an error, which kube-apiserver treats as a
 // denial, and is never allowed.
-func TestNoReview(t *testing.T) {
-	h := newWorld(t).handler(t)
+func TestInvalidReviewIsAnError(t *testing.T) {
+	h := newFixture(t).handler(t)
 	good := map[string]string{
 		service.AuthenticatePath: tokenReview("v1", token),
 		service.AuthorizePath:    access("v1", "groups", "a--web"),
@@ -360,10 +360,10 @@ func TestNoReview(t *testing.T) {
 	}
 }
 
-// counting is a body without an end.
-type counting struct{ read int64 }
+// endlessBody is a body without an end.
+type endlessBody struct{ read int64 }
 
-func (c *counting) Read(b []byte) (int, error) {
+func (c *endlessBody) Read(b []byte) (int, error) {
 	c.read += int64(len(b))
 	if c.read > 1<<30 {
 		return 0, io.EOF
@@ -371,13 +371,13 @@ func (c *counting) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (*counting) Close() error { return nil }
+func (*endlessBody) Close() error { return nil }
 
 // TestHugeBody checks that no more than the limit is read of a body of 1 GB.
 func TestHugeBody(t *testing.T) {
-	h := newWorld(t).handler(t)
+	h := newFixture(t).handler(t)
 	for _, length := range []int64{-1, 1 << 30} {
-		body := &counting{}
+		body := &endlessBody{}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, service.AuthorizePath, body)
 		r.ContentLength = length
 		answer := httptest.NewRecorder()
@@ -392,7 +392,7 @@ func TestHugeBody(t *testing.T) {
 // TestLimits checks that requests above the limits of a kind get 429, and that other kinds are not
 // affected.
 func TestLimits(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Limits.Concurrent, w.Limits.Queued = 1, 2
 	entered, leave := make(chan struct{}, 8), make(chan struct{})
 	w.authorizer = func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -429,7 +429,7 @@ func TestLimits(t *testing.T) {
 // TestMemoryLimit checks that a request that may need more than the available memory is rejected,
 // by its size or because plugins read its content.
 func TestMemoryLimit(t *testing.T) {
-	w := newWorldWith(t, "\nadmission: {binding: {kinds: [{group: argoproj.io, kind: Application}]}}")
+	w := newFixtureWith(t, "\nadmission: {binding: {kinds: [{group: argoproj.io, kind: Application}]}}")
 	w.Limits.Memory = 1 << 20
 	h := w.handler(t)
 	review := func(size int) string {
@@ -459,7 +459,7 @@ func TestMemoryLimit(t *testing.T) {
 }
 
 func TestQueueTimeout(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Limits.Concurrent, w.Limits.Timeout = 1, time.Second // sufficient to admit the first request on a busy machine
 	entered, leave := make(chan struct{}), make(chan struct{})
 	w.authorizer = func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -482,7 +482,7 @@ func TestQueueTimeout(t *testing.T) {
 }
 
 func TestPanic(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.authorizer = func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) { panic("no") }
 	h := w.handler(t)
 	if code, got := post(h, service.AuthorizePath,
@@ -498,7 +498,7 @@ func TestPanic(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	healthy := false
 	w.Ready = append(w.Ready, healthz.NamedCheck("informers", func(*http.Request) error {
 		if !healthy {
@@ -531,7 +531,7 @@ func TestHealth(t *testing.T) {
 // without a valid token. A review with an unknown member gets the same response as the review
 // without it, which quick accepts.
 func FuzzReview(f *testing.F) {
-	w := newWorld(f)
+	w := newFixture(f)
 	h := w.handler(f)
 	paths := []string{service.AuthenticatePath, service.AuthorizePath, service.MutatePath, service.ValidatePath}
 	for i, body := range []string{
@@ -556,7 +556,7 @@ func FuzzReview(f *testing.F) {
 			strings.Contains(got, `"authenticated":true`) {
 			t.Fatalf("allowed: %s", got)
 		}
-		if rest, is := strings.CutPrefix(string(body), `{"`); is && int(path)%len(paths) < 2 {
+		if rest, ok := strings.CutPrefix(string(body), `{"`); ok && int(path)%len(paths) < 2 {
 			if slow, want := post(h, at, `{"of a newer kube-apiserver":0,"`+rest); code != slow || got != want {
 				t.Fatalf("%d %s; decoded %d %s", code, got, slow, want)
 			}

@@ -15,11 +15,11 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// TestTracesJoin checks that a span of the service belongs to the trace that kube-apiserver began.
-func TestTracesJoin(t *testing.T) {
+// TestSpanJoinsTraceOfServer checks that a span of the service belongs to the trace that kube-apiserver began.
+func TestSpanJoinsTraceOfServer(t *testing.T) {
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	recorder := tracetest.NewSpanRecorder()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
 	h := w.handler(t)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, service.AuthorizePath,

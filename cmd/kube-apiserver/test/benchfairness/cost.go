@@ -25,7 +25,7 @@ func cost(ctx context.Context, upstream, compiledIn mode) error {
 	var servers [3]*server // upstream, upstream again, and with the wrapper
 	for i, m := range []mode{upstream, upstream, compiledIn} {
 		var err error
-		if servers[i], err = newServer(ctx, seats, m, http.HandlerFunc(nothing)); err != nil {
+		if servers[i], err = newServer(ctx, seats, m, http.HandlerFunc(noop)); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ func cost(ctx context.Context, upstream, compiledIn mode) error {
 	return nil
 }
 
-func nothing(http.ResponseWriter, *http.Request) {}
+func noop(http.ResponseWriter, *http.Request) {}
 
 // loop sends one request after the other, and returns their processor time.
 func (s *server) loop(ctx context.Context) (time.Duration, error) {
@@ -79,8 +79,8 @@ func differences(a, b []time.Duration) []time.Duration {
 	return d
 }
 
-func median(of []time.Duration) time.Duration {
-	of = slices.Clone(of)
-	slices.Sort(of)
-	return of[len(of)/2]
+func median(durations []time.Duration) time.Duration {
+	durations = slices.Clone(durations)
+	slices.Sort(durations)
+	return durations[len(durations)/2]
 }

@@ -27,9 +27,9 @@ const (
 	// pause is the time after which a refused caller of the noisy tenant tries again. The header
 	// Retry-After specifies a second or more.
 	pause = 100 * time.Millisecond
-	// settling is the time between the start of the noisy tenant and the first request of the quiet
+	// warmUp is the time between the start of the noisy tenant and the first request of the quiet
 	// one.
-	settling = 2 * time.Second
+	warmUp = 2 * time.Second
 )
 
 // result is the result of one measurement.
@@ -39,7 +39,7 @@ type result struct {
 	noisy   float64         // requests of the noisy tenant that a second executes
 	// noisyRefused is the number of requests of the noisy tenant that got status 429, in a second.
 	noisyRefused float64
-	most         int64   // the largest number of requests in the handler
+	maxExecuting int64   // the largest number of requests in the handler
 	cores        float64 // the processors that this process used
 }
 
@@ -60,7 +60,7 @@ func measure(ctx context.Context, m mode, requests, inFlight int) (*result, erro
 		return nil, err
 	}
 	f := s.startFlood(ctx, inFlight)
-	time.Sleep(settling)
+	time.Sleep(warmUp)
 	began, used, answered, refused := time.Now(), processorTime(), f.answered.Load(), f.refused.Load()
 	r := &result{}
 	r.took, r.refused = s.quiet(ctx, requests)
@@ -68,7 +68,7 @@ func measure(ctx context.Context, m mode, requests, inFlight int) (*result, erro
 	r.cores = (processorTime() - used).Seconds() / lasted
 	r.noisy = float64(f.answered.Load()-answered) / lasted
 	r.noisyRefused = float64(f.refused.Load()-refused) / lasted
-	r.most = s.most.Load()
+	r.maxExecuting = s.maxExecuting.Load()
 	f.stop()
 	return r, ctx.Err()
 }

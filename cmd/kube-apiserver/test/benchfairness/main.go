@@ -26,8 +26,8 @@ const (
 	// asserted is the number of requests of the noisy tenant in flight for which the aim applies. The
 	// result for reported is only printed.
 	asserted, reported = 500, 3000
-	// leastRequests is the least number of requests from which p99 is read.
-	leastRequests = 1000
+	// minRequests is the least number of requests from which p99 is read.
+	minRequests = 1000
 )
 
 func main() {
@@ -35,8 +35,8 @@ func main() {
 	flag.Parse()
 	klog.LogToStderr(false) // errors only, see -stderrthreshold
 	klog.SetOutput(io.Discard)
-	if *requests < leastRequests {
-		fmt.Fprintf(os.Stderr, "benchfairness: --requests must be at least %d\n", leastRequests)
+	if *requests < minRequests {
+		fmt.Fprintf(os.Stderr, "benchfairness: --requests must be at least %d\n", minRequests)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -67,7 +67,7 @@ func run(ctx context.Context, requests int) error {
 			name := fmt.Sprintf("%s, %d in flight", m.name, inFlight)
 			results[name] = r
 			fmt.Printf("| %s | %s | %s | %s | %d | %.0f/s | %.0f/s | %d | %.2f |\n", name, ms(r.quantile(0.5)),
-				ms(r.quantile(0.99)), ms(r.quantile(1)), r.refused, r.noisy, r.noisyRefused, r.most, r.cores)
+				ms(r.quantile(0.99)), ms(r.quantile(1)), r.refused, r.noisy, r.noisyRefused, r.maxExecuting, r.cores)
 		}
 	}
 	fmt.Println()

@@ -48,8 +48,8 @@ const (
 // server is upstream's filter and dispatcher in front of a handler. It has no listener.
 type server struct {
 	filter http.Handler
-	// now is the number of requests in the handler, and most the largest such number.
-	now, most atomic.Int64
+	// executing is the number of requests in the handler, and most the largest such number.
+	executing, maxExecuting atomic.Int64
 }
 
 // newServer returns a server that has so many seats. It runs until ctx ends.
@@ -71,19 +71,19 @@ func newServer(ctx context.Context, seats int, m mode, handler http.Handler) (*s
 		func(string) (storage.Stats, error) { return storage.Stats{}, errors.New("no storage") },
 		wrapped.GetInterestedWatchCount, flowrequest.DefaultWorkEstimatorConfig(), wrapped.GetMaxSeats)
 	longRunning := filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString())
-	s.filter = m.around(filters.WithPriorityAndFairness(s.watched(handler), longRunning, wrapped, estimate, waitLimit))
+	s.filter = m.wrapHandler(filters.WithPriorityAndFairness(s.countExecuting(handler), longRunning, wrapped, estimate, waitLimit))
 	return s, nil
 }
 
-// watched measures how many requests are in the handler.
-func (s *server) watched(handler http.Handler) http.Handler {
+// countExecuting measures how many requests are in the handler.
+func (s *server) countExecuting(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for now := s.now.Add(1); ; {
-			if most := s.most.Load(); now <= most || s.most.CompareAndSwap(most, now) {
+		for now := s.executing.Add(1); ; {
+			if highest := s.maxExecuting.Load(); now <= highest || s.maxExecuting.CompareAndSwap(highest, now) {
 				break
 			}
 		}
-		defer s.now.Add(-1)
+		defer s.executing.Add(-1)
 		handler.ServeHTTP(w, r)
 	})
 }
@@ -143,12 +143,12 @@ func namespaceOf(id string) string { return id + "--web" }
 
 // get returns a request of a service account of a tenant, with the context that the filter
 // requires. Both are the result of authentication. The request may be sent many times.
-func get(ctx context.Context, of, name string) *http.Request {
-	id, err := tenant.Parse(of)
+func get(ctx context.Context, tenantName, name string) *http.Request {
+	id, err := tenant.Parse(tenantName)
 	if err != nil {
 		panic(err) // the names are in this program
 	}
-	namespace := namespaceOf(of)
+	namespace := namespaceOf(tenantName)
 	caller := tenant.Bind(serviceaccount.UserInfo(namespace, name, "uid"), id)
 	caller.Groups = append(caller.Groups, user.AllAuthenticated, id.Group())
 	path := "/api/v1/namespaces/" + namespace + "/configmaps/settings"

@@ -34,8 +34,8 @@ type mode struct {
 	name string
 	// wrap returns the dispatcher that the filter uses instead of upstream's.
 	wrap func(flowcontrol.Interface) flowcontrol.Interface
-	// around is the outermost filter.
-	around func(http.Handler) http.Handler
+	// wrapHandler is the outermost filter.
+	wrapHandler func(http.Handler) http.Handler
 }
 
 // newModes returns upstream's dispatcher without and with the wrapper of the compiled-in server.
@@ -62,14 +62,14 @@ func newModes(ctx context.Context) (upstream, compiledIn mode, err error) {
 		return mode{}, mode{}, err
 	}
 	upstream = mode{
-		name:   "upstream",
-		wrap:   func(next flowcontrol.Interface) flowcontrol.Interface { return next },
-		around: fair.WithRequestState,
+		name:        "upstream",
+		wrap:        func(next flowcontrol.Interface) flowcontrol.Interface { return next },
+		wrapHandler: fair.WithRequestState,
 	}
 	compiledIn = mode{
-		name:   "compiled in",
-		wrap:   func(next flowcontrol.Interface) flowcontrol.Interface { return apiserver.FlowByTenant(next, fair) },
-		around: fair.WithRequestState,
+		name:        "compiled in",
+		wrap:        func(next flowcontrol.Interface) flowcontrol.Interface { return apiserver.FlowByTenant(next, fair) },
+		wrapHandler: fair.WithRequestState,
 	}
 	return upstream, compiledIn, nil
 }

@@ -11,48 +11,48 @@ import (
 	"time"
 )
 
-// moment is the interval at which the host's steal time is read.
-const moment = 100 * time.Millisecond
+// sampleInterval is the interval at which the host's steal time is read.
+const sampleInterval = 100 * time.Millisecond
 
 // host measures how much processor time the host gives to other machines, and when.
 type host struct {
-	began, ended machine
-	from         time.Time
-	stolen       []bool // for each interval: whether it has steal time
-	err          error
-	done, ceased chan struct{}
+	began, ended  machine
+	from          time.Time
+	stolen        []bool // for each interval: whether it has steal time
+	err           error
+	done, stopped chan struct{}
 }
 
 // watchHost measures until stop is called.
 func watchHost() (*host, error) {
-	h := &host{from: time.Now(), done: make(chan struct{}), ceased: make(chan struct{})}
+	h := &host{from: time.Now(), done: make(chan struct{}), stopped: make(chan struct{})}
 	if h.began, h.err = readMachine(); h.err != nil {
 		return nil, h.err
 	}
 	h.ended = h.began
 	go func() {
-		defer close(h.ceased)
+		defer close(h.stopped)
 		for h.err == nil {
 			select {
 			case <-h.done:
-				h.look()
+				h.sample()
 				return
-			case <-time.After(time.Until(h.from.Add(time.Duration(len(h.stolen)+1) * moment))):
-				h.look()
+			case <-time.After(time.Until(h.from.Add(time.Duration(len(h.stolen)+1) * sampleInterval))):
+				h.sample()
 			}
 		}
 	}()
 	return h, nil
 }
 
-// look records the intervals that have ended.
-func (h *host) look() {
-	was := h.ended
+// sample records the intervals that have ended.
+func (h *host) sample() {
+	previous := h.ended
 	if h.ended, h.err = readMachine(); h.err != nil {
 		return
 	}
-	for until := max(int(time.Since(h.from)/moment), len(h.stolen)+1); len(h.stolen) < until; {
-		h.stolen = append(h.stolen, h.ended.stolen > was.stolen)
+	for until := max(int(time.Since(h.from)/sampleInterval), len(h.stolen)+1); len(h.stolen) < until; {
+		h.stolen = append(h.stolen, h.ended.stolen > previous.stolen)
 	}
 }
 
@@ -62,13 +62,13 @@ func (h *host) look() {
 // took.
 func (h *host) stop() (stolen, unused float64, disturbed func(at time.Time) bool, err error) {
 	close(h.done)
-	<-h.ceased
+	<-h.stopped
 	if h.err != nil {
 		return 0, 0, nil, h.err
 	}
 	all := h.ended.all - h.began.all
 	return (h.ended.stolen - h.began.stolen) / all, (h.ended.unused - h.began.unused) / all, func(at time.Time) bool {
-		i := int(at.Sub(h.from) / moment)
+		i := int(at.Sub(h.from) / sampleInterval)
 		return slices.Contains(h.stolen[min(max(i-1, 0), len(h.stolen)):min(i+2, len(h.stolen))], true)
 	}, nil
 }

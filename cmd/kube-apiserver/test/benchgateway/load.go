@@ -27,12 +27,12 @@ const (
 	// duration is the length of a run at saturation. steadily is the length of a run at a fixed
 	// rate. At a quarter of the rate that saturates the gateway in front of kube-apiserver, p99 is
 	// read from the slowest 12 to 18 requests.
-	duration = 3 * time.Second
-	steadily = 5 * time.Second
+	duration          = 3 * time.Second
+	fixedRateDuration = 5 * time.Second
 	// callers is the number of concurrent callers that saturate a target.
 	callers = 32
-	// short is the number of requests that handshakes sends.
-	short = 10_000
+	// handshakeRequests is the number of requests that handshakes sends.
+	handshakeRequests = 10_000
 )
 
 // client returns a client that verifies the server. It opens only as many HTTP/2 connections as its
@@ -46,8 +46,8 @@ func (b *bench) client() *http.Client {
 	}}
 }
 
-// ask sends a GET request with the caller's token. Any status except 200 is an error.
-func ask(ctx context.Context, c *http.Client, url string) (*http.Response, error) {
+// send sends a GET request with the caller's token. Any status except 200 is an error.
+func send(ctx context.Context, c *http.Client, url string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func ask(ctx context.Context, c *http.Client, url string) (*http.Response, error
 
 // get sends a GET request and discards the body of the response.
 func get(ctx context.Context, c *http.Client, url string) error {
-	resp, err := ask(ctx, c, url)
+	resp, err := send(ctx, c, url)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (b *bench) load(ctx context.Context, t *target, rate float64) (sample, erro
 	if err := get(ctx, c, t.base+small); err != nil {
 		return sample{}, err
 	}
-	n := int(rate * steadily.Seconds())
+	n := int(rate * fixedRateDuration.Seconds())
 	took := make([]time.Duration, n)
 	var failed atomic.Pointer[error]
 	before, err := cpuOf(t)
@@ -202,8 +202,8 @@ func median[T int64 | float64 | time.Duration](all []T) T {
 	return all[len(all)/2]
 }
 
-// measured contains the results of a target in all rounds.
-type measured struct {
+// targetResults contains the results of a target in all rounds.
+type targetResults struct {
 	name   string
 	rounds []sample
 }
@@ -214,7 +214,7 @@ type summary struct {
 	unused, stolen float64
 }
 
-func (m measured) summarize() (s summary) {
+func (m targetResults) summarize() (s summary) {
 	var cpu, p50, p99 []time.Duration
 	for _, r := range m.rounds {
 		cpu, p50, p99 = append(cpu, r.cpu), append(p50, quantile(r.all, 0.5)), append(p99, quantile(r.all, 0.99))
@@ -225,11 +225,11 @@ func (m measured) summarize() (s summary) {
 	return s
 }
 
-// tell prints the results of each target and its difference from the first. The second target is
+// printResults prints the results of each target and its difference from the first. The second target is
 // the same program as the first, so their difference is noise.
-func tell(all []measured) {
+func printResults(all []targetResults) {
 	plain := all[0].summarize()
-	of, _ := undisturbed(all[0].rounds)
+	baseline, _ := undisturbed(all[0].rounds)
 	for i, m := range all {
 		s := m.summarize()
 		times, share := undisturbed(m.rounds)
@@ -244,27 +244,27 @@ func tell(all []measured) {
 			continue
 		}
 		fmt.Printf("    %12s CPU %.2f, p99 %s ms later, of single rounds %s",
-			"", float64(s.cpu)/float64(plain.cpu), ms(s.p99-plain.p99), later(all[0].rounds, m.rounds))
-		if len(times) > 0 && len(of) > 0 {
-			fmt.Printf("; undisturbed %s", ms(quantile(times, 0.99)-quantile(of, 0.99)))
+			"", float64(s.cpu)/float64(plain.cpu), ms(s.p99-plain.p99), delays(all[0].rounds, m.rounds))
+		if len(times) > 0 && len(baseline) > 0 {
+			fmt.Printf("; undisturbed %s", ms(quantile(times, 0.99)-quantile(baseline, 0.99)))
 		}
 		fmt.Println()
 	}
 }
 
-// later returns how many ms p99 is later in rounds than in the same rounds of another target, in
+// delays returns how many ms p99 is later in rounds than in the same rounds of another target, in
 // ascending order.
-func later(than, rounds []sample) string {
+func delays(baseline, rounds []sample) string {
 	all := make([]time.Duration, len(rounds))
 	for i := range rounds {
-		all[i] = quantile(rounds[i].all, 0.99) - quantile(than[i].all, 0.99)
+		all[i] = quantile(rounds[i].all, 0.99) - quantile(baseline[i].all, 0.99)
 	}
 	slices.Sort(all)
-	said := make([]string, len(all))
+	texts := make([]string, len(all))
 	for i, d := range all {
-		said[i] = ms(d)
+		texts[i] = ms(d)
 	}
-	return strings.Join(said, " ")
+	return strings.Join(texts, " ")
 }
 
 func ms(d time.Duration) string { return strconv.FormatFloat(d.Seconds()*1e3, 'f', 2, 64) }
@@ -289,30 +289,30 @@ var orders = [][3]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}, {1,
 
 // compare loads all three targets one after the other, at shares of the rate that saturates the
 // gateway. It prints the results.
-func (b *bench) compare(ctx context.Context, what string, of targets) error {
-	all := []*target{of.plain, of.twin, of.gateway}
-	most := make([]float64, len(all))
+func (b *bench) compare(ctx context.Context, title string, processes targets) error {
+	all := []*target{processes.plain, processes.twin, processes.gateway}
+	maxRates := make([]float64, len(all))
 	for i, t := range all {
 		var err error
-		if most[i], err = b.saturate(ctx, t); err != nil {
+		if maxRates[i], err = b.saturate(ctx, t); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("  %s: saturated at %.0f requests/s (plain %.0f, second plain %.0f)\n", what, most[2], most[0], most[1])
+	fmt.Printf("  %s: saturated at %.0f requests/s (plain %.0f, second plain %.0f)\n", title, maxRates[2], maxRates[0], maxRates[1])
 	for _, share := range shares {
-		rate := share * most[2]
-		got := []measured{{name: "plain"}, {name: "second plain"}, {name: "gateway"}}
+		rate := share * maxRates[2]
+		results := []targetResults{{name: "plain"}, {name: "second plain"}, {name: "gateway"}}
 		for round := range rounds {
 			for _, i := range orders[round%len(orders)] {
 				s, err := b.load(ctx, all[i], rate)
 				if err != nil {
 					return err
 				}
-				got[i].rounds = append(got[i].rounds, s)
+				results[i].rounds = append(results[i].rounds, s)
 			}
 		}
 		fmt.Printf("   at %.0f/s, %v of what saturates the gateway:\n", rate, share)
-		tell(got)
+		printResults(results)
 	}
 	runtime.GC()
 	return nil

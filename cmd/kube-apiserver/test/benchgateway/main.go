@@ -32,9 +32,9 @@ import (
 // token is the bearer token of the caller, a user of tenant acme.
 const token = "bench-token"
 
-// seldom is the GC percentage of every process except the plain proxies. Garbage is then collected
+// gcPercent is the GC percentage of every process except the plain proxies. Garbage is then collected
 // after some 100 MB instead of 4 MB in these small processes.
-const seldom = 2500
+const gcPercent = 2500
 
 func main() {
 	bin := flag.String("bin", "", "directory of the built commands")
@@ -45,7 +45,7 @@ func main() {
 	one := flag.Bool("one", false, "measure only one caller that sends one request after the other")
 	flag.Parse()
 	if *role != "proxy" { // the load and the stub must not take processor time from the proxies
-		debug.SetGCPercent(seldom)
+		debug.SetGCPercent(gcPercent)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
@@ -55,9 +55,9 @@ func main() {
 	case "proxy":
 		err = serveProxy(ctx, *address, *pki, *upstream)
 	default:
-		measure := (*bench).everything
+		measure := (*bench).measureAll
 		if *one {
-			measure = (*bench).oneOnly
+			measure = (*bench).measureOneCaller
 		}
 		err = run(ctx, *bin, measure)
 	}
@@ -83,7 +83,7 @@ func (t *target) stop() {
 type bench struct {
 	bin, dir, self string
 	stub           string // URL of the stub
-	asked          int64  // connections that opened itself has opened to the stub
+	ownConnections int64  // connections that opened itself has opened to the stub
 	server         *localserver.Server
 	authorities    *x509.CertPool
 }
@@ -124,31 +124,31 @@ func run(ctx context.Context, bin string, measure func(*bench, context.Context) 
 	return measure(b, ctx)
 }
 
-// everything measures all that docs/design/benchmarks.md shows.
-func (b *bench) everything(ctx context.Context) error {
-	if err := b.beside(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
+// measureAll measures all that docs/design/benchmarks.md shows.
+func (b *bench) measureAll(ctx context.Context) error {
+	if err := b.inFrontOf(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
 		return err
 	}
 	fmt.Println("\nThe same with an audit policy that leaves out the stage RequestReceived:")
-	if err := b.beside(ctx, "stub.kubeconfig", oneStage, func(ctx context.Context, of targets) error {
-		return b.compare(ctx, "GET of 1 KiB", of)
+	if err := b.inFrontOf(ctx, "stub.kubeconfig", oneStage, func(ctx context.Context, processes targets) error {
+		return b.compare(ctx, "GET of 1 KiB", processes)
 	}); err != nil {
 		return err
 	}
 	fmt.Println("\nBefore a bare kube-apiserver:")
-	if err := b.beside(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.measureServer); err != nil {
+	if err := b.inFrontOf(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.measureServer); err != nil {
 		return err
 	}
 	return b.measureImpersonation(ctx)
 }
 
-// oneOnly measures one caller in front of both servers.
-func (b *bench) oneOnly(ctx context.Context) error {
-	if err := b.beside(ctx, "stub.kubeconfig", bothStages, b.oneCaller); err != nil {
+// measureOneCaller measures one caller in front of both servers.
+func (b *bench) measureOneCaller(ctx context.Context) error {
+	if err := b.inFrontOf(ctx, "stub.kubeconfig", bothStages, b.oneCaller); err != nil {
 		return err
 	}
 	fmt.Println("\nBefore a bare kube-apiserver:")
-	return b.beside(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.oneCaller)
+	return b.inFrontOf(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.oneCaller)
 }
 
 // Files of audit policies.
@@ -161,16 +161,16 @@ const (
 // are the same program, so a smaller difference than theirs is noise.
 type targets struct{ plain, twin, gateway *target }
 
-// beside starts two plain proxies, and a gateway with an audit policy, in front of a server. It
+// inFrontOf starts two plain proxies, and a gateway with an audit policy, in front of a server. It
 // then measures them.
-func (b *bench) beside(
+func (b *bench) inFrontOf(
 	ctx context.Context, upstream, policy string, measure func(context.Context, targets) error,
 ) (err error) {
-	var of targets
+	var processes targets
 	for _, t := range []struct {
 		name string
 		into **target
-	}{{"plain", &of.plain}, {"twin", &of.twin}} {
+	}{{"plain", &processes.plain}, {"twin", &processes.twin}} {
 		if *t.into, err = b.start(ctx, t.name, func(address string) *exec.Cmd {
 			return b.role("proxy", address, "--upstream", filepath.Join(b.dir, upstream))
 		}); err != nil {
@@ -182,7 +182,7 @@ func (b *bench) beside(
 	if err := os.WriteFile(config, fmt.Appendf(nil, tenancy, policy, upstream), 0o600); err != nil {
 		return err
 	}
-	if of.gateway, err = b.start(ctx, "gateway", func(address string) *exec.Cmd {
+	if processes.gateway, err = b.start(ctx, "gateway", func(address string) *exec.Cmd {
 		side, _ := local.FreeAddress()
 		// #nosec G204 -- the built command
 		return exec.Command(filepath.Join(b.bin, "kubetenant-gateway"), "serve",
@@ -192,8 +192,8 @@ func (b *bench) beside(
 	}); err != nil {
 		return err
 	}
-	defer of.gateway.stop()
-	return measure(ctx, of)
+	defer processes.gateway.stop()
+	return measure(ctx, processes)
 }
 
 // tenancy is the gateway's configuration. It has a token file, an audit policy, and limits that
@@ -285,8 +285,8 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 }
 
-// until serves until ctx ends.
-func until(ctx context.Context, server *http.Server, listener net.Listener, pki, name string) error {
+// serveUntilDone serves until ctx ends.
+func serveUntilDone(ctx context.Context, server *http.Server, listener net.Listener, pki, name string) error {
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	err := server.ServeTLS(listener, filepath.Join(pki, name+".crt"), filepath.Join(pki, name+".key"))
 	if errors.Is(err, http.ErrServerClosed) {

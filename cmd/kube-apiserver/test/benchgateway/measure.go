@@ -32,14 +32,14 @@ const (
 )
 
 // measureStub measures everything that depends on the proxies alone.
-func (b *bench) measureStub(ctx context.Context, of targets) error {
-	if err := b.compare(ctx, "GET of 1 KiB", of); err != nil {
+func (b *bench) measureStub(ctx context.Context, processes targets) error {
+	if err := b.compare(ctx, "GET of 1 KiB", processes); err != nil {
 		return err
 	}
-	if err := b.oneCaller(ctx, of); err != nil {
+	if err := b.oneCaller(ctx, processes); err != nil {
 		return err
 	}
-	if err := b.handshakes(ctx, of.gateway); err != nil {
+	if err := b.handshakes(ctx, processes.gateway); err != nil {
 		return err
 	}
 	for _, m := range []struct {
@@ -63,7 +63,7 @@ func (b *bench) measureStub(ctx context.Context, of targets) error {
 	} {
 		all := map[*target][]float64{}
 		for i := range rounds {
-			for _, t := range [][]*target{{of.plain, of.gateway}, {of.gateway, of.plain}}[i%2] {
+			for _, t := range [][]*target{{processes.plain, processes.gateway}, {processes.gateway, processes.plain}}[i%2] {
 				v, err := m.measure(ctx, t)
 				if err != nil {
 					return fmt.Errorf("%s through %s: %w", m.what, t.name, err)
@@ -71,23 +71,23 @@ func (b *bench) measureStub(ctx context.Context, of targets) error {
 				all[t] = append(all[t], v)
 			}
 		}
-		fmt.Printf("  %s: %s\n", m.what, m.say(median(all[of.plain]), median(all[of.gateway])))
+		fmt.Printf("  %s: %s\n", m.what, m.say(median(all[processes.plain]), median(all[processes.gateway])))
 	}
-	return b.idle(ctx, of.gateway)
+	return b.idle(ctx, processes.gateway)
 }
 
 // measureServer measures a GET that a kube-apiserver answers. The plain proxy sets fixed
 // impersonation headers.
-func (b *bench) measureServer(ctx context.Context, of targets) error {
-	if err := b.compare(ctx, "GET of a ConfigMap", of); err != nil {
+func (b *bench) measureServer(ctx context.Context, processes targets) error {
+	if err := b.compare(ctx, "GET of a ConfigMap", processes); err != nil {
 		return err
 	}
-	return b.oneCaller(ctx, of)
+	return b.oneCaller(ctx, processes)
 }
 
 // handshakes prints how many connections to the cluster many short requests open.
 func (b *bench) handshakes(ctx context.Context, t *target) error {
-	before, err := b.opened(ctx)
+	before, err := b.connectionsOpened(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (b *bench) handshakes(ctx context.Context, t *target) error {
 	errs := make(chan error, callers)
 	for range callers {
 		all.Go(func() {
-			for range short / callers {
+			for range handshakeRequests / callers {
 				if err := get(ctx, c, t.base+small); err != nil {
 					errs <- err
 					return
@@ -111,18 +111,18 @@ func (b *bench) handshakes(ctx context.Context, t *target) error {
 		return err
 	default:
 	}
-	after, err := b.opened(ctx)
+	after, err := b.connectionsOpened(ctx)
 	if err == nil {
-		fmt.Printf("  handshakes with the cluster in %d requests: %d\n", short, after-before)
+		fmt.Printf("  handshakes with the cluster in %d requests: %d\n", handshakeRequests, after-before)
 	}
 	return err
 }
 
-// opened returns how many connections the stub has had, without those of this function.
-func (b *bench) opened(ctx context.Context) (int64, error) {
+// connectionsOpened returns how many connections the stub has had, without those of this function.
+func (b *bench) connectionsOpened(ctx context.Context) (int64, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
-	resp, err := ask(ctx, c, b.stub+connections)
+	resp, err := send(ctx, c, b.stub+connections)
 	if err != nil {
 		return 0, err
 	}
@@ -131,9 +131,9 @@ func (b *bench) opened(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	b.asked++
+	b.ownConnections++
 	n, err := strconv.ParseInt(string(text), 10, 64)
-	return n - b.asked, err
+	return n - b.ownConnections, err
 }
 
 // lists returns the throughput of large responses in MB/s.
@@ -158,7 +158,7 @@ func (b *bench) events(ctx context.Context, t *target) (float64, error) {
 	defer cancel()
 	c := b.client()
 	defer c.CloseIdleConnections()
-	resp, err := ask(ctx, c, t.base+ticking)
+	resp, err := send(ctx, c, t.base+ticking)
 	if err != nil {
 		return 0, err
 	}
@@ -234,7 +234,7 @@ func (b *bench) idle(ctx context.Context, t *target) error {
 	for range callers {
 		open.Go(func() {
 			for range tickets {
-				resp, err := ask(ctx, c, t.base+idle) //nolint:bodyclose // ctx ends it
+				resp, err := send(ctx, c, t.base+idle) //nolint:bodyclose // ctx ends it
 				if err != nil {
 					errs <- err
 					return
@@ -265,7 +265,7 @@ func (b *bench) measureImpersonation(ctx context.Context) error {
 	direct := map[string][]time.Duration{}
 	for round := range rounds {
 		for _, as := range [][]string{{"", "alice"}, {"alice", ""}}[round%2] {
-			took, err := b.directly(ctx, config, as)
+			took, err := b.impersonate(ctx, config, as)
 			if err != nil {
 				return err
 			}
@@ -282,9 +282,9 @@ func (b *bench) impersonator() (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", b.server.Kubeconfig("kubetenant-gateway-impersonator"))
 }
 
-// directly returns the median duration of many requests that are sent one after the other. If as is
+// impersonate returns the median duration of many requests that are sent one after the other. If as is
 // not empty, the requests impersonate that user.
-func (b *bench) directly(ctx context.Context, config *rest.Config, as string) (time.Duration, error) {
+func (b *bench) impersonate(ctx context.Context, config *rest.Config, as string) (time.Duration, error) {
 	config = rest.CopyConfig(config)
 	if as != "" {
 		config.Impersonate = rest.ImpersonationConfig{

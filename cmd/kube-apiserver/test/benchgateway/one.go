@@ -12,8 +12,8 @@ import (
 
 // oneCaller measures a caller that sends one request after the other. It prints the median time and
 // the CPU of the process for each target.
-func (b *bench) oneCaller(ctx context.Context, of targets) error {
-	all := []*target{of.plain, of.twin, of.gateway}
+func (b *bench) oneCaller(ctx context.Context, processes targets) error {
+	all := []*target{processes.plain, processes.twin, processes.gateway}
 	took, cpu := make([][]time.Duration, len(all)), make([][]time.Duration, len(all))
 	for round := range rounds {
 		for _, i := range orders[round%len(orders)] {

@@ -86,7 +86,7 @@ func serveStub(ctx context.Context, address, pki string) error {
 			}
 		},
 	}
-	return until(ctx, server, listener, pki, "kube-apiserver")
+	return serveUntilDone(ctx, server, listener, pki, "kube-apiserver")
 }
 
 // echo upgrades a connection and sends back what it receives.
@@ -135,7 +135,7 @@ func serveProxy(ctx context.Context, address, pki, upstream string) error {
 		}
 		return requests.RoundTrip(r)
 	})}
-	return until(ctx,
+	return serveUntilDone(ctx,
 		&http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams}},
 		listener, pki, "gateway")
 }

@@ -65,22 +65,22 @@ func readDifferences(path string) ([]difference, error) {
 	return list, nil
 }
 
-// compared is the result of a suite on both servers.
-type compared struct {
+// comparison is the result of a suite on both servers.
+type comparison struct {
 	suite
 	vanilla, tenancy map[string]outcome
 	took             [2]time.Duration
 	listed           []difference // differences on the list
 	unlisted         []difference // differences that are not on the list
-	untrue           []difference // entries of the list that do not apply
+	obsolete         []difference // entries of the list that do not apply
 }
 
-func (c *compared) asDesigned() bool { return len(c.unlisted)+len(c.untrue) == 0 }
+func (c *comparison) asDesigned() bool { return len(c.unlisted)+len(c.obsolete) == 0 }
 
 // compare runs the tests of a suite on both servers. Tests that differ and are not on the list run
 // again on both servers, without the others. Many of them depend on the load of the machine.
-func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference) (*compared, error) {
-	c := &compared{suite: s}
+func (w *workspace) compare(ctx context.Context, s suite, byDesign []difference) (*comparison, error) {
+	c := &comparison{suite: s}
 	begun := time.Now()
 	var err error
 	if c.vanilla, err = w.runTests(ctx, s, "vanilla", nil); err != nil {
@@ -94,7 +94,7 @@ func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference)
 		return nil, err
 	}
 	c.took[1] = time.Since(begun)
-	c.judge(byDesign)
+	c.classify(byDesign)
 	if c.asDesigned() || len(c.unlisted) == 0 {
 		return c, nil
 	}
@@ -115,44 +115,44 @@ func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference)
 		}
 		maps.Copy(into, second)
 	}
-	c.judge(byDesign)
+	c.classify(byDesign)
 	return c, nil
 }
 
-// judge determines the differences and whether they are on the list.
-func (c *compared) judge(byDesign []difference) {
-	c.listed, c.unlisted, c.untrue = nil, nil, nil
+// classify determines the differences and whether they are on the list.
+func (c *comparison) classify(byDesign []difference) {
+	c.listed, c.unlisted, c.obsolete = nil, nil, nil
 	names := map[string]outcome{}
 	maps.Copy(names, c.vanilla)
 	maps.Copy(names, c.tenancy)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		was, is := c.vanilla[name], c.tenancy[name]
-		if was == "" {
-			was = absent
+		vanilla, tenancy := c.vanilla[name], c.tenancy[name]
+		if vanilla == "" {
+			vanilla = absent
 		}
-		if is == "" {
-			is = absent
+		if tenancy == "" {
+			tenancy = absent
 		}
 		i := slices.IndexFunc(byDesign, func(d difference) bool { return d.Package == c.name() && d.Test == name })
-		switch d := (difference{c.name(), name, was, is, ""}); {
-		case i >= 0 && byDesign[i].Vanilla == was && byDesign[i].Tenancy == is:
+		switch d := (difference{c.name(), name, vanilla, tenancy, ""}); {
+		case i >= 0 && byDesign[i].Vanilla == vanilla && byDesign[i].Tenancy == tenancy:
 			c.listed = append(c.listed, byDesign[i])
 		case i >= 0:
-			c.untrue = append(c.untrue, byDesign[i])
-		case was != is && (was != absent && is != absent || !c.differsAbove(name)):
+			c.obsolete = append(c.obsolete, byDesign[i])
+		case vanilla != tenancy && (vanilla != absent && tenancy != absent || !c.parentDiffers(name)):
 			c.unlisted = append(c.unlisted, d)
 		}
 	}
 	for _, d := range byDesign {
 		if _, known := names[d.Test]; d.Package == c.name() && !known {
-			c.untrue = append(c.untrue, d)
+			c.obsolete = append(c.obsolete, d)
 		}
 	}
 }
 
-// differsAbove reports whether the outcomes of a parent of a test differ. Its subtests may then not
+// parentDiffers reports whether the outcomes of a parent of a test differ. Its subtests may then not
 // have run.
-func (c *compared) differsAbove(name string) bool {
+func (c *comparison) parentDiffers(name string) bool {
 	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
 		if c.vanilla[name[:i]] != c.tenancy[name[:i]] {
 			return true
@@ -164,7 +164,7 @@ func (c *compared) differsAbove(name string) bool {
 // runTests runs the tests of a suite on one server. If names is not empty, it runs only these
 // tests. If a test ends the process, the remaining tests run in a new process. A test has crashed
 // if it ends two processes in succession.
-func (w *workplace) runTests(ctx context.Context, s suite, server string, names []string) (map[string]outcome, error) {
+func (w *workspace) runTests(ctx context.Context, s suite, server string, names []string) (map[string]outcome, error) {
 	all, before := map[string]outcome{}, ""
 	for round := 0; ; round++ {
 		args := []string{"-test.v", "-test.timeout=" + w.timeout.String()}
@@ -174,24 +174,24 @@ func (w *workplace) runTests(ctx context.Context, s suite, server string, names 
 		if done := topLevel(all); len(done) > 0 {
 			args = append(args, "-test.skip=^("+strings.Join(done, "|")+")$")
 		}
-		found, lost, err := w.runOnce(ctx, s, server, args)
+		found, unfinished, err := w.runOnce(ctx, s, server, args)
 		if err != nil {
 			return nil, err
 		}
 		maps.Copy(all, found)
-		if lost == "" || s.specs || round > 20 {
+		if unfinished == "" || s.specs || round > 20 {
 			return all, nil
 		}
-		if lost == before { // the second time, so no earlier test is the cause
-			all[lost] = crashed
+		if unfinished == before { // the second time, so no earlier test is the cause
+			all[unfinished] = crashed
 		}
-		before = lost
+		before = unfinished
 	}
 }
 
-func topLevel(of map[string]outcome) []string {
+func topLevel(outcomes map[string]outcome) []string {
 	var names []string
-	for _, name := range slices.Sorted(maps.Keys(of)) {
+	for _, name := range slices.Sorted(maps.Keys(outcomes)) {
 		if !strings.Contains(name, "/") {
 			names = append(names, name)
 		}
@@ -201,9 +201,9 @@ func topLevel(of map[string]outcome) []string {
 
 // runOnce runs one process of tests. If the process did not finish, it also returns the test that
 // was running.
-func (w *workplace) runOnce(
+func (w *workspace) runOnce(
 	ctx context.Context, s suite, server string, args []string,
-) (found map[string]outcome, lost string, err error) {
+) (found map[string]outcome, unfinished string, err error) {
 	temp, err := os.MkdirTemp("", "conformance-")
 	if err != nil {
 		return nil, "", err
@@ -229,36 +229,36 @@ func (w *workplace) runOnce(
 	if server == "tenancy" {
 		cmd.Env = append(cmd.Env, tenancyConfig+"="+w.config())
 	}
-	said, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	exit := (*exec.ExitError)(nil)
 	if err != nil && !errors.As(err, &exit) {
-		return nil, "", errors.Join(err, w.endLeft())
+		return nil, "", errors.Join(err, w.killRemaining())
 	}
-	if err := w.endLeft(); err != nil {
+	if err := w.killRemaining(); err != nil {
 		return nil, "", err
 	}
-	if err := appendTo(w.binary(s)+"."+server+".log", said); err != nil {
+	if err := appendTo(w.binary(s)+"."+server+".log", output); err != nil {
 		return nil, "", err
 	}
-	found, lost, err = readTests(bytes.NewReader(said))
+	found, unfinished, err = readTests(bytes.NewReader(output))
 	if err != nil {
 		return nil, "", err
 	}
 	if s.specs { // all Ginkgo specs run within one plain test
-		if lost != "" {
-			found[lost] = crashed
+		if unfinished != "" {
+			found[unfinished] = crashed
 		}
 		specs, err := readSpecs(report)
 		if err != nil {
 			return nil, "", err
 		}
 		maps.Copy(found, specs)
-		lost = ""
+		unfinished = ""
 	}
-	if exit != nil && lost == "" && !slices.Contains(slices.Collect(maps.Values(found)), failed) {
+	if exit != nil && unfinished == "" && !slices.Contains(slices.Collect(maps.Values(found)), failed) {
 		found[process] = failed // for example, upstream's check for leaked goroutines
 	}
-	return found, lost, nil
+	return found, unfinished, nil
 }
 
 func appendTo(path string, text []byte) error {
@@ -275,7 +275,7 @@ var result = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
 var begun = regexp.MustCompile(`^=== (?:RUN|CONT) +([^/\s]+)$`)
 
 // readTests reads the output of go test -v. It also returns the test that started and did not end.
-func readTests(from io.Reader) (found map[string]outcome, lost string, err error) {
+func readTests(from io.Reader) (found map[string]outcome, unfinished string, err error) {
 	words := map[string]outcome{"PASS": passed, "FAIL": failed, "SKIP": "skipped"}
 	found = map[string]outcome{}
 	last := ""
@@ -290,9 +290,9 @@ func readTests(from io.Reader) (found map[string]outcome, lost string, err error
 		}
 	}
 	if _, ended := found[last]; !ended {
-		lost = last
+		unfinished = last
 	}
-	return found, lost, lines.Err()
+	return found, unfinished, lines.Err()
 }
 
 // readSpecs reads a report of Ginkgo.
@@ -328,17 +328,17 @@ func readSpecs(path string) (map[string]outcome, error) {
 }
 
 // count returns the number of tests with an outcome, without subtests.
-func count(of map[string]outcome, want outcome) int {
+func count(outcomes map[string]outcome, want outcome) int {
 	n := 0
-	for name, is := range of {
-		if is == want && (!strings.Contains(name, "/") || strings.Contains(name, ": ")) {
+	for name, got := range outcomes {
+		if got == want && (!strings.Contains(name, "/") || strings.Contains(name, ": ")) {
 			n++
 		}
 	}
 	return n
 }
 
-func (c *compared) print(out io.Writer) {
+func (c *comparison) print(out io.Writer) {
 	_, _ = fmt.Fprintf(out, "%s: %d passed, %d failed; with tenancy %d passed, %d failed (%s, %s)\n", c.name(),
 		count(c.vanilla, passed), count(c.vanilla, failed), count(c.tenancy, passed), count(c.tenancy, failed),
 		c.took[0].Round(time.Second), c.took[1].Round(time.Second))
@@ -348,5 +348,5 @@ func (c *compared) print(out io.Writer) {
 		}
 	}
 	show("not on the list", c.unlisted)
-	show("on the list, and not so", c.untrue)
+	show("on the list, and not so", c.obsolete)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestReadTests(t *testing.T) {
-	got, lost, err := readTests(strings.NewReader(`=== RUN   TestA
+	got, unfinished, err := readTests(strings.NewReader(`=== RUN   TestA
     --- PASS: TestA/one (0.00s)
         --- FAIL: TestA/one/deep (0.00s)
 --- FAIL: TestA (1.00s)
@@ -32,8 +32,8 @@ panic: test timed out after 1m
 		"TestC":          "passed",
 		"TestD/one":      "passed",
 	}
-	if diff := cmp.Diff(want, got); diff != "" || lost != "TestD" || err != nil {
-		t.Error(diff, lost, err)
+	if diff := cmp.Diff(want, got); diff != "" || unfinished != "TestD" || err != nil {
+		t.Error(diff, unfinished, err)
 	}
 	if n := count(got, "passed"); n != 1 {
 		t.Errorf("%d tests passed; want 1 without its subtests", n)
@@ -63,9 +63,9 @@ func TestReadSpecs(t *testing.T) {
 	}
 }
 
-// TestJudge checks that every difference must be on the list, and that every entry of the list must
+// TestClassify checks that every difference must be on the list, and that every entry of the list must
 // apply.
-func TestJudge(t *testing.T) {
+func TestClassify(t *testing.T) {
 	s := suite{module: "m", path: "p"}
 	listed := difference{"m/p", "TestByDesign", "passed", "failed", "because"}
 	for name, c := range map[string]struct {
@@ -118,9 +118,9 @@ func TestJudge(t *testing.T) {
 			nil, nil, []difference{{"m/q", "TestByDesign", "passed", "failed", "because"}}, true,
 		},
 	} {
-		got := &compared{suite: s, vanilla: c.vanilla, tenancy: c.tenancy}
-		if got.judge(c.list); got.asDesigned() != c.want {
-			t.Errorf("%s: %+v, %+v", name, got.unlisted, got.untrue)
+		got := &comparison{suite: s, vanilla: c.vanilla, tenancy: c.tenancy}
+		if got.classify(c.list); got.asDesigned() != c.want {
+			t.Errorf("%s: %+v, %+v", name, got.unlisted, got.obsolete)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func main() {
 var errDiffers = errors.New("the servers differ in what is not on the list, or the list says more than is true")
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	w := &workplace{out: out}
+	w := &workspace{out: out}
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.StringVar(&w.bin, "bin", "", "folder of kube-apiserver, vanilla-kube-apiserver and kubectl")
 	flags.StringVar(&w.dir, "dir", "", "folder for copies of the modules and the tests' binaries")
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := w.prepare(ctx, chosen); err != nil {
 		return err
 	}
-	var results []compared
+	var results []comparison
 	for _, p := range chosen {
 		c, err := w.compare(ctx, p, byDesign)
 		if err != nil {
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		results = append(results, *c)
 		c.print(out)
-		if err := w.keep(c); err != nil {
+		if err := w.storeRow(c); err != nil {
 			return err
 		}
 	}
@@ -139,6 +139,6 @@ func choose(only string) ([]suite, error) {
 }
 
 // binary returns the path of a suite's compiled tests.
-func (w *workplace) binary(s suite) string {
+func (w *workspace) binary(s suite) string {
 	return filepath.Join(w.dir, strings.NewReplacer("/", "_").Replace(s.path)+".test")
 }

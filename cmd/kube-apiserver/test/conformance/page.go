@@ -25,9 +25,9 @@ type row struct {
 	AsDesigned       bool
 }
 
-// keep stores a suite's row for the page.
-func (w *workplace) keep(c *compared) error {
-	text, err := json.Marshal(row{counts(c.vanilla), counts(c.tenancy), c.listed, c.asDesigned()})
+// storeRow stores a suite's row for the page.
+func (w *workspace) storeRow(c *comparison) error {
+	text, err := json.Marshal(row{summary(c.vanilla), summary(c.tenancy), c.listed, c.asDesigned()})
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (w *workplace) keep(c *compared) error {
 
 // writePage writes the table into a page. Suites that did not run have the results of an earlier
 // run, if there is one.
-func (w *workplace) writePage(path string) error {
+func (w *workspace) writePage(path string) error {
 	page, err := os.ReadFile(path) // #nosec G304 -- a path from the caller
 	if err != nil {
 		return err
@@ -62,11 +62,11 @@ func (w *workplace) writePage(path string) error {
 		if err != nil {
 			return err
 		}
-		by := fmt.Sprint(len(r.Listed))
+		byDesign := fmt.Sprint(len(r.Listed))
 		if !r.AsDesigned {
-			by += ", and others"
+			byDesign += ", and others"
 		}
-		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", s.name(), r.Vanilla, r.Tenancy, by)
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", s.name(), r.Vanilla, r.Tenancy, byDesign)
 		for _, d := range r.Listed {
 			reasons += fmt.Sprintf("- `%s` of %s: %s, with kubetenant %s. %s\n",
 				d.Test, d.Package, d.Vanilla, d.Tenancy, d.Reason)
@@ -79,11 +79,11 @@ func (w *workplace) writePage(path string) error {
 	return os.WriteFile(path, text, 0o600) // #nosec G703 -- a path from the caller
 }
 
-// counts returns the number of tests with each outcome, without subtests.
-func counts(of map[string]outcome) string {
+// summary returns the number of tests with each outcome, without subtests.
+func summary(outcomes map[string]outcome) string {
 	var parts []string
 	for _, o := range []outcome{"passed", "failed", "skipped", "pending", "crashed", "panicked", "timedout"} {
-		if n := count(of, o); n > 0 {
+		if n := count(outcomes, o); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, o))
 		}
 	}

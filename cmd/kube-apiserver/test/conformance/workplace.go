@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// workplace copies the modules, and compiles and runs their tests.
-type workplace struct {
+// workspace copies the modules, and compiles and runs their tests.
+type workspace struct {
 	bin, dir string
 	timeout  time.Duration
 	out      io.Writer
@@ -44,16 +44,16 @@ const importOfApp = "\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n"
 // otherwise run against upstream's server only.
 func hooks() []hook {
 	ours := importOfApp + "\tkubetenant \"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app\"\n"
-	one, other := "cmd/kube-apiserver/app/testing/testserver.go", "test/integration/framework/test_server.go"
+	testServer, framework := "cmd/kube-apiserver/app/testing/testserver.go", "test/integration/framework/test_server.go"
 	return []hook{
-		{one, importOfApp, ours},
+		{testServer, importOfApp, ours},
 		{
-			one,
+			testServer,
 			"config, err := app.NewConfig(completedOptions)",
 			`config, _, err := kubetenant.NewConfig(tCtx, completedOptions, os.Getenv("` + tenancyConfig + `"))`,
 		},
-		{other, importOfApp, ours},
-		{other, `	genericConfig, versionedInformers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(
+		{framework, importOfApp, ours},
+		{framework, `	genericConfig, versionedInformers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(
 		completedOptions.CompletedOptions,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
 		controlplane.DefaultAPIResourceConfigSource(),
@@ -64,14 +64,14 @@ func hooks() []hook {
 `},
 		{"test/integration/framework/goleak.go", "timeout := 600 * time.Second", "timeout := 120 * time.Second"},
 		{
-			other, "app.CreateKubeAPIServerConfig(completedOptions, genericConfig, versionedInformers, storageFactory)",
+			framework, "app.CreateKubeAPIServerConfig(completedOptions, genericConfig, versionedInformers, storageFactory)",
 			"app.CreateKubeAPIServerConfig(built.Options, built.Generic, built.Informer, built.Storage)",
 		},
 	}
 }
 
 // prepare copies the modules, and compiles etcd and the tests.
-func (w *workplace) prepare(ctx context.Context, all []suite) error {
+func (w *workspace) prepare(ctx context.Context, all []suite) error {
 	for _, dir := range []string{w.dir, w.assets("vanilla"), w.assets("tenancy")} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return err
@@ -118,9 +118,9 @@ func (w *workplace) prepare(ctx context.Context, all []suite) error {
 	return nil
 }
 
-func (w *workplace) assets(server string) string { return filepath.Join(w.dir, server) }
-func (w *workplace) config() string              { return filepath.Join(w.dir, "tenancy.yaml") }
-func (w *workplace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
+func (w *workspace) assets(server string) string { return filepath.Join(w.dir, server) }
+func (w *workspace) config() string              { return filepath.Join(w.dir, "tenancy.yaml") }
+func (w *workspace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
 
 // namespaces are those whose service accounts upstream's tests use
 // (test/integration/{auth,serviceaccount}, v1.37.1).
@@ -150,7 +150,7 @@ func tenancy() string {
 
 // prepareAssets writes the programs that envtest starts into a folder for each server. The composed
 // server starts with tenancy.
-func (w *workplace) prepareAssets(ctx context.Context) error {
+func (w *workspace) prepareAssets(ctx context.Context) error {
 	if err := os.WriteFile(w.config(), []byte(tenancy()), 0o600); err != nil {
 		return err
 	}
@@ -163,20 +163,20 @@ func (w *workplace) prepareAssets(ctx context.Context) error {
 		if server == "tenancy" {
 			flags = "--tenancy-config='" + w.config() + "' "
 		}
-		for name, to := range map[string]string{
+		for name, target := range map[string]string{
 			"kube-apiserver": filepath.Join(w.bin, binary),
 			"etcd":           filepath.Join(w.dir, "etcd"),
 			"kubectl":        filepath.Join(w.bin, "kubectl"),
 		} {
-			given := ""
+			serverFlags := ""
 			if name == "kube-apiserver" {
-				given = flags
+				serverFlags = flags
 			}
 			path := filepath.Join(w.assets(server), name)
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
-			start := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexec '%s' %s\"$@\"\n", w.started(), to, given)
+			start := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexec '%s' %s\"$@\"\n", w.started(), target, serverFlags)
 			if err := os.WriteFile(path, []byte(start), 0o700); err != nil { // #nosec G306 -- a program
 				return err
 			}
@@ -186,17 +186,17 @@ func (w *workplace) prepareAssets(ctx context.Context) error {
 }
 
 // started returns the path of the file that lists the processes that envtest has started.
-func (w *workplace) started() string { return filepath.Join(w.dir, "started") }
+func (w *workspace) started() string { return filepath.Join(w.dir, "started") }
 
-// endLeft ends the processes that envtest started and some suites do not stop.
-func (w *workplace) endLeft() error {
+// killRemaining ends the processes that envtest started and some suites do not stop.
+func (w *workspace) killRemaining() error {
 	text, err := os.ReadFile(w.started())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	for _, id := range strings.Fields(string(text)) {
-		line, err := os.ReadFile(filepath.Join("/proc", id, "cmdline")) // #nosec G304 G703 -- of a process that we started
-		program, _, _ := strings.Cut(string(line), "\x00")
+		commandLine, err := os.ReadFile(filepath.Join("/proc", id, "cmdline")) // #nosec G304 G703 -- of a process that we started
+		program, _, _ := strings.Cut(string(commandLine), "\x00")
 		if err != nil || filepath.Dir(program) != w.bin && filepath.Dir(program) != w.dir { // it has ended
 			continue
 		}
@@ -213,7 +213,7 @@ func (w *workplace) endLeft() error {
 
 // copyModule copies a whole module, because its tests write into its folders. It applies the hooks
 // to the copy.
-func (w *workplace) copyModule(ctx context.Context, module string) (string, error) {
+func (w *workspace) copyModule(ctx context.Context, module string) (string, error) {
 	query := []string{"list", "-m", "-json", module}
 	if module == controllerRuntime {
 		query = []string{"mod", "download", "-json", module + "@" + versionOfControllerRuntime}
@@ -276,7 +276,7 @@ func unimport(text []byte) []byte {
 }
 
 // replace writes a module file that replaces Kubernetes by the copy.
-func (w *workplace) replace(ctx context.Context, kubernetesDir string) error {
+func (w *workspace) replace(ctx context.Context, kubernetesDir string) error {
 	for from, to := range map[string]string{
 		"go.mod": w.modFile(),
 		"go.sum": strings.TrimSuffix(w.modFile(), ".mod") + ".sum",
@@ -293,12 +293,12 @@ func (w *workplace) replace(ctx context.Context, kubernetesDir string) error {
 }
 
 // command runs a command. If the command fails, the error contains its output.
-func (w *workplace) command(ctx context.Context, dir string, args ...string) error {
+func (w *workspace) command(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- our own command
 	cmd.Dir = dir
-	said, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, said)
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, output)
 	}
 	return nil
 }

@@ -117,10 +117,10 @@ func TestABACDecidesLikeUpstream(t *testing.T) {
 			a := randomRequest(r)
 			a.User = &user.DefaultInfo{
 				Name:   pick(r, []string{"a", "b", "x"}),
-				Groups: append(some(r, []string{"g1", "g2", "g3"}), user.AllAuthenticated),
+				Groups: append(sample(r, []string{"g1", "g2", "g3"}), user.AllAuthenticated),
 			}
 			want, _, _ := theirs.Authorize(t.Context(), a)
-			got := ours.Allows(id, authz.Space{ID: id}, a)
+			got := ours.Allows(id, authz.ObjectOwner{ID: id}, a)
 			if a.Verb == "impersonate" || a.Resource+a.Path == "" { // upstream allows an empty request
 				continue
 			}
@@ -167,7 +167,7 @@ func BenchmarkABAC(b *testing.B) {
 		b.Run(name+"/indexed", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if ours.Allows(id, authz.Space{ID: id}, a) != (name == "allow") {
+				if ours.Allows(id, authz.ObjectOwner{ID: id}, a) != (name == "allow") {
 					b.Fatal(name)
 				}
 			}

@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// benchedPod is about 2.4 KB of JSON.
-func benchedPod() *corev1.Pod {
+// benchmarkPod is about 2.4 KB of JSON.
+func benchmarkPod() *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -113,16 +113,16 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	pod := internal(benchedPod())
-	annotated := benchedPod()
+	pod := internal(benchmarkPod())
+	annotated := benchmarkPod()
 	annotated.Annotations = map[string]string{
 		tenant.WorkloadUserAnnotation: `{"user":"alice","groups":["dev","tenant:acme","system:authenticated"]}`,
 	}
-	made := internal(annotated)
+	createdPod := internal(annotated)
 	for name, c := range map[string]struct {
 		pod runtime.Object
 		by  user.Info
-	}{"a tenant's": {pod, alice}, "a controller's": {made, controller}} {
+	}{"a tenant's": {pod, alice}, "a controller's": {createdPod, controller}} {
 		b.Run("create a pod, "+name, func(b *testing.B) {
 			m, err := apimeta.Accessor(c.pod)
 			if err != nil {
@@ -133,26 +133,26 @@ func BenchmarkAdmission(b *testing.B) {
 			for b.Loop() {
 				m.SetAnnotations(annotations)
 				m.SetLabels(labels)
-				through(b, stack,
+				admit(b, stack,
 					admission.NewAttributesRecord(c.pod, nil, kind, "acme--web", "", pods, "", admission.Create, nil, false, c.by), o)
 			}
 		})
 	}
-	was := internal(&corev1.ConfigMap{
+	oldObject := internal(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        "c",
 			Namespace:   "kube-system",
 			Annotations: map[string]string{tenant.CreatorAnnotation: "x"},
 		},
 	})
-	is := was.DeepCopyObject()
+	newObject := oldObject.DeepCopyObject()
 	b.Run("update a ConfigMap of the system", func(b *testing.B) {
-		a := admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "kube-system", "c",
+		a := admission.NewAttributesRecord(newObject, oldObject, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "kube-system", "c",
 			// No plugin changes the ConfigMap.
 			corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Update, nil, false, controller)
 		b.ReportAllocs()
 		for b.Loop() {
-			through(b, stack, a, o)
+			admit(b, stack, a, o)
 		}
 	})
 	b.Run("upstream's conversion of the pod", func(b *testing.B) {
@@ -166,7 +166,7 @@ func BenchmarkAdmission(b *testing.B) {
 	})
 }
 
-func through(b *testing.B, stack *kubetenant.Stack, a admission.Attributes, o admission.ObjectInterfaces) {
+func admit(b *testing.B, stack *kubetenant.Stack, a admission.Attributes, o admission.ObjectInterfaces) {
 	if err := stack.Admission.(admission.MutationInterface).Admit(b.Context(), a, o); err != nil {
 		b.Fatal(err)
 	}

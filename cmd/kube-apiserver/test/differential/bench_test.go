@@ -59,8 +59,8 @@ func roleBinding(namespace, i int) *rbacv1.RoleBinding {
 	}
 }
 
-func withRoles() *world {
-	w := newWorld()
+func withRoles() *policy {
+	w := newPolicy()
 	for i := range 100 {
 		w.set(&rbacv1.ClusterRole{ObjectMeta: meta("", fmt.Sprintf("role-%d", i)), Rules: rules()})
 	}
@@ -80,7 +80,7 @@ func get(name, namespace string, groups ...string) *authorizer.AttributesRecord 
 }
 
 // measure measures the same request with both evaluators, upstream's first.
-func measure(b *testing.B, w *world, a *authorizer.AttributesRecord, want authorizer.Decision) {
+func measure(b *testing.B, w *policy, a *authorizer.AttributesRecord, want authorizer.Decision) {
 	b.Helper()
 	for _, e := range []struct {
 		name string

@@ -28,16 +28,16 @@ func pairs() *int { return flag.Int("pairs", 0, "random pairs of policy and requ
 
 var pairsFlag = pairs()
 
-// world is a random RBAC policy in upstream's evaluator and in ours.
-type world struct {
+// policy is a random RBAC policy in upstream's evaluator and in ours.
+type policy struct {
 	upstream *upstream.RBACAuthorizer
 	ours     *rbac.Evaluator
 	index    *rbac.Index
 	stores   map[string]cache.Indexer
 }
 
-func newWorld() *world {
-	w := &world{index: rbac.NewIndex(), stores: map[string]cache.Indexer{}}
+func newPolicy() *policy {
+	w := &policy{index: rbac.NewIndex(), stores: map[string]cache.Indexer{}}
 	for _, kind := range []string{"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"} {
 		w.stores[kind] = cache.NewIndexer(cache.MetaNamespaceKeyFunc,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -63,12 +63,12 @@ func kindOf(obj any) string {
 	return "ClusterRoleBinding"
 }
 
-func (w *world) set(obj any) {
+func (w *policy) set(obj any) {
 	_ = w.stores[kindOf(obj)].Update(obj) // the object has a name, so this cannot fail
 	w.index.Set(obj)
 }
 
-func (w *world) delete(obj any) {
+func (w *policy) delete(obj any) {
 	_ = w.stores[kindOf(obj)].Delete(obj)
 	w.index.Delete(obj)
 }
@@ -88,18 +88,18 @@ var (
 	resources  = []string{
 		"pods", "pods/log", "*", "*/log", "*/", "deployments", "", "pods/", "/log", "*/scale", "pods/log/x", "*pods",
 	}
-	plain     = []string{"pods", "pods", "pods", "deployments", "", "pods/log", "*", "scale"}
-	subs      = []string{"", "", "", "log", "scale", "*", "log/x"}
-	objects   = []string{"", "x", "y", "*"}
-	paths     = []string{"/", "/healthz", "/healthz/*", "*", "/api*", "/apis/x", "", "/healthz/ping", "/**", "/heal*thz"}
-	roleNames = []string{"r1", "r2", "r3", "r1", "r2", "r3", "missing"}
-	refKinds  = []string{"ClusterRole", "ClusterRole", "Role", "Role", "Other", ""}
-	kinds     = []string{"User", "User", "Group", "Group", "ServiceAccount", "user", ""}
+	nonEmptyResources = []string{"pods", "pods", "pods", "deployments", "", "pods/log", "*", "scale"}
+	subs              = []string{"", "", "", "log", "scale", "*", "log/x"}
+	objects           = []string{"", "x", "y", "*"}
+	paths             = []string{"/", "/healthz", "/healthz/*", "*", "/api*", "/apis/x", "", "/healthz/ping", "/**", "/heal*thz"}
+	roleNames         = []string{"r1", "r2", "r3", "r1", "r2", "r3", "missing"}
+	refKinds          = []string{"ClusterRole", "ClusterRole", "Role", "Role", "Other", ""}
+	kinds             = []string{"User", "User", "Group", "Group", "ServiceAccount", "user", ""}
 )
 
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
-func some[T any](r *rand.Rand, of []T) []T {
+func sample[T any](r *rand.Rand, of []T) []T {
 	var out []T
 	for range max(1, r.IntN(6)) - r.IntN(2) {
 		out = append(out, pick(r, of))
@@ -111,13 +111,13 @@ func randomRules(r *rand.Rand) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for range r.IntN(4) {
 		rules = append(rules,
-			rbacv1.PolicyRule{Verbs: some(r, verbs), APIGroups: some(r, apiGroups), Resources: some(r, resources)})
+			rbacv1.PolicyRule{Verbs: sample(r, verbs), APIGroups: sample(r, apiGroups), Resources: sample(r, resources)})
 		last := &rules[len(rules)-1]
 		if r.IntN(3) == 0 {
-			last.ResourceNames = some(r, objects)
+			last.ResourceNames = sample(r, objects)
 		}
 		if r.IntN(3) == 0 {
-			last.NonResourceURLs = some(r, paths)
+			last.NonResourceURLs = sample(r, paths)
 		}
 	}
 	return rules
@@ -139,7 +139,7 @@ func randomSubjects(r *rand.Rand) []rbacv1.Subject {
 }
 
 // change makes one random change to the policy.
-func (w *world) change(r *rand.Rand) {
+func (w *policy) change(r *rand.Rand) {
 	meta := metav1.ObjectMeta{Name: pick(r, roleNames[:3])}
 	namespace := pick(r, namespaces[1:])
 	ref := rbacv1.RoleRef{Kind: pick(r, refKinds), Name: pick(r, roleNames)}
@@ -164,19 +164,19 @@ func (w *world) change(r *rand.Rand) {
 }
 
 func randomRequest(r *rand.Rand) authorizer.AttributesRecord {
-	u := &user.DefaultInfo{Name: pick(r, names), Groups: some(r, groups)}
+	u := &user.DefaultInfo{Name: pick(r, names), Groups: sample(r, groups)}
 	a := authorizer.AttributesRecord{User: u, Verb: pick(r, verbs), Namespace: pick(r, namespaces)}
 	if r.IntN(4) == 0 {
 		a.Path = pick(r, paths)
 		return a
 	}
-	a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource, a.Name = true, pick(r, apiGroups), pick(r, plain),
+	a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource, a.Name = true, pick(r, apiGroups), pick(r, nonEmptyResources),
 		pick(r, subs), pick(r, objects)
 	return a
 }
 
-// aimed returns a request that some rule is likely to allow.
-func (w *world) aimed(r *rand.Rand) authorizer.AttributesRecord {
+// matchingRequest returns a request that some rule is likely to allow.
+func (w *policy) matchingRequest(r *rand.Rand) authorizer.AttributesRecord {
 	a := randomRequest(r)
 	kind := pick(r, []string{"RoleBinding", "ClusterRoleBinding"})
 	bindings := w.stores[kind].List()
@@ -198,7 +198,7 @@ func (w *world) aimed(r *rand.Rand) authorizer.AttributesRecord {
 	if len(subjects) == 0 || len(roles) == 0 {
 		return a
 	}
-	u := &user.DefaultInfo{Name: pick(r, names), Groups: some(r, groups)}
+	u := &user.DefaultInfo{Name: pick(r, names), Groups: sample(r, groups)}
 	switch s := pick(r, subjects); s.Kind {
 	case "User":
 		u.Name = s.Name
@@ -265,18 +265,18 @@ func TestRBACDecidesLikeUpstream(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test
 	allowed, dangling := 0, 0
 	for done := 0; done < n; {
-		w := newWorld()
+		w := newPolicy()
 		for range 1 + r.IntN(40) {
 			w.change(r)
 			for range 5 {
 				a := randomRequest(r)
 				if r.IntN(2) == 0 {
-					a = w.aimed(r)
+					a = w.matchingRequest(r)
 				}
 				done++
 				wantD, wantReason, wantErr := w.upstream.Authorize(t.Context(), a)
-				for _, asked := range []authorizer.Attributes{a, &a} { // by value and by pointer
-					d, reason, err := w.ours.Authorize(t.Context(), asked)
+				for _, attrs := range []authorizer.Attributes{a, &a} { // by value and by pointer
+					d, reason, err := w.ours.Authorize(t.Context(), attrs)
 					if d != wantD || (err == nil) != (wantErr == nil) {
 						t.Fatalf("seed %d: Authorize(%+v of %+v) = %v, %v; upstream %v, %v", seed, a, a.User, d, err, wantD, wantErr)
 					}
@@ -304,7 +304,7 @@ func TestRBACDecidesLikeUpstream(t *testing.T) {
 	t.Logf("%d pairs, %d allowed, %d denied with a missing role", n, allowed, dangling)
 }
 
-func compareRules(t *testing.T, w *world, u user.Info, namespace string) {
+func compareRules(t *testing.T, w *policy, u user.Info, namespace string) {
 	t.Helper()
 	wantR, wantP, wantI, wantErr := w.upstream.RulesFor(t.Context(), u, namespace)
 	gotR, gotP, gotI, gotErr := w.ours.RulesFor(t.Context(), u, namespace)

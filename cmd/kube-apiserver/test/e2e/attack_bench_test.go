@@ -32,8 +32,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// benched returns a server and a client with acme's credentials.
-func benched(b *testing.B, dir string) (*localserver.Server, *http.Client) {
+// startBench returns a server and a client with acme's credentials.
+func startBench(b *testing.B, dir string) (*localserver.Server, *http.Client) {
 	b.Helper()
 	s, err := localserver.Start(context.Background(), filepath.Join(os.Getenv("KUBETENANT_BIN"), "kubetenant-local"), dir,
 		withoutWorkloads, "--unsafe-no-fsync")
@@ -105,7 +105,7 @@ func p99(b *testing.B, c *http.Client, url string, during time.Duration) time.Du
 // BenchmarkLongChains measures the latency of other requests during an attack. Each request of the
 // attack sends 98 intermediate certificates.
 func BenchmarkLongChains(b *testing.B) {
-	s, c := benched(b, b.TempDir())
+	s, c := startBench(b, b.TempDir())
 	url := s.URL + "/api/v1/namespaces/acme--web/configmaps/kube-root-ca.crt"
 	attack := longChain(b, 98, serverIssuer(b, s))
 	const during = 10 * time.Second
@@ -188,7 +188,7 @@ func BenchmarkLargeIdentities(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, _ := benched(b, dir)
+	s, _ := startBench(b, dir)
 	transport := &http.Transport{
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
 		MaxIdleConnsPerHost: 16,

@@ -42,15 +42,15 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// TestWorkloadsNameTheirHuman checks that the object of a controller has the controller as its
+// TestWorkloadsRecordTheirUser checks that the object of a controller has the controller as its
 // creator. Its Pods have the creator of its owner as their user. No controller creates the object
 // repeatedly, even if the configuration names other systemUsers.
-func TestWorkloadsNameTheirHuman(t *testing.T) {
-	testWorkloadsNameTheirHuman(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
+func TestWorkloadsRecordTheirUser(t *testing.T) {
+	testWorkloadsRecordTheirUser(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
 }
 
-func TestWebhookWorkloadsNameTheirHuman(t *testing.T) {
-	testWorkloadsNameTheirHuman(t,
+func TestWebhookWorkloadsRecordTheirUser(t *testing.T) {
+	testWorkloadsRecordTheirUser(t,
 		"authentication: { sources: [] }\nauthorization: { subject: { fromGroups: true } }", "--webhook")
 }
 
@@ -61,7 +61,7 @@ admission:
   attribution: { workloadUser: { systemUsers: [ "system:serviceaccount:velero:velero" ], foreign: Restamp } }
 `
 
-func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...string) {
+func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...string) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, velerosConfig, authentication),
@@ -163,7 +163,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...st
 		}
 		return err
 	})
-	follow(t, config(t, s, "admin"), "acme--web", of("apps", "replicasets")...).quiet(t, time.Second)
+	follow(t, config(t, s, "admin"), "acme--web", resources("apps", "replicasets")...).awaitQuiet(t, time.Second)
 	if n := len(sets().Items); n != 2 {
 		t.Errorf("%d ReplicaSets", n)
 	}
@@ -203,7 +203,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...st
 		lied, err = client(t, mallory).CoreV1().Pods("acme--web").Create(t.Context(), liar, metav1.CreateOptions{})
 		return err
 	})
-	if value, has := lied.Annotations[tenant.OnBehalfOfAnnotation]; has ||
+	if value, ok := lied.Annotations[tenant.OnBehalfOfAnnotation]; ok ||
 		!strings.Contains(lied.Annotations[tenant.WorkloadUserAnnotation], "mallory") {
 		t.Errorf("mallory's pod is on behalf of %s for %s", value, lied.Annotations[tenant.WorkloadUserAnnotation])
 	}

@@ -33,12 +33,12 @@ func TestRestore(t *testing.T) { testRestore(t) }
 
 func TestWebhookRestore(t *testing.T) { testRestore(t, "--webhook") }
 
-// restored returns the resources of a namespace in the order of a restore: Velero's priorities, and
+// restoreOrder returns the resources of a namespace in the order of a restore: Velero's priorities, and
 // then all others by name.
-func restored() []schema.GroupVersionResource {
-	return slices.Concat(of("", "serviceaccounts", "secrets", "configmaps", "limitranges", "pods"),
-		of("apps", "replicasets"), of("", "services"),
-		of("batch", "cronjobs"), of("apps", "deployments"), of("batch", "jobs"), of("apps", "statefulsets"))
+func restoreOrder() []schema.GroupVersionResource {
+	return slices.Concat(resources("", "serviceaccounts", "secrets", "configmaps", "limitranges", "pods"),
+		resources("apps", "replicasets"), resources("", "services"),
+		resources("batch", "cronjobs"), resources("apps", "deployments"), resources("batch", "jobs"), resources("apps", "statefulsets"))
 }
 
 func testRestore(t *testing.T, args ...string) {
@@ -47,10 +47,10 @@ func testRestore(t *testing.T, args ...string) {
 	prepare(t, s)
 	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
 	createWorkloads(t, acme, admin)
-	velero := tool(t, admin, config(t, s, "admin"), "velero", true)
-	poor := tool(t, admin, config(t, s, "admin"), "poor", false)
-	human := func(who dynamic.Interface) (creator, user string) {
-		deployments := who.Resource(of("apps", "deployments")[0]).Namespace("acme--web")
+	velero := backupClient(t, admin, config(t, s, "admin"), "velero", true)
+	poor := backupClient(t, admin, config(t, s, "admin"), "poor", false)
+	human := func(reader dynamic.Interface) (creator, user string) {
+		deployments := reader.Resource(resources("apps", "deployments")[0]).Namespace("acme--web")
 		d, err := deployments.Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -63,15 +63,15 @@ func testRestore(t *testing.T, args ...string) {
 	if creator == "" || user == "" {
 		t.Fatalf("creator %q, user %q", creator, user)
 	}
-	backup := export(t, velero, restored())
+	backup := export(t, velero, restoreOrder())
 	namespace, err := admin.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, who := range map[string]dynamic.Interface{"velero": velero, "poor": poor} {
-		restore(t, who, admin, namespace, backup)
+	for name, reader := range map[string]dynamic.Interface{"velero": velero, "poor": poor} {
+		restore(t, reader, admin, namespace, backup)
 		nowCreator, nowUser := human(velero)
-		if kept := nowCreator == creator && nowUser == user; kept != (name == "velero") {
+		if unchanged := nowCreator == creator && nowUser == user; unchanged != (name == "velero") {
 			t.Errorf("%s restored a Deployment of creator %s and user %s, which were %s and %s", name, nowCreator, nowUser,
 				creator, user)
 		}
@@ -87,7 +87,7 @@ func testRestore(t *testing.T, args ...string) {
 			}
 			return nil
 		})
-		follow(t, config(t, s, "admin"), "acme--web", of("apps", "replicasets")...).quiet(t, time.Second)
+		follow(t, config(t, s, "admin"), "acme--web", resources("apps", "replicasets")...).awaitQuiet(t, time.Second)
 		sets, err := admin.AppsV1().ReplicaSets("acme--web").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(sets.Items) != 1 {
 			t.Errorf("%s: %d ReplicaSets, want 1: %v", name, len(sets.Items), err)
@@ -134,13 +134,13 @@ func createWorkloads(t *testing.T, acme, admin kubernetes.Interface) {
 	})
 }
 
-// tool returns a client of a service account of the system tenant that may write all objects. If
+// backupClient returns a client of a service account of the system tenant that may write all objects. If
 // keeps is set, it may also impersonate all users.
-func tool(t *testing.T, admin kubernetes.Interface, c *rest.Config, name string, keeps bool) dynamic.Interface {
+func backupClient(t *testing.T, admin kubernetes.Interface, c *rest.Config, name string, restoresIdentity bool) dynamic.Interface {
 	t.Helper()
 	ctx := t.Context()
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
-	if keeps {
+	if restoresIdentity {
 		verbs = append(verbs, "impersonate")
 	}
 	_, err := admin.CoreV1().ServiceAccounts("kube-system").Create(ctx,
@@ -169,7 +169,7 @@ func tool(t *testing.T, admin kubernetes.Interface, c *rest.Config, name string,
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
-		_, err := out.Resource(of("", "configmaps")[0]).Namespace("acme--web").List(ctx, metav1.ListOptions{})
+		_, err := out.Resource(resources("", "configmaps")[0]).Namespace("acme--web").List(ctx, metav1.ListOptions{})
 		return err
 	})
 	return out
@@ -225,15 +225,15 @@ func restore(
 		}
 		return fmt.Errorf("the namespace is not deleted: %w", err)
 	})
-	spaces := of("", "namespaces")[0]
-	again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
-	again.SetName(namespace.Name)
-	again.SetLabels(namespace.Labels)
-	again.SetAnnotations(namespace.Annotations)
-	if _, err := who.Resource(spaces).Create(ctx, again, metav1.CreateOptions{}); err != nil {
+	namespaces := resources("", "namespaces")[0]
+	recreated := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	recreated.SetName(namespace.Name)
+	recreated.SetLabels(namespace.Labels)
+	recreated.SetAnnotations(namespace.Annotations)
+	if _, err := who.Resource(namespaces).Create(ctx, recreated, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range restored() {
+	for i, r := range restoreOrder() {
 		for j := range backup[i] {
 			o := &backup[i][j]
 			_, err := who.Resource(r).Namespace(namespace.Name).Create(ctx, o.DeepCopy(), metav1.CreateOptions{})

@@ -79,8 +79,8 @@ func (c *caller) send(
 			req.Header.Set(name, value)
 		}
 	}
-	client, kept := c.byCert[certificate]
-	if !kept {
+	client, ok := c.byCert[certificate]
+	if !ok {
 		client = clientWith(certificate)
 		defer client.CloseIdleConnections()
 	}

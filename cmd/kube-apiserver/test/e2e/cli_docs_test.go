@@ -21,9 +21,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// stories returns the pages with sessions. The pages of one story run one after the other on one
+// sessionPages returns the pages with sessions. The pages of one story run one after the other on one
 // server.
-func stories() map[string][]string {
+func sessionPages() map[string][]string {
 	return map[string][]string{
 		"README":         {"README.md"},
 		"kubectl-tenant": {"docs/kubectl-tenant.md", "docs/tasks/migrate-from-capsule.md"},
@@ -56,14 +56,14 @@ func TestCommandLinePages(t *testing.T) {
 	}
 	for _, page := range pages {
 		name := "docs/tasks/" + filepath.Base(page)
-		isRun := slices.ContainsFunc(slices.Collect(maps.Values(stories())), func(story []string) bool {
+		isRun := slices.ContainsFunc(slices.Collect(maps.Values(sessionPages())), func(story []string) bool {
 			return slices.Contains(story, name)
 		})
 		if !isRun && !slices.Contains(checkedElsewhere(), name) {
 			t.Errorf("%s: no test runs this page", name)
 		}
 	}
-	for name, pages := range stories() {
+	for name, pages := range sessionPages() {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, t.TempDir())
 			waittest.Until(t, func() error { // the commands read the configuration
@@ -131,29 +131,29 @@ func quickStart(t *testing.T, root, dir string, env []string) {
 // checkPage runs the sessions of a page in a directory.
 func checkPage(t *testing.T, page, dir string, env []string) {
 	t.Helper()
-	checkSessions(t, page, dir, env, func() {}, steady)
+	checkSessions(t, page, dir, env, func() {}, normalize)
 }
 
 // checkSessions runs the sessions of a page in a directory. It calls before at the start of each
 // session, and steady to replace output that differs in each run.
-func checkSessions(t *testing.T, page, dir string, env []string, before func(), steady func(string) string) {
+func checkSessions(t *testing.T, page, dir string, env []string, before func(), normalize func(string) string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := recorded.ReplaceAllStringFunc(string(text), func(block string) string {
+	got := sessionBlock.ReplaceAllStringFunc(string(text), func(block string) string {
 		before()
 		out := "```console\n"
 		for line := range strings.Lines(strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")) {
-			command, is := strings.CutPrefix(line, "$ ")
-			if !is {
+			command, ok := strings.CutPrefix(line, "$ ")
+			if !ok {
 				continue
 			}
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- a command of our own page
 			cmd.Dir, cmd.Env = dir, env
-			said, _ := cmd.CombinedOutput() // an error is part of the output
-			out += line + steady(string(said))
+			output, _ := cmd.CombinedOutput() // an error is part of the output
+			out += line + normalize(string(output))
 		}
 		return out + "```"
 	})
@@ -172,7 +172,7 @@ func checkSessions(t *testing.T, page, dir string, env []string, before func(), 
 func TestEveryPageIsRun(t *testing.T) {
 	t.Parallel()
 	run := []string{"docs/gateway.md", "docs/tasks/keystone.md"} // TestGatewayPage and TestKeystonePage run these
-	for _, pages := range stories() {
+	for _, pages := range sessionPages() {
 		run = append(run, pages...)
 	}
 	for _, pattern := range []string{
@@ -188,23 +188,23 @@ func TestEveryPageIsRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			name := filepath.ToSlash(strings.TrimPrefix(page, filepath.FromSlash("../../../../")))
-			if recorded.Match(text) != slices.Contains(run, name) {
-				t.Errorf("%s has a session: %t, is run: %t", name, recorded.Match(text), slices.Contains(run, name))
+			if sessionBlock.Match(text) != slices.Contains(run, name) {
+				t.Errorf("%s has a session: %t, is run: %t", name, sessionBlock.Match(text), slices.Contains(run, name))
 			}
 		}
 	}
 }
 
 var (
-	recorded = regexp.MustCompile("(?s)```console\n.*?```")
-	address  = regexp.MustCompile(`https://127\.0\.0\.1:[0-9]+`)
-	when     = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z`)
+	sessionBlock = regexp.MustCompile("(?s)```console\n.*?```")
+	address      = regexp.MustCompile(`https://127\.0\.0\.1:[0-9]+`)
+	timestamp    = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z`)
 )
 
-// steady replaces output that differs in each run.
-func steady(text string) string {
+// normalize replaces output that differs in each run.
+func normalize(text string) string {
 	text = address.ReplaceAllString(text, "https://127.0.0.1:6443")
-	return when.ReplaceAllStringFunc(text, func(at string) string {
+	return timestamp.ReplaceAllStringFunc(text, func(at string) string {
 		if at == "2030-01-01T00:00:00Z" { // the time in an example
 			return at
 		}

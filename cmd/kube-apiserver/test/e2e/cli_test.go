@@ -134,8 +134,8 @@ func TestReplayOfAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, who := range []string{"admin", "acme", "globex"} {
-		for _, what := range []string{
+	for _, caller := range []string{"admin", "acme", "globex"} {
+		for _, path := range []string{
 			"get pods -A", "get ns", "get ns kube-system", "get pods -n acme--web", "get secrets -n globex--shop", "get nodes",
 			"get storageclasses", "delete pod p -n acme--web", "get --raw /metrics", "get --raw /tenants/acme/api/v1/pods",
 			"get --raw /tenants/globex/api/v1/namespaces",
@@ -143,7 +143,7 @@ func TestReplayOfAServer(t *testing.T) {
 			"get pods -n acme--web --as system:serviceaccount:acme--web:default",
 			"get cm -A -l kubetenant.dev/tenant=globex", "api-resources", "get clusterroles",
 		} {
-			_, _ = kubectl(t, s, who, strings.Fields(what)...) // the log contains allowed and denied requests
+			_, _ = kubectl(t, s, caller, strings.Fields(path)...) // the log contains allowed and denied requests
 		}
 	}
 	after, err := os.ReadFile(audit)

@@ -98,7 +98,7 @@ func TestClientsController(t *testing.T) {
 
 	// The deletion is canceled before it begins, so only the Tenant is deleted.
 	d.patch(t, `{"metadata":{"annotations":{"`+tenant.TakeBackAnnotation+`":"true"}}}`)
-	d.awaitEnd(t)
+	d.awaitDeleted(t)
 	d.example.stop(t)
 }
 
@@ -133,19 +133,19 @@ func (d *directoryTest) entry(ctx context.Context) (*corev1.ConfigMap, error) {
 func (d *directoryTest) await(t *testing.T, want map[string]string) {
 	t.Helper()
 	waittest.Until(t, func() error {
-		is, err := d.entry(t.Context())
+		got, err := d.entry(t.Context())
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, d.example.logged(t))
 		}
-		if fmt.Sprint(is.Data) != fmt.Sprint(want) {
-			return fmt.Errorf("the entry is %v; want %v: %s", is.Data, want, d.example.logged(t))
+		if fmt.Sprint(got.Data) != fmt.Sprint(want) {
+			return fmt.Errorf("the entry is %v; want %v: %s", got.Data, want, d.example.logged(t))
 		}
 		return nil
 	})
 }
 
-// awaitEnd waits until neither acme nor its entry exists.
-func (d *directoryTest) awaitEnd(t *testing.T) {
+// awaitDeleted waits until neither acme nor its entry exists.
+func (d *directoryTest) awaitDeleted(t *testing.T) {
 	t.Helper()
 	waittest.Until(t, func() error {
 		_, tenantErr := d.tenants.Get(t.Context(), "acme", metav1.GetOptions{})

@@ -50,28 +50,28 @@ import (
 // equal, except for those in testdata/clients/differences.yaml.
 const clientFiles = "testdata/clients"
 
-// both contains the two servers.
-type both struct {
-	shape            string // deployment mode of the server with tenancy, as in differences.yaml
+// serverPair contains the two servers.
+type serverPair struct {
+	mode             string // deployment mode of the server with tenancy, as in differences.yaml
 	tenancy, vanilla *localserver.Server
-	found            map[string][2]string // different outcomes by step: with tenancy, and upstream's
+	differences      map[string][2]string // different outcomes by step: with tenancy, and upstream's
 	steps            map[string]string    // outcome of each step with tenancy
-	seen             map[string]int       // number of runs of each step
+	runs             map[string]int       // number of runs of each step
 }
 
-func startBoth(t *testing.T) *both {
+func startPair(t *testing.T) *serverPair {
 	t.Helper()
-	return startBeside(t, "compiled in")
+	return startPairWith(t, "compiled in")
 }
 
-// startBeside starts upstream's server, and a server with tenancy that has the arguments.
-func startBeside(t *testing.T, shape string, args ...string) *both {
+// startPairWith starts upstream's server, and a server with tenancy that has the arguments.
+func startPairWith(t *testing.T, mode string, args ...string) *serverPair {
 	t.Helper()
-	b := &both{
-		shape: shape,
-		found: map[string][2]string{},
-		steps: map[string]string{},
-		seen:  map[string]int{},
+	b := &serverPair{
+		mode:        mode,
+		differences: map[string][2]string{},
+		steps:       map[string]string{},
+		runs:        map[string]int{},
 	}
 	for _, s := range []struct {
 		into **localserver.Server
@@ -83,19 +83,19 @@ func startBeside(t *testing.T, shape string, args ...string) *both {
 	return b
 }
 
-// same runs a step on both servers and records different outcomes.
-func (b *both) same(step string, run func(s *localserver.Server) string) {
-	if b.seen[step]++; b.seen[step] > 1 {
-		step = fmt.Sprintf("%s (%d)", step, b.seen[step])
+// compare runs a step on both servers and records different outcomes.
+func (b *serverPair) compare(step string, run func(s *localserver.Server) string) {
+	if b.runs[step]++; b.runs[step] > 1 {
+		step = fmt.Sprintf("%s (%d)", step, b.runs[step])
 	}
-	is, was := run(b.tenancy), run(b.vanilla)
-	if b.steps[step] = is; is != was {
-		b.found[step] = [2]string{is, was}
+	got, want := run(b.tenancy), run(b.vanilla)
+	if b.steps[step] = got; got != want {
+		b.differences[step] = [2]string{got, want}
 	}
 }
 
-// judge compares the different outcomes with a part of the list of differences by design.
-func (b *both) judge(t *testing.T, part string) {
+// checkDifferences compares the different outcomes with a part of the list of differences by design.
+func (b *serverPair) checkDifferences(t *testing.T, part string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(clientFiles, "differences.yaml"))
 	if err != nil {
@@ -108,36 +108,36 @@ func (b *both) judge(t *testing.T, part string) {
 	if err := yaml.UnmarshalStrict(text, &parts); err != nil {
 		t.Fatal(err)
 	}
-	total := len(b.found)
+	total := len(b.differences)
 	for _, d := range parts[part] {
-		if d.Shape != "" && d.Shape != b.shape {
+		if d.Shape != "" && d.Shape != b.mode {
 			continue
 		}
 		if d.Reason == "" {
 			t.Errorf("%v: no reason", d.Steps)
 		}
 		for _, pattern := range d.Steps {
-			whole, listed := regexp.MustCompile(`\A(?:`+pattern+`)\z`), false
-			for step, got := range b.found {
-				if whole.MatchString(step) && got == [2]string{d.Tenancy, d.Vanilla} {
+			exact, listed := regexp.MustCompile(`\A(?:`+pattern+`)\z`), false
+			for step, got := range b.differences {
+				if exact.MatchString(step) && got == [2]string{d.Tenancy, d.Vanilla} {
 					listed = true
-					delete(b.found, step)
+					delete(b.differences, step)
 				}
 			}
 			if !listed {
 				t.Errorf("%s: listed as %s, upstream's %s, and no step is like that", pattern, d.Tenancy, d.Vanilla)
 			}
-			for step, is := range b.steps {
-				if whole.MatchString(step) && is == "ok" && !strings.HasPrefix(d.Tenancy, "ok") {
+			for step, result := range b.steps {
+				if exact.MatchString(step) && result == "ok" && !strings.HasPrefix(d.Tenancy, "ok") {
 					t.Errorf("%s: listed as %s, and %s is open", pattern, d.Tenancy, step)
 				}
 			}
 		}
 	}
-	for step, got := range b.found {
+	for step, got := range b.differences {
 		t.Errorf("%s: %s, upstream's %s", step, got[0], got[1])
 	}
-	t.Logf("%d steps, of which %d differ", len(b.seen), total)
+	t.Logf("%d steps, of which %d differ", len(b.runs), total)
 }
 
 var serverError = regexp.MustCompile(`Error from server(?: \((\w+)\))?`)
@@ -145,23 +145,23 @@ var serverError = regexp.MustCompile(`Error from server(?: \((\w+)\))?`)
 // outcome returns the result of a command: ok, or the reason of the server's error. The result also
 // has the answer of can-i, and whether there are warnings.
 func outcome(stdout, stderr string, err error) string {
-	said := "ok"
+	result := "ok"
 	if err != nil {
-		said = "failed"
+		result = "failed"
 		if m := serverError.FindStringSubmatch(stderr); m != nil {
-			said = "failed: " + m[1]
+			result = "failed: " + m[1]
 		}
 	}
 	if word, _, _ := strings.Cut(strings.TrimSpace(stdout), " - "); word == "yes" || word == "no" { // without the reason
-		said += ": " + word
+		result += ": " + word
 	}
 	for line := range strings.Lines(stderr) {
 		if strings.HasPrefix(line, "Warning:") || strings.HasPrefix(line, "warning:") {
-			said += ", warned"
+			result += ", warned"
 			break
 		}
 	}
-	return said
+	return result
 }
 
 // command runs a program as a tenant's admin.
@@ -176,20 +176,20 @@ func command(t *testing.T, s *localserver.Server, program string, args ...string
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
-	said := outcome(stdout.String(), stderr.String(), err)
-	if err != nil || strings.Contains(said, "warned") {
-		t.Logf("%s %s: %s: %s", filepath.Base(program), strings.Join(args, " "), said, strings.TrimSpace(stderr.String()))
+	result := outcome(stdout.String(), stderr.String(), err)
+	if err != nil || strings.Contains(result, "warned") {
+		t.Logf("%s %s: %s: %s", filepath.Base(program), strings.Join(args, " "), result, strings.TrimSpace(stderr.String()))
 	}
-	return said
+	return result
 }
 
 // TestClientsKubectl runs the commands of a day with kubectl.
 func TestClientsKubectl(t *testing.T) {
 	t.Parallel()
-	dayWithKubectl(t, startBoth(t))
+	kubectlCommands(t, startPair(t))
 }
 
-func dayWithKubectl(t *testing.T, b *both) {
+func kubectlCommands(t *testing.T, b *serverPair) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(clientFiles, "kubectl.txt"))
 	if err != nil {
@@ -204,20 +204,20 @@ func dayWithKubectl(t *testing.T, b *both) {
 		if !slices.Contains(args, "-n") && !strings.Contains(line, "-k ") {
 			args = append([]string{"-n", "acme--web"}, args...)
 		}
-		b.same(line, func(s *localserver.Server) string {
+		b.compare(line, func(s *localserver.Server) string {
 			return command(t, s, binary(t, "kubectl"), args...)
 		})
 	}
-	b.judge(t, "kubectl")
+	b.checkDifferences(t, "kubectl")
 }
 
 // TestClientsHelm installs, upgrades, rolls back and uninstalls a release.
 func TestClientsHelm(t *testing.T) {
 	t.Parallel()
-	releaseByHelm(t, startBoth(t))
+	helmRelease(t, startPair(t))
 }
 
-func releaseByHelm(t *testing.T, b *both) {
+func helmRelease(t *testing.T, b *serverPair) {
 	t.Helper()
 	chart := filepath.Join(clientFiles, "chart")
 	for _, line := range []string{
@@ -236,11 +236,11 @@ func releaseByHelm(t *testing.T, b *both) {
 		"rollback web 1 -n acme--helm",
 		"install web CHART -n globex--shop", "install web CHART -n nowhere --create-namespace",
 	} {
-		b.same(line, func(s *localserver.Server) string {
+		b.compare(line, func(s *localserver.Server) string {
 			return command(t, s, binary(t, "helm"), strings.Fields(strings.ReplaceAll(line, "CHART", chart))...)
 		})
 	}
-	b.judge(t, "helm")
+	b.checkDifferences(t, "helm")
 }
 
 // TestClientsJavaScript replaces whole objects with the JavaScript client of Kubernetes.
@@ -256,7 +256,7 @@ func TestClientsJavaScript(t *testing.T) {
 	}
 	local := filepath.Join(modules, "client.mjs") // next to its modules
 	copyFile(t, script, local)
-	b := startBoth(t)
+	b := startPair(t)
 	outcomes := map[*localserver.Server][]string{}
 	for _, s := range []*localserver.Server{b.tenancy, b.vanilla} {
 		cmd := exec.CommandContext(t.Context(), "node", local)
@@ -269,14 +269,14 @@ func TestClientsJavaScript(t *testing.T) {
 	}
 	for i, line := range outcomes[b.vanilla] {
 		step, _, _ := strings.Cut(line, ": ")
-		b.same(step, func(s *localserver.Server) string {
+		b.compare(step, func(s *localserver.Server) string {
 			if i >= len(outcomes[s]) {
 				return "nothing"
 			}
 			return outcomes[s][i]
 		})
 	}
-	b.judge(t, "javascript")
+	b.checkDifferences(t, "javascript")
 }
 
 // status returns the outcome of a call.
@@ -284,21 +284,21 @@ func status(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	known := apierrors.APIStatus(nil)
-	if !errors.As(err, &known) {
+	apiStatus := apierrors.APIStatus(nil)
+	if !errors.As(err, &apiStatus) {
 		return "failed"
 	}
-	return fmt.Sprintf("%d %s", known.Status().Code, known.Status().Reason)
+	return fmt.Sprintf("%d %s", apiStatus.Status().Code, apiStatus.Status().Reason)
 }
 
-// TestClientsSweep sends a request for every resource and verb that discovery lists. The requests
+// TestClientsAllRequests sends a request for every resource and verb that discovery lists. The requests
 // are for the tenant's namespace, all namespaces and a namespace that does not exist.
-func TestClientsSweep(t *testing.T) {
+func TestClientsAllRequests(t *testing.T) {
 	t.Parallel()
-	sweepAll(t, startBoth(t))
+	sendAllVerbs(t, startPair(t))
 }
 
-func sweepAll(t *testing.T, b *both) {
+func sendAllVerbs(t *testing.T, b *serverPair) {
 	t.Helper()
 	clients, lists := map[*localserver.Server]dynamic.Interface{}, map[*localserver.Server][]*metav1.APIResourceList{}
 	for _, s := range []*localserver.Server{b.tenancy, b.vanilla} {
@@ -344,19 +344,19 @@ func sweepAll(t *testing.T, b *both) {
 					if resource == "namespaces" {
 						name = "acme--none"
 					}
-					b.same(fmt.Sprintf("%s %s %s in %q", verb, list.GroupVersion, r.Name, place), func(s *localserver.Server) string {
-						return status(sweep(t.Context(), clients[s].Resource(gv.WithResource(resource)).Namespace(place),
+					b.compare(fmt.Sprintf("%s %s %s in %q", verb, list.GroupVersion, r.Name, place), func(s *localserver.Server) string {
+						return status(sendVerb(t.Context(), clients[s].Resource(gv.WithResource(resource)).Namespace(place),
 							gv.WithKind(r.Kind), verb, name, sub))
 					})
 				}
 			}
 		}
 	}
-	b.judge(t, "sweep")
+	b.checkDifferences(t, "sweep")
 }
 
-// sweep sends a request with one verb and changes nothing.
-func sweep(
+// sendVerb sends a request with one verb and changes nothing.
+func sendVerb(
 	ctx context.Context, c dynamic.ResourceInterface, kind schema.GroupVersionKind, verb, name, subresource string,
 ) error {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
@@ -398,10 +398,10 @@ func sweep(
 // lists, and continues with a watch at the end of a list.
 func TestClientsInformers(t *testing.T) {
 	t.Parallel()
-	informAll(t, startBoth(t))
+	runInformers(t, startPair(t))
 }
 
-func informAll(t *testing.T, b *both) {
+func runInformers(t *testing.T, b *serverPair) {
 	t.Helper()
 	for resource, kinds := range map[string]string{
 		"v1": "configmaps secrets pods services serviceaccounts persistentvolumeclaims " +
@@ -421,16 +421,16 @@ func informAll(t *testing.T, b *both) {
 			t.Fatal(err)
 		}
 		for _, kind := range strings.Fields(kinds) {
-			b.same("an informer of "+kind+" in "+resource, func(s *localserver.Server) string {
-				return inform(t, s, gv.WithResource(kind))
+			b.compare("an informer of "+kind+" in "+resource, func(s *localserver.Server) string {
+				return runInformer(t, s, gv.WithResource(kind))
 			})
 		}
 	}
-	for name, ask := range map[string]func(all, own dynamic.ResourceInterface) error{
+	for name, request := range map[string]func(all, own dynamic.ResourceInterface) error{
 		"list the first page": func(all, _ dynamic.ResourceInterface) error {
 			return list(t, all, metav1.ListOptions{Limit: 1})
 		},
-		"list page after page": func(all, _ dynamic.ResourceInterface) error { return pages(t, all) },
+		"list page after page": func(all, _ dynamic.ResourceInterface) error { return listPages(t, all) },
 		"list a page of nonsense": func(all, _ dynamic.ResourceInterface) error {
 			return list(t, all, metav1.ListOptions{Limit: 1, Continue: "nonsense"})
 		},
@@ -446,20 +446,20 @@ func informAll(t *testing.T, b *both) {
 		"watch an old version": func(all, own dynamic.ResourceInterface) error {
 			return watchFrom(t, all, own, "1")
 		},
-		"watch from where a list ended": func(all, own dynamic.ResourceInterface) error { return goOn(t, all, own) },
+		"watch from where a list ended": func(all, own dynamic.ResourceInterface) error { return watchFromList(t, all, own) },
 	} {
 		for _, namespace := range []string{"acme--web", ""} {
-			b.same(fmt.Sprintf("%s in %q", name, namespace), func(s *localserver.Server) string {
+			b.compare(fmt.Sprintf("%s in %q", name, namespace), func(s *localserver.Server) string {
 				c, err := dynamic.NewForConfig(config(t, s, "acme"))
 				if err != nil {
 					t.Fatal(err)
 				}
 				all := c.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
-				return status(ask(all.Namespace(namespace), all.Namespace("acme--web")))
+				return status(request(all.Namespace(namespace), all.Namespace("acme--web")))
 			})
 		}
 	}
-	b.judge(t, "informers")
+	b.checkDifferences(t, "informers")
 }
 
 func list(t *testing.T, c dynamic.ResourceInterface, options metav1.ListOptions) error {
@@ -468,8 +468,8 @@ func list(t *testing.T, c dynamic.ResourceInterface, options metav1.ListOptions)
 	return err
 }
 
-// pages lists one object in each page, until the last page.
-func pages(t *testing.T, c dynamic.ResourceInterface) error {
+// listPages lists one object in each page, until the last page.
+func listPages(t *testing.T, c dynamic.ResourceInterface) error {
 	t.Helper()
 	options := metav1.ListOptions{Limit: 1}
 	for range 100 {
@@ -492,32 +492,32 @@ func watchFrom(t *testing.T, all, own dynamic.ResourceInterface, version string)
 		return err
 	}
 	defer w.Stop()
-	made := &unstructured.Unstructured{
+	created := &unstructured.Unstructured{
 		Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"generateName": "later-"}},
 	}
-	if made, err = own.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+	if created, err = own.Create(t.Context(), created, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	for late := time.After(20 * time.Second); ; {
+	for timeout := time.After(20 * time.Second); ; {
 		select {
 		case event, open := <-w.ResultChan():
-			object, is := event.Object.(*unstructured.Unstructured)
+			object, ok := event.Object.(*unstructured.Unstructured)
 			switch {
 			case !open:
 				return errors.New("the watch ended")
 			case event.Type == watch.Error:
 				return apierrors.FromObject(event.Object)
-			case is && object.GetName() == made.GetName():
+			case ok && object.GetName() == created.GetName():
 				return nil
 			}
-		case <-late:
+		case <-timeout:
 			return errors.New("it did not arrive")
 		}
 	}
 }
 
-// goOn watches from the end of a list.
-func goOn(t *testing.T, all, own dynamic.ResourceInterface) error {
+// watchFromList watches from the end of a list.
+func watchFromList(t *testing.T, all, own dynamic.ResourceInterface) error {
 	t.Helper()
 	ended, err := all.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -526,8 +526,8 @@ func goOn(t *testing.T, all, own dynamic.ResourceInterface) error {
 	return watchFrom(t, all, own, ended.GetResourceVersion())
 }
 
-// inform runs an informer over all namespaces until it has synced, and for a while after that.
-func inform(t *testing.T, s *localserver.Server, resource schema.GroupVersionResource) string {
+// runInformer runs an informer over all namespaces until it has synced, and for a while after that.
+func runInformer(t *testing.T, s *localserver.Server, resource schema.GroupVersionResource) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -561,8 +561,8 @@ func inform(t *testing.T, s *localserver.Server, resource schema.GroupVersionRes
 
 // requests contains the number of requests of a client by method.
 type requests struct {
-	mu sync.Mutex
-	by map[string]int
+	mu       sync.Mutex
+	byMethod map[string]int
 }
 
 func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
@@ -570,7 +570,7 @@ func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 		if !strings.Contains(req.URL.Path, "/leases/") && !strings.Contains(req.URL.Path, "/events") &&
 			req.URL.Query().Get("watch") == "" {
 			r.mu.Lock()
-			r.by[req.Method]++
+			r.byMethod[req.Method]++
 			r.mu.Unlock()
 		}
 		return next.RoundTrip(req)
@@ -586,28 +586,28 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 // server, and loses no update.
 func TestClientsOperator(t *testing.T) {
 	t.Parallel()
-	operateBoth(t, startBoth(t))
+	runOperators(t, startPair(t))
 }
 
-func operateBoth(t *testing.T, b *both) {
+func runOperators(t *testing.T, b *serverPair) {
 	t.Helper()
 	cost := map[*localserver.Server][2]int{} // reconciles and writes
-	b.same("ten versions", func(s *localserver.Server) string {
-		said, reconciles, writes := operate(t, s)
+	b.compare("ten versions", func(s *localserver.Server) string {
+		result, reconciles, writes := runOperator(t, s)
 		cost[s] = [2]int{reconciles, writes}
-		return said
+		return result
 	})
 	// The numbers vary, because each update of the status causes a reconcile.
-	for i, what := range []string{"reconciles", "writes"} {
-		if is, was := cost[b.tenancy][i], cost[b.vanilla][i]; is > was+was/2+10 {
-			t.Errorf("%d %s, on upstream's server %d", is, what, was)
+	for i, unit := range []string{"reconciles", "writes"} {
+		if tenancy, vanilla := cost[b.tenancy][i], cost[b.vanilla][i]; tenancy > vanilla+vanilla/2+10 {
+			t.Errorf("%d %s, on upstream's server %d", tenancy, unit, vanilla)
 		}
 	}
-	b.same("updates by four at a time", func(s *localserver.Server) string { return updateTogether(t, s) })
-	b.judge(t, "operator")
+	b.compare("updates by four at a time", func(s *localserver.Server) string { return updateConcurrently(t, s) })
+	b.checkDifferences(t, "operator")
 }
 
-func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writes int) {
+func runOperator(t *testing.T, s *localserver.Server) (result string, reconciles, writes int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -616,7 +616,7 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 		_, err := admin.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
 		return err
 	})
-	sent := &requests{by: map[string]int{}}
+	sent := &requests{byMethod: map[string]int{}}
 	c := config(t, s, "acme")
 	c.Wrap(sent.wrap)
 	yes := true
@@ -685,7 +685,7 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 			return err
 		})
 	}
-	times := atRest(reconciled)
+	times := awaitIdle(reconciled)
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -696,13 +696,13 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 	}
 	sent.mu.Lock()
 	defer sent.mu.Unlock()
-	t.Logf("%d reconciles, requests: %v", times, sent.by)
+	t.Logf("%d reconciles, requests: %v", times, sent.byMethod)
 	return fmt.Sprintf("generation %s, at rest %t", generations, fmt.Sprint(d.Generation) == generations), times,
-		sent.by[http.MethodPut] + sent.by[http.MethodPost] + sent.by[http.MethodPatch]
+		sent.byMethod[http.MethodPut] + sent.byMethod[http.MethodPost] + sent.byMethod[http.MethodPatch]
 }
 
-// atRest waits until nothing is reconciled for 2 s, and returns the number of reconciles.
-func atRest(reconciled <-chan string) int {
+// awaitIdle waits until nothing is reconciled for 2 s, and returns the number of reconciles.
+func awaitIdle(reconciled <-chan string) int {
 	for times := 0; ; times++ {
 		select {
 		case <-reconciled:
@@ -712,8 +712,8 @@ func atRest(reconciled <-chan string) int {
 	}
 }
 
-// updateTogether updates one object with four clients at the same time.
-func updateTogether(t *testing.T, s *localserver.Server) string {
+// updateConcurrently updates one object with four clients at the same time.
+func updateConcurrently(t *testing.T, s *localserver.Server) string {
 	t.Helper()
 	c := client(t, config(t, s, "acme")).AppsV1().Deployments("acme--web")
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "counted", Annotations: map[string]string{"n": ""}}}
@@ -735,13 +735,13 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 		wg.Go(func() {
 			for range 10 {
 				if err := retry.RetryOnConflict(untilWritten, func() error {
-					is, err := c.Get(t.Context(), "counted", metav1.GetOptions{})
+					object, err := c.Get(t.Context(), "counted", metav1.GetOptions{})
 					if err != nil {
 						return err
 					}
-					is.Annotations["n"] += "x"
-					is.Spec.Template.Annotations = nil // as a client that writes the whole template does
-					_, err = c.Update(t.Context(), is, metav1.UpdateOptions{})
+					object.Annotations["n"] += "x"
+					object.Spec.Template.Annotations = nil // as a client that writes the whole template does
+					_, err = c.Update(t.Context(), object, metav1.UpdateOptions{})
 					return err
 				}); err != nil {
 					t.Error(err)
@@ -750,11 +750,11 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 		})
 	}
 	wg.Wait()
-	is, err := c.Get(t.Context(), "counted", metav1.GetOptions{})
+	object, err := c.Get(t.Context(), "counted", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%d updates, generation %d", len(is.Annotations["n"]), is.Generation)
+	return fmt.Sprintf("%d updates, generation %d", len(object.Annotations["n"]), object.Generation)
 }
 
 // TestClientsExamples checks that the accounts of examples/manifests have the rights that their
@@ -794,8 +794,8 @@ func TestClientsExamples(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			err := cmd.Run()
-			if said := outcome(stdout.String(), stderr.String(), err); !strings.HasPrefix(said, c.want) {
-				return fmt.Errorf("%s: %s: %s: %s", c.account, c.args, said, stderr.String())
+			if result := outcome(stdout.String(), stderr.String(), err); !strings.HasPrefix(result, c.want) {
+				return fmt.Errorf("%s: %s: %s: %s", c.account, c.args, result, stderr.String())
 			}
 			if strings.Contains(stdout.String(), "globex") {
 				t.Errorf("%s: %s: %s", c.account, c.args, stdout.String())

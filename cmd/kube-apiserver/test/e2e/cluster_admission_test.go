@@ -84,8 +84,8 @@ func TestClusterAdmission(t *testing.T) {
 	clusterPods(t, s)
 }
 
-// refusedWith runs kubectl as acme and checks the error. If want is empty, there must be no error.
-func refusedWith(t *testing.T, s *localserver.Server, want string, args ...string) {
+// checkRefused runs kubectl as acme and checks the error. If want is empty, there must be no error.
+func checkRefused(t *testing.T, s *localserver.Server, want string, args ...string) {
 	t.Helper()
 	out, err := kubectl(t, s, "acme", args...)
 	if (err != nil) != (want != "") || !strings.Contains(out, want) {
@@ -93,8 +93,8 @@ func refusedWith(t *testing.T, s *localserver.Server, want string, args ...strin
 	}
 }
 
-// shows checks the output of kubectl for acme.
-func shows(t *testing.T, s *localserver.Server, want string, args ...string) {
+// checkOutput checks the output of kubectl for acme.
+func checkOutput(t *testing.T, s *localserver.Server, want string, args ...string) {
 	t.Helper()
 	if out, err := kubectl(t, s, "acme", args...); err != nil || !strings.Contains(out, want) {
 		t.Errorf("%q: %v %s, want %q", args, err, out, want)
@@ -107,15 +107,15 @@ func clusterNamespaces(t *testing.T, s *localserver.Server) {
 	}
 	const setting = "admission.namespace.clusterLabels if the cluster sets it"
 	sent := namespace(`billing.example.com/cost-centre: "42"`)
-	refusedWith(t, s, setting, "create", "-f", sent)
-	refusedWith(t, s, setting, "apply", "--server-side", "-f", sent)
-	refusedWith(t, s, "", "apply", "--server-side", "-f", namespace("env: x"))
-	refusedWith(t, s, "", "label", "namespace", "acme--x", "team=q")
-	refusedWith(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre=7", "--overwrite")
-	refusedWith(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre-")
-	refusedWith(t, s, "tenants may not set or remove the label",
+	checkRefused(t, s, setting, "create", "-f", sent)
+	checkRefused(t, s, setting, "apply", "--server-side", "-f", sent)
+	checkRefused(t, s, "", "apply", "--server-side", "-f", namespace("env: x"))
+	checkRefused(t, s, "", "label", "namespace", "acme--x", "team=q")
+	checkRefused(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre=7", "--overwrite")
+	checkRefused(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre-")
+	checkRefused(t, s, "tenants may not set or remove the label",
 		"label", "namespace", "acme--x", "billing.example.com/other=7")
-	shows(t, s, `"42"`, "get", "namespace", "acme--x", "-o", "jsonpath={.metadata.labels}")
+	checkOutput(t, s, `"42"`, "get", "namespace", "acme--x", "-o", "jsonpath={.metadata.labels}")
 }
 
 func clusterPods(t *testing.T, s *localserver.Server) {
@@ -129,30 +129,30 @@ func clusterPods(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	shows(t, s, `"key":"gpu"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.tolerations}")
-	shows(t, s, `"pool":"shared"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.nodeSelector}")
-	refusedWith(t, s, "", "create", "-f", pod("generateName: made-", ""))
-	refusedWith(t, s, "", "apply", "--server-side", "-f", pod("name: applied", ""))
+	checkOutput(t, s, `"key":"gpu"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.tolerations}")
+	checkOutput(t, s, `"pool":"shared"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.nodeSelector}")
+	checkRefused(t, s, "", "create", "-f", pod("generateName: made-", ""))
+	checkRefused(t, s, "", "apply", "--server-side", "-f", pod("name: applied", ""))
 	for spec, want := range map[string]string{
 		", nodeSelector: { pool: shared }":                                                "spec.nodeSelector[pool]",
 		", tolerations: [ { key: gpu, operator: Exists, effect: NoSchedule } ]":           "spec.tolerations[0]",
 		", tolerations: [ { key: x, operator: Exists } ]":                                 "spec.tolerations[0]",
 		", nodeSelector: { pool: shared }, tolerations: [ { key: x, operator: Exists } ]": "spec.tolerations[0]",
 	} {
-		refusedWith(t, s, want, "create", "-f", pod("name: sent", spec))
-		refusedWith(t, s, want, "create", "-f", pod("generateName: sent-", spec))
-		refusedWith(t, s, want, "create", "--dry-run=server", "-f", pod("name: sent", spec))
-		refusedWith(t, s, want, "apply", "--server-side", "-f", pod("name: sent", spec))
+		checkRefused(t, s, want, "create", "-f", pod("name: sent", spec))
+		checkRefused(t, s, want, "create", "-f", pod("generateName: sent-", spec))
+		checkRefused(t, s, want, "create", "--dry-run=server", "-f", pod("name: sent", spec))
+		checkRefused(t, s, want, "apply", "--server-side", "-f", pod("name: sent", spec))
 	}
 	const on = "--namespace=acme--web"
-	refusedWith(t, s, "", "label", "pod", "made", on, "a=b")
-	refusedWith(t, s, "", "patch", "pod", "made", on, "--subresource=ephemeralcontainers", "-p",
+	checkRefused(t, s, "", "label", "pod", "made", on, "a=b")
+	checkRefused(t, s, "", "patch", "pod", "made", on, "--subresource=ephemeralcontainers", "-p",
 		`{"spec":{"ephemeralContainers":[{"name":"d","image":"i"}]}}`)
 	for kind, patch := range map[string]string{
 		"--type=json": `[{"op":"add","path":"/spec/tolerations/-",` +
 			`"value":{"key":"gpu","operator":"Exists","effect":"NoExecute"}}]`,
 		"--type=strategic": `{"spec":{"tolerations":[{"key":"x","operator":"Exists"}]}}`,
 	} {
-		refusedWith(t, s, "spec.tolerations", "patch", "pod", "made", on, kind, "-p", patch)
+		checkRefused(t, s, "spec.tolerations", "patch", "pod", "made", on, kind, "-p", patch)
 	}
 }

@@ -31,17 +31,17 @@ func checkDefinitions(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// definitionsComeBack removes definitions. While they are missing, Tenants and events report it,
+// definitionsAreRestored removes definitions. While they are missing, Tenants and events report it,
 // and a deletion waits. The webhook service then denies tenants, but not the system tenant. After
 // an installation of the folder, everything works without a restart.
-func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
+func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 	do := func(args ...string) string {
 		t.Helper()
-		said, err := kubectl(t, s, "admin", args...)
+		output, err := kubectl(t, s, "admin", args...)
 		if err != nil {
-			t.Fatalf("%q: %s", args, said)
+			t.Fatalf("%q: %s", args, output)
 		}
-		return said
+		return output
 	}
 	install := func() { do("apply", "--server-side", "--force-conflicts", "-f", definitionsFolder) }
 	isDenied := func(want bool) {
@@ -50,9 +50,9 @@ func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 			return // the compiled-in server still has the Tenants that it has read
 		}
 		waittest.Until(t, func() error {
-			said, _ := kubectl(t, s, "globex", "get", "pods", "-n", "default")
-			if denied := strings.Contains(said, "tenant state: "); denied != want {
-				return fmt.Errorf("a tenant is denied: %v; want %v: %s", denied, want, said)
+			output, _ := kubectl(t, s, "globex", "get", "pods", "-n", "default")
+			if denied := strings.Contains(output, "tenant state: "); denied != want {
+				return fmt.Errorf("a tenant is denied: %v; want %v: %s", denied, want, output)
 			}
 			return nil
 		})
@@ -64,34 +64,34 @@ func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 	}
 	const reasons = `jsonpath={.status.conditions[?(@.type=="Ready")].reason} ` +
 		`{.status.conditions[?(@.type=="Prepared")].reason}`
-	says := func(want string) {
+	awaitOutput := func(want string) {
 		t.Helper()
 		waittest.Until(t, func() error {
-			if said := do("get", "tenant", "waits", "-o", reasons); said != want {
-				return fmt.Errorf("reasons of Ready and Prepared: %q; want %q", said, want)
+			if output := do("get", "tenant", "waits", "-o", reasons); output != want {
+				return fmt.Errorf("reasons of Ready and Prepared: %q; want %q", output, want)
 			}
 			return nil
 		})
 	}
-	says("Ready Prepared")
+	awaitOutput("Ready Prepared")
 	isDenied(false)
-	gone := []string{"accessgrants", "namespacetemplates", "retiredtenants", "tenantmembers", "tenantquotas"}
-	for _, resource := range gone {
+	removed := []string{"accessgrants", "namespacetemplates", "retiredtenants", "tenantmembers", "tenantquotas"}
+	for _, resource := range removed {
 		do("delete", "crd", resource+".kubetenant.dev")
 	}
 	isDenied(true)
-	says("DefinitionMissing DefinitionMissing")
+	awaitOutput("DefinitionMissing DefinitionMissing")
 	do("delete", "tenant", "ends", "--wait=false")
 	waittest.Until(t, func() error {
-		if said := do("get", "tenant", "ends", "-o", "wide"); !strings.Contains(said, "DefinitionMissing") {
-			return fmt.Errorf("the column Deleting: %s", said)
+		if output := do("get", "tenant", "ends", "-o", "wide"); !strings.Contains(output, "DefinitionMissing") {
+			return fmt.Errorf("the column Deleting: %s", output)
 		}
 		return nil
 	})
 	waittest.Until(t, func() error { // events are recorded after the conditions that they are about
 		events := do("get", "events", "-n", "default", "-o",
 			`jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
-		for _, resource := range gone {
+		for _, resource := range removed {
 			if !strings.Contains(events, "DefinitionMissing "+resource+".kubetenant.dev\n") {
 				return fmt.Errorf("no event names %s:\n%s", resource, events)
 			}
@@ -100,19 +100,19 @@ func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 	})
 	install()
 	isDenied(false)
-	says("Ready Prepared")
+	awaitOutput("Ready Prepared")
 	waittest.Until(t, func() error {
-		if said := do("get", "tenant", "ends", "-o", "wide"); !strings.Contains(said, "Retiring") {
-			return fmt.Errorf("the deletion does not continue: %s", said)
+		if output := do("get", "tenant", "ends", "-o", "wide"); !strings.Contains(output, "Retiring") {
+			return fmt.Errorf("the deletion does not continue: %s", output)
 		}
 		return nil
 	})
 	checkDefinitions(t, s)
 	if webhook { // an older definition would drop spec.suspension
 		const older = "../../../../cluster/testdata/tenants-adf3471.yaml"
-		if said, err := kubectl(t, s, "admin", "replace", "-f", older); err == nil ||
-			!strings.Contains(said, "lacks fields of the installed one") {
-			t.Errorf("an older definition replaces a newer one: %s", said)
+		if output, err := kubectl(t, s, "admin", "replace", "-f", older); err == nil ||
+			!strings.Contains(output, "lacks fields of the installed one") {
+			t.Errorf("an older definition replaces a newer one: %s", output)
 		}
 		do("annotate", "crd", "tenants.kubetenant.dev", tenant.AllowFieldRemovalAnnotation+"=true")
 		do("replace", "-f", older)

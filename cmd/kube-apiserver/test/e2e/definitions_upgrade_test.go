@@ -70,8 +70,8 @@ func TestDefinitionsUpgrade(t *testing.T) {
 	checkDefinitions(t, s)
 	t.Run("fields", func(t *testing.T) {
 		for _, o := range objects {
-			is, err := u.read(t.Context(), o)
-			checkTyped(t, o, is, err)
+			got, err := u.read(t.Context(), o)
+			checkTyped(t, o, got, err)
 		}
 	})
 	t.Run("informers", func(t *testing.T) { u.checkInformers(t, objects) })
@@ -124,8 +124,8 @@ func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(strings.TrimSuffix(strings.ToLower(o.GetKind()), "s") + "s")
 }
 
-// of returns the client of an object's resource.
-func (u *upgrade) of(o *unstructured.Unstructured) dynamic.ResourceInterface {
+// clientOf returns the client of an object's resource.
+func (u *upgrade) clientOf(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	all := u.dynamic.Resource(resourceOf(o))
 	if o.GetNamespace() == "" {
 		return all
@@ -138,14 +138,14 @@ func (u *upgrade) store(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	var stored *unstructured.Unstructured
 	waittest.Until(t, func() (err error) { // until the server serves the kind
-		stored, err = u.of(o).Create(t.Context(), o, metav1.CreateOptions{FieldValidation: "Strict"})
+		stored, err = u.clientOf(o).Create(t.Context(), o, metav1.CreateOptions{FieldValidation: "Strict"})
 		return err
 	})
 	if o.Object["status"] == nil {
 		return
 	}
 	stored.Object["status"] = o.Object["status"]
-	if _, err := u.of(o).UpdateStatus(t.Context(), stored, metav1.UpdateOptions{FieldValidation: "Strict"}); err != nil {
+	if _, err := u.clientOf(o).UpdateStatus(t.Context(), stored, metav1.UpdateOptions{FieldValidation: "Strict"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -171,13 +171,13 @@ func (u *upgrade) read(ctx context.Context, o *unstructured.Unstructured) (runti
 }
 
 // checkTyped compares an object with the encoding of the typed object that was read.
-func checkTyped(t *testing.T, o *unstructured.Unstructured, is runtime.Object, err error) {
+func checkTyped(t *testing.T, o *unstructured.Unstructured, typed runtime.Object, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	text, err := json.Marshal(is)
+	text, err := json.Marshal(typed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,8 +216,8 @@ func (u *upgrade) checkInformers(t *testing.T, objects []*unstructured.Unstructu
 		if o.GetNamespace() != "" {
 			lister = listers[o.GetKind()].ByNamespace(o.GetNamespace())
 		}
-		is, err := lister.Get(o.GetName())
-		checkTyped(t, o, is, err)
+		got, err := lister.Get(o.GetName())
+		checkTyped(t, o, got, err)
 	}
 }
 
@@ -237,25 +237,25 @@ func tenantWith(name string, more map[string]any) *unstructured.Unstructured {
 func (u *upgrade) checkUnknownFields(t *testing.T, objects []*unstructured.Unstructured) {
 	dry := []string{metav1.DryRunAll}
 	for _, o := range objects {
-		is, err := u.of(o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		got, err := u.clientOf(o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		is.Object["spec"].(map[string]any)["colour"] = "red"
-		is.Object["shape"] = "round"
-		_, err = u.of(o).Update(t.Context(), is, metav1.UpdateOptions{DryRun: dry, FieldValidation: "Strict"})
+		got.Object["spec"].(map[string]any)["colour"] = "red"
+		got.Object["shape"] = "round"
+		_, err = u.clientOf(o).Update(t.Context(), got, metav1.UpdateOptions{DryRun: dry, FieldValidation: "Strict"})
 		for _, field := range []string{"spec.colour", "shape"} {
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown field %q", field)) {
 				t.Errorf("%s: strict validation of %s says %v", o.GetKind(), field, err)
 			}
 		}
-		stored, err := u.of(o).Update(t.Context(), is, metav1.UpdateOptions{DryRun: dry, FieldValidation: "Ignore"})
+		stored, err := u.clientOf(o).Update(t.Context(), got, metav1.UpdateOptions{DryRun: dry, FieldValidation: "Ignore"})
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		checkTyped(t, o, stored, nil)
-		if shape, has := stored.Object["shape"]; has {
+		if shape, ok := stored.Object["shape"]; ok {
 			t.Errorf("%s: the server stores %v", o.GetKind(), shape)
 		}
 	}
@@ -297,7 +297,7 @@ func (u *upgrade) checkNegative(t *testing.T) {
 		"0":     false,
 	} {
 		o := tenantWith("limits", map[string]any{"quota": map[string]any{"pods": value}})
-		_, err := u.of(o).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := u.clientOf(o).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if refused != (err != nil && strings.Contains(err.Error(), "a limit must not be negative")) {
 			t.Errorf("%s: %v", value, err)
 		}
@@ -306,25 +306,25 @@ func (u *upgrade) checkNegative(t *testing.T) {
 
 // checkUpdate requires that a stored Tenant can be changed and gets a condition.
 func (u *upgrade) checkUpdate(t *testing.T) {
-	is, err := u.typed.Tenants().Get(t.Context(), "acme", metav1.GetOptions{})
+	got, err := u.typed.Tenants().Get(t.Context(), "acme", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	is.Spec.Access, is.Spec.Quota = v1alpha1.TenantAccessOpen, nil
-	if is, err = u.typed.Tenants().Update(t.Context(), is, metav1.UpdateOptions{}); err != nil {
+	got.Spec.Access, got.Spec.Quota = v1alpha1.TenantAccessOpen, nil
+	if got, err = u.typed.Tenants().Update(t.Context(), got, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{
+	meta.SetStatusCondition(&got.Status.Conditions, metav1.Condition{
 		Type:    v1alpha1.ConditionReady,
 		Status:  metav1.ConditionTrue,
 		Reason:  v1alpha1.ReasonReady,
 		Message: "every namespace has the objects that the Tenant defines",
 	})
-	if is, err = u.typed.Tenants().UpdateStatus(t.Context(), is, metav1.UpdateOptions{}); err != nil {
+	if got, err = u.typed.Tenants().UpdateStatus(t.Context(), got, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if is.Spec.Access != v1alpha1.TenantAccessOpen ||
-		!meta.IsStatusConditionTrue(is.Status.Conditions, v1alpha1.ConditionReady) {
-		t.Errorf("the server stores %+v", is)
+	if got.Spec.Access != v1alpha1.TenantAccessOpen ||
+		!meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("the server stores %+v", got)
 	}
 }

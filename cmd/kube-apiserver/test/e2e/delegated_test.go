@@ -62,7 +62,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		request(t, admin, "globex--shop", authenticationv1.TokenRequestSpec{})
 	robot := client(t, withToken(config(t, s, "acme"), own))
 	none := wait.Backoff{Steps: 1}
-	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+	authenticator, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:  robot.AuthenticationV1(),
 		WebhookRetryBackoff:      &none,
 		TokenAccessReviewTimeout: 10 * time.Second,
@@ -70,7 +70,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	may, err := authorizerfactory.DelegatingAuthorizerConfig{
+	delegating, err := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: robot.AuthorizationV1(),
 		WebhookRetryBackoff:       &none,
 		AllowCacheTTL:             time.Nanosecond,
@@ -85,7 +85,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 			return nil, err
 		}
 		r.Header.Set("Authorization", "Bearer "+token)
-		resp, ok, err := who.AuthenticateRequest(r)
+		resp, ok, err := authenticator.AuthenticateRequest(r)
 		if err != nil || !ok {
 			return nil, fmt.Errorf("it is not authenticated: %w", err)
 		}
@@ -106,7 +106,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		}
 	}
 	decide := func(u user.Info, namespace string) (authorizer.Decision, string) {
-		decision, reason, err := may.Authorize(t.Context(), authorizer.AttributesRecord{
+		decision, reason, err := delegating.Authorize(t.Context(), authorizer.AttributesRecord{
 			User:            u,
 			Verb:            "list",
 			Resource:        "pods",

@@ -25,14 +25,14 @@ import (
 
 const acmePods = "/api/v1/namespaces/acme--web/pods"
 
-// plainly sends one request without the retries of client-go. The caller closes the body.
-func plainly(ctx context.Context, t *testing.T, s *localserver.Server, name, path string) *http.Response {
+// sendOnce sends one request without the retries of client-go. The caller closes the body.
+func sendOnce(ctx context.Context, t *testing.T, s *localserver.Server, name, path string) *http.Response {
 	t.Helper()
-	return plainlyWith(ctx, t, config(t, s, name), path)
+	return sendOnceWith(ctx, t, config(t, s, name), path)
 }
 
-// plainlyWith is plainly with a client configuration.
-func plainlyWith(ctx context.Context, t *testing.T, c *rest.Config, path string) *http.Response {
+// sendOnceWith is plainly with a client configuration.
+func sendOnceWith(ctx context.Context, t *testing.T, c *rest.Config, path string) *http.Response {
 	t.Helper()
 	connection, err := rest.HTTPClientFor(c)
 	if err != nil {
@@ -53,7 +53,7 @@ func plainlyWith(ctx context.Context, t *testing.T, c *rest.Config, path string)
 // codeOf sends one request as plainly does, and returns the status of the response.
 func codeOf(t *testing.T, s *localserver.Server, name, path string) (code int, retryAfter string) {
 	t.Helper()
-	resp := plainly(t.Context(), t, s, name, path)
+	resp := sendOnce(t.Context(), t, s, name, path)
 	_ = resp.Body.Close()
 	return resp.StatusCode, resp.Header.Get("Retry-After")
 }
@@ -87,7 +87,7 @@ func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 // request.
 func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
 	t.Helper()
-	resp := plainly(t.Context(), t, s, name, authz.FairUsePath)
+	resp := sendOnce(t.Context(), t, s, name, authz.FairUsePath)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -102,21 +102,21 @@ func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Repor
 	return reports.Items
 }
 
-// fairUseHolds checks the limits of a tenant with real clients. The defaults are the limits of the
+// fairUseIsEnforced checks the limits of a tenant with real clients. The defaults are the limits of the
 // server.
-func fairUseHolds(t *testing.T, s *localserver.Server, defaults fairuse.Limits) {
-	for _, wrong := range []string{
+func fairUseIsEnforced(t *testing.T, s *localserver.Server, defaults fairuse.Limits) {
+	for _, invalid := range []string{
 		"{ requestsPerSecond: 0 }", "{ requestsPerSecond: -1 }", "{ requestsPerSecond: 100001 }", "{ burst: 0 }",
 		"{ inFlight: 0 }", "{ watches: 1000001 }", "{ level: Gold }", "{ requestsPerSecond: 1.5 }",
 	} {
 		text := "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme, fairUse: " +
-			wrong + " }\n"
+			invalid + " }\n"
 		path := filepath.Join(t.TempDir(), "acme.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err == nil {
-			t.Errorf("%s was accepted: %s", wrong, out)
+			t.Errorf("%s was accepted: %s", invalid, out)
 		}
 	}
 	setFairUse(t, s, "{ watches: 2 }")
@@ -138,14 +138,14 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 2 {
-		resp := plainly(ctx, t, s, "acme", acmePods+"?watch=1")
+		resp := sendOnce(ctx, t, s, "acme", acmePods+"?watch=1")
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("watch %d: %s", i, resp.Status)
 		}
 	}
-	if code, after := codeOf(t, s, "acme", acmePods+"?watch=1"); code != http.StatusTooManyRequests || after != "1" {
-		t.Errorf("a third watch: %d, Retry-After %q", code, after)
+	if code, retryAfter := codeOf(t, s, "acme", acmePods+"?watch=1"); code != http.StatusTooManyRequests || retryAfter != "1" {
+		t.Errorf("a third watch: %d, Retry-After %q", code, retryAfter)
 	}
 	if code, _ := codeOf(t, s, "acme", acmePods); code != http.StatusOK {
 		t.Errorf("a request beside the watches: %d", code)
@@ -157,7 +157,7 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		resp := plainly(ctx, t, s, "acme", acmePods+"?watch=1")
+		resp := sendOnce(ctx, t, s, "acme", acmePods+"?watch=1")
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("a watch after the others have ended: %s", resp.Status)
@@ -178,8 +178,8 @@ func rateIsLimited(t *testing.T, s *localserver.Server) {
 	answers := make(chan answer, many)
 	for range many {
 		go func() {
-			code, after := codeOf(t, s, "acme", acmePods)
-			answers <- answer{code, after}
+			code, retryAfter := codeOf(t, s, "acme", acmePods)
+			answers <- answer{code, retryAfter}
 		}()
 	}
 	refused := 0

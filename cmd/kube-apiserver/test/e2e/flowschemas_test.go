@@ -46,7 +46,7 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	awaitSchemaOf(t, s, account, acme, flowschemas.Level)
 	awaitSchemaOf(t, s, "system:serviceaccount:globex--web:default", flowschemas.NamespacesName, flowschemas.Level)
 
-	resp := plainly(t.Context(), t, s, "acme", acmePods)
+	resp := sendOnce(t.Context(), t, s, "acme", acmePods)
 	_ = resp.Body.Close()
 	if got, want := resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID"), uidOf(t, s, "flowschema", acme); got != want {
 		t.Errorf("a user of acme was in the FlowSchema %q, not in %q", got, want)
@@ -97,7 +97,7 @@ func awaitSchemaOf(t *testing.T, s *localserver.Server, account, schema, level s
 	waittest.Until(t, func() error {
 		c := config(t, s, "admin")
 		c.Impersonate.UserName = account
-		resp := plainlyWith(t.Context(), t, c, "/api/v1/namespaces/"+namespace+"/pods")
+		resp := sendOnceWith(t.Context(), t, c, "/api/v1/namespaces/"+namespace+"/pods")
 		_ = resp.Body.Close()
 		got := resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") + " " + resp.Header.Get("X-Kubernetes-PF-PriorityLevel-UID")
 		if want := uidOf(t, s, "flowschema", schema) + " " + uidOf(t, s, "prioritylevelconfiguration", level); got != want {

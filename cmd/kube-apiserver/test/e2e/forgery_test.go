@@ -27,8 +27,8 @@ import (
 
 const forgedText = `{"user":"forged","tenant":"system"}`
 
-// governed is a kind whose protected keys the test tries to forge.
-type governed struct {
+// protectedKind is a kind whose protected keys the test tries to forge.
+type protectedKind struct {
 	kind         string
 	resource     schema.GroupVersionResource
 	spec         map[string]any
@@ -37,7 +37,7 @@ type governed struct {
 	application  bool
 }
 
-func (g governed) object(name string) *unstructured.Unstructured {
+func (g protectedKind) object(name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	for key, value := range g.spec {
 		u.Object[key] = value
@@ -49,29 +49,29 @@ func (g governed) object(name string) *unstructured.Unstructured {
 	return u
 }
 
-// place is the position of a protected key.
-type place struct {
+// keyPosition is the position of a protected key.
+type keyPosition struct {
 	key  string
 	path []string // path of the map that contains it
 }
 
-func (g governed) places() []place {
+func (g protectedKind) keyPositions() []keyPosition {
 	annotations := []string{"metadata", "annotations"}
-	out := []place{
+	out := []keyPosition{
 		{tenant.CreatorAnnotation, annotations},
 		{tenant.OnBehalfOfAnnotation, annotations},
 		{tenant.Label, []string{"metadata", "labels"}},
 	}
 	if g.application {
-		out = append(out, place{tenant.IdentityAnnotation, annotations})
+		out = append(out, keyPosition{tenant.IdentityAnnotation, annotations})
 	}
 	if g.template != nil {
-		out = append(out, place{tenant.WorkloadUserAnnotation, slices.Concat(g.template, annotations)})
+		out = append(out, keyPosition{tenant.WorkloadUserAnnotation, slices.Concat(g.template, annotations)})
 	}
 	return out
 }
 
-func governedKinds() []governed {
+func protectedKinds() []protectedKind {
 	pod := map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}}
 	template := func(more map[string]any) map[string]any {
 		spec := maps.Clone(pod)
@@ -91,7 +91,7 @@ func governedKinds() []governed {
 	}
 	spec := func(fields map[string]any) map[string]any { return map[string]any{"spec": fields} }
 	inSpec := []string{"spec", "template"}
-	return []governed{
+	return []protectedKind{
 		{"ConfigMap", core("configmaps"), map[string]any{"data": map[string]any{"k": "v"}}, nil, nil, false},
 		{"Widget", widgets, spec(map[string]any{"n": int64(1)}), nil, []string{"status"}, true},
 		{
@@ -230,32 +230,32 @@ func testForgery(t *testing.T, authentication string, args ...string) {
 	prepare(t, s)
 	apply(t, s, definition("widgets", "Widget")+"---"+definition("farms", "Farm")+"---"+forgeryRights)
 	f := &forger{t: t, clients: map[string]dynamic.Interface{}}
-	for _, who := range []string{"acme", "admin"} {
-		quiet := config(t, s, who)
+	for _, caller := range []string{"acme", "admin"} {
+		quiet := config(t, s, caller)
 		quiet.WarningHandler = rest.NoWarnings{}
 		c, err := dynamic.NewForConfig(quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.clients[who] = c
+		f.clients[caller] = c
 	}
-	for _, g := range governedKinds() {
+	for _, g := range protectedKinds() {
 		waittest.Until(t, func() error { // until the definitions and the service account exist
-			_, err := f.in("acme", g).Create(t.Context(), g.object("standing"), metav1.CreateOptions{})
+			_, err := f.client("acme", g).Create(t.Context(), g.object("standing"), metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				err = nil
 			}
 			return err
 		})
 		f.truth = f.stored(g)
-		for _, p := range g.places() {
-			for who := range f.clients {
-				f.creates(who, g, p)
-				f.updates(who, g, p)
+		for _, p := range g.keyPositions() {
+			for caller := range f.clients {
+				f.tryCreates(caller, g, p)
+				f.tryUpdates(caller, g, p)
 			}
 		}
 	}
-	f.others()
+	f.tryOtherRequests()
 	t.Logf("tried %d, refused %d, forged %d", f.tried, f.refused, f.forged)
 	if f.tried < 2000 || f.refused == f.tried {
 		t.Errorf("the table has shrunk: tried %d, refused %d", f.tried, f.refused)
@@ -269,37 +269,37 @@ type forger struct {
 	tried, refused, forged int
 }
 
-func (f *forger) in(who string, g governed) dynamic.ResourceInterface {
-	return f.clients[who].Resource(g.resource).Namespace("acme--web")
+func (f *forger) client(caller string, g protectedKind) dynamic.ResourceInterface {
+	return f.clients[caller].Resource(g.resource).Namespace("acme--web")
 }
 
-func (f *forger) stored(g governed) *unstructured.Unstructured {
+func (f *forger) stored(g protectedKind) *unstructured.Unstructured {
 	f.t.Helper()
-	u, err := f.in("admin", g).Get(f.t.Context(), "standing", metav1.GetOptions{})
+	u, err := f.client("admin", g).Get(f.t.Context(), "standing", metav1.GetOptions{})
 	if err != nil {
 		f.t.Fatal(g.kind, err)
 	}
 	return u
 }
 
-func valueAt(u *unstructured.Unstructured, p place) string {
-	value, has, err := unstructured.NestedString(u.Object, append(slices.Clone(p.path), p.key)...)
-	if err != nil || !has {
+func valueAt(u *unstructured.Unstructured, p keyPosition) string {
+	value, found, err := unstructured.NestedString(u.Object, append(slices.Clone(p.path), p.key)...)
+	if err != nil || !found {
 		return "absent"
 	}
 	return value
 }
 
-func forgedValue(p place) string {
+func forgedValue(p keyPosition) string {
 	if p.key == tenant.Label {
 		return "globex"
 	}
 	return forgedText
 }
 
-// creates tries to create an object with the key.
-func (f *forger) creates(who string, g governed, p place) {
-	for _, way := range []string{"create", "generateName", "dry run", "apply", "apply with force"} {
+// tryCreates tries to create an object with the key.
+func (f *forger) tryCreates(caller string, g protectedKind, p keyPosition) {
+	for _, method := range []string{"create", "generateName", "dry run", "apply", "apply with force"} {
 		u := g.object("forged")
 		if err := unstructured.SetNestedField(u.Object, forgedValue(p), append(slices.Clone(p.path), p.key)...); err != nil {
 			f.t.Fatal(err)
@@ -307,19 +307,19 @@ func (f *forger) creates(who string, g governed, p place) {
 		o := metav1.CreateOptions{}
 		var got *unstructured.Unstructured
 		var err error
-		switch way {
+		switch method {
 		case "apply", "apply with force":
-			got, err = f.in(who, g).Apply(f.t.Context(), u.GetName(), u,
-				metav1.ApplyOptions{FieldManager: "forger", Force: way != "apply"})
+			got, err = f.client(caller, g).Apply(f.t.Context(), u.GetName(), u,
+				metav1.ApplyOptions{FieldManager: "forger", Force: method != "apply"})
 		case "dry run":
 			o.DryRun = []string{metav1.DryRunAll}
-			got, err = f.in(who, g).Create(f.t.Context(), u, o)
+			got, err = f.client(caller, g).Create(f.t.Context(), u, o)
 		case "generateName":
 			u.SetName("")
 			u.SetGenerateName("forged-")
-			got, err = f.in(who, g).Create(f.t.Context(), u, o)
+			got, err = f.client(caller, g).Create(f.t.Context(), u, o)
 		default:
-			got, err = f.in(who, g).Create(f.t.Context(), u, o)
+			got, err = f.client(caller, g).Create(f.t.Context(), u, o)
 		}
 		f.tried++
 		if err != nil {
@@ -328,11 +328,11 @@ func (f *forger) creates(who string, g governed, p place) {
 		}
 		if value := valueAt(got, p); value == forgedValue(p) {
 			f.forged++
-			f.t.Errorf("%s: %s of %s %s: stored %s", who, way, g.kind, p.key, value)
+			f.t.Errorf("%s: %s of %s %s: stored %s", caller, method, g.kind, p.key, value)
 		}
-		if way != "dry run" {
+		if method != "dry run" {
 			zero := int64(0)
-			if err := f.in("admin", g).Delete(f.t.Context(), got.GetName(),
+			if err := f.client("admin", g).Delete(f.t.Context(), got.GetName(),
 				metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 				f.t.Fatal(err)
 			}
@@ -340,24 +340,24 @@ func (f *forger) creates(who string, g governed, p place) {
 	}
 }
 
-// ways are the ways to change an object.
-var ways = []string{"update", "json-patch", "merge-patch", "strategic", "apply", "force-apply"}
+// writeMethods are the ways to change an object.
+var writeMethods = []string{"update", "json-patch", "merge-patch", "strategic", "apply", "force-apply"}
 
-// updates tries to set and to remove the key, in the object and in each of its subresources.
-func (f *forger) updates(who string, g governed, p place) {
+// tryUpdates tries to set and to remove the key, in the object and in each of its subresources.
+func (f *forger) tryUpdates(caller string, g protectedKind, p keyPosition) {
 	for _, sub := range append([]string{""}, g.subresources...) {
-		for _, way := range ways {
+		for _, method := range writeMethods {
 			for _, remove := range []bool{false, true} {
-				f.update(who, g, p, sub, way, remove, false)
-				if way == "update" || way == "merge-patch" {
-					f.update(who, g, p, sub, way, remove, true)
+				f.tryUpdate(caller, g, p, sub, method, remove, false)
+				if method == "update" || method == "merge-patch" {
+					f.tryUpdate(caller, g, p, sub, method, remove, true)
 				}
 			}
 		}
 	}
 }
 
-func (f *forger) update(who string, g governed, p place, sub, way string, remove, dry bool) {
+func (f *forger) tryUpdate(caller string, g protectedKind, p keyPosition, sub, method string, remove, dry bool) {
 	var dryRun []string
 	if dry {
 		dryRun = []string{metav1.DryRunAll}
@@ -367,10 +367,10 @@ func (f *forger) update(who string, g governed, p place, sub, way string, remove
 		subs = []string{sub}
 	}
 	at := append(slices.Clone(p.path), p.key)
-	client := f.in(who, g)
+	client := f.client(caller, g)
 	var got *unstructured.Unstructured
 	var err error
-	switch way {
+	switch method {
 	case "update":
 		u := f.stored(g)
 		unstructured.RemoveNestedField(u.Object, at...)
@@ -390,14 +390,14 @@ func (f *forger) update(who string, g governed, p place, sub, way string, remove
 			}
 		}
 		got, err = client.Apply(f.t.Context(), "standing", u,
-			metav1.ApplyOptions{FieldManager: "forger", Force: way == "force-apply", DryRun: dryRun}, subs...)
+			metav1.ApplyOptions{FieldManager: "forger", Force: method == "force-apply", DryRun: dryRun}, subs...)
 	default:
 		kind := map[string]types.PatchType{
 			"json-patch":  types.JSONPatchType,
 			"merge-patch": types.MergePatchType,
 			"strategic":   types.StrategicMergePatchType,
-		}[way]
-		got, err = client.Patch(f.t.Context(), "standing", kind, f.patch(at, p, way, remove),
+		}[method]
+		got, err = client.Patch(f.t.Context(), "standing", kind, f.patch(at, p, method, remove),
 			metav1.PatchOptions{DryRun: dryRun}, subs...)
 	}
 	f.tried++
@@ -407,10 +407,10 @@ func (f *forger) update(who string, g governed, p place, sub, way string, remove
 	if dry && err != nil {
 		return
 	}
-	what := fmt.Sprintf("%s: %s of %s/%s %s, remove %t, dry run %t", who, way, g.kind, sub, p.key, remove, dry)
+	attempt := fmt.Sprintf("%s: %s of %s/%s %s, remove %t, dry run %t", caller, method, g.kind, sub, p.key, remove, dry)
 	if dry && got.GetKind() == g.kind && valueAt(got, p) != valueAt(f.truth, p) {
 		f.forged++
-		f.t.Errorf("%s: answered %s", what, valueAt(got, p))
+		f.t.Errorf("%s: answered %s", attempt, valueAt(got, p))
 	}
 	if dry {
 		return
@@ -418,14 +418,14 @@ func (f *forger) update(who string, g governed, p place, sub, way string, remove
 	// The identity of an application changes with its editor, but no other protected value changes.
 	if value := valueAt(f.stored(g), p); value != valueAt(f.truth, p) {
 		f.forged++
-		f.t.Errorf("%s: stored %s, was %s", what, value, valueAt(f.truth, p))
+		f.t.Errorf("%s: stored %s, was %s", attempt, value, valueAt(f.truth, p))
 		f.truth = f.stored(g)
 	}
 }
 
-func (f *forger) patch(at []string, p place, way string, remove bool) []byte {
+func (f *forger) patch(at []string, p keyPosition, method string, remove bool) []byte {
 	var patch any
-	if way == "json-patch" {
+	if method == "json-patch" {
 		escape := strings.NewReplacer("~", "~0", "/", "~1")
 		path := ""
 		for _, name := range at {
@@ -453,16 +453,16 @@ func (f *forger) patch(at []string, p place, way string, remove bool) []byte {
 	return data
 }
 
-// others tries the requests with metadata of their own: bindings and evictions of a Pod, and
+// tryOtherRequests tries the requests with metadata of their own: bindings and evictions of a Pod, and
 // collections.
-func (f *forger) others() {
-	pods := governedKinds()[3]
-	for _, p := range pods.places() {
+func (f *forger) tryOtherRequests() {
+	pods := protectedKinds()[3]
+	for _, p := range pods.keyPositions() {
 		for _, body := range []map[string]any{
 			{"apiVersion": "v1", "kind": "Binding", "target": map[string]any{"kind": "Node", "name": "n"}},
 			{"apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": map[string]any{"dryRun": []any{"All"}}},
 		} {
-			for who := range f.clients {
+			for caller := range f.clients {
 				u := &unstructured.Unstructured{Object: body}
 				u = u.DeepCopy()
 				u.SetName("standing")
@@ -471,25 +471,25 @@ func (f *forger) others() {
 					f.t.Fatal(err)
 				}
 				sub := map[string]string{"Binding": "binding", "Eviction": "eviction"}[u.GetKind()]
-				_, err := f.in(who, pods).Create(f.t.Context(), u, metav1.CreateOptions{}, sub)
+				_, err := f.client(caller, pods).Create(f.t.Context(), u, metav1.CreateOptions{}, sub)
 				f.tried++
 				if err != nil {
 					f.refused++
 				}
-				if now := f.stored(pods); valueAt(now, p) != f.before(pods, p) {
+				if now := f.stored(pods); valueAt(now, p) != f.unforgedValue(pods, p) {
 					f.forged++
-					f.t.Errorf("%s: %s with %s: stored %s", who, u.GetKind(), p.key, valueAt(now, p))
+					f.t.Errorf("%s: %s with %s: stored %s", caller, u.GetKind(), p.key, valueAt(now, p))
 				}
 			}
 		}
 	}
-	for _, g := range governedKinds() {
+	for _, g := range protectedKinds() {
 		f.tried++
-		if err := f.in("acme", g).DeleteCollection(f.t.Context(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+		if err := f.client("acme", g).DeleteCollection(f.t.Context(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
 			metav1.ListOptions{}); err != nil {
 			f.refused++
 		}
-		for _, p := range g.places() {
+		for _, p := range g.keyPositions() {
 			if value := valueAt(f.stored(g), p); value == forgedValue(p) {
 				f.forged++
 				f.t.Errorf("deletecollection of %s: %s is %s", g.kind, p.key, value)
@@ -498,15 +498,15 @@ func (f *forger) others() {
 	}
 }
 
-// before returns the value of an object without forgery.
-func (f *forger) before(g governed, p place) string {
-	other := f.object(g)
+// unforgedValue returns the value of an object without forgery.
+func (f *forger) unforgedValue(g protectedKind, p keyPosition) string {
+	other := f.unforgedObject(g)
 	return valueAt(other, p)
 }
 
-// object creates an object as the standing one was created, in a dry run without forgery.
-func (f *forger) object(g governed) *unstructured.Unstructured {
-	u, err := f.in("acme", g).Create(f.t.Context(), g.object("honest"),
+// unforgedObject creates an object as the standing one was created, in a dry run without forgery.
+func (f *forger) unforgedObject(g protectedKind) *unstructured.Unstructured {
+	u, err := f.client("acme", g).Create(f.t.Context(), g.object("honest"),
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		f.t.Fatal(err)

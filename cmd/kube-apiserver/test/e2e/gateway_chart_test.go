@@ -80,11 +80,11 @@ labels: { team: platform }
 		{"apply", "--validate=strict", "-f", file},
 		{"apply", "--validate=strict", "-f", filepath.Join(out, "clusters")},
 	} {
-		if said, err := kubectl(t, s, "admin", args...); err != nil {
-			t.Errorf("%v: %s", args, said)
+		if output, err := kubectl(t, s, "admin", args...); err != nil {
+			t.Errorf("%v: %s", args, output)
 		}
 	}
-	for wrong, at := range map[string]string{
+	for invalid, at := range map[string]string{
 		"replicas=0":                        "at '/replicas'",
 		"image=":                            "at '/image'",
 		"service.type=ExternalName":         "at '/service/type'",
@@ -92,9 +92,9 @@ labels: { team: platform }
 		"extraArgs[0]=serve":                "at '/extraArgs/0'",
 		`labels.app\.kubernetes\.io/name=x`: "invalid propertyName 'app.kubernetes.io/name'",
 	} {
-		if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", gatewayChart, "--set", "image=x",
-			"--set", wrong).CombinedOutput(); err == nil || !bytes.Contains(said, []byte(at)) {
-			t.Errorf("%s: %v\n%s", wrong, err, said)
+		if output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", gatewayChart, "--set", "image=x",
+			"--set", invalid).CombinedOutput(); err == nil || !bytes.Contains(output, []byte(at)) {
+			t.Errorf("%s: %v\n%s", invalid, err, output)
 		}
 	}
 }

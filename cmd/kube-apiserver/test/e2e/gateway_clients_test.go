@@ -9,16 +9,16 @@ import "testing"
 // with the same rights.
 func TestGatewayClients(t *testing.T) {
 	t.Parallel()
-	for what, run := range map[string]func(*testing.T, *both){
-		"kubectl":                 dayWithKubectl,
-		"helm":                    releaseByHelm,
-		"informers":               informAll,
-		"an operator":             operateBoth,
-		"every resource and verb": sweepAll,
+	for what, run := range map[string]func(*testing.T, *serverPair){
+		"kubectl":                 kubectlCommands,
+		"helm":                    helmRelease,
+		"informers":               runInformers,
+		"an operator":             runOperators,
+		"every resource and verb": sendAllVerbs,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			run(t, startBeside(t, "gateway", "--gateway"))
+			run(t, startPairWith(t, "gateway", "--gateway"))
 		})
 	}
 }

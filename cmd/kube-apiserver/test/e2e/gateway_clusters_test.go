@@ -79,9 +79,9 @@ func TestGatewayClusters(t *testing.T) {
 		}
 	})
 	t.Run("kubeconfigs", func(t *testing.T) { kubeconfigsOfClusters(t, s) })
-	t.Run("several at once", func(t *testing.T) { severalAtOnce(t, s) })
-	t.Run("a token of one at the other", func(t *testing.T) { tokensAreOfOneCluster(t, s) })
-	t.Run("one stands still", func(t *testing.T) { oneStandsStill(t, s) })
+	t.Run("several at once", func(t *testing.T) { severalClusters(t, s) })
+	t.Run("a token of one at the other", func(t *testing.T) { tokensAreBoundToOneCluster(t, s) })
+	t.Run("one stands still", func(t *testing.T) { clusterPaused(t, s) })
 }
 
 // tenantCommand runs a command of kubectl tenant, and returns its output.
@@ -136,8 +136,8 @@ func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// severalAtOnce checks that commands for several clusters work through the gateway.
-func severalAtOnce(t *testing.T, s *localserver.Server) {
+// severalClusters checks that commands for several clusters work through the gateway.
+func severalClusters(t *testing.T, s *localserver.Server) {
 	out := tenantCommand(t, s, "acme", "grant-privileges", "--context", "acme,acme@local-2", "--user", "bob",
 		"--for-namespace", "acme--shared", "--create-namespace")
 	for _, context := range []string{"acme", "acme@local-2"} {
@@ -180,26 +180,26 @@ func severalAtOnce(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// tokensAreOfOneCluster checks that a token is valid at its own cluster only. The clusters have the
+// tokensAreBoundToOneCluster checks that a token is valid at its own cluster only. The clusters have the
 // same issuer, but other keys.
-func tokensAreOfOneCluster(t *testing.T, s *localserver.Server) {
+func tokensAreBoundToOneCluster(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
-	there := contextOf(t, s, "acme@local-2")
+	local2 := contextOf(t, s, "acme@local-2")
 	if _, err := client(t, withToken(config(t, s, "acme"), token)).AuthenticationV1().SelfSubjectReviews().
 		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("at its own: %v", err)
 	}
-	if _, err := client(t, withToken(there, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+	if _, err := client(t, withToken(local2, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("at the other: %v", err)
 	}
 }
 
-// oneStandsStill pauses a server. The gateway must then deny requests to it, and the other cluster
+// clusterPaused pauses a server. The gateway must then deny requests to it, and the other cluster
 // must work.
-func oneStandsStill(t *testing.T, s *localserver.Server) {
+func clusterPaused(t *testing.T, s *localserver.Server) {
 	text, err := os.ReadFile(filepath.Join(s.Dir, "local-2", "kube-apiserver.pid"))
 	if err != nil {
 		t.Fatal(err)

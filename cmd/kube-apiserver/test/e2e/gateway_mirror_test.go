@@ -74,9 +74,9 @@ func TestGatewayMirror(t *testing.T) {
 		c := withToken(contextOf(t, s, strings.TrimSuffix("acme@"+cluster, "@")), token)
 		return c
 	}
-	alice, there := client(t, as("alice-token", "")), client(t, as("alice-token", "local-2"))
+	alice, local2 := client(t, as("alice-token", "")), client(t, as("alice-token", "local-2"))
 	waittest.Until(t, func() error {
-		_, err := there.CoreV1().Namespaces().Create(t.Context(),
+		_, err := local2.CoreV1().Namespaces().Create(t.Context(),
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web"}}, metav1.CreateOptions{})
 		return err
 	})
@@ -103,10 +103,10 @@ func TestGatewayMirror(t *testing.T) {
 	}
 	mirror("alice-token", "acme--web", "settings")
 	waittest.Until(t, func() error {
-		got, err := there.CoreV1().ConfigMaps("acme--web").Get(t.Context(), "settings", metav1.GetOptions{})
+		got, err := local2.CoreV1().ConfigMaps("acme--web").Get(t.Context(), "settings", metav1.GetOptions{})
 		if err != nil {
-			said, _ := os.ReadFile(log)
-			return fmt.Errorf("%w: %s", err, said)
+			logText, _ := os.ReadFile(log)
+			return fmt.Errorf("%w: %s", err, logText)
 		}
 		if got.Data["a"] != "b" || !strings.Contains(got.Annotations[tenant.CreatorAnnotation], "alice") ||
 			got.Labels[tenant.Label] != "acme" {
@@ -131,9 +131,9 @@ func TestGatewayMirror(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if said, _, _ := unstructured.NestedString(m.Object, "status", "message"); !strings.Contains(said,
+		if logText, _, _ := unstructured.NestedString(m.Object, "status", "message"); !strings.Contains(logText,
 			"write it to local-2") {
-			return errors.New(said)
+			return errors.New(logText)
 		}
 		return nil
 	})

@@ -53,16 +53,16 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: heads }
 subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
 `
 
-// grantsOpen checks that an AccessGrant allows what the cluster's roles let its callers do. A watch
+// grantsApply checks that an AccessGrant allows what the cluster's roles let its callers do. A watch
 // that the grant allowed ends with it.
-func grantsOpen(t *testing.T, s *localserver.Server) {
+func grantsApply(t *testing.T, s *localserver.Server) {
 	apply(t, s, grantRights)
 	apply(t, s, moreRoles)
 	globex, err := dynamic.NewForConfig(config(t, s, "globex"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme")), globex: globex}
+	w := &grantsFixture{s: s, acme: client(t, config(t, s, "acme")), globex: globex}
 	closed := func() error {
 		if _, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(),
 			metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
@@ -95,7 +95,7 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 	if err := w.grants().Delete(t.Context(), "read", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for ends, more := time.After(soon), true; more; {
+	for ends, more := time.After(applyLimit), true; more; {
 		select {
 		case _, more = <-open.ResultChan():
 		case <-ends:
@@ -106,10 +106,10 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, closed)
 }
 
-// constrained checks that tenants have the same access at an unmodified server if the impersonator
+// constrainedImpersonation checks that tenants have the same access at an unmodified server if the impersonator
 // has only the roles of constrained impersonation (KEP-5284). The impersonator then has no right to
 // the unconstrained verb impersonate.
-func constrained(t *testing.T, s *localserver.Server, write func(name, text string)) {
+func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }",
 		"gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)
 	write("constrained.yaml", tenancy)
@@ -214,14 +214,14 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 // verbsOf returns a request of each verb, some of subresources. No request depends on another.
 func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 	maps := k.CoreV1().ConfigMaps("acme--web")
-	made := func(t *testing.T, name string) error {
+	createConfigMap := func(t *testing.T, name string) error {
 		_, err := maps.Create(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": name}}},
 			metav1.CreateOptions{})
 		return err
 	}
 	return map[string]func(*testing.T) error{
-		"create": func(t *testing.T) error { return made(t, "c-create") },
+		"create": func(t *testing.T) error { return createConfigMap(t, "c-create") },
 		"get": func(t *testing.T) error {
 			_, err := k.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 			return err
@@ -238,7 +238,7 @@ func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 			return err
 		},
 		"update": func(t *testing.T) error {
-			if err := made(t, "c-update"); err != nil {
+			if err := createConfigMap(t, "c-update"); err != nil {
 				return err
 			}
 			_, err := maps.Update(t.Context(),
@@ -247,7 +247,7 @@ func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 			return err
 		},
 		"patch": func(t *testing.T) error {
-			if err := made(t, "c-patch"); err != nil {
+			if err := createConfigMap(t, "c-patch"); err != nil {
 				return err
 			}
 			_, err := maps.Patch(t.Context(), "c-patch", types.MergePatchType,
@@ -255,13 +255,13 @@ func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 			return err
 		},
 		"delete": func(t *testing.T) error {
-			if err := made(t, "c-delete"); err != nil {
+			if err := createConfigMap(t, "c-delete"); err != nil {
 				return err
 			}
 			return maps.Delete(t.Context(), "c-delete", metav1.DeleteOptions{})
 		},
 		"deletecollection": func(t *testing.T) error {
-			if err := made(t, "c-collection"); err != nil {
+			if err := createConfigMap(t, "c-collection"); err != nil {
 				return err
 			}
 			return maps.DeleteCollection(t.Context(), metav1.DeleteOptions{},

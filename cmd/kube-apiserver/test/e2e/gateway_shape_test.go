@@ -31,15 +31,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// behindGateway runs scenarios through the gateway, in front of unmodified kube-apiservers without
+// gatewayMode runs scenarios through the gateway, in front of unmodified kube-apiservers without
 // any configuration of tenants.
-type behindGateway struct{ behindWebhook }
+type gatewayMode struct{ webhookMode }
 
 // TestGatewayScenarios checks that the results of scenarios are the same through the gateway.
 func TestGatewayScenarios(t *testing.T) {
 	bin := binaries(t)
-	testScenarios(t, func(keys *scenario.Keys, dir string) shape {
-		return &behindGateway{behindWebhook{compiledIn{bin: bin, keys: keys, dir: dir}}}
+	testScenarios(t, func(keys *scenario.Keys, dir string) sharedMode {
+		return &gatewayMode{webhookMode{compiledIn{bin: bin, keys: keys, dir: dir}}}
 	})
 }
 
@@ -49,16 +49,16 @@ const (
 	exceptGatewayConfigured = "Wrong configurations"
 	exceptGatewayAccounts   = "Service accounts"
 	exceptGatewayProxies    = "Front proxies"
-	exceptGatewayNobody     = "Callers without a source"
+	exceptGatewayNoSource   = "Callers without a source"
 	exceptGatewayLists      = "Lists in reviews"
 	exceptGatewayCluster    = "Decisions of the cluster"
 	exceptGatewayRules      = "Reviews of others"
 )
 
 // Skip implements [scenario.Mode].
-func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
-	if why := s.compiledIn.Skip(sc, c); why != "" {
-		return why
+func (s *gatewayMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
+	if reason := s.compiledIn.Skip(sc, c); reason != "" {
+		return reason
 	}
 	switch {
 	case sc.Invalid != "":
@@ -81,13 +81,13 @@ func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 		// A caller without a tenant may not create reviews.
 		c.Request != nil && c.Request.Path != "" &&
 			sc.Config.Authorization.RequireTenant == configv1alpha1.RequireTenantAlways && c.Expect.Decision == "allow":
-		return exceptGatewayNobody
+		return exceptGatewayNoSource
 	case c.Credential.Anonymous, c.Credential.User != nil && recordOf(c.Credential.User) == nil,
 		c.Credential.Impersonate != nil:
-		return exceptGatewayNobody
+		return exceptGatewayNoSource
 	case c.Request != nil &&
 		(c.Request.LabelSelector != "" || c.Request.FieldSelector != "" ||
-			c.Request.Namespace == "" && c.Request.Path == "" && c.Expect.Decision == "deny" && isOverAll(c.Request)):
+			c.Request.Namespace == "" && c.Request.Path == "" && c.Expect.Decision == "deny" && isAcrossNamespaces(c.Request)):
 		return exceptGatewayLists
 	case strings.Contains(c.Expect.Reason, "tenant grant"), strings.Contains(c.Expect.Reason, "tenant policy"),
 		sc.Delegate == scenario.DelegateRBAC && limitsBindings(sc),
@@ -99,9 +99,9 @@ func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// isOverAll reports whether a request may be for all namespaces. A review of it by its own caller
+// isAcrossNamespaces reports whether a request may be for all namespaces. A review of it by its own caller
 // would be limited to the tenant, and allowed.
-func isOverAll(r *scenario.Request) bool {
+func isAcrossNamespaces(r *scenario.Request) bool {
 	return slices.Contains([]string{"list", "watch", "deletecollection", "create"}, r.Verb)
 }
 
@@ -139,7 +139,7 @@ func recordOf(u *scenario.UserCredential) []string {
 }
 
 // flags returns the flags of a server behind a gateway with the configuration file config.
-func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, error) {
+func (*gatewayMode) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{
 		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind",
 		strings.Join(authorizersBehind(d), ","), "--",
@@ -215,7 +215,7 @@ func prepareGateway(w *scenario.Fixture, dir string) error {
 }
 
 // Open implements [scenario.Mode].
-func (s *behindGateway) Open(ctx context.Context, w *scenario.Fixture) (scenario.Session, error) {
+func (s *gatewayMode) Open(ctx context.Context, w *scenario.Fixture) (scenario.Session, error) {
 	dir := s.dir
 	if !shared(w.Scenario) {
 		dir = w.Dir
@@ -237,32 +237,32 @@ func (s *behindGateway) Open(ctx context.Context, w *scenario.Fixture) (scenario
 		return out, err
 	}
 	through, err := newCaller("https://127.0.0.1:"+strings.TrimSpace(string(port)), filepath.Join(dir, "admin.kubeconfig"))
-	out.through = &session{caller: through, world: w}
+	out.gateway = &session{caller: through, fixture: w}
 	return out, err
 }
 
 // gatewaySession sends requests through the gateway.
 type gatewaySession struct {
 	*session          // with the server
-	through  *session // with the gateway
+	gateway  *session // with the gateway
 	library  scenario.Session
 }
 
 // Close implements [scenario.Session].
 func (s *gatewaySession) Close() {
 	s.library.Close()
-	if s.through != nil {
-		s.through.close()
+	if s.gateway != nil {
+		s.gateway.close()
 	}
 	if s.session != nil {
 		s.session.Close()
 	}
 }
 
-// presented returns the credential to send, which is a token for a verbatim user.
-func (s *gatewaySession) presented(c *scenario.Credential) *scenario.Credential {
-	for i := range s.world.Scenario.Cases {
-		if of := &s.world.Scenario.Cases[i]; &of.Credential == c && c.User != nil {
+// sentCredential returns the credential to send, which is a token for a verbatim user.
+func (s *gatewaySession) sentCredential(c *scenario.Credential) *scenario.Credential {
+	for i := range s.fixture.Scenario.Cases {
+		if of := &s.fixture.Scenario.Cases[i]; &of.Credential == c && c.User != nil {
 			return &scenario.Credential{BearerToken: tokenOf(of)}
 		}
 	}
@@ -277,7 +277,7 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 		return identity, err
 	}
 	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
-	a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+	a, err := s.gateway.as(ctx, s.sentCredential(c), http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		[]byte(body), nil)
 	if err != nil {
 		return scenario.Authentication{}, err
@@ -288,7 +288,7 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 	case identity.User == nil:
 		return scenario.Authentication{},
 			fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
-	case a.code == http.StatusForbidden && !isCarried(identity.User):
+	case a.code == http.StatusForbidden && !isForwarded(identity.User):
 		return identity, nil // the gateway forwards no reserved name and no caller without a tenant
 	case a.code != http.StatusCreated:
 		return scenario.Authentication{}, fmt.Errorf("the gateway answers %d: %s", a.code, a.message())
@@ -299,7 +299,7 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 	}
 	u := review.Status.UserInfo
 	slices.Sort(u.Groups)
-	want := carriedGroups(identity.User)
+	want := forwardedGroups(identity.User)
 	if u.Username != identity.User.Name || !slices.Equal(u.Groups, want) ||
 		strings.Join(u.Extra[tenant.ExtraKey], " ") != strings.Join(identity.User.Extra[tenant.ExtraKey], " ") ||
 		len(u.Extra) != 1 {
@@ -308,13 +308,13 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 	return identity, nil
 }
 
-// isCarried reports whether the gateway forwards an identity to a cluster.
-func isCarried(u *scenario.User) bool {
+// isForwarded reports whether the gateway forwards an identity to a cluster.
+func isForwarded(u *scenario.User) bool {
 	return len(u.Extra[tenant.ExtraKey]) == 1 && !strings.HasPrefix(u.Name, "system:")
 }
 
-// carriedGroups returns the groups that the gateway forwards to the cluster.
-func carriedGroups(u *scenario.User) []string {
+// forwardedGroups returns the groups that the gateway forwards to the cluster.
+func forwardedGroups(u *scenario.User) []string {
 	out := []string{user.AllAuthenticated, tenant.GroupPrefix + u.Extra[tenant.ExtraKey][0]}
 	for _, group := range u.Groups {
 		if !strings.HasPrefix(group, "system:") && !strings.HasPrefix(group, tenant.GroupPrefix) {
@@ -349,7 +349,7 @@ func (s *gatewaySession) Authorize(
 	}
 	refused := ""
 	err = poll(ctx, "the label", func(ctx context.Context) error {
-		a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		a, err := s.gateway.as(ctx, s.sentCredential(c), http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 			body, nil)
 		switch {
 		case err != nil:
@@ -358,17 +358,17 @@ func (s *gatewaySession) Authorize(
 			refused = a.message()
 			return nil
 		case a.code != http.StatusCreated:
-			return final{fmt.Errorf("%d: %s", a.code, a.message())}
+			return permanentError{fmt.Errorf("%d: %s", a.code, a.message())}
 		}
 		if err := json.Unmarshal(a.body, &review); err != nil {
-			return final{err}
+			return permanentError{err}
 		}
-		if review.Status.Reason == authz.ReasonNotLabelled.String() {
+		if review.Status.Reason == authz.ReasonNotLabeled.String() {
 			return errors.New(review.Status.Reason)
 		}
 		return nil
 	})
-	if err != nil && review.Status.Reason != authz.ReasonNotLabelled.String() {
+	if err != nil && review.Status.Reason != authz.ReasonNotLabeled.String() {
 		return scenario.Decision{}, err
 	}
 	if refused != "" {

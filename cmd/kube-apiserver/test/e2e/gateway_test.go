@@ -85,10 +85,10 @@ func TestGateway(t *testing.T) {
 	s, write := startGateway(t)
 	prepare(t, s)
 	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
-	t.Run("a namespace by file", func(t *testing.T) { aNamespaceByFile(t, s) })
+	t.Run("a namespace by file", func(t *testing.T) { namespaceIsApplied(t, s) })
 	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
-	t.Run("service accounts", func(t *testing.T) { serviceAccountsPass(t, s) })
-	t.Run("a caller's own --as", func(t *testing.T) { asIsDecidedByBoth(t, s) })
+	t.Run("service accounts", func(t *testing.T) { serviceAccountTokensAreForwarded(t, s) })
+	t.Run("a caller's own --as", func(t *testing.T) { impersonationNeedsBothDecisions(t, s) })
 	t.Run("lists over all namespaces", func(t *testing.T) { listsAreLimited(t, s) })
 	t.Run("kubectl connects", func(t *testing.T) { kubectlConnects(t, s) })
 	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
@@ -98,25 +98,25 @@ func TestGateway(t *testing.T) {
 	})
 	t.Run("rules", func(t *testing.T) { rulesAreListed(t, s) })
 	t.Run("views of objects", func(t *testing.T) { objectsAreViewed(t, s) })
-	t.Run("around the gateway", func(t *testing.T) { gateHolds(t, s) })
-	t.Run("without the webhooks", func(t *testing.T) { labelsAreNotBelieved(t, s) })
-	t.Run("grants", func(t *testing.T) { grantsOpen(t, s) })
-	t.Run("constrained impersonation", func(t *testing.T) { constrained(t, s, write) })
-	t.Run("fair use", func(t *testing.T) { fairUseHolds(t, s, fairuse.Limits{InFlight: 64, Watches: 200}) })
+	t.Run("around the gateway", func(t *testing.T) { bypassIsDenied(t, s) })
+	t.Run("without the webhooks", func(t *testing.T) { unverifiedLabels(t, s) })
+	t.Run("grants", func(t *testing.T) { grantsApply(t, s) })
+	t.Run("constrained impersonation", func(t *testing.T) { constrainedImpersonation(t, s, write) })
+	t.Run("fair use", func(t *testing.T) { fairUseIsEnforced(t, s, fairuse.Limits{InFlight: 64, Watches: 200}) })
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
 }
 
-// serviceAccountsPass checks that the cluster's own tokens are valid and are forwarded unchanged.
-func serviceAccountsPass(t *testing.T, s *localserver.Server) {
+// serviceAccountTokensAreForwarded checks that the cluster's own tokens are valid and are forwarded unchanged.
+func serviceAccountTokensAreForwarded(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
 	robot := client(t, withToken(config(t, s, "acme"), token))
-	who, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+	review, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil || who.Status.UserInfo.Username != "system:serviceaccount:acme--web:robot" ||
-		strings.Contains(strings.Join(who.Status.UserInfo.Groups, " "), "tenant:") {
-		t.Errorf("%+v, %v", who, err)
+	if err != nil || review.Status.UserInfo.Username != "system:serviceaccount:acme--web:robot" ||
+		strings.Contains(strings.Join(review.Status.UserInfo.Groups, " "), "tenant:") {
+		t.Errorf("%+v, %v", review, err)
 	}
 	if _, err := robot.CoreV1().Pods("globex--shop").List(t.Context(),
 		metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
@@ -130,9 +130,9 @@ func serviceAccountsPass(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// asIsDecidedByBoth checks that the RBAC of the cluster and the boundary must both allow an
+// impersonationNeedsBothDecisions checks that the RBAC of the cluster and the boundary must both allow an
 // impersonation by a tenant's caller.
-func asIsDecidedByBoth(t *testing.T, s *localserver.Server) {
+func impersonationNeedsBothDecisions(t *testing.T, s *localserver.Server) {
 	as := func(name string) error {
 		c := config(t, s, "acme")
 		c.Impersonate = rest.ImpersonationConfig{UserName: name}
@@ -226,9 +226,9 @@ func rulesAreListed(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// gateHolds checks that a caller that bypasses the gateway may not write, delete or connect in
+// bypassIsDenied checks that a caller that bypasses the gateway may not write, delete or connect in
 // another tenant's namespaces, whatever its roles allow.
-func gateHolds(t *testing.T, s *localserver.Server) {
+func bypassIsDenied(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"},
@@ -245,12 +245,12 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 		_ = admin.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()),
 			binding.Name, metav1.DeleteOptions{})
 	}()
-	made := func(name string) *corev1.ConfigMap {
+	newConfigMap := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	for _, namespace := range []string{"globex--shop", "acme--web"} {
 		if _, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(),
-			made("there"), metav1.CreateOptions{}); err != nil {
+			newConfigMap("there"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -266,13 +266,13 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 		return k.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name("none").SubResource("exec").
 			Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
 	}
-	for who, k := range map[string]*kubernetes.Clientset{
+	for caller, k := range map[string]*kubernetes.Clientset{
 		"a tenant's account":        robot,
 		"somebody without a tenant": client(t, someone),
 	} {
 		for what, err := range map[string]error{
 			"create": func() error {
-				_, err := k.CoreV1().ConfigMaps("globex--shop").Create(t.Context(), made("new"), metav1.CreateOptions{})
+				_, err := k.CoreV1().ConfigMaps("globex--shop").Create(t.Context(), newConfigMap("new"), metav1.CreateOptions{})
 				return err
 			}(),
 			"patch": func() error {
@@ -286,7 +286,7 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 			"exec": exec(k, "globex--shop"),
 		} {
 			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "TenantGate") {
-				t.Errorf("%s: %s: %v", who, what, err)
+				t.Errorf("%s: %s: %v", caller, what, err)
 			}
 		}
 	}
@@ -302,7 +302,7 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 		t.Errorf("of the cluster: %v", err)
 	}
 	if _, err := client(t, someone).CoreV1().ConfigMaps("default").Create(t.Context(),
-		made("new"), metav1.CreateOptions{}); err != nil {
+		newConfigMap("new"), metav1.CreateOptions{}); err != nil {
 		t.Errorf("somebody without a tenant in no tenant's space: %v", err)
 	}
 	if err := admin.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
@@ -310,12 +310,12 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// labelsAreNotBelieved checks that tenants may neither write namespaces nor list by a label while
+// unverifiedLabels checks that tenants may neither write namespaces nor list by a label while
 // no admission webhook checks what is written.
-func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
+func unverifiedLabels(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	was, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{})
+	original, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
 		return err
 	}
 	waittest.Until(t, writes)
-	narrowed := was.DeepCopy()
+	narrowed := original.DeepCopy()
 	narrowed.Webhooks[0].ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 	if _, err := hooks.Update(t.Context(), narrowed, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -348,7 +348,7 @@ func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now.Webhooks = was.Webhooks
+	now.Webhooks = original.Webhooks
 	if _, err := hooks.Update(t.Context(), now, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

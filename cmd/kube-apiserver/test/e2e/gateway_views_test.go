@@ -112,28 +112,28 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 		metav1.ListOptions{}); err != nil || len(list.Items) != 1 || list.Items[0].Name != "shop" {
 		t.Errorf("metadata: %v, %v", list, err)
 	}
-	objectsAreFollowed(t, s, source)
+	objectsAreWatched(t, s, source)
 }
 
-// objectsAreFollowed checks that an informer notices when an object enters the namespace and leaves
+// objectsAreWatched checks that an informer notices when an object enters the namespace and leaves
 // it.
-func objectsAreFollowed(t *testing.T, s *localserver.Server, source dynamic.ResourceInterface) {
+func objectsAreWatched(t *testing.T, s *localserver.Server, source dynamic.ResourceInterface) {
 	client, err := dynamic.NewForConfig(viewConfig(t, s, "acme"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, viewResource, "acme--web", 0, cache.Indexers{}, nil)
 	go informer.Informer().Run(t.Context().Done())
-	known := func(want string) {
+	awaitKeys := func(want string) {
 		t.Helper()
 		waittest.Until(t, func() error {
-			if is := strings.Join(informer.Informer().GetStore().ListKeys(), " "); is != want {
-				return fmt.Errorf("it knows %q, want %q", is, want)
+			if got := strings.Join(informer.Informer().GetStore().ListKeys(), " "); got != want {
+				return fmt.Errorf("it knows %q, want %q", got, want)
 			}
 			return nil
 		})
 	}
-	known("acme--web/shop")
+	awaitKeys("acme--web/shop")
 	view := viewOf(t, viewConfig(t, s, "acme"), "acme--web")
 	list, err := view.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -165,10 +165,10 @@ func objectsAreFollowed(t *testing.T, s *localserver.Server, source dynamic.Reso
 			t.Fatalf("%v: %+v, want %s", step.namespaces, e, step.want)
 		}
 		if step.want == watch.Deleted {
-			known("")
+			awaitKeys("")
 		}
 	}
-	known("acme--web/shop")
+	awaitKeys("acme--web/shop")
 }
 
 var viewResource = schema.GroupVersionResource{

@@ -47,9 +47,9 @@ func gitopsTool(t *testing.T, name string) string {
 func runTool(t *testing.T, kubeconfig string, command ...string) *lockedText {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	said := &lockedText{}
+	output := &lockedText{}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...) // #nosec G204 -- built by make
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, 5*time.Second
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = output, output, 5*time.Second
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = append(os.Environ(), "RUNTIME_NAMESPACE=flux-system", "KUBECONFIG="+kubeconfig)
 	if err := cmd.Start(); err != nil {
@@ -59,11 +59,11 @@ func runTool(t *testing.T, kubeconfig string, command ...string) *lockedText {
 		cancel()
 		_ = cmd.Wait()
 		if t.Failed() {
-			text := said.String()
+			text := output.String()
 			t.Logf("%s said:\n%s", command[0], text[max(0, len(text)-4000):])
 		}
 	})
-	return said
+	return output
 }
 
 // lockedText contains the output of a process. It may be read while the process runs.
@@ -92,9 +92,9 @@ type gitops struct {
 	refused func() error
 }
 
-// keeps makes a tool apply the file of a platform team several times. Meanwhile, others write their
+// applyRepeatedly makes a tool apply the file of a platform team several times. Meanwhile, others write their
 // own fields.
-func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
+func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 	manifest, err := os.ReadFile(platformManifest)
 	if err != nil {
 		t.Fatal(err)
@@ -256,7 +256,7 @@ func TestGitOpsFlux(t *testing.T) {
 		}
 		return nil
 	}}
-	g.keeps(t, s)
+	g.applyRepeatedly(t, s)
 }
 
 // tarball returns the artifact of a repository with one file.
@@ -307,15 +307,15 @@ func TestGitOpsArgo(t *testing.T) {
 	}
 	port := listener.Addr().(*net.TCPAddr).Port
 	_ = listener.Close()
-	var said *lockedText
+	var output *lockedText
 	trigger := func() {
 		t.Helper()
 		before := 0
-		if said == nil { // the agent applies the repository when it starts
-			said = runTool(t, s.Kubeconfig("admin"), agent, repository, "--port", strconv.Itoa(port), "--resync-seconds", "3600",
+		if output == nil { // the agent applies the repository when it starts
+			output = runTool(t, s.Kubeconfig("admin"), agent, repository, "--port", strconv.Itoa(port), "--resync-seconds", "3600",
 				"--default-namespace", "default")
 		} else {
-			before = strings.Count(said.String(), "RESOURCE ")
+			before = strings.Count(output.String(), "RESOURCE ")
 			waittest.Until(t, func() error {
 				r, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/sync", port)) //nolint:noctx // a test's
 				if err != nil {
@@ -325,7 +325,7 @@ func TestGitOpsArgo(t *testing.T) {
 			})
 		}
 		waittest.Until(t, func() error {
-			if strings.Count(said.String(), "RESOURCE ") == before {
+			if strings.Count(output.String(), "RESOURCE ") == before {
 				return fmt.Errorf("it has not synchronized")
 			}
 			return nil
@@ -340,10 +340,10 @@ func TestGitOpsArgo(t *testing.T) {
 		git("commit", "-q", "-m", "platform")
 		trigger()
 	}, refused: func() error {
-		if !strings.Contains(said.String(), "spec.deletionPolicy is Protect") {
+		if !strings.Contains(output.String(), "spec.deletionPolicy is Protect") {
 			return fmt.Errorf("the agent does not say what it may not prune")
 		}
 		return nil
 	}}
-	g.keeps(t, s)
+	g.applyRepeatedly(t, s)
 }

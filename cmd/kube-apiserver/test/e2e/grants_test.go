@@ -46,20 +46,20 @@ func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructu
 	}}
 }
 
-// grantsWorld is a server, and clients of the tests of grants.
-type grantsWorld struct {
+// grantsFixture is a server, and clients of the tests of grants.
+type grantsFixture struct {
 	s             *localserver.Server
 	acme          *kubernetes.Clientset
 	globex, admin dynamic.Interface
 }
 
-func (w *grantsWorld) grants() dynamic.ResourceInterface {
+func (w *grantsFixture) grants() dynamic.ResourceInterface {
 	return w.globex.Resource(accessGrants).Namespace("globex--shop")
 }
 
-// may reports whether acme may read ConfigMaps of globex. It returns an error if the end of the
+// tryRead reports whether acme may read ConfigMaps of globex. It returns an error if the end of the
 // grant interrupts the request.
-func (w *grantsWorld) may(t *testing.T) (bool, error) {
+func (w *grantsFixture) tryRead(t *testing.T) (bool, error) {
 	_, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
 		return false, nil
@@ -67,22 +67,22 @@ func (w *grantsWorld) may(t *testing.T) (bool, error) {
 	return err == nil, err
 }
 
-// reads reports whether the next request of acme may read ConfigMaps of globex.
-func (w *grantsWorld) reads(t *testing.T) bool {
+// mayRead reports whether the next request of acme may read ConfigMaps of globex.
+func (w *grantsFixture) mayRead(t *testing.T) bool {
 	t.Helper()
-	may, err := w.may(t)
+	allowed, err := w.tryRead(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return may
+	return allowed
 }
 
-func (w *grantsWorld) awaitReads(t *testing.T, want bool) {
+func (w *grantsFixture) awaitReads(t *testing.T, want bool) {
 	t.Helper()
 	waittest.Until(t, func() error {
-		may, err := w.may(t)
-		if err == nil && may != want {
-			err = fmt.Errorf("reads: %t", may)
+		allowed, err := w.tryRead(t)
+		if err == nil && allowed != want {
+			err = fmt.Errorf("reads: %t", allowed)
 		}
 		return err
 	})
@@ -113,7 +113,7 @@ func TestGrants(t *testing.T) {
 	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) })
 	prepare(t, s)
 	apply(t, s, grantRights)
-	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme"))}
+	w := &grantsFixture{s: s, acme: client(t, config(t, s, "acme"))}
 	for name, into := range map[string]*dynamic.Interface{"globex": &w.globex, "admin": &w.admin} {
 		c, err := dynamic.NewForConfig(config(t, s, name))
 		if err != nil {
@@ -121,21 +121,21 @@ func TestGrants(t *testing.T) {
 		}
 		*into = c
 	}
-	if w.reads(t) {
+	if w.mayRead(t) {
 		t.Fatal("acme reads without a grant")
 	}
 	create := func(t *testing.T, g *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		t.Helper()
-		var made *unstructured.Unstructured
+		var created *unstructured.Unstructured
 		var err error
 		waittest.Until(t, func() error { // the right and the kind exist a moment after the start
-			made, err = w.grants().Create(t.Context(), g, metav1.CreateOptions{})
+			created, err = w.grants().Create(t.Context(), g, metav1.CreateOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && !isAdmission(err) {
 				return err
 			}
 			return nil
 		})
-		return made, err
+		return created, err
 	}
 	t.Run("announced", func(t *testing.T) { testAnnounced(t, w, create) })
 	t.Run("removal", func(t *testing.T) {
@@ -147,19 +147,19 @@ func TestGrants(t *testing.T) {
 			if err := w.grants().Delete(t.Context(), "read", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if w.reads(t) {
+			if w.mayRead(t) {
 				t.Fatal("the next request after the removal was allowed")
 			}
 		}
 	})
 	t.Run("narrowing", func(t *testing.T) {
-		made, err := create(t, grantOf("narrow", []any{"get", "list"}, "configmaps"))
+		created, err := create(t, grantOf("narrow", []any{"get", "list"}, "configmaps"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.awaitReads(t, true)
 		if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the server also writes the status
-			fresh, err := w.grants().Get(t.Context(), made.GetName(), metav1.GetOptions{})
+			fresh, err := w.grants().Get(t.Context(), created.GetName(), metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -169,7 +169,7 @@ func TestGrants(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if w.reads(t) {
+		if w.mayRead(t) {
 			t.Error("the next request after the change was allowed")
 		}
 		_ = w.grants().Delete(t.Context(), "narrow", metav1.DeleteOptions{})
@@ -183,7 +183,7 @@ func TestGrants(t *testing.T) {
 		}
 		w.awaitReads(t, true)
 		time.Sleep(time.Until(expires)) // the server has the same clock
-		if w.reads(t) {
+		if w.mayRead(t) {
 			t.Error("allowed after it expired")
 		}
 		waittest.Until(t, func() error {
@@ -210,18 +210,18 @@ func TestGrants(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the schema", func(t *testing.T) { theSchemaRefuses(t, w) })
-	t.Run("a grantor that may no longer", func(t *testing.T) { grantorLosesRight(t, w, create) })
-	t.Run("another owner", func(t *testing.T) { grantsEndWithTheOwner(t, w, create) })
+	t.Run("the schema", func(t *testing.T) { invalidGrantsAreRejected(t, w) })
+	t.Run("a grantor that may no longer", func(t *testing.T) { grantEndsWithGrantorsRight(t, w, create) })
+	t.Run("another owner", func(t *testing.T) { grantsEndWithTheNamespace(t, w, create) })
 }
 
 func isAdmission(err error) bool {
 	return apierrors.IsForbidden(err) && !strings.Contains(err.Error(), " cannot ")
 }
 
-// theSchemaRefuses checks that the definition itself rejects invalid grants, even if no plugin
+// invalidGrantsAreRejected checks that the definition itself rejects invalid grants, even if no plugin
 // runs.
-func theSchemaRefuses(t *testing.T, w *grantsWorld) {
+func invalidGrantsAreRejected(t *testing.T, w *grantsFixture) {
 	admin := w.admin.Resource(accessGrants).Namespace("globex--shop")
 	for name, change := range map[string][]any{
 		"a wildcard verb": {
@@ -255,10 +255,10 @@ func theSchemaRefuses(t *testing.T, w *grantsWorld) {
 	}
 }
 
-// grantorLosesRight checks that a grant ends after its grantor loses the right. A change of the
+// grantEndsWithGrantorsRight checks that a grant ends after its grantor loses the right. A change of the
 // grant starts the check, which is otherwise periodic.
-func grantorLosesRight(
-	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+func grantEndsWithGrantorsRight(
+	t *testing.T, w *grantsFixture, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
 	if _, err := create(t, grantOf("lost", []any{"get", "list"}, "configmaps")); err != nil {
 		t.Fatal(err)
@@ -285,9 +285,9 @@ func grantorLosesRight(
 	}
 }
 
-// grantsEndWithTheOwner checks that the grants and bindings of a namespace end with it.
-func grantsEndWithTheOwner(
-	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+// grantsEndWithTheNamespace checks that the grants and bindings of a namespace end with it.
+func grantsEndWithTheNamespace(
+	t *testing.T, w *grantsFixture, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
 	if _, err := create(t, grantOf("old", []any{"get", "list"}, "configmaps")); err != nil {
 		t.Fatal(err)
@@ -307,7 +307,7 @@ func grantsEndWithTheOwner(
 	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if w.reads(t) {
+	if w.mayRead(t) {
 		t.Error("a grant of the former owner counts")
 	}
 	if out, err := kubectl(t, w.s, "globex", "get", "configmaps", "-n", "globex--shop"); err == nil {
@@ -322,13 +322,13 @@ func grantsEndWithTheOwner(
 // testAnnounced checks that the callers of a tenant can list and watch the grants that are
 // announced to it. They read no other grant with any form of the request.
 func testAnnounced(
-	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+	t *testing.T, w *grantsFixture, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
 	c, err := dynamic.NewForConfig(config(t, w.s, "acme"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	toAcme := grant.AnnouncedTo(tenanttest.ID(t, "acme")).String()
+	toAcme := grant.AnnouncedSelector(tenanttest.ID(t, "acme")).String()
 	for name, change := range map[string]func(spec map[string]any){
 		"told":         func(spec map[string]any) { spec["announce"] = true },
 		"told-too":     func(spec map[string]any) { spec["announce"] = true },
@@ -380,7 +380,7 @@ func testAnnounced(
 		for e.Type == watch.Modified { // changes of the status
 			e = <-watched.ResultChan()
 		}
-		if u, is := e.Object.(*unstructured.Unstructured); !is || e.Type != step.want || u.GetName() != step.name {
+		if u, ok := e.Object.(*unstructured.Unstructured); !ok || e.Type != step.want || u.GetName() != step.name {
 			t.Errorf("announce: %s of %s: %v %v", step.announce, step.name, e.Type, e.Object)
 		}
 	}

@@ -180,13 +180,13 @@ var impersonationRights = map[string][]rbacv1.PolicyRule{
 		{
 			APIGroups: []string{"*"},
 			Resources: []string{"*"},
-			Verbs: append(onEach("user-info", "serviceaccount", "arbitrary-node", "associated-node"),
+			Verbs: append(impersonateOnVerbs("user-info", "serviceaccount", "arbitrary-node", "associated-node"),
 				"impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node", "impersonate:associated-node"),
 		},
 	},
 }
 
-func onEach(modes ...string) []string {
+func impersonateOnVerbs(modes ...string) []string {
 	var verbs []string
 	for _, mode := range modes {
 		for _, verb := range []string{"get", "list", "watch", "create"} {
@@ -248,8 +248,8 @@ func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.Pol
 	}
 }
 
-// as sends a request of acme's admin with additional headers.
-func as(
+// sendAsAcme sends a request of acme's admin with additional headers.
+func sendAsAcme(
 	ctx context.Context, t *testing.T, s *localserver.Server, header http.Header, method, path, body string,
 ) (int, []byte) {
 	t.Helper()
@@ -278,7 +278,7 @@ func as(
 func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, ok bool, groups []string) {
 	const review = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	own := func() int {
-		code, _ := as(t.Context(), t, s, header, http.MethodGet, "/api/v1/namespaces/acme--web/configmaps", "")
+		code, _ := sendAsAcme(t.Context(), t, s, header, http.MethodGet, "/api/v1/namespaces/acme--web/configmaps", "")
 		return code
 	}
 	if !ok {
@@ -286,7 +286,7 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 			"/api/v1/namespaces/acme--web/configmaps", "/api/v1/namespaces/globex--shop/configmaps", "/api/v1/nodes",
 			"/api/v1/configmaps", "/healthz",
 		} {
-			if code, body := as(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden &&
+			if code, body := sendAsAcme(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden &&
 				code != http.StatusBadRequest {
 				t.Errorf("GET %s = %d %s", path, code, body)
 			}
@@ -303,11 +303,11 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 		"/api/v1/namespaces/globex--shop/configmaps", "/api/v1/namespaces/kube-system/configmaps", "/api/v1/nodes",
 		"/api/v1/namespaces/globex--shop",
 	} {
-		if code, body := as(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden {
+		if code, body := sendAsAcme(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden {
 			t.Errorf("GET %s = %d %s", path, code, body)
 		}
 	}
-	code, body := as(t.Context(), t, s, header, http.MethodPost,
+	code, body := sendAsAcme(t.Context(), t, s, header, http.MethodPost,
 		"/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
 	var got authenticationv1.SelfSubjectReview
 	if err := json.Unmarshal(body, &got); code != http.StatusCreated || err != nil {
@@ -330,7 +330,7 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 		}
 	}
 	// A list over all namespaces is limited to the impersonator's tenant.
-	_, body = as(t.Context(), t, s, header, http.MethodGet, "/api/v1/configmaps", "")
+	_, body = sendAsAcme(t.Context(), t, s, header, http.MethodGet, "/api/v1/configmaps", "")
 	if strings.Contains(string(body), "globex") || strings.Contains(string(body), `"kube-system"`) {
 		t.Errorf("a list over all namespaces holds others' objects")
 	}

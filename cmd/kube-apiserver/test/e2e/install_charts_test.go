@@ -18,7 +18,7 @@ import (
 // TestInstallCharts follows docs/gateway.md with Helm, and with artifacts that were changed.
 func TestInstallCharts(t *testing.T) {
 	releaseOf(t)
-	if !alone(t) {
+	if !runIsolated(t) {
 		return
 	}
 	_, r, n := startAPIServer(t)
@@ -52,7 +52,7 @@ func TestInstallCharts(t *testing.T) {
 			last = r.run(t, command)
 		}
 	}
-	isTenant(t, last, "acme")
+	checkTenant(t, last, "acme")
 	t.Run("generate writes the same objects as the chart", func(t *testing.T) {
 		rendered := r.run(t, "helm template kubetenant kubetenant-webhook-0.1.0.tgz -n kubetenant-system "+
 			"-f admission/values.yaml")
@@ -75,14 +75,14 @@ func chartIsChecked(t *testing.T, r *reader, n *node, helm string) {
 	image := strings.TrimSpace(r.run(t, "helm show values kubetenant-gateway-0.1.0.tgz | "+
 		`sed -n 's/^image: "\?\([^"]*\)"\?$/\1/p'`))
 	reference, digest, _ := strings.Cut(image, "@")
-	for wrong, reason := range map[string]string{
+	for invalid, reason := range map[string]string{
 		reference + "@sha256:" + strings.Repeat("0", 64):         "does not contain the image",
 		strings.Replace(image, r.version, "v9.9.9", 1):           "no such file",
 		"ghcr.io/kubetenant/kubetenant-webhook:v0.1.0@" + digest: "does not contain the image",
 		reference: "is not an image of a release with a digest",
 	} {
-		t.Run("image "+wrong, func(t *testing.T) {
-			r.run(t, helm+" --set image="+wrong)
+		t.Run("image "+invalid, func(t *testing.T) {
+			r.run(t, helm+" --set image="+invalid)
 			n.awaitProblem(t, "kubetenant-gateway-", reason)
 			r.run(t, "helm uninstall kubetenant-gateway -n kubetenant-system")
 		})
@@ -145,13 +145,13 @@ func partsOf(t *testing.T, path string) []string {
 		t.Fatal(err)
 	}
 	for name := range blobs {
-		without := files{}
+		remaining := files{}
 		for other, data := range blobs {
 			if other != name {
-				without[other] = data
+				remaining[other] = data
 			}
 		}
-		if _, err := without.image(digestOf(t, path), t.TempDir()); err != nil && name != "index.json" {
+		if _, err := remaining.image(digestOf(t, path), t.TempDir()); err != nil && name != "index.json" {
 			needed = append(needed, name)
 		}
 	}

@@ -34,9 +34,9 @@ const (
 	isolated = "KUBETENANT_ISOLATED"
 )
 
-// alone runs the test again in a network and a mount namespace of its own, and reports whether this
+// runIsolated runs the test again in a network and a mount namespace of its own, and reports whether this
 // process is that run. A page's commands can then use the addresses and folders that they name.
-func alone(t *testing.T) bool {
+func runIsolated(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(isolated) == t.Name() {
 		if err := prepareMachine(t); err != nil {

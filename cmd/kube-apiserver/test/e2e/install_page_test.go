@@ -81,8 +81,8 @@ func newReader(t *testing.T, kubeconfig string) *reader {
 	return r
 }
 
-// own replaces the address and the version of the release in a text of a page.
-func (r *reader) own(text string) string {
+// localize replaces the address and the version of the release in a text of a page.
+func (r *reader) localize(text string) string {
 	text = strings.ReplaceAll(text, "https://github.com/kubetenant/kubetenant/releases/download/v0.1.0/",
 		"file://"+r.release+"/")
 	return pageVersion.ReplaceAllStringFunc(text, func(match string) string {
@@ -165,7 +165,7 @@ func (r *reader) try(t *testing.T, command string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", r.own(command)) // #nosec G204 -- of our page
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", r.localize(command)) // #nosec G204 -- of our page
 	cmd.Dir, cmd.Env = r.dir, r.env
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -120,11 +120,11 @@ func checkCommands(t *testing.T, r *reader) {
 	}
 }
 
-// isTenant requires a line of whoami with the tenant.
-func isTenant(t *testing.T, said, tenant string) {
+// checkTenant requires a line of whoami with the tenant.
+func checkTenant(t *testing.T, output, tenant string) {
 	t.Helper()
-	if !regexp.MustCompile(`(?m)^Tenant:\s+` + tenant + ` `).MatchString(said) {
-		t.Errorf("whoami: %s; want the tenant %s", said, tenant)
+	if !regexp.MustCompile(`(?m)^Tenant:\s+` + tenant + ` `).MatchString(output) {
+		t.Errorf("whoami: %s; want the tenant %s", output, tenant)
 	}
 }
 
@@ -132,12 +132,12 @@ func isTenant(t *testing.T, said, tenant string) {
 // runs the images as the chart specifies.
 func TestInstallGateway(t *testing.T) {
 	releaseOf(t)
-	if !alone(t) {
+	if !runIsolated(t) {
 		return
 	}
 	_, r, _ := startAPIServer(t)
 	r.section(t, "install.md", "## Get the release")
-	isTenant(t, r.section(t, "gateway.md", "## Install it"), "acme")
+	checkTenant(t, r.section(t, "gateway.md", "## Install it"), "acme")
 	checkCommands(t, r)
 	t.Run("the gateway enforces the boundary", func(t *testing.T) {
 		out, err := r.try(t, "kubectl --kubeconfig alice.kubeconfig get secrets -n kube-system")
@@ -166,7 +166,7 @@ func TestInstallGateway(t *testing.T) {
 // TestInstallAdmissionOnly runs the commands of docs/install.md for a cluster behind a gateway.
 func TestInstallAdmissionOnly(t *testing.T) {
 	releaseOf(t)
-	if !alone(t) {
+	if !runIsolated(t) {
 		return
 	}
 	_, r, _ := startAPIServer(t)
@@ -198,7 +198,7 @@ func TestInstallAdmissionOnly(t *testing.T) {
 // page describes.
 func TestInstallWebhook(t *testing.T) {
 	releaseOf(t)
-	if !alone(t) {
+	if !runIsolated(t) {
 		return
 	}
 	s, r, _ := startAPIServer(t)
@@ -233,7 +233,7 @@ func TestInstallWebhook(t *testing.T) {
 	if !after {
 		t.Error("the page does not record the authorities that kube-apiserver trusts")
 	}
-	isTenant(t, last, "acme")
+	checkTenant(t, last, "acme")
 	t.Run("kube-apiserver calls the service", func(t *testing.T) {
 		r.run(t, "sed -i 's/mode: Shadow/mode: Enforce/' tenancy.yaml")
 		for _, command := range r.ran {

@@ -206,9 +206,9 @@ func interrupted(t *testing.T, s *localserver.Server) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		lines, said := bufio.NewScanner(progress), ""
+		lines, progressText := bufio.NewScanner(progress), ""
 		for lines.Scan() {
-			said += lines.Text() + "\n"
+			progressText += lines.Text() + "\n"
 			if strings.HasPrefix(lines.Text(), "testing every request") {
 				if err := cmd.Process.Signal(signal); err != nil {
 					t.Fatal(err)
@@ -217,8 +217,8 @@ func interrupted(t *testing.T, s *localserver.Server) {
 		}
 		_ = cmd.Wait()
 		if signal == syscall.SIGINT {
-			if cmd.ProcessState.ExitCode() != 130 || !strings.Contains(said, "everything that the run created was deleted") {
-				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), said)
+			if cmd.ProcessState.ExitCode() != 130 || !strings.Contains(progressText, "everything that the run created was deleted") {
+				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), progressText)
 			}
 		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil ||
 			out != "runs cleaned up: 1\n" {

@@ -72,8 +72,8 @@ func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func
 // keystoneStep is a change of Keystone. The server has observed it when the output of kubectl
 // contains want, and does not contain gone unless gone is empty.
 type keystoneStep struct {
-	change           func() error
-	args, want, gone string
+	change             func() error
+	args, want, absent string
 }
 
 // startKeystone starts a real Keystone with the domain acme. It returns a source that synchronizes
@@ -123,16 +123,16 @@ func TestKeystonePage(t *testing.T) {
 		}
 		steps[0].do(t, s)
 		steps = steps[1:]
-	}, steadyIDs)
+	}, normalizeIDs)
 	if len(steps) > 0 {
 		t.Errorf("%d steps have no session", len(steps))
 	}
 }
 
-// TestKeystoneBehind checks that the controller synchronizes with a real Keystone next to an
+// TestKeystoneWebhook checks that the controller synchronizes with a real Keystone next to an
 // unmodified kube-apiserver, with the rights that the chart grants. The controller also creates the
 // Tenant.
-func TestKeystoneBehind(t *testing.T) {
+func TestKeystoneWebhook(t *testing.T) {
 	for name, text := range map[string]string{
 		"webhook": "authorization: { subject: { fromGroups: true } }\nauthentication:\n  sources:",
 		"gateway": "authentication:\n  sources:\n  - { name: certs, x509: { clientCAFile: pki/ca.crt } }",
@@ -171,8 +171,8 @@ func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
 	// The server reads Keystone every 10 seconds, and the controller has to become the leader first.
 	waittest.Within(t, time.Minute, func() error {
 		out, _ := kubectl(t, s, "admin", strings.Fields(step.args)...)
-		if !strings.Contains(out, step.want) || step.gone != "" && strings.Contains(out, step.gone) {
-			return fmt.Errorf("kubectl %s prints %s, want %s without %q", step.args, out, step.want, step.gone)
+		if !strings.Contains(out, step.want) || step.absent != "" && strings.Contains(out, step.absent) {
+			return fmt.Errorf("kubectl %s prints %s, want %s without %q", step.args, out, step.want, step.absent)
 		}
 		return nil
 	})
@@ -198,8 +198,8 @@ var (
 	nameEnd    = regexp.MustCompile(`(acme--[a-z]+)-[0-9a-f]{8}\b`)
 )
 
-// steadyIDs is [steady], but also replaces each ID of Keystone by its number in the output.
-func steadyIDs(text string) string {
+// normalizeIDs is [normalize], but also replaces each ID of Keystone by its number in the output.
+func normalizeIDs(text string) string {
 	ids := map[string]string{}
 	text = keystoneID.ReplaceAllStringFunc(text, func(id string) string {
 		if ids[id] == "" {
@@ -207,5 +207,5 @@ func steadyIDs(text string) string {
 		}
 		return ids[id]
 	})
-	return steady(nameEnd.ReplaceAllString(text, "${1}-1a2b3c4d"))
+	return normalize(nameEnd.ReplaceAllString(text, "${1}-1a2b3c4d"))
 }

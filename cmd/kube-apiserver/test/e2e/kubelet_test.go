@@ -35,28 +35,28 @@ import (
 type kubelet struct {
 	root string // working directory of the container
 	port int    // target of all ports of the Pod
-	// more receives later lines of the container's log.
-	more chan string
+	// logLines receives later lines of the container's log.
+	logLines chan string
 }
 
 // ServeHTTP serves the paths of k8s.io/kubernetes pkg/kubelet/server/server.go, v1.37.1, for
 // requests that kube-apiserver sends.
 func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const idle, creation = time.Minute, 30 * time.Second
-	what, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	operation, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	options, err := remotecommand.NewOptions(r)
 	switch {
-	case what == "containerLogs":
+	case operation == "containerLogs":
 		k.log(w, r)
-	case what == "portForward":
+	case operation == "portForward":
 		portforward.ServePortForward(w, r, k, "p", "", &portforward.V4Options{}, idle, creation,
 			portforward.SupportedProtocols)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusBadRequest)
-	case what == "exec":
+	case operation == "exec":
 		remotecommand.ServeExec(w, r, k, "p", "", "c", r.URL.Query()["command"], options, idle, creation,
 			remotecommand.SupportedStreamingProtocols)
-	case what == "attach":
+	case operation == "attach":
 		remotecommand.ServeAttach(w, r, k, "p", "", "c", options, idle, creation, remotecommand.SupportedStreamingProtocols)
 	default:
 		http.NotFound(w, r)
@@ -69,7 +69,7 @@ func (k *kubelet) log(w http.ResponseWriter, r *http.Request) {
 	for r.URL.Query().Get("follow") == "true" {
 		_ = http.NewResponseController(w).Flush()
 		select {
-		case line, more := <-k.more:
+		case line, more := <-k.logLines:
 			if !more {
 				return
 			}
@@ -132,7 +132,7 @@ func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
 		_, _ = io.WriteString(w, "a page")
 	}))
 	t.Cleanup(pages.Close)
-	k := &kubelet{root: t.TempDir(), port: pages.Listener.Addr().(*net.TCPAddr).Port, more: make(chan string)}
+	k := &kubelet{root: t.TempDir(), port: pages.Listener.Addr().(*net.TCPAddr).Port, logLines: make(chan string)}
 	server := httptest.NewTLSServer(k)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	admin := client(t, config(t, s, "admin"))
@@ -178,7 +178,7 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 	k := runKubelet(t, s)
 	for _, websocket := range []string{"true", "false"} {
 		run := func(in string, args ...string) (string, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, binary(t, "kubectl"),
 				append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web", "-v=4"}, args...)...)
@@ -229,14 +229,14 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 		if err := os.Remove(filepath.Join(k.root, "there")); err != nil {
 			t.Error(err)
 		}
-		forwards(t, s, websocket)
+		checkPortForward(t, s, websocket)
 	}
 	logsFollow(t, s, k)
 }
 
-// piped starts kubectl as a tenant's admin, and returns the lines of its output. kubectl ends with
+// startKubectl starts kubectl as a tenant's admin, and returns the lines of its output. kubectl ends with
 // the test.
-func piped(t *testing.T, s *localserver.Server, env string, args ...string) *bufio.Scanner {
+func startKubectl(t *testing.T, s *localserver.Server, env string, args ...string) *bufio.Scanner {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.CommandContext(ctx, binary(t, "kubectl"),
@@ -254,10 +254,10 @@ func piped(t *testing.T, s *localserver.Server, env string, args ...string) *buf
 	return bufio.NewScanner(out)
 }
 
-// forwards requests a page of the Pod through port-forward.
-func forwards(t *testing.T, s *localserver.Server, websocket string) {
+// checkPortForward requests a page of the Pod through port-forward.
+func checkPortForward(t *testing.T, s *localserver.Server, websocket string) {
 	t.Helper()
-	lines := piped(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4", "port-forward", "p", ":80",
+	lines := startKubectl(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4", "port-forward", "p", ":80",
 		"--address", "127.0.0.1")
 	rest := ""
 	for rest == "" {
@@ -272,7 +272,7 @@ func forwards(t *testing.T, s *localserver.Server, websocket string) {
 	port, _, _ := strings.Cut(rest, " ")
 	for range 3 { // several connections in one session
 		resp, err := (&http.Client{
-			Timeout:   patience,
+			Timeout:   waitLimit,
 			Transport: &http.Transport{DisableKeepAlives: true},
 		}).Get("http://127.0.0.1:" + port + "/")
 		if err != nil {
@@ -288,16 +288,16 @@ func forwards(t *testing.T, s *localserver.Server, websocket string) {
 // logsFollow checks that a line arrives when it is logged, and not when the log ends.
 func logsFollow(t *testing.T, s *localserver.Server, k *kubelet) {
 	t.Helper()
-	lines := piped(t, s, "", "logs", "-f", "p")
+	lines := startKubectl(t, s, "", "logs", "-f", "p")
 	for _, want := range []string{"first", "second", "third"} {
 		if want != "first" {
-			k.more <- want + "\n"
+			k.logLines <- want + "\n"
 		}
 		if !lines.Scan() || lines.Text() != want {
 			t.Fatalf("logs -f: %q, want %q", lines.Text(), want)
 		}
 	}
-	close(k.more)
+	close(k.logLines)
 	if lines.Scan() {
 		t.Errorf("logs -f: %q after the end", lines.Text())
 	}

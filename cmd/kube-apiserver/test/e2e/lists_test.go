@@ -55,10 +55,10 @@ func widget(namespace, name string, labels map[string]any) *unstructured.Unstruc
 	}}
 }
 
-// TestOlderObjects checks objects that were stored without tenancy, some with a wrong tenant label.
+// TestObjectsStoredWithoutTenancy checks objects that were stored without tenancy, some with a wrong tenant label.
 // The server corrects the labels. Lists over all namespaces then contain all objects of the tenant,
 // and no others.
-func TestOlderObjects(t *testing.T) {
+func TestObjectsStoredWithoutTenancy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const n = 1200 // more than two pages
@@ -66,7 +66,7 @@ func TestOlderObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seedOlder(t, before, n)
+	seedUnlabeled(t, before, n)
 	if err := before.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -129,8 +129,8 @@ func TestOlderObjects(t *testing.T) {
 	})
 }
 
-// seedOlder creates objects of acme, and objects of other owners with the label of acme.
-func seedOlder(t *testing.T, s *localserver.Server, n int) {
+// seedUnlabeled creates objects of acme, and objects of other owners with the label of acme.
+func seedUnlabeled(t *testing.T, s *localserver.Server, n int) {
 	t.Helper()
 	apply(t, s, definitions)
 	admin := client(t, config(t, s, "admin"))
@@ -293,9 +293,9 @@ func TestControllersDoNotFight(t *testing.T) {
 	defer cancel()
 	admin := client(t, config(t, s, "admin"))
 	written := follow(t, config(t, s, "admin"), "acme--web",
-		slices.Concat(of("", "services", "pods", "endpoints", "persistentvolumeclaims"),
-			of("apps", "deployments", "statefulsets", "replicasets", "controllerrevisions"),
-			of("discovery.k8s.io", "endpointslices"))...)
+		slices.Concat(resources("", "services", "pods", "endpoints", "persistentvolumeclaims"),
+			resources("apps", "deployments", "statefulsets", "replicasets", "controllerrevisions"),
+			resources("discovery.k8s.io", "endpointslices"))...)
 	runControllers(ctx, t, admin)
 	template := `{ metadata: { labels: { app: web } }, spec: { containers: [ { name: c, image: i } ] } }`
 	for _, text := range []string{
@@ -327,7 +327,7 @@ func TestControllersDoNotFight(t *testing.T) {
 		}
 		return nil
 	})
-	written.quiet(t, time.Second)
+	written.awaitQuiet(t, time.Second)
 	// This change makes every controller reconcile. A conflict between two writers would not end.
 	for _, object := range []string{"service/web", "service/headless", "deployment/web", "statefulset/web"} {
 		if out, err := kubectl(t, s, "acme", "annotate", "-n", "acme--web", object, "look=again"); err != nil {
@@ -335,8 +335,8 @@ func TestControllersDoNotFight(t *testing.T) {
 		}
 	}
 	// The four annotated objects, and the ReplicaSet, to which annotations are copied.
-	if again := written.quiet(t, 3*time.Second); len(again) != 5 {
-		t.Errorf("written again: %v, want five objects", again)
+	if laterWrites := written.awaitQuiet(t, 3*time.Second); len(laterWrites) != 5 {
+		t.Errorf("written again: %v, want five objects", laterWrites)
 	}
 	const kinds = "services,deployments,statefulsets,pods,replicasets,endpointslices,endpoints,controllerrevisions," +
 		"persistentvolumeclaims"
@@ -346,8 +346,8 @@ func TestControllersDoNotFight(t *testing.T) {
 	}
 }
 
-// of returns resources of version v1 of a group.
-func of(group string, names ...string) []schema.GroupVersionResource {
+// resources returns resources of version v1 of a group.
+func resources(group string, names ...string) []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
 	for _, name := range names {
 		all = append(all, schema.GroupVersionResource{Group: group, Version: "v1", Resource: name})

@@ -12,9 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// membersAreGiven checks that an admin of a tenant specifies the members with the roles that the
+// membersGetRoles checks that an admin of a tenant specifies the members with the roles that the
 // Tenant names. The admin cannot do so for another tenant or with another role.
-func membersAreGiven(t *testing.T, s *localserver.Server) {
+func membersGetRoles(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "admin", "patch", "tenant", "acme", "--type=merge", "-p",
 		`{"spec":{"memberRoles":["view"]}}`); err != nil {
 		t.Fatal(out)
@@ -30,7 +30,7 @@ func membersAreGiven(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	bound := func(want string) error {
+	awaitBindings := func(want string) error {
 		out, err := kubectl(t, s, "admin", "get", "rolebinding", "kubetenant:members:view", "-n", "acme--web",
 			"--ignore-not-found", "-o", "jsonpath={.subjects[*].name}")
 		if err != nil || out != want {
@@ -38,12 +38,12 @@ func membersAreGiven(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	}
-	waittest.Until(t, func() error { return bound("interns") })
+	waittest.Until(t, func() error { return awaitBindings("interns") })
 	if out, err := kubectl(t, s, "acme", "apply", "--server-side", "--force-conflicts", "-f",
 		members("acme", "acme", "view", "trainees")); err != nil {
 		t.Error(out)
 	}
-	waittest.Until(t, func() error { return bound("trainees") })
+	waittest.Until(t, func() error { return awaitBindings("trainees") })
 	for what, file := range map[string]string{
 		"spec.bindings[0].clusterRole":  members("acme", "acme", "edit", "interns"),
 		"spec.bindings[0].subjects[0]":  members("acme", "acme", "view", `"system:masters"`),
@@ -65,5 +65,5 @@ func membersAreGiven(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "acme", "delete", "tenantmembers", "acme"); err != nil {
 		t.Error(out)
 	}
-	waittest.Until(t, func() error { return bound("") })
+	waittest.Until(t, func() error { return awaitBindings("") })
 }

@@ -41,10 +41,10 @@ func searches() []string {
 // changing matches the part of an answer that every write changes, whatever other tenants have.
 var changing = regexp.MustCompile(`"resourceVersion":"[0-9]+"`)
 
-// TestContinueTellsNothing checks that a tenant cannot find another tenant's object from lists. Its
+// TestContinueRevealsNothing checks that a tenant cannot find another tenant's object from lists. Its
 // guesses must be no better than chance. The system tenant's list shows that the test detects a
 // difference.
-func TestContinueTellsNothing(t *testing.T) {
+func TestContinueRevealsNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
 	prepare(t, s)
@@ -54,13 +54,13 @@ func TestContinueTellsNothing(t *testing.T) {
 		_, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		return err
 	})
-	for who, c := range map[string]struct {
+	for caller, c := range map[string]struct {
 		client *kubernetes.Clientset
 		found  bool
 	}{"a tenant": {acme, false}, "the system": {root, true}} {
 		const rounds = 64
 		for _, search := range searches() {
-			if who == "the system" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
+			if caller == "the system" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
 				continue
 			}
 			hits, seen := 0, map[string][2]int{} // how often an answer was sent without and with the object
@@ -87,16 +87,16 @@ func TestContinueTellsNothing(t *testing.T) {
 			}
 			// 64 flips of a coin have 49 or more hits once in 70,000 times (binomial).
 			if found := hits >= 49; found != c.found {
-				t.Errorf("%s, %s: %d of %d guessed, %d different answers", who, search, hits, rounds, len(seen))
+				t.Errorf("%s, %s: %d of %d guessed, %d different answers", caller, search, hits, rounds, len(seen))
 			}
 		}
 	}
 }
 
 // setForeign creates or deletes the other tenant's object.
-func setForeign(ctx context.Context, k *kubernetes.Clientset, there bool) error {
+func setForeign(ctx context.Context, k *kubernetes.Clientset, exists bool) error {
 	maps := k.CoreV1().ConfigMaps("globex--shop")
-	if there {
+	if exists {
 		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "zz"}}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil

@@ -34,23 +34,23 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// patience limits each wait.
-const patience = 3 * time.Minute
+// waitLimit limits each wait.
+const waitLimit = 3 * time.Minute
 
-// plane is a control plane for scenarios that start it with the same flags. They run one after the
+// controlPlane is a control plane for scenarios that start it with the same flags. They run one after the
 // other, and the server reloads the configuration of each. A second server on the same etcd,
 // upstream's without tenancy, creates the objects of a scenario. They are deleted before the next
 // scenario.
-type plane struct {
-	dir    string
-	server *localserver.Server
-	seeder *exec.Cmd
-	seeds  *caller // requests to the seeder
-	etcd   *clientv3.Client
-	// own contains the keys that exist without a scenario.
-	own map[string]bool
-	// taken contains the revisions at which objects were deleted, by resource.
-	taken revisions
+type controlPlane struct {
+	dir          string
+	server       *localserver.Server
+	seeder       *exec.Cmd
+	seederCaller *caller // requests to the seeder
+	etcd         *clientv3.Client
+	// baseKeys contains the keys that exist without a scenario.
+	baseKeys map[string]bool
+	// deletedAt contains the revisions at which objects were deleted, by resource.
+	deletedAt revisions
 }
 
 // revisions contains the last revision at which a resource changed.
@@ -62,8 +62,8 @@ func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] =
 // below a link to the folder of the current fixture.
 func currentConfig(dir string) string { return filepath.Join(dir, "current", "scenario.yaml") }
 
-// enter makes a fixture the current one of dir.
-func enter(dir string, w *scenario.Fixture) error {
+// setCurrent makes a fixture the current one of dir.
+func setCurrent(dir string, w *scenario.Fixture) error {
 	link := filepath.Join(dir, "current")
 	if err := os.Symlink(w.Dir, link+".new"); err != nil {
 		return err
@@ -71,9 +71,9 @@ func enter(dir string, w *scenario.Fixture) error {
 	return os.Rename(link+".new", link)
 }
 
-// openPlane starts a control plane in dir, which must have a current fixture.
-func openPlane(ctx context.Context, bin, dir string, args []string) (p *plane, err error) {
-	p = &plane{dir: dir, taken: revisions{}}
+// startControlPlane starts a control plane in dir, which must have a current fixture.
+func startControlPlane(ctx context.Context, bin, dir string, args []string) (p *controlPlane, err error) {
+	p = &controlPlane{dir: dir, deletedAt: revisions{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -87,18 +87,18 @@ func openPlane(ctx context.Context, bin, dir string, args []string) (p *plane, e
 		return p, err
 	}
 	endpoint := "unix://" + filepath.Join(string(sockets), "client")
-	if p.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: patience}); err != nil {
+	if p.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: waitLimit}); err != nil {
 		return p, err
 	}
 	if err := p.startSeeder(ctx, bin, endpoint); err != nil {
 		return p, err
 	}
-	p.own, err = p.keys(ctx)
+	p.baseKeys, err = p.keys(ctx)
 	return p, err
 }
 
 // startSeeder starts upstream's server without webhooks and policies on the control plane's etcd.
-func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
+func (p *controlPlane) startSeeder(ctx context.Context, bin, endpoint string) error {
 	address, err := local.FreeAddress()
 	if err != nil {
 		return err
@@ -118,30 +118,30 @@ func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
 		p.seeder = nil
 		return err
 	}
-	if p.seeds, err = newCaller("https://"+address, p.server.Kubeconfig("admin")); err != nil {
+	if p.seederCaller, err = newCaller("https://"+address, p.server.Kubeconfig("admin")); err != nil {
 		return err
 	}
 	return poll(ctx, "the seeding server", func(ctx context.Context) error {
-		if err := p.seeds.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
+		if err := p.seederCaller.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
 			return err
 		}
-		return p.seeds.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // this server is ours
+		return p.seederCaller.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // this server is ours
 	})
 }
 
-// final is an error that a retry does not resolve.
-type final struct{ error }
+// permanentError is an error that a retry does not resolve.
+type permanentError struct{ error }
 
 // poll calls f until it returns nil or a final error.
 func poll(ctx context.Context, what string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
 	for start := time.Now(); ; {
 		err := f(ctx)
 		if err == nil {
 			return nil
 		}
-		if errors.As(err, &final{}) {
+		if errors.As(err, &permanentError{}) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		select {
@@ -153,7 +153,7 @@ func poll(ctx context.Context, what string, f func(context.Context) error) error
 }
 
 // close stops the control plane.
-func (p *plane) close() error {
+func (p *controlPlane) close() error {
 	var errs []error
 	if p.etcd != nil {
 		errs = append(errs, p.etcd.Close())
@@ -169,7 +169,7 @@ func (p *plane) close() error {
 }
 
 // logs returns the ends of the logs of the control plane's processes.
-func (p *plane) logs() string {
+func (p *controlPlane) logs() string {
 	out := ""
 	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
 	for _, name := range names {
@@ -184,7 +184,7 @@ func (p *plane) logs() string {
 }
 
 // races returns an error if the race detector has reported a race. Only some binaries have it.
-func (p *plane) races() error {
+func (p *controlPlane) races() error {
 	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
 	for _, name := range names {
 		if text, err := os.ReadFile(name); err != nil || bytes.Contains(text, []byte("WARNING: DATA RACE")) {
@@ -198,7 +198,7 @@ func (p *plane) races() error {
 const registry = "/registry/"
 
 // keys returns the keys of all objects, except those that the servers renew.
-func (p *plane) keys(ctx context.Context) (map[string]bool, error) {
+func (p *controlPlane) keys(ctx context.Context) (map[string]bool, error) {
 	got, err := p.etcd.Get(ctx, registry, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, err
@@ -215,26 +215,26 @@ func (p *plane) keys(ctx context.Context) (map[string]bool, error) {
 
 // clear deletes the objects of the last scenario. Controllers that have not observed this may
 // create an object again. clear therefore ends after two checks that find no object.
-func (p *plane) clear(ctx context.Context) error {
+func (p *controlPlane) clear(ctx context.Context) error {
 	clean := 0
 	return poll(ctx, "what the last scenario left", func(ctx context.Context) error {
 		all, err := p.keys(ctx)
 		if err != nil {
 			return err
 		}
-		maps.DeleteFunc(all, func(key string, _ bool) bool { return p.own[key] })
+		maps.DeleteFunc(all, func(key string, _ bool) bool { return p.baseKeys[key] })
 		if len(all) == 0 {
 			clean++
 		} else {
 			clean = 0
 		}
 		for _, key := range slices.SortedFunc(maps.Keys(all), lastDefinitions) {
-			gone, err := p.etcd.Delete(ctx, key)
+			response, err := p.etcd.Delete(ctx, key)
 			if err != nil {
 				return err
 			}
-			if resource, known := seededAt(key); known {
-				p.taken.note(resource, gone.Header.Revision)
+			if resource, ok := seededAt(key); ok {
+				p.deletedAt.note(resource, response.Header.Revision)
 			}
 		}
 		if clean < 2 {
@@ -273,30 +273,30 @@ func seededAt(key string) (schema.GroupResource, bool) {
 }
 
 // seed creates the objects of a scenario, and waits until the server under test has observed them.
-func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *caller) error {
-	made := maps.Clone(p.taken)
-	for i := range held {
-		w, err := scenario.WriteOf(&scenario.Admit{Object: &held[i]})
+func (p *controlPlane) seed(ctx context.Context, objects []runtime.RawExtension, server *caller) error {
+	created := maps.Clone(p.deletedAt)
+	for i := range objects {
+		w, err := scenario.WriteOf(&scenario.Admit{Object: &objects[i]})
 		if err != nil {
 			return err
 		}
 		var object metav1.PartialObjectMetadata
 		if err := poll(ctx, "seed "+w.GVK.Kind+" "+w.Name, func(ctx context.Context) error {
-			a, err := p.seeds.send(ctx, http.MethodPost, collection(w), held[i].Raw, nil, p.seeds.admin)
+			a, err := p.seederCaller.send(ctx, http.MethodPost, collection(w), objects[i].Raw, nil, p.seederCaller.admin)
 			if err != nil || a.code == http.StatusNotFound { // the definition may not be served yet
 				return errors.Join(err, errors.New("not found"))
 			}
-			if a.code == http.StatusConflict && madeByServer(w) {
-				_, err := p.seeds.send(ctx, http.MethodDelete, collection(w)+"/"+w.Name, nil, nil, p.seeds.admin)
+			if a.code == http.StatusConflict && createdByServer(w) {
+				_, err := p.seederCaller.send(ctx, http.MethodDelete, collection(w)+"/"+w.Name, nil, nil, p.seederCaller.admin)
 				return errors.Join(err, errors.New("the server under test made one"))
 			}
-			if a.code == http.StatusConflict && isCopy(held[i].Raw) { // the server under test has created the same copy
-				if a, err = p.seeds.send(ctx, http.MethodGet, collection(w)+"/"+w.Name, nil, nil, p.seeds.admin); err != nil {
+			if a.code == http.StatusConflict && isCopy(objects[i].Raw) { // the server under test has created the same copy
+				if a, err = p.seederCaller.send(ctx, http.MethodGet, collection(w)+"/"+w.Name, nil, nil, p.seederCaller.admin); err != nil {
 					return err
 				}
 			}
 			if a.code >= 300 {
-				return final{fmt.Errorf("%d: %s", a.code, a.message())}
+				return permanentError{fmt.Errorf("%d: %s", a.code, a.message())}
 			}
 			return json.Unmarshal(a.body, &object)
 		}); err != nil {
@@ -306,14 +306,14 @@ func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *c
 		if err != nil {
 			return err
 		}
-		made.note(w.GVR.GroupResource(), revision)
+		created.note(w.GVR.GroupResource(), revision)
 		if w.GVR.Resource == "customresourcedefinitions" {
-			if err := awaitDefinition(ctx, held[i].Raw, server); err != nil {
+			if err := awaitDefinition(ctx, objects[i].Raw, server); err != nil {
 				return err
 			}
 		}
 	}
-	return awaitInformers(ctx, server, made)
+	return awaitInformers(ctx, server, created)
 }
 
 // isCopy reports whether an object is a copy of a Publication.
@@ -322,10 +322,10 @@ func isCopy(raw []byte) bool {
 	return json.Unmarshal(raw, &object) == nil && object.Labels[tenant.PublicationLabel] != ""
 }
 
-// madeByServer reports whether the server under test may create an object of this name. It creates
+// createdByServer reports whether the server under test may create an object of this name. It creates
 // a tenant's default quota when it observes a namespace of the tenant. It also creates the
 // ClusterRoles of derived rights.
-func madeByServer(w scenario.Write) bool {
+func createdByServer(w scenario.Write) bool {
 	switch w.GVK.Kind {
 	case v1alpha1.KindTenantQuota:
 		return true
@@ -366,7 +366,7 @@ func awaitInformers(ctx context.Context, server *caller, want revisions) error {
 			return err
 		}
 		for resource, revision := range want {
-			if at, has := seen[resource]; has && at < revision {
+			if at, ok := seen[resource]; ok && at < revision {
 				return fmt.Errorf("%s are known up to %d, and %d has happened", resource, at, revision)
 			}
 		}
@@ -403,7 +403,7 @@ func labelOf(series, name string) string {
 
 // reload waits until the server's log reports that it has loaded the configuration that act
 // installs.
-func (p *plane) reload(ctx context.Context, act func() error) error {
+func (p *controlPlane) reload(ctx context.Context, act func() error) error {
 	log, err := os.Open(filepath.Join(p.dir, "kube-apiserver.log"))
 	if err != nil {
 		return err
@@ -416,21 +416,21 @@ func (p *plane) reload(ctx context.Context, act func() error) error {
 		return err
 	}
 	path := fmt.Sprintf("path=%q", currentConfig(p.dir))
-	var said []byte
+	var logText []byte
 	return poll(ctx, "the configuration", func(context.Context) error {
 		more, err := io.ReadAll(log)
 		if err != nil {
 			return err
 		}
-		said = append(said, more...)
-		for line := range bytes.Lines(said) {
+		logText = append(logText, more...)
+		for line := range bytes.Lines(logText) {
 			text := string(line)
 			switch {
 			case !strings.Contains(text, path):
 			case strings.Contains(text, "Loaded a new version of a file"):
 				return nil
 			case strings.Contains(text, "Rejected a new version of a file") && !strings.Contains(text, "no such file"):
-				return final{errors.New(text)}
+				return permanentError{errors.New(text)}
 			}
 		}
 		return errors.New("not taken over yet")
@@ -438,6 +438,6 @@ func (p *plane) reload(ctx context.Context, act func() error) error {
 }
 
 // restartService restarts the webhook service, which reads some settings only when it starts.
-func (p *plane) restartService(ctx context.Context) error {
-	return p.server.Again(ctx, syscall.SIGUSR1)
+func (p *controlPlane) restartService(ctx context.Context) error {
+	return p.server.SignalAndAwait(ctx, syscall.SIGUSR1)
 }

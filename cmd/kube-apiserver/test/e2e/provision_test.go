@@ -60,18 +60,18 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		apply(t, s,
 			`{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+`, labels: { kubetenant.dev/tenant: acme } } }`)
 	}
-	who, err := kubectl(t, s, "acme", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+	username, err := kubectl(t, s, "acme", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
 	if err != nil {
-		t.Fatal(who)
+		t.Fatal(username)
 	}
-	give := func(spec string) {
+	applyTenant := func(spec string) {
 		t.Helper()
 		apply(t, s,
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, `+spec+` } }`)
 	}
-	give(`admins: [ { kind: User, name: "` + who +
+	applyTenant(`admins: [ { kind: User, name: "` + username +
 		`" } ], bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: watchers } ] } ]`)
-	has := func(namespace string, want ...string) {
+	awaitBindings := func(namespace string, want ...string) {
 		t.Helper()
 		waittest.Until(t, func() error {
 			out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", namespace, "-l", "kubetenant.dev/managed", "-o",
@@ -82,8 +82,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 			return nil
 		})
 	}
-	has("acme--web", "kubetenant:admins", "kubetenant:binding:view")
-	has("acme--db", "kubetenant:admins", "kubetenant:binding:view")
+	awaitBindings("acme--web", "kubetenant:admins", "kubetenant:binding:view")
+	awaitBindings("acme--db", "kubetenant:admins", "kubetenant:binding:view")
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "configmap", "its-own", "-n", "acme--web"); err != nil {
 			return fmt.Errorf("an admin may not: %s", out)
@@ -99,9 +99,9 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		return nil
 	})
 	if len(args) == 0 {
-		t.Run("an admin makes namespaces", func(t *testing.T) { adminMakesNamespaces(t, s) })
+		t.Run("an admin makes namespaces", func(t *testing.T) { adminCreatesNamespaces(t, s) })
 	} else { // the compiled-in controller has no account
-		t.Run("who gives it writes nothing else", func(t *testing.T) { managerIsHeld(t, s) })
+		t.Run("who gives it writes nothing else", func(t *testing.T) { controllerUserIsRestricted(t, s) })
 	}
 	if out, err := kubectl(t, s, "admin", "get", "clusterrolebindings", "-l", "kubetenant.dev/managed",
 		"-o", "name"); err != nil || out != "" {
@@ -115,24 +115,24 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		apply(t, s,
 			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: members-of-acme },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: members-of-acme },
-  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+who+`" } ] }`)
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+username+`" } ] }`)
 	}
-	t.Run("an admin says who its members are", func(t *testing.T) { membersAreGiven(t, s) })
+	t.Run("an admin says who its members are", func(t *testing.T) { membersGetRoles(t, s) })
 	t.Run("an admin defines Roles", func(t *testing.T) { rolesAreDefined(t, s) })
-	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsGiven(t, s) })
-	t.Run("it has no more namespaces than it may", func(t *testing.T) { namespacesAreBounded(t, s) })
-	t.Run("what its namespaces are like", func(t *testing.T) { spacesAreLike(t, s) })
-	t.Run("what templates say is in them", func(t *testing.T) { templatesAreGiven(t, s) })
+	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsCreated(t, s) })
+	t.Run("it has no more namespaces than it may", func(t *testing.T) { namespacesAreLimited(t, s) })
+	t.Run("what its namespaces are like", func(t *testing.T) { namespaceLabels(t, s) })
+	t.Run("what templates say is in them", func(t *testing.T) { templatesAreApplied(t, s) })
 	t.Run("objects are published to them", func(t *testing.T) { objectsArePublished(t, s) })
 	t.Run("a tool that applies it again changes nothing", func(t *testing.T) { appliedAgain(t, s) })
-	t.Run("nobody changes it", func(t *testing.T) { nobodyChangesWhatIsGiven(t, s) })
-	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersGiveWhatTheyMay(t, s) })
+	t.Run("nobody changes it", func(t *testing.T) { managedObjectsAreProtected(t, s) })
+	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersBindOnlyTheirRoles(t, s) })
 
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--later, labels: { kubetenant.dev/tenant: acme } } }`)
-	has("acme--later", "kubetenant:admins", "kubetenant:binding:view")
-	give(`bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
-	has("acme--web", "kubetenant:binding:edit")
+	awaitBindings("acme--later", "kubetenant:admins", "kubetenant:binding:view")
+	applyTenant(`bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
+	awaitBindings("acme--web", "kubetenant:binding:edit")
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--more", "--dry-run=server"); err == nil {
 			return fmt.Errorf("who is no admin any more makes namespaces: %s", out)
@@ -149,26 +149,26 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		t.Errorf("a namespace with what is given does not go: %s", out)
 	}
 	t.Run("definitions that were deleted come back", func(t *testing.T) {
-		definitionsComeBack(t, s, len(args) > 0)
+		definitionsAreRestored(t, s, len(args) > 0)
 	})
 	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err == nil ||
 		!strings.Contains(out, "spec.deletionPolicy is Protect") {
 		t.Errorf("a Tenant that is protected is deleted: %s", out)
 	}
-	give(`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
+	applyTenant(`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
 	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme", "--timeout=3m"); err != nil {
 		t.Fatal(out)
 	}
-	has("acme--web")
+	awaitBindings("acme--web")
 	if out, err := kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web"); err == nil ||
 		!strings.Contains(out, "the caller's tenant was deleted") {
 		t.Errorf("callers of a tenant that was deleted: %s", out)
 	}
 }
 
-// adminMakesNamespaces checks that an admin creates namespaces of its own tenant only. Other
+// adminCreatesNamespaces checks that an admin creates namespaces of its own tenant only. Other
 // callers create none.
-func adminMakesNamespaces(t *testing.T, s *localserver.Server) {
+func adminCreatesNamespaces(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--made"); err != nil {
 			return fmt.Errorf("%s", out)
@@ -198,8 +198,8 @@ func adminMakesNamespaces(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// quotaIsGiven checks the quota of tenant umbrella, which has one namespace.
-func quotaIsGiven(t *testing.T, s *localserver.Server) {
+// quotaIsCreated checks the quota of tenant umbrella, which has one namespace.
+func quotaIsCreated(t *testing.T, s *localserver.Server) {
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: umbrella--web, labels: { kubetenant.dev/tenant: umbrella } } }`)
 	apply(t, s,
@@ -233,8 +233,8 @@ func quotaIsGiven(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// namespacesAreBounded creates 50 namespaces at the same time. The limit must apply.
-func namespacesAreBounded(t *testing.T, s *localserver.Server) {
+// namespacesAreLimited creates 50 namespaces at the same time. The limit must apply.
+func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 	const most, tries = 20, 50
 	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 		`spec: { id: bounded, namespaces: { max: %d } } }`,
@@ -260,20 +260,20 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 		_, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
 		return err
 	}
-	var made atomic.Int32
+	var created atomic.Int32
 	var running sync.WaitGroup
 	for i := range tries {
 		running.Go(func() {
 			switch err := another(i); {
 			case err == nil:
-				made.Add(1)
+				created.Add(1)
 			case !strings.Contains(err.Error(), "exceeded quota: bounded"):
 				t.Errorf("namespace %d: %v", i, err)
 			}
 		})
 	}
-	if running.Wait(); made.Load() != most {
-		t.Errorf("%d of %d namespaces were made, %d may be", made.Load(), tries, most)
+	if running.Wait(); created.Load() != most {
+		t.Errorf("%d of %d namespaces were made, %d may be", created.Load(), tries, most)
 	}
 	all, err := admin.CoreV1().Namespaces().List(t.Context(),
 		metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=bounded"})
@@ -313,19 +313,19 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// spacesAreLike checks that existing namespaces get their labels, and that new ones have them when
+// namespaceLabels checks that existing namespaces get their labels, and that new ones have them when
 // they are created.
-func spacesAreLike(t *testing.T, s *localserver.Server) {
+func namespaceLabels(t *testing.T, s *localserver.Server) {
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, `+
 			`kept: by-somebody } } }`)
-	give := func(spaces string) {
+	applyTenant := func(namespaces string) {
 		t.Helper()
 		apply(t, s,
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: wayne }, spec: { id: wayne, namespaces: `+
-				spaces+` } }`)
+				namespaces+` } }`)
 	}
-	give(`{ labels: { cost-centre: "42" }, podSecurity: restricted }`)
+	applyTenant(`{ labels: { cost-centre: "42" }, podSecurity: restricted }`)
 	labels := func(namespace, want string) error {
 		out, err := kubectl(t, s, "admin", "get", "ns", namespace, "-o",
 			`jsonpath={.metadata.labels.cost-centre} {.metadata.labels.pod-security\.kubernetes\.io/enforce} `+
@@ -353,9 +353,9 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 		t.Fatal(out)
 	}
 	waittest.Until(t, func() error { return labels("wayne--old", "42 restricted by-somebody") })
-	give(`{ labels: { other: x } }`)
+	applyTenant(`{ labels: { other: x } }`)
 	waittest.Until(t, func() error { return labels("wayne--old", "  by-somebody") })
-	give(`{}`)
+	applyTenant(`{}`)
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o",
 			"jsonpath={.metadata.labels.other}"); err != nil || out != "" {
@@ -363,13 +363,13 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	givenLabelsReturn(t, s, give)
+	labelsAreRestored(t, s, applyTenant)
 }
 
-// givenLabelsReturn checks that labels return to their values from before the Tenant, even if
+// labelsAreRestored checks that labels return to their values from before the Tenant, even if
 // another field manager owns them.
-func givenLabelsReturn(t *testing.T, s *localserver.Server, give func(string)) {
-	has := func(want string) {
+func labelsAreRestored(t *testing.T, s *localserver.Server, applyTenant func(string)) {
+	awaitLabels := func(want string) {
 		t.Helper()
 		waittest.Until(t, func() error {
 			out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o",
@@ -389,13 +389,13 @@ func givenLabelsReturn(t *testing.T, s *localserver.Server, give func(string)) {
 				`pod-security.kubernetes.io/enforce: privileged } } }`),
 		},
 	} {
-		give(`{ labels: { kept: given, resource.kubernetes.io/admin-access: "true" }, podSecurity: privileged }`)
-		has("true privileged given")
+		applyTenant(`{ labels: { kept: given, resource.kubernetes.io/admin-access: "true" }, podSecurity: privileged }`)
+		awaitLabels("true privileged given")
 		if out, err := kubectl(t, s, "admin", append(attack, asOps...)...); err != nil {
 			t.Fatal(out)
 		}
-		give(`{}`)
-		has("  by-somebody")
+		applyTenant(`{}`)
+		awaitLabels("  by-somebody")
 	}
 }
 
@@ -431,8 +431,8 @@ func appliedAgain(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// managerIsHeld checks that the controller's user may do nothing else, even with all rights.
-func managerIsHeld(t *testing.T, s *localserver.Server) {
+// controllerUserIsRestricted checks that the controller's user may do nothing else, even with all rights.
+func controllerUserIsRestricted(t *testing.T, s *localserver.Server) {
 	for what, args := range map[string][]string{
 		"another kind":              {"create", "configmap", "x", "-n", "acme--web"},
 		"a binding of another name": {"create", "rolebinding", "x", "--clusterrole=view", "--user=x", "-n", "acme--web"},
@@ -470,8 +470,8 @@ func managerIsHeld(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// nobodyChangesWhatIsGiven tries every way to change a binding of a Tenant, as the cluster's admin.
-func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
+// managedObjectsAreProtected tries every way to change a binding of a Tenant, as the cluster's admin.
+func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
 	const name = "kubetenant:admins"
 	for what, args := range map[string][]string{
 		"merge patch": {"patch", "rolebinding", name, "--type=merge", "-p", `{"subjects":[]}`},
@@ -508,9 +508,9 @@ func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// writersGiveWhatTheyMay checks that the writer of a Tenant can bind in it only the roles that it
+// writersBindOnlyTheirRoles checks that the writer of a Tenant can bind in it only the roles that it
 // may bind itself. The subjects must be those that a tenant may bind.
-func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
+func writersBindOnlyTheirRoles(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },
   { apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind] } ] }`)
@@ -527,11 +527,11 @@ func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
 		},
 	}
 	for name, writer := range writers {
-		t.Run(name, func(t *testing.T) { writerGivesWhatHeMay(t, s, writer) })
+		t.Run(name, func(t *testing.T) { writerBindsOnlyItsRoles(t, s, writer) })
 	}
 }
 
-func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.ImpersonationConfig) {
+func writerBindsOnlyItsRoles(t *testing.T, s *localserver.Server, writer rest.ImpersonationConfig) {
 	as := config(t, s, "admin")
 	as.Impersonate = writer
 	client, err := dynamic.NewForConfig(as)

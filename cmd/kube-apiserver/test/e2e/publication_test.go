@@ -148,14 +148,14 @@ func applyAs(t *testing.T, s *localserver.Server, text string, more ...string) {
 // a copy.
 func copiesAreProtected(t *testing.T, s *localserver.Server) {
 	for _, kind := range publishedKinds {
-		of := strings.ToLower(kind[1]) + "/" + kind[2]
+		copied := strings.ToLower(kind[1]) + "/" + kind[2]
 		for what, args := range map[string][]string{
-			"deleted":    {"delete", of},
-			"unlabelled": {"label", of, "kubetenant.dev/managed-"},
-			"relabelled": {"label", of, "kubetenant.dev/publication=x", "--overwrite"},
-			"annotated":  {"annotate", of, "a=b"},
+			"deleted":    {"delete", copied},
+			"unlabelled": {"label", copied, "kubetenant.dev/managed-"},
+			"relabelled": {"label", copied, "kubetenant.dev/publication=x", "--overwrite"},
+			"annotated":  {"annotate", copied, "a=b"},
 			"owned": {
-				"patch", of, "--type=merge", "-p",
+				"patch", copied, "--type=merge", "-p",
 				`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`,
 			},
 			"all deleted": {"delete", strings.ToLower(kind[1]), "-l", "kubetenant.dev/managed"},
@@ -163,7 +163,7 @@ func copiesAreProtected(t *testing.T, s *localserver.Server) {
 			for _, more := range [][]string{nil, asOps} {
 				args := slices.Concat(args, []string{"-n", "stark--old"}, more)
 				if out, err := kubectl(t, s, "admin", args...); err == nil || !strings.Contains(out, "kubetenant.dev/") {
-					t.Errorf("%s is %s by %v: %s", of, what, more, out)
+					t.Errorf("%s is %s by %v: %s", copied, what, more, out)
 				}
 			}
 		}

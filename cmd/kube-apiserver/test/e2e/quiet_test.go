@@ -61,22 +61,22 @@ func (w *writes) read(ctx context.Context, resource string, events watch.Interfa
 	}
 }
 
-// quiet waits until nothing is written for a time, and returns the number of writes of each object.
+// awaitQuiet waits until nothing is written for a time, and returns the number of writes of each object.
 // It fails if the writes do not end.
-func (w *writes) quiet(t *testing.T, silence time.Duration) map[string]int {
+func (w *writes) awaitQuiet(t *testing.T, silence time.Duration) map[string]int {
 	t.Helper()
-	seen := map[string]int{}
-	end := time.After(patience)
+	counts := map[string]int{}
+	end := time.After(waitLimit)
 	for {
 		select {
-		case what := <-w.events:
-			seen[what]++
+		case event := <-w.events:
+			counts[event]++
 		case err := <-w.failed:
 			t.Fatal(err)
 		case <-time.After(silence):
-			return seen
+			return counts
 		case <-end:
-			t.Fatalf("somebody goes on writing: %v", fmt.Sprint(seen))
+			t.Fatalf("somebody goes on writing: %v", fmt.Sprint(counts))
 		}
 	}
 }

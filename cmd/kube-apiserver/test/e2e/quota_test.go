@@ -82,8 +82,8 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
-	if made, refused := createMany(t, acme, "a", 200, nil); made != 100 || refused != 100 {
-		t.Errorf("%d created, %d over quota; want 100 and 100", made, refused)
+	if created, refused := createMany(t, acme, "a", 200, nil); created != 100 || refused != 100 {
+		t.Errorf("%d created, %d over quota; want 100 and 100", created, refused)
 	}
 	if n := secrets(t, admin); n != 100 {
 		t.Errorf("%d stored", n)
@@ -127,9 +127,9 @@ func secretOf(name string) *corev1.Secret {
 
 // createMany creates n Secrets at the same time, half in each namespace. It calls after for each
 // success.
-func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, after func(made int)) (made, refused int) {
+func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, after func(created int)) (created, refused int) {
 	t.Helper()
-	var ok, over atomic.Int64
+	var ok, exceeded atomic.Int64
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
@@ -147,14 +147,14 @@ func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, afte
 					after(int(n))
 				}
 			case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: limit"):
-				over.Add(1)
+				exceeded.Add(1)
 			case after == nil:
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	return int(ok.Load()), int(over.Load())
+	return int(ok.Load()), int(exceeded.Load())
 }
 
 func secrets(t *testing.T, admin kubernetes.Interface) int {
@@ -189,8 +189,8 @@ func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 			t.Fatalf("%d stored, want 100", stored)
 		}
 	}
-	if made, _ := createMany(t, acme, prefix+"-more", 20, nil); made != 0 {
-		t.Errorf("%d more than 100", made)
+	if created, _ := createMany(t, acme, prefix+"-more", 20, nil); created != 0 {
+		t.Errorf("%d more than 100", created)
 	}
 }
 
@@ -198,8 +198,8 @@ func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 func killed(t *testing.T, s *localserver.Server, acme kubernetes.Interface) {
 	t.Helper()
 	var once sync.Once
-	made, _ := createMany(t, acme, "k", 200, func(made int) {
-		if made >= 40 {
+	created, _ := createMany(t, acme, "k", 200, func(created int) {
+		if created >= 40 {
 			once.Do(func() {
 				if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
 					t.Error(err)
@@ -207,8 +207,8 @@ func killed(t *testing.T, s *localserver.Server, acme kubernetes.Interface) {
 			})
 		}
 	})
-	if made < 40 || made > 100 {
-		t.Error(errors.New("the kill was not in the middle"), made)
+	if created < 40 || created > 100 {
+		t.Error(errors.New("the kill was not in the middle"), created)
 	}
 	_ = s.Stop() // it has ended
 }

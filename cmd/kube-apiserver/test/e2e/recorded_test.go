@@ -89,11 +89,11 @@ func TestRecordedIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lent, err := i.Client(controller, object)
+		impersonated, err := i.Client(controller, object)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lentIdentity(t, name, lent)
+		checkImpersonated(t, name, impersonated)
 	}
 	// A record that was changed after the read names another tenant.
 	object.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"root","tenant":"globex"}`})
@@ -106,9 +106,9 @@ func TestRecordedIdentity(t *testing.T) {
 	}
 }
 
-func lentIdentity(t *testing.T, name string, lent *rest.Config) {
+func checkImpersonated(t *testing.T, name string, impersonated *rest.Config) {
 	t.Helper()
-	c := client(t, lent)
+	c := client(t, impersonated)
 	me, err := c.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {

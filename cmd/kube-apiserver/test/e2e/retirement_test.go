@@ -123,7 +123,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		return nil
 	})
 	if len(args) == 0 { // behind the webhook service, streams continue
-		watching.ends(t)
+		watching.awaitEnd(t)
 	}
 	late := append([]string{"create", "-f", testFile(t, lateNamespace)}, asOps...)
 	if out, err := kubectl(t, s, "admin", late...); err == nil ||
@@ -151,7 +151,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		` ["acme--db","acme--web"] ["ClusterRoleBinding somebodys"]` {
 		t.Errorf("what is kept: %s", out)
 	}
-	t.Run("the name is nobody's", func(t *testing.T) { nameIsNobodys(t, s, caller.CoreV1().RESTClient(), uid) })
+	t.Run("the name is nobody's", func(t *testing.T) { nameIsReserved(t, s, caller.CoreV1().RESTClient(), uid) })
 
 	// As if more than ten minutes had passed.
 	admin("delete", "clusterrolebinding", "somebodys")
@@ -166,19 +166,19 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	})
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } } }`)
-	asked := func() error {
+	requestDenied := func() error {
 		_, err := caller.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{})
 		return err
 	}
 	waittest.Until(t, func() error {
-		if err := asked(); err == nil ||
+		if err := requestDenied(); err == nil ||
 			!strings.Contains(err.Error(), refusal) && !strings.Contains(err.Error(), "Unauthorized") {
 			return fmt.Errorf("an old credential: %w", err)
 		}
 		return nil
 	})
 	apply(t, s, successor(uid, "acceptUndated: true, "))
-	waittest.Until(t, asked)
+	waittest.Until(t, requestDenied)
 }
 
 // successor returns a Tenant with the name of a deleted one.
@@ -188,9 +188,9 @@ func successor(replaces, more string) string {
   bindings: [ { clusterRole: admin, subjects: [ { kind: Group, name: "tenant:acme" } ] } ] } }`
 }
 
-// nameIsNobodys checks that callers of a deleted tenant are denied, and that its name is not
+// nameIsReserved checks that callers of a deleted tenant are denied, and that its name is not
 // available immediately.
-func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, uid string) {
+func nameIsReserved(t *testing.T, s *localserver.Server, caller rest.Interface, uid string) {
 	waittest.Until(t, func() error {
 		err := caller.Get().AbsPath("/api/v1/namespaces/acme--web/configmaps").Do(t.Context()).Error()
 		if err == nil {
@@ -240,7 +240,7 @@ type openedWatch struct{ ended chan struct{} }
 
 func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
 	t.Helper()
-	through, err := rest.HTTPClientFor(c)
+	httpClient, err := rest.HTTPClientFor(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := through.Do(req)
+	answer, err := httpClient.Do(req)
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatal(answer, err)
 	}
@@ -263,8 +263,8 @@ func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
 	return w
 }
 
-// ends waits until the watch ends.
-func (w *openedWatch) ends(t *testing.T) {
+// awaitEnd waits until the watch ends.
+func (w *openedWatch) awaitEnd(t *testing.T) {
 	t.Helper()
 	select {
 	case <-w.ended:

@@ -39,8 +39,8 @@ func binary(t *testing.T, name string) string {
 	return path
 }
 
-// shape is a deployment mode whose scenarios share servers.
-type shape interface {
+// sharedMode is a deployment mode whose scenarios share servers.
+type sharedMode interface {
 	scenario.Mode
 	// key returns the same value for scenarios that can run on the same server.
 	key(*scenario.Scenario) (string, error)
@@ -49,33 +49,33 @@ type shape interface {
 
 func TestScenarios(t *testing.T) {
 	bin := binaries(t)
-	testScenarios(t, func(keys *scenario.Keys, dir string) shape { return &compiledIn{bin: bin, keys: keys, dir: dir} })
+	testScenarios(t, func(keys *scenario.Keys, dir string) sharedMode { return &compiledIn{bin: bin, keys: keys, dir: dir} })
 }
 
 // TestWebhookScenarios checks that the results are the same for an unmodified kube-apiserver with
 // the webhook service.
 func TestWebhookScenarios(t *testing.T) {
 	bin := binaries(t)
-	testScenarios(t, func(keys *scenario.Keys, dir string) shape {
-		return &behindWebhook{compiledIn{bin: bin, keys: keys, dir: dir}}
+	testScenarios(t, func(keys *scenario.Keys, dir string) sharedMode {
+		return &webhookMode{compiledIn{bin: bin, keys: keys, dir: dir}}
 	})
 }
 
-// located is a scenario and the path of its file.
-type located struct {
+// scenarioFile is a scenario and the path of its file.
+type scenarioFile struct {
 	file string
 	*scenario.Scenario
 }
 
 // corpus returns the scenarios that run on servers. It omits those with an invalid configuration,
 // which the library's own test covers, unless they are the first in their file.
-func corpus(t *testing.T) []located {
+func corpus(t *testing.T) []scenarioFile {
 	t.Helper()
 	files, err := scenario.Files([]string{"../../../../testdata/scenarios"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []located
+	var all []scenarioFile
 	for _, file := range files {
 		scenarios, err := scenario.LoadScenarios(file)
 		if err != nil {
@@ -83,18 +83,18 @@ func corpus(t *testing.T) []located {
 		}
 		for i, s := range scenarios {
 			if s.Invalid == "" || i == 0 {
-				all = append(all, located{file, s})
+				all = append(all, scenarioFile{file, s})
 			}
 		}
 	}
 	return all
 }
 
-// largest is the largest number of cases on one server, so that several servers run in parallel.
-const largest = 900
+// maxGroupCases is the largest number of cases on one server, so that several servers run in parallel.
+const maxGroupCases = 900
 
 // testScenarios runs the corpus in groups, each on its own server.
-func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) shape) {
+func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) sharedMode) {
 	keys, err := scenario.NewKeys()
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) shap
 	type group struct {
 		name  string
 		cases int
-		all   []located
+		all   []scenarioFile
 	}
 	var groups []*group
 	last, numbers := map[string]*group{}, map[string]int{}
@@ -119,7 +119,7 @@ func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) shap
 			}
 		}
 		g := last[key]
-		if g == nil || g.cases > largest {
+		if g == nil || g.cases > maxGroupCases {
 			numbers[name]++
 			g = &group{name: fmt.Sprintf("%s-%d", name, numbers[name])}
 			groups, last[key] = append(groups, g), g
@@ -129,21 +129,21 @@ func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) shap
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
-			shape := open(keys, t.TempDir())
+			mode := open(keys, t.TempDir())
 			t.Cleanup(func() {
-				if err := shape.close(); err != nil {
+				if err := mode.close(); err != nil {
 					t.Error(err)
 				}
 			})
 			for _, s := range g.all {
-				t.Run(filepath.Base(s.file)+"/"+s.Metadata.Name, func(t *testing.T) { testScenario(t, shape, s) })
+				t.Run(filepath.Base(s.file)+"/"+s.Metadata.Name, func(t *testing.T) { testScenario(t, mode, s) })
 			}
 		})
 	}
 }
 
-func testScenario(t *testing.T, shape scenario.Mode, s located) {
-	err := scenario.Run(t.Context(), shape, s.file, s.Scenario, func(r scenario.Result) {
+func testScenario(t *testing.T, mode scenario.Mode, s scenarioFile) {
+	err := scenario.Run(t.Context(), mode, s.file, s.Scenario, func(r scenario.Result) {
 		if r.Status == scenario.Failed {
 			t.Errorf("%s: expected %s, got %s", r.Case, r.Expected, r.Got)
 		}
@@ -153,13 +153,13 @@ func testScenario(t *testing.T, shape scenario.Mode, s located) {
 	}
 }
 
-// TestEveryKindOfSourceIsStartedCold checks that each kind of source works at the start of a
+// TestEveryKindOfSourceAtStart checks that each kind of source works at the start of a
 // server, and not only after a reload.
-func TestEveryKindOfSourceIsStartedCold(t *testing.T) {
+func TestEveryKindOfSourceAtStart(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]bool{}
 	for _, s := range corpus(t) {
-		if !slices.Contains(startedCold, s.Metadata.Name) {
+		if !slices.Contains(ownServer, s.Metadata.Name) {
 			continue
 		}
 		for _, src := range s.Config.Authentication.Sources {

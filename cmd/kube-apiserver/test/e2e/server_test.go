@@ -124,19 +124,19 @@ func TestOneServer(t *testing.T) {
 		"--audit-log-mode=blocking", "--v=4")
 	prepare(t, s)
 	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
-	t.Run("a namespace by file", func(t *testing.T) { aNamespaceByFile(t, s) })
+	t.Run("a namespace by file", func(t *testing.T) { namespaceIsApplied(t, s) })
 	t.Run("reviews", func(t *testing.T) { reviews(t, s, canary) })
 	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
-	t.Run("audit", func(t *testing.T) { auditTells(t, s, audit) })
-	t.Run("reload", func(t *testing.T) { filesAreFollowed(t, s) })
+	t.Run("audit", func(t *testing.T) { auditHasDecisions(t, s, audit) })
+	t.Run("reload", func(t *testing.T) { filesAreReloaded(t, s) })
 	t.Run("reviews are delegated", func(t *testing.T) {
 		delegateReviews(t, s)
 		reviewsAreDelegated(t, s)
 	})
-	t.Run("fair use", func(t *testing.T) { fairUseHolds(t, s, fairuse.Limits{}) })
-	t.Run("audit streams", func(t *testing.T) { auditStreamsHold(t, s) })
-	t.Run("usage", func(t *testing.T) { usageHolds(t, s) })
-	t.Run("no secret is told", func(t *testing.T) { noSecretIsTold(t, s, audit) })
+	t.Run("fair use", func(t *testing.T) { fairUseIsEnforced(t, s, fairuse.Limits{}) })
+	t.Run("audit streams", func(t *testing.T) { auditStreamsAreIsolated(t, s) })
+	t.Run("usage", func(t *testing.T) { usageIsIsolated(t, s) })
+	t.Run("no secret is told", func(t *testing.T) { noSecretIsLogged(t, s, audit) })
 }
 
 // namespacesAreFiltered checks that a tenant lists and watches only its own namespaces.
@@ -177,8 +177,8 @@ func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 	t.Error("the watch ended without the own namespace")
 }
 
-// aNamespaceByFile checks create, apply and a tenant path as in docs/troubleshooting.md.
-func aNamespaceByFile(t *testing.T, s *localserver.Server) {
+// namespaceIsApplied checks create, apply and a tenant path as in docs/troubleshooting.md.
+func namespaceIsApplied(t *testing.T, s *localserver.Server) {
 	path := filepath.Join(t.TempDir(), "ns.yaml")
 	write := func(labels string) {
 		t.Helper()
@@ -196,9 +196,9 @@ func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 		t.Errorf("a missing name of nobody's = %q, %v", out, err)
 	}
 	write("env: two")
-	for _, how := range [][]string{{"apply", "-f", path}, {"apply", "--server-side", "--force-conflicts", "-f", path}} {
-		if out, err := kubectl(t, s, "acme", how...); err != nil {
-			t.Errorf("%v = %q", how, out)
+	for _, args := range [][]string{{"apply", "-f", path}, {"apply", "--server-side", "--force-conflicts", "-f", path}} {
+		if out, err := kubectl(t, s, "acme", args...); err != nil {
+			t.Errorf("%v = %q", args, out)
 		}
 	}
 	for url, want := range map[string]string{
@@ -280,8 +280,8 @@ func lastLine(s string) string {
 	return word
 }
 
-// auditTells checks that events have the boundary's decision, or a rejected credential's source.
-func auditTells(t *testing.T, s *localserver.Server, path string) {
+// auditHasDecisions checks that events have the boundary's decision, or a rejected credential's source.
+func auditHasDecisions(t *testing.T, s *localserver.Server, path string) {
 	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "globex--shop")
 	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web")
 	_, _ = kubectl(t, s, "admin", "get", "configmaps", "-n", "acme--web", "--as", "carol", "--as-group", "tenant:acme")
@@ -331,9 +331,9 @@ func auditTells(t *testing.T, s *localserver.Server, path string) {
 	})
 }
 
-// filesAreFollowed checks that an added token works and that a removed token does not. An invalid
+// filesAreReloaded checks that an added token works and that a removed token does not. An invalid
 // file changes nothing.
-func filesAreFollowed(t *testing.T, s *localserver.Server) {
+func filesAreReloaded(t *testing.T, s *localserver.Server) {
 	write := func(text string) {
 		t.Helper()
 		path := filepath.Join(s.Dir, "tokens.csv")
@@ -382,8 +382,8 @@ func newVersions(t *testing.T, s *localserver.Server, file, result string, want 
 	return err
 }
 
-// noSecretIsTold checks that no credential is in the server's log, in audit events or in a 401.
-func noSecretIsTold(t *testing.T, s *localserver.Server, audit string) {
+// noSecretIsLogged checks that no credential is in the server's log, in audit events or in a 401.
+func noSecretIsLogged(t *testing.T, s *localserver.Server, audit string) {
 	base := rest.AnonymousClientConfig(config(t, s, "admin"))
 	transport, err := rest.TransportFor(base)
 	if err != nil {
@@ -526,9 +526,9 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
-// TestScopesAreTheServers compares the table of built-in resources with a server that serves all
+// TestScopesMatchTheServer compares the table of built-in resources with a server that serves all
 // its APIs, including alpha ones.
-func TestScopesAreTheServers(t *testing.T) {
+func TestScopesMatchTheServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--", "--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,"+
 		"StorageVersionAPI=false,UnknownVersionInteroperabilityProxy=false,ConcurrentWatchObjectDecode=false")

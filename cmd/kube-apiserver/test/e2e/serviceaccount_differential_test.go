@@ -93,10 +93,10 @@ func (liveObjects) GetMutatingWebhookConfiguration(
 
 // pair contains upstream's authenticators and ours, with the same keys and objects.
 type pair struct {
-	theirs, ours authenticator.Token
-	generators   []upstream.TokenGenerator // the last one signs with an unknown key
-	legacy       []upstream.TokenGenerator
-	objects      liveObjects
+	upstream, ours authenticator.Token
+	generators     []upstream.TokenGenerator // the last one signs with an unknown key
+	legacy         []upstream.TokenGenerator
+	objects        liveObjects
 }
 
 func newPair(t testing.TB) *pair {
@@ -126,9 +126,9 @@ func newPair(t testing.TB) *pair {
 			*list = append(*list, g)
 		}
 	}
-	known := keys[:len(keys)-1]
+	trustedKeys := keys[:len(keys)-1]
 	var files []string
-	for i, key := range known {
+	for i, key := range trustedKeys {
 		data, err := keyutil.MarshalPrivateKeyToPEM(key)
 		if err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func newPair(t testing.TB) *pair {
 			t.Fatal(err)
 		}
 	}
-	getter, err := upstream.StaticPublicKeysGetter(known)
+	getter, err := upstream.StaticPublicKeysGetter(trustedKeys)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func newPair(t testing.TB) *pair {
 	}
 	bound := upstream.JWTTokenAuthenticator([]string{testIssuer}, getter, audiences, upstream.NewValidator(p.objects))
 	older := upstream.JWTTokenAuthenticator([]string{upstream.LegacyIssuer}, getter, audiences, legacy)
-	p.theirs = authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	p.upstream = authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if resp, ok, err := bound.AuthenticateToken(ctx, token); ok || err != nil {
 			return resp, ok, err
 		}
@@ -261,7 +261,7 @@ func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
 			ctx = authenticator.WithAudiences(ctx,
 				one(r, authenticator.Audiences{"second"}, authenticator.Audiences{testIssuer}, authenticator.Audiences{"other"}))
 		}
-		theirs, theirsOK, theirErr := p.theirs.AuthenticateToken(ctx, token)
+		theirs, theirsOK, theirErr := p.upstream.AuthenticateToken(ctx, token)
 		ours, oursOK, ourErr := p.ours.AuthenticateToken(ctx, token)
 		if theirsOK != oursOK {
 			t.Fatalf("token %d: upstream %v (%v), we %v (%v)", i, theirsOK, theirErr, oursOK, ourErr)

@@ -41,17 +41,17 @@ type compiledIn struct {
 	bin  string // folder of the built commands
 	keys *scenario.Keys
 	// dir is the folder of the control plane that scenarios share. The first scenario opens it.
-	dir   string
-	plane *plane
+	dir          string
+	controlPlane *controlPlane
 }
 
-// startedCold are scenarios that start a server of their own with their configuration. Together,
+// ownServer are scenarios that start a server of their own with their configuration. Together,
 // they have every kind of source. The other scenarios change the configuration of a running server.
-var startedCold = []string{"revocation", "front proxy", "keystone", "webhook"}
+var ownServer = []string{"revocation", "front proxy", "keystone", "webhook"}
 
 // shared reports whether a scenario can run on a server of earlier scenarios.
 func shared(s *scenario.Scenario) bool {
-	return s.Invalid == "" && !slices.Contains(startedCold, s.Metadata.Name)
+	return s.Invalid == "" && !slices.Contains(ownServer, s.Metadata.Name)
 }
 
 // Keys implements [scenario.Mode].
@@ -62,10 +62,10 @@ func (*compiledIn) key(s *scenario.Scenario) (string, error) { return string(s.D
 
 // close stops the control plane.
 func (s *compiledIn) close() error {
-	if s.plane == nil {
+	if s.controlPlane == nil {
 		return nil
 	}
-	return s.plane.close()
+	return s.controlPlane.close()
 }
 
 // Skip implements [scenario.Mode].
@@ -122,17 +122,17 @@ func (s *compiledIn) Open(ctx context.Context, w *scenario.Fixture) (scenario.Se
 	if err != nil {
 		return nil, err
 	}
-	return asSession(s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
+	return asSession(s.runOnShared(ctx, w, args, func(session *session, objects []runtime.RawExtension, first bool) error {
 		if !first { // the next scenario's objects must not exist under the last configuration
 			// Objects of the last scenario could cause the rejection of the next configuration.
-			if err := errors.Join(s.plane.seed(ctx, nil, session.caller), awaitTenants(ctx, session.caller, nil)); err != nil {
+			if err := errors.Join(s.controlPlane.seed(ctx, nil, session.caller), awaitTenants(ctx, session.caller, nil)); err != nil {
 				return err
 			}
-			if err := s.plane.reload(ctx, func() error { return enter(s.dir, w) }); err != nil {
+			if err := s.controlPlane.reload(ctx, func() error { return setCurrent(s.dir, w) }); err != nil {
 				return err
 			}
 		}
-		return s.plane.seed(ctx, held, session.caller)
+		return s.controlPlane.seed(ctx, objects, session.caller)
 	}))
 }
 
@@ -146,7 +146,7 @@ func asSession(s *session, err error) (scenario.Session, error) {
 
 // start seeds and starts a server for the scenario alone, in the scenario's folder.
 func (s *compiledIn) start(ctx context.Context, w *scenario.Fixture, args []string) (*session, error) {
-	held, err := s.seed(ctx, w)
+	objects, err := s.seed(ctx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -156,43 +156,43 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.Fixture, args []stri
 	}
 	session, err := newSession(w, server, func() { _ = server.Stop() })
 	if err == nil {
-		err = session.awaitKinds(ctx, held)
+		err = session.awaitKinds(ctx, objects)
 	}
 	return session, err
 }
 
-// enter runs a scenario on the control plane that it shares. furnish replaces the
+// runOnShared runs a scenario on the control plane that it shares. furnish replaces the
 // configuration, and creates the objects of the scenario in the cluster.
-func (s *compiledIn) enter(
+func (s *compiledIn) runOnShared(
 	ctx context.Context,
 	w *scenario.Fixture,
 	args []string,
-	furnish func(_ *session, held []runtime.RawExtension, first bool) error,
+	setUp func(_ *session, objects []runtime.RawExtension, first bool) error,
 ) (*session, error) {
-	held, err := scenario.Held(w.Scenario)
+	objects, err := scenario.ClusterObjects(w.Scenario)
 	if err != nil {
 		return nil, err
 	}
-	first := s.plane == nil
+	first := s.controlPlane == nil
 	if first {
 		err = s.open(ctx, w, args)
 	} else {
-		err = s.plane.clear(ctx)
+		err = s.controlPlane.clear(ctx)
 	}
 	var entered *session
 	if err == nil {
-		entered, err = newSession(w, s.plane.server, func() {})
+		entered, err = newSession(w, s.controlPlane.server, func() {})
 	}
 	if err == nil {
-		err = furnish(entered, held, first)
+		err = setUp(entered, objects, first)
 	}
 	if err == nil {
-		err = entered.awaitKinds(ctx, held)
+		err = entered.awaitKinds(ctx, objects)
 	}
-	if err != nil && s.plane != nil { // the next scenario opens another one
-		err = fmt.Errorf("%w\n%s", err, s.plane.logs())
-		err = errors.Join(err, s.plane.close())
-		s.plane, s.dir = nil, s.dir+"-again"
+	if err != nil && s.controlPlane != nil { // the next scenario opens another one
+		err = fmt.Errorf("%w\n%s", err, s.controlPlane.logs())
+		err = errors.Join(err, s.controlPlane.close())
+		s.controlPlane, s.dir = nil, s.dir+"-again"
 	}
 	return entered, err
 }
@@ -202,17 +202,17 @@ func (s *compiledIn) open(ctx context.Context, w *scenario.Fixture, args []strin
 	if err := s.keys.Write(s.dir); err != nil {
 		return err
 	}
-	if err := enter(s.dir, w); err != nil {
+	if err := setCurrent(s.dir, w); err != nil {
 		return err
 	}
-	s.plane, err = openPlane(ctx, s.bin, s.dir, args)
+	s.controlPlane, err = startControlPlane(ctx, s.bin, s.dir, args)
 	return err
 }
 
 // seed creates the objects of a scenario on a server without tenancy, and returns them.
 func (s *compiledIn) seed(ctx context.Context, w *scenario.Fixture) ([]runtime.RawExtension, error) {
-	held, err := scenario.Held(w.Scenario)
-	if err != nil || len(held) == 0 {
+	objects, err := scenario.ClusterObjects(w.Scenario)
+	if err != nil || len(objects) == 0 {
 		return nil, err
 	}
 	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kubetenant-local"), w.Dir, withoutWorkloads,
@@ -222,10 +222,10 @@ func (s *compiledIn) seed(ctx context.Context, w *scenario.Fixture) ([]runtime.R
 	}
 	session, err := newSession(w, server, func() {})
 	if err == nil {
-		err = session.defineKinds(ctx, held)
+		err = session.defineKinds(ctx, objects)
 	}
-	for i := 0; err == nil && i < len(held); i++ {
-		err = session.seed(ctx, held[i].Raw)
+	for i := 0; err == nil && i < len(objects); i++ {
+		err = session.seed(ctx, objects[i].Raw)
 	}
 	if stopErr := server.Stop(); err == nil {
 		err = stopErr
@@ -233,20 +233,20 @@ func (s *compiledIn) seed(ctx context.Context, w *scenario.Fixture) ([]runtime.R
 	if err != nil {
 		return nil, fmt.Errorf("seed: %w", err)
 	}
-	return held, nil
+	return objects, nil
 }
 
 // session sends the requests of one scenario over HTTP.
 type session struct {
 	*caller
-	world    *scenario.Fixture
-	end      func()
+	fixture  *scenario.Fixture
+	stop     func()
 	allowing bool
 }
 
 func newSession(w *scenario.Fixture, server *localserver.Server, end func()) (*session, error) {
 	c, err := newCaller(server.URL, server.Kubeconfig("admin"))
-	s := &session{caller: c, world: w, end: end}
+	s := &session{caller: c, fixture: w, stop: end}
 	w.UID = s.uid
 	return s, err
 }
@@ -265,14 +265,14 @@ func (s *session) uid(ctx context.Context, namespace, name string) (string, erro
 // Close implements [scenario.Session].
 func (s *session) Close() {
 	s.close()
-	s.end()
+	s.stop()
 }
 
 // as sends a request with a scenario's credential.
 func (s *session) as(
 	ctx context.Context, c *scenario.Credential, method, path string, body []byte, h http.Header,
 ) (answer, error) {
-	headers, err := s.world.Headers(ctx, c)
+	headers, err := s.fixture.Headers(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -283,17 +283,17 @@ func (s *session) as(
 		scenario.SetImpersonation(headers, c.User)
 		return s.send(ctx, method, path, body, headers, s.admin)
 	}
-	certificate, err := s.world.Certificate(c)
+	certificate, err := s.fixture.Certificate(c)
 	if err != nil {
 		return answer{}, err
 	}
 	return s.send(ctx, method, path, body, headers, certificate)
 }
 
-// holds returns how many of the objects are of one of our own kinds.
-func holds(held []runtime.RawExtension, kind string) int {
+// countKind returns how many of the objects are of one of our own kinds.
+func countKind(objects []runtime.RawExtension, kind string) int {
 	n := 0
-	for _, o := range held {
+	for _, o := range objects {
 		if strings.Contains(string(o.Raw), `"`+kind+`"`) {
 			n++
 		}
@@ -302,9 +302,9 @@ func holds(held []runtime.RawExtension, kind string) int {
 }
 
 // defineKinds creates our definitions if an object needs one. A server without tenancy has none.
-func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) error {
-	if holds(held, v1alpha1.KindAccessGrant) == 0 && holds(held, v1alpha1.KindTenantQuota) == 0 &&
-		len(tenantsIn(held)) == 0 {
+func (s *session) defineKinds(ctx context.Context, objects []runtime.RawExtension) error {
+	if countKind(objects, v1alpha1.KindAccessGrant) == 0 && countKind(objects, v1alpha1.KindTenantQuota) == 0 &&
+		len(tenantsIn(objects)) == 0 {
 		return nil
 	}
 	for name, text := range deploy.Definitions() {
@@ -316,7 +316,7 @@ func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) 
 			json.RawMessage(definition), nil); err != nil {
 			return err
 		}
-		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true,
+		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, waitLimit, true,
 			func(ctx context.Context) (bool, error) {
 				return s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/"+strings.TrimSuffix(name, ".yaml"),
 					nil, nil) == nil, nil
@@ -327,23 +327,23 @@ func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) 
 	return nil
 }
 
-// counted exceeds the delay before a change is in the status of a quota (cluster/tenantquota,
+// quotaDelay exceeds the delay before a change is in the status of a quota (cluster/tenantquota,
 // countAfter).
-const counted = 600 * time.Millisecond
+const quotaDelay = 600 * time.Millisecond
 
 // awaitKinds waits until the server has processed each seeded grant and quota, and has added the
 // other objects to the quotas.
-func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) error {
-	if err := awaitTenants(ctx, s.caller, held); err != nil {
+func (s *session) awaitKinds(ctx context.Context, objects []runtime.RawExtension) error {
+	if err := awaitTenants(ctx, s.caller, objects); err != nil {
 		return err
 	}
-	wantGrants, wantQuotas := holds(held, v1alpha1.KindAccessGrant), holds(held, v1alpha1.KindTenantQuota)
+	wantGrants, wantQuotas := countKind(objects, v1alpha1.KindAccessGrant), countKind(objects, v1alpha1.KindTenantQuota)
 	if wantGrants == 0 && wantQuotas == 0 {
 		return nil
 	}
 	var before []v1alpha1.TenantQuota
 	var since time.Time
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, waitLimit, true, func(ctx context.Context) (bool, error) {
 		var grants struct{ Items []v1alpha1.AccessGrant }
 		var quotas struct{ Items []v1alpha1.TenantQuota }
 		err := errors.Join(s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &grants),
@@ -352,7 +352,7 @@ func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) e
 			before, since = quotas.Items, time.Now()
 		}
 		return err == nil && len(grants.Items) >= wantGrants && len(quotas.Items) >= wantQuotas &&
-			(wantQuotas == 0 || time.Since(since) > counted) &&
+			(wantQuotas == 0 || time.Since(since) > quotaDelay) &&
 			!slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
 			!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool {
 				return len(q.Status.Used) < len(q.Spec.Hard)
@@ -361,9 +361,9 @@ func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) e
 }
 
 // tenantsIn returns the number of Tenants with each access.
-func tenantsIn(held []runtime.RawExtension) map[authz.Access]int {
+func tenantsIn(objects []runtime.RawExtension) map[authz.Access]int {
 	count := map[authz.Access]int{}
-	for _, o := range held {
+	for _, o := range objects {
 		u := &unstructured.Unstructured{}
 		if err := json.Unmarshal(o.Raw, &u.Object); err != nil || u.GetKind() != v1alpha1.KindTenant {
 			continue
@@ -382,8 +382,8 @@ func tenantsIn(held []runtime.RawExtension) map[authz.Access]int {
 
 // awaitTenants waits until a server's metrics report exactly those Tenants. A server in front of
 // the webhook service, which restarts for each scenario, reports none.
-func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtension) error {
-	want := tenantsIn(held)
+func awaitTenants(ctx context.Context, server *caller, objects []runtime.RawExtension) error {
+	want := tenantsIn(objects)
 	return poll(ctx, "the Tenants", func(ctx context.Context) error {
 		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
 		if err != nil || a.code != http.StatusOK {
@@ -394,12 +394,12 @@ func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtensi
 			authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly,
 			authz.AccessClosed:   v1alpha1.TenantAccessClosed,
 		} {
-			_, rest, said := strings.Cut(string(a.body), fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
+			_, rest, ok := strings.Cut(string(a.body), fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
 			value, _, _ := strings.Cut(rest, "\n")
-			if !said && strings.Contains(string(a.body), "\nkubetenant_") {
+			if !ok && strings.Contains(string(a.body), "\nkubetenant_") {
 				return errors.New("they are not counted yet")
 			}
-			if said && value != strconv.Itoa(want[access]) {
+			if ok && value != strconv.Itoa(want[access]) {
 				return fmt.Errorf("%s are %s, not %d", value, name, want[access])
 			}
 		}
@@ -531,14 +531,14 @@ func (s *session) Authorize(
 	err = poll(ctx, "the label", func(ctx context.Context) error {
 		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 			review, &review); err != nil {
-			return final{err}
+			return permanentError{err}
 		}
-		if review.Status.Reason == authz.ReasonNotLabelled.String() {
+		if review.Status.Reason == authz.ReasonNotLabeled.String() {
 			return errors.New(review.Status.Reason)
 		}
 		return nil
 	})
-	if err != nil && review.Status.Reason != authz.ReasonNotLabelled.String() {
+	if err != nil && review.Status.Reason != authz.ReasonNotLabeled.String() {
 		return scenario.Decision{}, err
 	}
 	return decisionOf(&review.Status), nil

@@ -30,8 +30,8 @@ import (
 func echoingKubelet(t *testing.T) *httptest.Server {
 	t.Helper()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		hijacker, can := w.(http.Hijacker)
-		if !can || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
+		hijacker, ok := w.(http.Hijacker)
+		if !ok || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
 			http.Error(w, "no upgrade", http.StatusBadRequest)
 			return
 		}
@@ -63,11 +63,11 @@ func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 		_, err := admin.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
-	where := &corev1.Binding{
+	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}
-	if err := admin.CoreV1().Pods(namespace).Bind(t.Context(), where, metav1.CreateOptions{}); err != nil {
+	if err := admin.CoreV1().Pods(namespace).Bind(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -103,7 +103,7 @@ func openStream(t *testing.T, c *rest.Config, namespace, subresource string) *st
 		t.Fatal(err)
 	}
 	s := &stream{conn, bufio.NewReader(conn)}
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(waitLimit)); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(s.from, nil)
@@ -129,8 +129,8 @@ func (s *stream) ping(within time.Duration) error {
 	return err
 }
 
-// ended returns an error unless the stream ends within a time.
-func (s *stream) ended(within time.Duration) error {
+// awaitEnd returns an error unless the stream ends within a time.
+func (s *stream) awaitEnd(within time.Duration) error {
 	if err := s.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
@@ -197,13 +197,13 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 			open := map[string]*stream{}
 			for _, subresource := range []string{"exec", "attach", "portforward"} {
 				open[subresource] = openStream(t, config(t, s, "acme"), namespace, subresource)
-				if err := open[subresource].ping(patience); err != nil {
+				if err := open[subresource].ping(waitLimit); err != nil {
 					t.Fatalf("%s: %v", subresource, err)
 				}
 			}
 			c.act(namespace)
 			for subresource, each := range open {
-				if err := each.ended(soon); err != nil {
+				if err := each.awaitEnd(applyLimit); err != nil {
 					t.Errorf("%s: %v", subresource, err)
 				}
 			}
@@ -211,7 +211,7 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 		})
 	}
 	waittest.Until(t, comesIn)
-	if err := others.ping(patience); err != nil {
+	if err := others.ping(waitLimit); err != nil {
 		t.Errorf("another tenant's ended: %v", err)
 	}
 }

@@ -39,11 +39,11 @@ spec:
     data: { where: "${namespace}" }
 `
 
-// templatesAreGiven checks that the objects of a template are in each namespace before its first
+// templatesAreApplied checks that the objects of a template are in each namespace before its first
 // Pod, and that no caller can change them. The server does not update them for the defaults that it
 // adds itself.
-func templatesAreGiven(t *testing.T, s *localserver.Server) {
-	given := func(namespace string, want ...string) error {
+func templatesAreApplied(t *testing.T, s *localserver.Server) {
+	checkObjects := func(namespace string, want ...string) error {
 		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,resourcequotas,configmaps", "-n", namespace,
 			"-l", "kubetenant.dev/managed", "-o", "name")
 		if got := strings.Fields(out); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
@@ -69,7 +69,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	}
 	apply(t, s, stdTemplate)
 	named("std")
-	waittest.Until(t, func() error { return given("stark--old", all...) })
+	waittest.Until(t, func() error { return checkObjects("stark--old", all...) })
 	versions := func() string {
 		t.Helper()
 		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,configmaps", "-n", "stark--old", "-l",
@@ -91,7 +91,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	if err := given("stark--new", all...); err != nil {
+	if err := checkObjects("stark--new", all...); err != nil {
 		t.Errorf("there is a Pod: %v", err)
 	}
 	if out, err := kubectl(t, s, "admin", "get", "ns", "stark--new", "-o",
@@ -102,7 +102,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 		"jsonpath={.data.where}"); err != nil || out != "stark--new" {
 		t.Errorf("where it is: %s", out)
 	}
-	templatesAreHeld(t, s)
+	templatesAreProtected(t, s)
 
 	// The server replaces an immutable object, and deletes an object that the template no longer
 	// has.
@@ -113,7 +113,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 		if err != nil || out != "at stark--old" {
 			return fmt.Errorf("where it is: %s", out)
 		}
-		return given("stark--old", all[0], all[1], "resourcequota/balancers", all[3])
+		return checkObjects("stark--old", all[0], all[1], "resourcequota/balancers", all[3])
 	})
 	if strings.Fields(versions())[0] != strings.Fields(before)[0] ||
 		strings.Fields(versions())[1] != strings.Fields(before)[1] {
@@ -137,7 +137,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	}, asOps...)...); err != nil {
 		t.Fatal(out)
 	}
-	waittest.Until(t, func() error { return given("stark--held", all[0], all[1], "resourcequota/balancers", all[3]) })
+	waittest.Until(t, func() error { return checkObjects("stark--held", all[0], all[1], "resourcequota/balancers", all[3]) })
 	if out, err := kubectl(t, s, "admin", append([]string{
 		"create", "--raw=/api/v1/namespaces/stark--held/pods", "-f", testFile(t, pod("stark--held")),
 	}, asOps...)...); err == nil || !strings.Contains(out, "does not have everything that its Tenant specifies yet") {
@@ -166,7 +166,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	apply(t, s, pod("stark--old"))
 	named("")
 	for _, namespace := range []string{"stark--old", "stark--held"} {
-		waittest.Until(t, func() error { return given(namespace) })
+		waittest.Until(t, func() error { return checkObjects(namespace) })
 	}
 }
 
@@ -190,13 +190,13 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	for _, resource := range []string{"networkpolicies", "limitranges", "resourcequotas", "configmaps", "rolebindings"} {
-		given := strings.Fields(run("get", resource, "-n", "stark--new", "-l", "kubetenant.dev/managed", "-o", "name"))
-		if len(given) == 0 {
+		managed := strings.Fields(run("get", resource, "-n", "stark--new", "-l", "kubetenant.dev/managed", "-o", "name"))
+		if len(managed) == 0 {
 			t.Errorf("no managed %s in the namespace", resource)
 		}
 		for _, more := range [][]string{nil, asOps} {
 			for _, args := range [][]string{
-				append([]string{"delete"}, given...), {"delete", resource, "-l", "kubetenant.dev/managed"},
+				append([]string{"delete"}, managed...), {"delete", resource, "-l", "kubetenant.dev/managed"},
 			} {
 				out, err := kubectl(t, s, "admin", append(append(args, "-n", "stark--new"), more...)...)
 				if err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
@@ -215,9 +215,9 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// templatesAreHeld checks that no caller may change the objects of a template, or write a template
+// templatesAreProtected checks that no caller may change the objects of a template, or write a template
 // with objects that it may not create itself.
-func templatesAreHeld(t *testing.T, s *localserver.Server) {
+func templatesAreProtected(t *testing.T, s *localserver.Server) {
 	for _, kind := range []string{
 		"networkpolicy/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about",
 	} {

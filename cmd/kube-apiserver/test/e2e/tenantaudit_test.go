@@ -113,8 +113,8 @@ func tenantOutput(t *testing.T, s *localserver.Server, name string, args ...stri
 	return string(out), nil
 }
 
-// auditStreamsHold checks which records the callers can read on a server with audit streams.
-func auditStreamsHold(t *testing.T, s *localserver.Server) {
+// auditStreamsAreIsolated checks which records the callers can read on a server with audit streams.
+func auditStreamsAreIsolated(t *testing.T, s *localserver.Server) {
 	apply(t, s, auditRights)
 	apply(t, s, auditBinding)
 	makeAuditedRequests(t, s)
@@ -158,8 +158,8 @@ func auditStreamsHold(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// usageHolds checks which usage the callers of a server can read.
-func usageHolds(t *testing.T, s *localserver.Server) {
+// usageIsIsolated checks which usage the callers of a server can read.
+func usageIsIsolated(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := tenantOutput(t, s, "admin", "usage", "acme", "-o", "json")
 		if err != nil || !strings.Contains(out, `"requests"`) {

@@ -82,7 +82,7 @@ func TestTokens(t *testing.T) {
 	t.Run("legacy tokens", func(t *testing.T) { legacyTokens(t, s) })
 	t.Run("bound objects", func(t *testing.T) { boundObjects(t, s) })
 	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
-	t.Run("a namespace that is made again", func(t *testing.T) { aNamespaceMadeAgain(t, s) })
+	t.Run("a namespace that is made again", func(t *testing.T) { namespaceIsRecreated(t, s) })
 	alice := key.MustSign(map[string]any{
 		"iss": issuer.URL(),
 		"aud": "kubernetes",
@@ -92,7 +92,7 @@ func TestTokens(t *testing.T) {
 		"exp": time.Now().Add(time.Hour).Unix(),
 	})
 	t.Run("revocation", func(t *testing.T) { revocation(t, s, alice, write) })
-	t.Run("a new client authority", func(t *testing.T) { aNewClientAuthority(t, s, alice, write) })
+	t.Run("a new client authority", func(t *testing.T) { clientAuthorityIsAdded(t, s, alice, write) })
 	t.Run("no token is told", func(t *testing.T) {
 		log, err := os.ReadFile(filepath.Join(dir, "kube-apiserver.log"))
 		if err != nil || len(log) == 0 {
@@ -282,7 +282,7 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 	if err := admin.CoreV1().Secrets("acme--web").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Within(t, soon, func() error {
+	waittest.Within(t, applyLimit, func() error {
 		if _, err := whoami(t.Context(), t, s, token); err == nil {
 			return fmt.Errorf("the token of a deleted Secret is accepted")
 		}
@@ -290,9 +290,9 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// aNamespaceMadeAgain checks that a token is rejected after its namespace was deleted and created
+// namespaceIsRecreated checks that a token is rejected after its namespace was deleted and created
 // again, whether for another tenant or for the same one.
-func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
+func namespaceIsRecreated(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	makeAgain := func(owner string) {
 		t.Helper()
@@ -319,17 +319,17 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 		if u, err := whoami(t.Context(), t, s, token); err == nil {
 			t.Errorf("the old token in the namespace of %s is %+v", owner, u)
 		}
-		fresh := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
-		if u, err := whoami(t.Context(), t, s, fresh); err != nil ||
+		newToken := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
+		if u, err := whoami(t.Context(), t, s, newToken); err != nil ||
 			!slices.Equal(u.Extra[tenant.ExtraKey], []string{owner}) {
 			t.Errorf("a new token in the namespace of %s is %+v, %v", owner, u, err)
 		}
 	}
 }
 
-// aNewClientAuthority checks that a certificate is accepted after its authority is added to a
+// clientAuthorityIsAdded checks that a certificate is accepted after its authority is added to a
 // running server, also while others are revoked. It is rejected after its own revocation.
-func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
+func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -364,7 +364,7 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 		return err
 	}
 	// Without a source for that authority, the server's own authenticator accepts its certificates.
-	acmeComesIn := func(want bool) func() error {
+	acmeAuthenticates := func(want bool) func() error {
 		return func() error {
 			_, err := client(t, config(t, s, "acme")).CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 			if (err == nil) != want {
@@ -379,7 +379,7 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 	}
 	write("tenancy.yaml",
 		strings.Replace(string(settings), "  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n", "", 1))
-	waittest.Until(t, acmeComesIn(false))
+	waittest.Until(t, acmeAuthenticates(false))
 	if err := comesIn(); err == nil {
 		t.Error("a certificate of an unknown authority was taken")
 	}
@@ -398,7 +398,7 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 		t.Errorf("while others are revoked: %v", err)
 	}
 	write("revoked.yaml", noRevocations+fmt.Sprintf("certificates: [ { sha256: \"%x\" } ]\n", sha256.Sum256(ca.Raw)))
-	waittest.Within(t, soon, func() error {
+	waittest.Within(t, applyLimit, func() error {
 		if comesIn() == nil {
 			return errors.New("a certificate of a revoked authority is taken")
 		}
@@ -407,7 +407,7 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 	write("revoked.yaml", noRevocations)
 	write("pki/ca.crt", string(before))
 	write("tenancy.yaml", string(settings))
-	waittest.Until(t, acmeComesIn(true))
+	waittest.Until(t, acmeAuthenticates(true))
 }
 
 // revocation checks that a revocation and its removal apply soon after the write, even if the
@@ -430,7 +430,7 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 			list = fmt.Sprintf(list, claimsOf(t, token)["iss"])
 		}
 		write("revoked.yaml", noRevocations+list+"\n")
-		waittest.Within(t, soon, works(false))
+		waittest.Within(t, applyLimit, works(false))
 		write("revoked.yaml", noRevocations+"nonsense: 1\n")
 		bad++
 		waittest.Until(t, func() error { return newVersions(t, s, "revoked.yaml", "error", bad) })
@@ -438,9 +438,9 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 			t.Errorf("after a bad list: %v", err)
 		}
 		write("revoked.yaml", noRevocations)
-		waittest.Within(t, soon, works(true))
+		waittest.Within(t, applyLimit, works(true))
 	}
 }
 
-// soon is long enough for a busy machine, but shorter than the lifetime of a cached result.
-const soon = 8 * time.Second
+// applyLimit is long enough for a busy machine, but shorter than the lifetime of a cached result.
+const applyLimit = 8 * time.Second

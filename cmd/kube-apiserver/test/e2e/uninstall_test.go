@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// uninstallWorld contains two tenants. The Tenant of one has User peter as its admin.
-const uninstallWorld = `
+// uninstallFixture contains two tenants. The Tenant of one has User peter as its admin.
+const uninstallFixture = `
 apiVersion: v1
 kind: Namespace
 metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } }
@@ -126,7 +126,7 @@ func TestUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t, dir, "--tenant=acme,initech,umbrella")
-	apply(t, s, uninstallWorld)
+	apply(t, s, uninstallFixture)
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "namespace", "initech--reports", "-o",
 			`jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
@@ -137,7 +137,7 @@ func TestUninstall(t *testing.T) {
 	})
 	upstream, stop := startUpstream(t, s)
 	t.Run("one server without kubetenant", func(t *testing.T) {
-		mayNothing(t, upstream, callersOfTenants(), "") // no binding may grant the admins' rights in the whole cluster
+		checkDenied(t, upstream, callersOfTenants(), "") // no binding may grant the admins' rights in the whole cluster
 	})
 	applyAt(t, s, upstream, uninstallBindings)
 	p := newPage(t, s)
@@ -148,7 +148,7 @@ func TestUninstall(t *testing.T) {
 	for _, command := range before {
 		p.run(t, command)
 	}
-	mayNothing(t, upstream, callersOfTenants(), "")
+	checkDenied(t, upstream, callersOfTenants(), "")
 	stop()
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
@@ -159,8 +159,8 @@ func TestUninstall(t *testing.T) {
 	}
 	upstream, _ = startUpstream(t, s)
 	t.Run("upstream's server", func(t *testing.T) {
-		mayNothing(t, upstream, callersOfTenants(), "acme--web")
-		nothingOfOursIsLeft(t, p)
+		checkDenied(t, upstream, callersOfTenants(), "acme--web")
+		nothingRemains(t, p)
 	})
 	if out, err := p.try(t, "kubectl tenant uninstall --yes"); err != nil || !strings.Contains(out,
 		"kubetenant has left nothing in this cluster") {
@@ -242,16 +242,16 @@ func callersOfTenants() []rest.ImpersonationConfig {
 	}
 }
 
-// mayNothing checks with upstream's server what each caller may do in the whole cluster. If kept is
+// checkDenied checks with upstream's server what each caller may do in the whole cluster. If kept is
 // not empty, tenant acme has RoleBindings in that namespace, and mayNothing checks namespaces as
 // well.
-func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
+func checkDenied(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
 	t.Helper()
 	namespaces := []string{""}
 	if kept != "" {
 		namespaces = append(namespaces, kept, "initech--reports", "kube-system", "default", "nowhere")
 	}
-	asked := 0
+	sent := 0
 	for _, caller := range callers {
 		c := rest.CopyConfig(server)
 		c.QPS, c.Impersonate = -1, caller
@@ -264,7 +264,7 @@ func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationC
 			} {
 				verb, resource, _ := strings.Cut(what, " ")
 				resource, group, _ := strings.Cut(resource, ".")
-				asked++
+				sent++
 				review, err := reviews.Create(t.Context(),
 					&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 						ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -292,7 +292,7 @@ func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationC
 			}
 		}
 	}
-	if asked == 0 {
+	if sent == 0 {
 		t.Error("nothing was asked")
 	}
 }
@@ -322,13 +322,13 @@ func (p *uninstallPage) commands(t *testing.T) (before, after []string) {
 		t.Fatal(err)
 	}
 	first, second, found := strings.Cut(string(text), "## Step 5: change the servers")
-	of := func(text string) (all []string) {
+	blocks := func(text string) (all []string) {
 		for _, block := range shell.FindAllStringSubmatch(text, -1) {
 			all = append(all, strings.Split(strings.TrimSpace(block[1]), "\n")...)
 		}
 		return all
 	}
-	before, after = of(first), of(second)
+	before, after = blocks(first), blocks(second)
 	if !found || !slices.ContainsFunc(before, isUninstall) || !slices.ContainsFunc(after, isUninstall) {
 		t.Fatalf("the page has the commands %q and %q", before, after)
 	}
@@ -431,9 +431,9 @@ func removeSources(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// nothingOfOursIsLeft checks that no object, label or annotation of kubetenant remains, and that
+// nothingRemains checks that no object, label or annotation of kubetenant remains, and that
 // the other objects do.
-func nothingOfOursIsLeft(t *testing.T, p *uninstallPage) {
+func nothingRemains(t *testing.T, p *uninstallPage) {
 	for _, resources := range []string{
 		"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
 		"namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A",

@@ -255,7 +255,7 @@ func alertCases() []alertCase {
 // is raised when it must be and not otherwise.
 func TestWebhookAlerts(t *testing.T) {
 	t.Parallel()
-	testAlerts(t, filepath.Join(generated(t), "cluster", "monitoring.yaml"), alertCases())
+	testAlerts(t, filepath.Join(generateManifests(t), "cluster", "monitoring.yaml"), alertCases())
 }
 
 // TestWebhookAlertsOfTheGateway is TestWebhookAlerts for the alerts of the gateway.

@@ -80,7 +80,7 @@ func TestWebhookCertificates(t *testing.T) {
 	}
 	// kube-apiserver must trust a new authority before it is used, and an old one as long as it is
 	// used. The service's own authority, from a file, is not the controller's, so the test adds it.
-	trustToo(t, admin, filepath.Join(s.Dir, "pki", "ca.crt"))
+	trustAuthority(t, admin, filepath.Join(s.Dir, "pki", "ca.crt"))
 	uses("before the service has the new certificate")
 	mount(t, admin, s)
 	waittest.Until(t, func() error { return serves(s, "kubetenant-webhook."+serviceNamespace+".svc") })
@@ -91,7 +91,7 @@ func TestWebhookCertificates(t *testing.T) {
 		certificates.AuthoritiesName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := rotation.Look(t.Context()); err != nil {
+	if err := rotation.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	uses("with authorities made anew, and the certificate of the ones before")
@@ -149,18 +149,18 @@ func startCertificates(t *testing.T, kubeconfig string, n int) (stop func() stri
 		outputs, all = append(outputs, out), append(all, c)
 	}
 	return func() string {
-		said := ""
+		output := ""
 		for i, c := range all {
 			_ = c.Process.Signal(os.Interrupt)
 			_ = c.Wait() // the log has the error
-			said += outputs[i].String()
+			output += outputs[i].String()
 		}
-		return said
+		return output
 	}
 }
 
-// trustToo adds an authority to those in the mounted Secret, which kube-apiserver trusts.
-func trustToo(t *testing.T, admin *kubernetes.Clientset, caFile string) {
+// trustAuthority adds an authority to those in the mounted Secret, which kube-apiserver trusts.
+func trustAuthority(t *testing.T, admin *kubernetes.Clientset, caFile string) {
 	t.Helper()
 	ca, err := os.ReadFile(caFile)
 	if err != nil {
@@ -175,7 +175,7 @@ func trustToo(t *testing.T, admin *kubernetes.Clientset, caFile string) {
 		t.Fatal(err)
 	}
 	r := certificates.New(admin, serviceNamespace, []string{"127.0.0.1"})
-	if err := r.Look(t.Context()); err != nil {
+	if err := r.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -348,7 +348,7 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 		}
 		return err
 	})
-	sweepable := cluster.LabelledResources(admin.Discovery(), func(schema.GroupResource) authz.Scope {
+	sweepable := cluster.LabeledResources(admin.Discovery(), func(schema.GroupResource) authz.Scope {
 		return authz.ScopeUnknown
 	})
 	resources, err := sweepable()
@@ -365,8 +365,8 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 				Resource:  r.Resource,
 			},
 		}}
-		said, err := account.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-		if err != nil || !said.Status.Allowed {
+		result, err := account.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil || !result.Status.Allowed {
 			t.Errorf("%s cannot be labelled: %v", r, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // deployment mode, and that each heading skips some.
 func TestWebhookExceptions(t *testing.T) {
 	t.Parallel()
-	exceptionsAreTold(t, "webhook.md", &behindWebhook{}, exceptCertificates, exceptPasswords, exceptServiceAccounts,
+	exceptionsAreDocumented(t, "webhook.md", &webhookMode{}, exceptCertificates, exceptPasswords, exceptServiceAccounts,
 		exceptFrontProxies, exceptImpersonation, exceptRules, exceptReviews,
 		exceptPrivileged, exceptDerived)
 }
@@ -23,14 +23,14 @@ func TestWebhookExceptions(t *testing.T) {
 // TestGatewayExceptions does the same for the gateway.
 func TestGatewayExceptions(t *testing.T) {
 	t.Parallel()
-	exceptionsAreTold(t, "gateway.md", &behindGateway{}, exceptGatewayAdmission, exceptGatewayConfigured,
-		exceptGatewayAccounts, exceptGatewayProxies, exceptGatewayNobody, exceptGatewayLists,
+	exceptionsAreDocumented(t, "gateway.md", &gatewayMode{}, exceptGatewayAdmission, exceptGatewayConfigured,
+		exceptGatewayAccounts, exceptGatewayProxies, exceptGatewayNoSource, exceptGatewayLists,
 		exceptGatewayCluster, exceptGatewayRules)
 }
 
-// exceptionsAreTold compares the reasons to skip cases in a deployment mode with the headings of a
+// exceptionsAreDocumented compares the reasons to skip cases in a deployment mode with the headings of a
 // page. Reasons of any server are not on the page.
-func exceptionsAreTold(t *testing.T, name string, shape scenario.Mode, headings ...string) {
+func exceptionsAreDocumented(t *testing.T, name string, mode scenario.Mode, headings ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../../docs/" + name)
 	if err != nil {
@@ -48,12 +48,12 @@ func exceptionsAreTold(t *testing.T, name string, shape scenario.Mode, headings 
 		}
 		for _, s := range scenarios {
 			if s.Invalid != "" {
-				skipped[shape.Skip(s, nil)]++
+				skipped[mode.Skip(s, nil)]++
 			}
 			for i := range s.Cases {
 				all++
 				if c := &s.Cases[i]; (&compiledIn{}).Skip(s, nil) == "" && (&compiledIn{}).Skip(s, c) == "" {
-					skipped[shape.Skip(s, c)]++
+					skipped[mode.Skip(s, c)]++
 				}
 			}
 		}

@@ -322,16 +322,16 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 		t.Errorf("an anonymous probe: %v", err)
 	}
 	f.controlPlaneWorks(t)
-	f.policiesHold(t)
+	f.policiesApply(t)
 }
 
 // refused reports whether kube-apiserver denied the request. It answers 500 if it cannot reach an
 // authorization webhook (failurePolicy Deny).
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInternalError(err) }
 
-// named returns a client that impersonates an identity of the control plane as the admin. The
+// impersonate returns a client that impersonates an identity of the control plane as the admin. The
 // decisions are the same.
-func (f *faults) named(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
+func (f *faults) impersonate(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
 	t.Helper()
 	c := config(t, f.Server, "admin")
 	c.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: groups}
@@ -340,7 +340,7 @@ func (f *faults) named(t *testing.T, name string, groups ...string) *kubernetes.
 
 func (f *faults) controlPlaneWorks(t *testing.T) {
 	ctx := t.Context()
-	node := f.named(t, "system:node:n1", "system:nodes", "system:authenticated")
+	node := f.impersonate(t, "system:node:n1", "system:nodes", "system:authenticated")
 	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Errorf("a kubelet registers: %v", err)
@@ -358,13 +358,13 @@ func (f *faults) controlPlaneWorks(t *testing.T) {
 		t.Errorf("a kubelet's lease: %v", err)
 	}
 	for _, name := range []string{"system:kube-controller-manager", "system:kube-scheduler"} {
-		c := f.named(t, name, "system:authenticated")
+		c := f.impersonate(t, name, "system:authenticated")
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(name, "system:")}}
 		if _, err := c.CoordinationV1().Leases("kube-system").Create(ctx, lease, metav1.CreateOptions{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	account := f.named(t, "system:serviceaccount:kube-system:namespace-controller",
+	account := f.impersonate(t, "system:serviceaccount:kube-system:namespace-controller",
 		"system:serviceaccounts", "system:authenticated")
 	if _, err := account.CoreV1().ConfigMaps("kube-system").Create(ctx,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
@@ -376,9 +376,9 @@ const daemonSet = `{"apiVersion":"apps/v1","kind":"DaemonSet",
 "metadata":{"name":"d","labels":{"kubetenant.dev/tenant":"acme"}},"spec":{"selector":{"matchLabels":{"a":"b"}},
 "template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x"}]}}}}`
 
-// policiesHold checks that the policies apply even if an administrator deletes the webhook
+// policiesApply checks that the policies apply even if an administrator deletes the webhook
 // configurations to restore the cluster.
-func (f *faults) policiesHold(t *testing.T) {
+func (f *faults) policiesApply(t *testing.T) {
 	ctx := t.Context()
 	create := func(c kubernetes.Interface, path, body string) error {
 		return c.CoreV1().RESTClient().Post().AbsPath(path).Body([]byte(body)).Do(ctx).Error()
@@ -392,7 +392,7 @@ func (f *faults) policiesHold(t *testing.T) {
 		hooks.ValidatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)
 	}
-	manager := f.named(t, "system:kube-controller-manager", "system:authenticated")
+	manager := f.impersonate(t, "system:kube-controller-manager", "system:authenticated")
 	labelled := func(namespace, label string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l","namespace":%q,`+
 			`"labels":{"kubetenant.dev/tenant":%q}}}`,
@@ -437,13 +437,13 @@ func (f *faults) policiesHold(t *testing.T) {
 			"may only be set in a tenant's namespaces",
 		},
 		"a node by somebody": {
-			f.named(t, "alice", "system:authenticated"),
+			f.impersonate(t, "alice", "system:authenticated"),
 			"/api/v1/nodes",
 			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n2"}}`,
 			"",
 		},
 		"a node by a tenant's service account": {
-			f.named(t, "system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:authenticated"),
+			f.impersonate(t, "system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:authenticated"),
 			"/api/v1/nodes",
 			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n3"}}`,
 			"",

@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// generated writes the manifests as an operator does, and returns their folder.
-func generated(t *testing.T, more ...string) string {
+// generateManifests writes the manifests as an operator does, and returns their folder.
+func generateManifests(t *testing.T, more ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -63,7 +63,7 @@ func run(t *testing.T, name string, args ...string) string {
 // release.
 func TestWebhookManifestsConform(t *testing.T) {
 	t.Parallel()
-	out := generated(t)
+	out := generateManifests(t)
 	schemas := writeSchemas(t)
 	run(t, "kubeconform", "-strict", "-summary", "-skip", "ServiceMonitor,PrometheusRule",
 		"-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json", filepath.Join(out, "crds"),
@@ -73,9 +73,9 @@ func TestWebhookManifestsConform(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := exec.CommandContext(t.Context(), binary(t, "kubeconform"), "-strict",
+	if output, err := exec.CommandContext(t.Context(), binary(t, "kubeconform"), "-strict",
 		"-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json", bad).CombinedOutput(); err == nil {
-		t.Errorf("an unknown field conforms: %s", said)
+		t.Errorf("an unknown field conforms: %s", output)
 	}
 }
 
@@ -96,7 +96,7 @@ func writeSchemas(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for name, d := range document.Definitions {
-		if _, has := d["properties"]; has {
+		if _, ok := d["properties"]; ok {
 			d["additionalProperties"] = false
 		}
 		if strings.HasSuffix(name, ".IntOrString") {
@@ -135,23 +135,23 @@ func writeSchemas(t *testing.T) string {
 // TestWebhookManifestsApply checks that a real server accepts all manifests without a warning.
 func TestWebhookManifestsApply(t *testing.T) {
 	t.Parallel()
-	out := generated(t)
+	out := generateManifests(t)
 	if err := os.Remove(filepath.Join(out, "cluster", "monitoring.yaml")); err != nil { // kinds of another project
 		t.Fatal(err)
 	}
 	s := start(t, t.TempDir(), "--webhook")
 	// Here, these configurations reach the service by URL.
-	if said, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration",
+	if output, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration",
 		"kubetenant"); err != nil {
-		t.Fatal(said)
+		t.Fatal(output)
 	}
-	said, err := kubectl(t, s, "admin", "apply", "--server-side", "--force-conflicts", "--dry-run=server",
+	output, err := kubectl(t, s, "admin", "apply", "--server-side", "--force-conflicts", "--dry-run=server",
 		"-f", filepath.Join(out, "crds"), "-f", filepath.Join(out, "cluster"))
-	if err != nil || strings.Contains(said, "Warning") {
-		t.Errorf("%v\n%s", err, said)
+	if err != nil || strings.Contains(output, "Warning") {
+		t.Errorf("%v\n%s", err, output)
 	}
-	if n := strings.Count(said, "(server dry run)"); n < 25 {
-		t.Errorf("%d objects\n%s", n, said)
+	if n := strings.Count(output, "(server dry run)"); n < 25 {
+		t.Errorf("%d objects\n%s", n, output)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestWebhookChart(t *testing.T) {
 	for _, storage := range []string{"", "EmptyDir", "Claim"} {
 		t.Run(storage, func(t *testing.T) {
 			t.Parallel()
-			compareChart(t, generated(t, "--storage="+storage))
+			compareChart(t, generateManifests(t, "--storage="+storage))
 		})
 	}
 }
@@ -189,9 +189,9 @@ func compareChart(t *testing.T, out string) {
 	if !slices.Equal(rendered, want) {
 		t.Errorf("helm template:\n%s\n\ngenerate:\n%s", strings.Join(rendered, "\n"), strings.Join(want, "\n"))
 	}
-	if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", chart).CombinedOutput(); err == nil ||
-		!bytes.Contains(said, []byte("at '/image'")) {
-		t.Errorf("without an image: %v\n%s", err, said)
+	if output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", chart).CombinedOutput(); err == nil ||
+		!bytes.Contains(output, []byte("at '/image'")) {
+		t.Errorf("without an image: %v\n%s", err, output)
 	}
 }
 
@@ -216,7 +216,7 @@ func objects(t *testing.T, text string) []string {
 // caller can delete through the API.
 func TestWebhookStaticPolicies(t *testing.T) {
 	t.Parallel()
-	out, dir := generated(t, "--static-policies"), t.TempDir()
+	out, dir := generateManifests(t, "--static-policies"), t.TempDir()
 	admission := fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins: [
@@ -234,10 +234,10 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 	s := start(t, dir, "--webhook", "--", "--feature-gates=ManifestBasedAdmissionControlConfig=true",
 		"--admission-control-config-file="+file)
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
-	if said, err := kubectl(t, s, "admin", "delete",
+	if output, err := kubectl(t, s, "admin", "delete",
 		"mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,"+
 			"validatingadmissionpolicybinding", "--all"); err != nil {
-		t.Fatal(said)
+		t.Fatal(output)
 	}
 	admin := client(t, config(t, s, "admin"))
 	waittest.Until(t, func() error {
@@ -267,29 +267,29 @@ func installedNames(t *testing.T, s *localserver.Server) string {
 	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies," +
 		"validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
 	// The server's own controller creates FlowSchemas, which are not part of the installation.
-	said, err := kubectl(t, s, "admin", "get", kinds, "-o", "name", "-l", "kubetenant.dev/managed!=fair-use")
+	output, err := kubectl(t, s, "admin", "get", kinds, "-o", "name", "-l", "kubetenant.dev/managed!=fair-use")
 	if err != nil {
-		t.Fatal(said)
+		t.Fatal(output)
 	}
-	var kept []string
-	for line := range strings.Lines(said) {
+	var names []string
+	for line := range strings.Lines(output) {
 		if strings.Contains(line, "kubetenant") {
-			kept = append(kept, strings.TrimSpace(line))
+			names = append(names, strings.TrimSpace(line))
 		}
 	}
-	return strings.Join(kept, "\n")
+	return strings.Join(names, "\n")
 }
 
-// makeRoom deletes the cluster-scoped objects of the service, and the given kinds in its namespace.
-func makeRoom(t *testing.T, s *localserver.Server, kinds string) {
+// deleteInstalled deletes the cluster-scoped objects of the service, and the given kinds in its namespace.
+func deleteInstalled(t *testing.T, s *localserver.Server, kinds string) {
 	t.Helper()
 	for name := range strings.Lines(installedNames(t, s)) {
-		if said, err := kubectl(t, s, "admin", "delete", strings.TrimSpace(name)); err != nil {
-			t.Fatal(said)
+		if output, err := kubectl(t, s, "admin", "delete", strings.TrimSpace(name)); err != nil {
+			t.Fatal(output)
 		}
 	}
-	if said, err := kubectl(t, s, "admin", "-n", "kubetenant-system", "delete", kinds, "--all"); err != nil {
-		t.Fatal(said)
+	if output, err := kubectl(t, s, "admin", "-n", "kubetenant-system", "delete", kinds, "--all"); err != nil {
+		t.Fatal(output)
 	}
 }
 
@@ -297,20 +297,20 @@ func makeRoom(t *testing.T, s *localserver.Server, kinds string) {
 // whose nodes run nothing. The objects exist each time. At the end, only the definitions remain.
 func TestWebhookHelm(t *testing.T) {
 	t.Parallel()
-	out := generated(t, "--image=example.com/kubetenant-webhook:1")
+	out := generateManifests(t, "--image=example.com/kubetenant-webhook:1")
 	values := filepath.Join(out, "values.yaml")
 	s := start(t, t.TempDir(), "--webhook")
 	names := func() string { return installedNames(t, s) }
-	makeRoom(t, s, "serviceaccounts,roles,rolebindings,configmaps,leases,secrets")
+	deleteInstalled(t, s, "serviceaccounts,roles,rolebindings,configmaps,leases,secrets")
 	helm := func(args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), binary(t, "helm"), args...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("admin"))
-		said, err := cmd.CombinedOutput()
+		output, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Fatalf("helm %v: %v\n%s", args, err, said)
+			t.Fatalf("helm %v: %v\n%s", args, err, output)
 		}
-		return string(said)
+		return string(output)
 	}
 	pages := map[string]string{"install": "docs/install.md", "upgrade": "docs/tasks/upgrade.md"}
 	command := func(verb string) []string { // the command in the page
@@ -320,7 +320,7 @@ func TestWebhookHelm(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(page)) {
-			if rest, is := strings.CutPrefix(strings.TrimSpace(line), "helm "+verb+" "); is {
+			if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "helm "+verb+" "); ok {
 				rest = strings.NewReplacer(
 					"kubetenant-webhook-0.1.0.tgz", "../../../../deploy/chart",
 					"installed/values.yaml", values,
@@ -331,19 +331,19 @@ func TestWebhookHelm(t *testing.T) {
 		t.Fatalf("%s has no helm %s", pages[verb], verb)
 		return nil
 	}
-	if said, err := kubectl(t, s, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
-		t.Fatal(said)
+	if output, err := kubectl(t, s, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
+		t.Fatal(output)
 	}
-	if said := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(said,
+	if output := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(output,
 		"are not installed yet") {
-		t.Errorf("the notes are missing:\n%s", said)
+		t.Errorf("the notes are missing:\n%s", output)
 	}
-	if said := names(); strings.Contains(said, "webhookconfiguration") || strings.Contains(said, "policy") ||
-		!strings.Contains(said, "clusterrole") {
-		t.Errorf("before kube-apiserver shows its certificate:\n%s", said)
+	if output := names(); strings.Contains(output, "webhookconfiguration") || strings.Contains(output, "policy") ||
+		!strings.Contains(output, "clusterrole") {
+		t.Errorf("before kube-apiserver shows its certificate:\n%s", output)
 	}
-	if said := helm(append(command("upgrade"), "--set", "monitoring=false")...); !strings.Contains(said, "are in force") {
-		t.Errorf("the notes are missing:\n%s", said)
+	if output := helm(append(command("upgrade"), "--set", "monitoring=false")...); !strings.Contains(output, "are in force") {
+		t.Errorf("the notes are missing:\n%s", output)
 	}
 	installed := names()
 	for _, want := range []string{
@@ -386,7 +386,7 @@ func selfSignedPEM(t *testing.T) []byte {
 // TestWebhookChartValues checks that the schema rejects each wrong value with its path.
 func TestWebhookChartValues(t *testing.T) {
 	t.Parallel()
-	out := generated(t)
+	out := generateManifests(t)
 	for _, c := range []struct{ set, at string }{
 		{"image=", "/image"},
 		{"imagePullPolicy=Sometimes", "/imagePullPolicy"},
@@ -429,10 +429,10 @@ func TestWebhookChartValues(t *testing.T) {
 		{"storage.type=HostPath", "/storage/type"},
 		{"storage.size=large", "/storage/size"},
 	} {
-		said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart",
+		output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart",
 			"-f", filepath.Join(out, "values.yaml"), "--set", c.set).CombinedOutput()
-		if err == nil || !strings.Contains(string(said), "schema") || !strings.Contains(string(said), c.at) {
-			t.Errorf("%s: %v\n%.600s", c.set, err, said)
+		if err == nil || !strings.Contains(string(output), "schema") || !strings.Contains(string(output), c.at) {
+			t.Errorf("%s: %v\n%.600s", c.set, err, output)
 		}
 	}
 }

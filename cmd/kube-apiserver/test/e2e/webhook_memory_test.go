@@ -50,7 +50,7 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 	s := start(t, dir, "--webhook")
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
 	f.prepare(t)
-	r := takeReplica(t, f, 1)
+	r := stopReplica(t, f, 1)
 	held := holdMemory(t, r)
 	globex := client(t, config(t, s, "globex"))
 	waittest.Until(t, func() error {
@@ -98,10 +98,10 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 					return
 				}
 				defer func() { _ = resp.Body.Close() }()
-				said, err := io.ReadAll(resp.Body)
+				response, err := io.ReadAll(resp.Body)
 				switch {
 				case err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests:
-					t.Errorf("%s: %s %.200s %v", name, resp.Status, said, err)
+					t.Errorf("%s: %s %.200s %v", name, resp.Status, response, err)
 				case resp.StatusCode == http.StatusOK:
 					answered.Add(1)
 				default:
@@ -126,12 +126,12 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 			}
 			cancel()
 		}
-		most := highWaterKiB(t, r.process.Process.Pid)
+		peak := highWaterKiB(t, r.process.Process.Pid)
 		t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (held by a cgroup: %t); "+
 			"another tenant served %d times, denied %d times",
-			name, float64(len(body))/1e6, answered.Load(), refused.Load(), most>>10, held, served, denied)
-		if most<<10 > memoryLimit {
-			t.Errorf("%s: took %d MiB", name, most>>10)
+			name, float64(len(body))/1e6, answered.Load(), refused.Load(), peak>>10, held, served, denied)
+		if peak<<10 > memoryLimit {
+			t.Errorf("%s: took %d MiB", name, peak>>10)
 		}
 		if answered.Load() == 0 || denied > 0 {
 			t.Errorf("%s: %d answered; another tenant was denied %d times", name, answered.Load(), denied)
@@ -238,7 +238,7 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 	}
 	fine, wrote := 0, 0
 	enough := func() bool { return used.Load() >= 900 && fine >= 5 && wrote >= 5 }
-	for begun := time.Now(); time.Since(begun) < 5*time.Second || !enough() && time.Since(begun) < patience; {
+	for begun := time.Now(); time.Since(begun) < 5*time.Second || !enough() && time.Since(begun) < waitLimit; {
 		if err := use(t.Context(), globex); apierrors.IsForbidden(err) {
 			t.Errorf("another tenant's use of its grant: %v", err)
 		} else if err == nil {

@@ -69,7 +69,7 @@ func writesOf(t *testing.T, k *kubernetes.Clientset) map[string]error {
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	_, created := core.ConfigMaps(serviceNamespace).Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "new-"}}, metav1.CreateOptions{})
-	_, patched := core.ConfigMaps(serviceNamespace).Patch(t.Context(), state.SweptName, types.MergePatchType, patch,
+	_, patched := core.ConfigMaps(serviceNamespace).Patch(t.Context(), state.BackfillName, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	_, labeled := core.Namespaces().Patch(t.Context(), serviceNamespace, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"example.com/x":"y"}}}`), metav1.PatchOptions{})

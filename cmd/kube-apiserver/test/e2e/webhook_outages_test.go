@@ -42,13 +42,13 @@ import (
 
 // replicaUnderTest is a replica. A test can cut the links in front of it and behind it.
 type replicaUnderTest struct {
-	dir     string
-	process *exec.Cmd
-	args    []string
-	logs    *os.File
-	side    string     // address of metrics and health
-	front   *link.Link // from kube-apiserver to the replica
-	back    *link.Link // from the replica to kube-apiserver
+	dir            string
+	process        *exec.Cmd
+	args           []string
+	logs           *os.File
+	metricsAddress string     // address of metrics and health
+	front          *link.Link // from kube-apiserver to the replica
+	back           *link.Link // from the replica to kube-apiserver
 }
 
 // outage is an event that affects one replica, and its end.
@@ -102,10 +102,10 @@ func outages() []outage {
 	}
 }
 
-func cut(which func(*replicaUnderTest) *link.Link, how link.Mode) func(*testing.T, *replicaUnderTest) func() {
+func cut(linkOf func(*replicaUnderTest) *link.Link, mode link.Mode) func(*testing.T, *replicaUnderTest) func() {
 	return func(_ *testing.T, r *replicaUnderTest) func() {
-		which(r).Set(how)
-		return func() { which(r).Set(link.Pass) }
+		linkOf(r).Set(mode)
+		return func() { linkOf(r).Set(link.Pass) }
 	}
 }
 
@@ -113,9 +113,9 @@ func cut(which func(*replicaUnderTest) *link.Link, how link.Mode) func(*testing.
 // replicas. The promise is ten seconds, and these machines are noisy.
 const servedAgain = 15 * time.Second
 
-// lastsFrom is the time after which a denial by the only replica is assumed to last as long as the
+// minOutage is the time after which a denial by the only replica is assumed to last as long as the
 // outage.
-const lastsFrom = 7 * time.Second
+const minOutage = 7 * time.Second
 
 // TestWebhookOutages causes every outage of one replica, out of one or of two, under steady
 // requests of two tenants and after a burst. It writes the table of docs/webhook.md.
@@ -129,14 +129,14 @@ func TestWebhookOutages(t *testing.T) {
 			f.prepare(t)
 			all := make([]*replicaUnderTest, replicas)
 			for i := range all {
-				all[i] = takeReplica(t, f, i+1)
+				all[i] = stopReplica(t, f, i+1)
 				f.settled(t)
 			}
 			tenants := map[string]*kubernetes.Clientset{"acme": f.acme, "globex": client(t, config(t, s, "globex"))}
 			var table strings.Builder
 			for _, o := range outages() {
 				f.settled(t)
-				waittest.Until(t, func() error { return callTheFirst(t, tenants, all) }) // it may not be ready yet
+				waittest.Until(t, func() error { return callFirstReplica(t, tenants, all) }) // it may not be ready yet
 				f.settled(t)
 				end := o.begin(t, all[0])
 				atLeast, atMost := servedFor, servedAgain
@@ -144,7 +144,7 @@ func TestWebhookOutages(t *testing.T) {
 				case o.late:
 					atLeast = servedAgain
 				case replicas == 1:
-					atMost = lastsFrom
+					atMost = minOutage
 				}
 				during, lasts := watchCallers(t, tenants, atLeast, atMost)
 				end()
@@ -163,17 +163,17 @@ func TestWebhookOutages(t *testing.T) {
 			}
 			t.Logf("%d replicas: denied for, and after its end for\n%s", replicas, table.String())
 			if replicas == 1 {
-				notOlder(t, f, all[0])
+				checkFreshness(t, f, all[0])
 				return
 			}
-			leaderAway(t, f)
-			anotherConfiguration(t, all)
+			leaderIsPaused(t, f)
+			configurationDiffers(t, all)
 		})
 	}
 }
 
-// callTheFirst makes kube-apiserver call the first replica, with many requests at the same time.
-func callTheFirst(t *testing.T, tenants map[string]*kubernetes.Clientset, all []*replicaUnderTest) error {
+// callFirstReplica makes kube-apiserver call the first replica, with many requests at the same time.
+func callFirstReplica(t *testing.T, tenants map[string]*kubernetes.Clientset, all []*replicaUnderTest) error {
 	t.Helper()
 	for _, other := range all[1:] {
 		other.front.Set(link.Reset)
@@ -189,8 +189,8 @@ func callTheFirst(t *testing.T, tenants map[string]*kubernetes.Clientset, all []
 	return nil
 }
 
-// leaderAway checks that lists over all namespaces work without a leader and with a new leader.
-func leaderAway(t *testing.T, f *faults) {
+// leaderIsPaused checks that lists over all namespaces work without a leader and with a new leader.
+func leaderIsPaused(t *testing.T, f *faults) {
 	t.Helper()
 	list := func() error {
 		_, err := f.acme.CoreV1().Secrets("").List(t.Context(),
@@ -230,8 +230,8 @@ func leaderAway(t *testing.T, f *faults) {
 	}
 }
 
-// anotherConfiguration checks that metrics show a difference between replicas.
-func anotherConfiguration(t *testing.T, all []*replicaUnderTest) {
+// configurationDiffers checks that metrics show a difference between replicas.
+func configurationDiffers(t *testing.T, all []*replicaUnderTest) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(all[0].dir, "tenancy.yaml"))
 	if err != nil {
@@ -251,7 +251,7 @@ func anotherConfiguration(t *testing.T, all []*replicaUnderTest) {
 // info returns the metric of the current configuration.
 func (r *replicaUnderTest) info(t *testing.T) string {
 	t.Helper()
-	resp, err := http.Get("http://" + r.side + "/metrics")
+	resp, err := http.Get("http://" + r.metricsAddress + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,9 +302,9 @@ func watchCallers(
 	var wg sync.WaitGroup
 	for name, c := range tenants {
 		wg.Go(func() {
-			good, denied := since, false // start of the time without a denial, and whether the last request was denied
+			servedSince, denied := since, false // start of the time without a denial, and whether the last request was denied
 			for i := 0; ; i++ {
-				own, asked := i%4 != 3, time.Now()
+				own, sentAt := i%4 != 3, time.Now()
 				namespace := name + "--web"
 				if !own {
 					namespace = map[string]string{"acme": "globex--web", "globex": "acme--web"}[name]
@@ -317,18 +317,18 @@ func watchCallers(
 					t.Errorf("%s was given what is another's", name)
 				}
 				over := now.Sub(since) > atMost
-				served := err == nil && now.Sub(asked) < slow
+				served := err == nil && now.Sub(sentAt) < slow
 				mu.Lock()
 				if own {
 					denied = !served
 				}
 				if own && denied {
-					good = now
+					servedSince = now
 					last = max(last, now.Sub(since))
 				}
 				lasts = lasts || over && denied
 				mu.Unlock()
-				if over || own && served && now.Sub(good) > servedFor && now.Sub(since) > atLeast {
+				if over || own && served && now.Sub(servedSince) > servedFor && now.Sub(since) > atLeast {
 					return
 				}
 				time.Sleep(callEvery)
@@ -355,9 +355,9 @@ func (f *faults) settled(t *testing.T) {
 	})
 }
 
-// notOlder checks that a replica without a connection to kube-apiserver does not answer from old
+// checkFreshness checks that a replica without a connection to kube-apiserver does not answer from old
 // state.
-func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
+func checkFreshness(t *testing.T, f *faults, r *replicaUnderTest) {
 	t.Helper()
 	ctx := t.Context()
 	apply(t, f.Server,
@@ -372,13 +372,13 @@ func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
 		t.Fatal(err)
 	}
 	for time.Since(cutAt) < 30*time.Second {
-		asked := time.Since(cutAt)
-		if _, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{}); err == nil && asked > 12*time.Second {
-			t.Fatalf("answered after %v by what was true before", asked)
+		age := time.Since(cutAt)
+		if _, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{}); err == nil && age > 12*time.Second {
+			t.Fatalf("answered after %v by what was true before", age)
 		} else if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInternalError(err) {
 			t.Fatal(err)
 		} else if err != nil {
-			t.Logf("without a working watch denied after %.1f s", asked.Seconds())
+			t.Logf("without a working watch denied after %.1f s", age.Seconds())
 			break
 		}
 		time.Sleep(callEvery)
@@ -386,8 +386,8 @@ func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
 	r.back.Set(link.Pass)
 }
 
-// takeReplica replaces one of the server's replicas by a replica that a test can break.
-func takeReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
+// stopReplica replaces one of the server's replicas by a replica that a test can break.
+func stopReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	t.Helper()
 	_, process := f.replica(t, n)
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", process.Pid))
@@ -419,7 +419,7 @@ func takeReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {
 		case "--metrics-listen":
-			r.side = value
+			r.metricsAddress = value
 		case "--kubeconfig":
 			value = filepath.Join(r.dir, "kubeconfig")
 		case "--listen":
@@ -517,7 +517,7 @@ func (r *replicaUnderTest) restart(t *testing.T, log string) {
 	_ = r.process.Wait()
 	r.start(t, log)
 	waittest.Until(t, func() error {
-		resp, err := http.Get("http://" + r.side + "/readyz")
+		resp, err := http.Get("http://" + r.metricsAddress + "/readyz")
 		if err != nil {
 			return err
 		}
@@ -529,7 +529,7 @@ func (r *replicaUnderTest) restart(t *testing.T, log string) {
 }
 
 // replace replaces one of the replica's files, and returns a function that restores it.
-func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (back func()) {
+func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (restore func()) {
 	t.Helper()
 	path := filepath.Join(r.dir, name)
 	before, err := os.ReadFile(path)
@@ -547,7 +547,7 @@ func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (back
 }
 
 // otherCertificate makes the replica serve another certificate. If ca is nil, it is self-signed.
-func (r *replicaUnderTest) otherCertificate(t *testing.T, ca *tls.Certificate, lifetime time.Duration) (back func()) {
+func (r *replicaUnderTest) otherCertificate(t *testing.T, ca *tls.Certificate, lifetime time.Duration) (restore func()) {
 	t.Helper()
 	pair := selfOrSigned(t, "webhook", ca, lifetime)
 	key, err := keyutil.MarshalPrivateKeyToPEM(pair.PrivateKey)

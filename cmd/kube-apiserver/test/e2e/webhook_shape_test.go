@@ -26,12 +26,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// behindWebhook runs scenarios on unmodified kube-apiservers with the webhook service.
-type behindWebhook struct{ compiledIn }
+// webhookMode runs scenarios on unmodified kube-apiservers with the webhook service.
+type webhookMode struct{ compiledIn }
 
 // key returns the same value for scenarios that install the same objects. A server has these
 // objects from its start.
-func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
+func (s *webhookMode) key(sc *scenario.Scenario) (string, error) {
 	w, err := scenario.NewFixture(sc, s.keys)
 	if err != nil {
 		return "", err
@@ -99,9 +99,9 @@ const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1",
 	`"nonResourcePath":"*"}}` + "\n"
 
 // Skip implements [scenario.Mode].
-func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
-	if why := s.compiledIn.Skip(sc, c); why != "" || c == nil {
-		return why
+func (s *webhookMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
+	if reason := s.compiledIn.Skip(sc, c); reason != "" || c == nil {
+		return reason
 	}
 	if c.Credential.Impersonate != nil {
 		return exceptImpersonation
@@ -141,7 +141,7 @@ func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 }
 
 // flags returns the flags of a server whose service has the configuration file config.
-func (*behindWebhook) flags(config, dir string, d scenario.Delegate) ([]string, error) {
+func (*webhookMode) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{
 		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind",
 		strings.Join(authorizersBehind(d), ","), "--",
@@ -164,7 +164,7 @@ func prepareService(w *scenario.Fixture) error {
 }
 
 // Open implements [scenario.Mode].
-func (s *behindWebhook) Open(ctx context.Context, w *scenario.Fixture) (scenario.Session, error) {
+func (s *webhookMode) Open(ctx context.Context, w *scenario.Fixture) (scenario.Session, error) {
 	if err := prepareService(w); err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.Fixture) (scenario
 
 // session starts the server of the scenario with those flags. If it already runs, session restarts
 // the service.
-func (s *behindWebhook) session(
+func (s *webhookMode) session(
 	ctx context.Context, w *scenario.Fixture, flags func(config, dir string, d scenario.Delegate) ([]string, error),
 ) (*session, error) {
 	if !shared(w.Scenario) {
@@ -197,18 +197,18 @@ func (s *behindWebhook) session(
 	if err != nil {
 		return nil, err
 	}
-	return s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
+	return s.runOnShared(ctx, w, args, func(session *session, objects []runtime.RawExtension, first bool) error {
 		if !first {
-			if err := enter(s.dir, w); err != nil {
+			if err := setCurrent(s.dir, w); err != nil {
 				return err
 			}
 		}
-		if err := s.plane.seed(ctx, held, session.caller); err != nil {
+		if err := s.controlPlane.seed(ctx, objects, session.caller); err != nil {
 			return err
 		}
 		// The service, and a gateway in front of it, read some settings and the state of the
 		// cluster only at their start.
-		return s.plane.restartService(ctx)
+		return s.controlPlane.restartService(ctx)
 	})
 }
 
@@ -253,7 +253,7 @@ func (s *webhookSession) Close() {
 
 // Authenticate implements [scenario.Session] by a TokenReview of the server.
 func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
-	headers, err := s.world.Headers(ctx, c)
+	headers, err := s.fixture.Headers(ctx, c)
 	if err != nil {
 		return scenario.Authentication{}, err
 	}
@@ -287,9 +287,9 @@ func (s *webhookSession) verbatim(ctx context.Context, c *scenario.Credential) (
 	if c.User != nil || c.Anonymous {
 		return c, nil
 	}
-	uid := s.world.UID
-	s.world.UID = s.libraryUID
-	defer func() { s.world.UID = uid }()
+	uid := s.fixture.UID
+	s.fixture.UID = s.libraryUID
+	defer func() { s.fixture.UID = uid }()
 	identity, err := s.library.Authenticate(ctx, c)
 	switch {
 	case err != nil:

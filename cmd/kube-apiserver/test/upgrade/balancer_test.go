@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// lookEvery is the interval at which a balancer checks whether a replica is ready.
-const lookEvery = 200 * time.Millisecond
+// checkEvery is the interval at which a balancer checks whether a replica is ready.
+const checkEvery = 200 * time.Millisecond
 
 // backend is a replica behind a balancer: the address that it serves and the URL of its readiness.
 type backend struct {
@@ -35,7 +35,7 @@ func newBalancer(t *testing.T, backends ...*backend) string {
 		go func() {
 			for ctx.Err() == nil {
 				b.ready.Store(readyz(ctx, b.health) == nil)
-				time.Sleep(lookEvery)
+				time.Sleep(checkEvery)
 			}
 		}()
 	}

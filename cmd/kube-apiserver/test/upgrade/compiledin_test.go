@@ -13,8 +13,8 @@ import (
 // settle is how long traffic runs after each step.
 const settle = 3 * time.Second
 
-// graceful returns the flags that docs/tasks/upgrade.md requires.
-func graceful() []string {
+// gracefulFlags returns the flags that docs/tasks/upgrade.md requires.
+func gracefulFlags() []string {
 	return []string{"--shutdown-delay-duration=2s", "--shutdown-send-retry-after=true"}
 }
 
@@ -22,11 +22,11 @@ func graceful() []string {
 // them again. Callers that retry as documented see no failure, and no object changes.
 func TestUpgradeCompiledIn(t *testing.T) {
 	earlier, current := releases(t)
-	p := startPlane(t, current, "tenancy.yaml", "--tenancy=false")
+	p := startControlPlane(t, current, "tenancy.yaml", "--tenancy=false")
 	var servers []*replica
 	var backends []*backend
 	for range 2 {
-		s := p.startServer(t, earlier, freeAddress(t), graceful()...)
+		s := p.startServer(t, earlier, freeAddress(t), gracefulFlags()...)
 		s.awaitReady(t, "https://"+s.address)
 		servers = append(servers, s)
 		backends = append(backends, &backend{address: s.address, health: "https://" + s.address})
@@ -43,7 +43,7 @@ func TestUpgradeCompiledIn(t *testing.T) {
 	} {
 		for i, s := range servers {
 			s.stop(t)
-			servers[i] = p.startServer(t, step.bin, s.address, graceful()...)
+			servers[i] = p.startServer(t, step.bin, s.address, gracefulFlags()...)
 			servers[i].awaitReady(t, "https://"+s.address)
 			time.Sleep(settle)
 		}
@@ -57,13 +57,13 @@ func TestUpgradeCompiledIn(t *testing.T) {
 // the caller retries.
 func TestReplacedServer(t *testing.T) {
 	_, current := releases(t)
-	p := startPlane(t, current, "tenancy.yaml", "--tenancy=false")
+	p := startControlPlane(t, current, "tenancy.yaml", "--tenancy=false")
 	s := p.startServer(t, current, freeAddress(t))
 	s.awaitReady(t, "https://"+s.address)
 	requests := tenantRequests()
 	p.prepare(t, s.address, requests)
 	c := rest.CopyConfig(admin(t, p.Server, s.address))
-	traffic := startTraffic(t, c, requests, patience) // there is no other server
+	traffic := startTraffic(t, c, requests, waitLimit) // there is no other server
 	for range 3 {
 		s.stop(t)
 		s = p.startServer(t, current, s.address)

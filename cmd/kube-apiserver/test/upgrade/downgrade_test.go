@@ -21,21 +21,21 @@ import (
 
 const tenantsDefinition = "tenants.kubetenant.dev"
 
-// storeLater changes the definition of Tenants to that of a later release, which has the field
+// storeLaterField changes the definition of Tenants to that of a later release, which has the field
 // spec.later. It stores a Tenant with this field.
-func (p *controlPlane) storeLater(t *testing.T, address string) {
+func (p *controlPlane) storeLaterField(t *testing.T, address string) {
 	t.Helper()
 	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/later",` +
 		`"value":{"type":"string"}}]`
-	waittest.Within(t, patience, func() error {
+	waittest.Within(t, waitLimit, func() error {
 		out, err := p.kubectl(t, address, "patch", "crd", tenantsDefinition, "--type=json", "-p", patch)
 		if err != nil {
 			return errors.New(out)
 		}
 		return nil
 	})
-	client := dynamicClient(t, admin(t, p.Server, address)).Resource(ours(v1alpha1.ResourceTenants))
-	waittest.Within(t, patience, func() error { // until the server uses the definition
+	client := dynamicClient(t, admin(t, p.Server, address)).Resource(tenantResource(v1alpha1.ResourceTenants))
+	waittest.Within(t, waitLimit, func() error { // until the server uses the definition
 		_ = client.Delete(t.Context(), "later", metav1.DeleteOptions{}) // from the last attempt
 		o := &unstructured.Unstructured{Object: map[string]any{
 			"spec": map[string]any{"id": "later", "later": "kept", "deletionPolicy": "Delete"},
@@ -47,12 +47,12 @@ func (p *controlPlane) storeLater(t *testing.T, address string) {
 	})
 }
 
-// later updates the Tenant, which drops fields that the definition lacks. It then returns the
+// laterField updates the Tenant, which drops fields that the definition lacks. It then returns the
 // stored field.
-func later(t *testing.T, client dynamic.Interface) string {
+func laterField(t *testing.T, client dynamic.Interface) string {
 	t.Helper()
 	patch := []byte(`{"metadata":{"annotations":{"example.com/touched":"` + fmt.Sprint(t.Name()) + `"}}}`)
-	o, err := client.Resource(ours(v1alpha1.ResourceTenants)).Patch(t.Context(), "later", "application/merge-patch+json",
+	o, err := client.Resource(tenantResource(v1alpha1.ResourceTenants)).Patch(t.Context(), "later", "application/merge-patch+json",
 		patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func later(t *testing.T, client dynamic.Interface) string {
 // replaces the definition.
 func TestDowngrade(t *testing.T) {
 	_, current := releases(t)
-	p := startPlane(t, current, "tenancy.yaml", "--tenancy=false")
+	p := startControlPlane(t, current, "tenancy.yaml", "--tenancy=false")
 	s := p.startServer(t, current, freeAddress(t))
 	restart := func() {
 		t.Helper()
@@ -75,10 +75,10 @@ func TestDowngrade(t *testing.T) {
 		s.awaitReady(t, "https://"+s.address)
 	}
 	s.awaitReady(t, "https://"+s.address)
-	p.storeLater(t, s.address)
+	p.storeLaterField(t, s.address)
 	restart()
 	client := dynamicClient(t, admin(t, p.Server, s.address))
-	if got := later(t, client); got != "kept" {
+	if got := laterField(t, client); got != "kept" {
 		t.Errorf("after the downgrade: spec.later is %q", got)
 	}
 	const reported = "Keeping a CustomResourceDefinition of a later release"
@@ -91,8 +91,8 @@ func TestDowngrade(t *testing.T) {
 		t.Fatal(out)
 	}
 	restart()
-	waittest.Within(t, patience, func() error {
-		if got := later(t, client); got != "" {
+	waittest.Within(t, waitLimit, func() error {
+		if got := laterField(t, client); got != "" {
 			return fmt.Errorf("with the annotation: spec.later is %q", got)
 		}
 		return nil
@@ -103,9 +103,9 @@ func TestDowngrade(t *testing.T) {
 // service. The policy rejects them with the remedy, and nothing is lost.
 func TestUpgradeWrongOrder(t *testing.T) {
 	_, current := releases(t)
-	p := startPlane(t, current, "webhook.yaml", "--webhook", "--replicas=1")
+	p := startControlPlane(t, current, "webhook.yaml", "--webhook", "--replicas=1")
 	address := strings.TrimPrefix(p.URL, "https://")
-	p.storeLater(t, address) // the definitions before the service
+	p.storeLaterField(t, address) // the definitions before the service
 	client := dynamicClient(t, admin(t, p.Server, address))
 	apply := []string{"apply", "--server-side", "--force-conflicts", "-f", definitionsFolder + "/tenants.yaml"}
 	out, err := p.kubectl(t, address, append(apply, "-f", definitionsFolder+"/tenantquotas.yaml")...)
@@ -117,7 +117,7 @@ func TestUpgradeWrongOrder(t *testing.T) {
 			t.Errorf("an earlier definition: %v: %s; want %q", err, out, text)
 		}
 	}
-	if got := later(t, client); got != "kept" {
+	if got := laterField(t, client); got != "kept" {
 		t.Errorf("spec.later is %q", got)
 	}
 	annotation := tenant.AllowFieldRemovalAnnotation + "=true"

@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// patience bounds the start and the stop of a process on a busy machine.
-const patience = 3 * time.Minute
+// waitLimit bounds the start and the stop of a process on a busy machine.
+const waitLimit = 3 * time.Minute
 
 // releases returns the folders of the commands of the earlier release and of this one.
 func releases(t *testing.T) (earlier, current string) {
@@ -86,13 +86,13 @@ func (p *process) stop(t *testing.T) {
 	}
 	select {
 	case <-p.exited:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatalf("%s did not stop", p.log)
 	}
 }
 
-// isGone reports whether the process has ended.
-func (p *process) isGone() bool {
+// hasExited reports whether the process has ended.
+func (p *process) hasExited() bool {
 	select {
 	case <-p.exited:
 		return true
@@ -109,8 +109,8 @@ type controlPlane struct {
 	etcd string
 }
 
-// startPlane starts kubetenant-local of a release with the configuration of testdata.
-func startPlane(t *testing.T, bin, config string, args ...string) *controlPlane {
+// startControlPlane starts kubetenant-local of a release with the configuration of testdata.
+func startControlPlane(t *testing.T, bin, config string, args ...string) *controlPlane {
 	t.Helper()
 	dir := t.TempDir()
 	copyFiles(t, dir, config)
@@ -206,8 +206,8 @@ func readyz(ctx context.Context, url string) error {
 // awaitReady waits until a process is ready, and fails the test if it ends.
 func (p *process) awaitReady(t *testing.T, url string) {
 	t.Helper()
-	waittest.Within(t, patience, func() error {
-		if p.isGone() {
+	waittest.Within(t, waitLimit, func() error {
+		if p.hasExited() {
 			t.Fatalf("%s: the process ended:\n%s", p.log, tail(p.log))
 		}
 		return readyz(t.Context(), url)

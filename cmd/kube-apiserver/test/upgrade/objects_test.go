@@ -60,7 +60,7 @@ func resource(group, name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}
 }
 
-func ours(name string) schema.GroupVersionResource {
+func tenantResource(name string) schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
@@ -68,7 +68,7 @@ func ours(name string) schema.GroupVersionResource {
 // the deletion.
 func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	t.Helper()
-	waittest.Within(t, patience, func() error { // admission refuses some objects until the server knows others
+	waittest.Within(t, waitLimit, func() error { // admission refuses some objects until the server knows others
 		if out, err := p.kubectl(t, address, "apply", "-f", "testdata/objects.yaml"); err != nil {
 			return errors.New(out)
 		}
@@ -76,12 +76,12 @@ func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	})
 	c := admin(t, p.Server, address)
 	client := dynamicClient(t, c)
-	if err := client.Resource(ours(v1alpha1.ResourceTenants)).Delete(t.Context(), "umbrella",
+	if err := client.Resource(tenantResource(v1alpha1.ResourceTenants)).Delete(t.Context(), "umbrella",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Within(t, patience, func() error {
-		_, err := client.Resource(ours(v1alpha1.ResourceTenants)).Get(t.Context(), "umbrella", metav1.GetOptions{})
+	waittest.Within(t, waitLimit, func() error {
+		_, err := client.Resource(tenantResource(v1alpha1.ResourceTenants)).Get(t.Context(), "umbrella", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the Tenant umbrella exists: %w", err)
 		}
@@ -94,12 +94,12 @@ func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 		}
 		return nil
 	})
-	pin(t, c, all)
+	pinDenials(t, c, all)
 }
 
-// pin makes the current answer to each denied request the only final one. The deployment modes deny
+// pinDenials makes the current answer to each denied request the only final one. The deployment modes deny
 // some callers with 401 and others with 403.
-func pin(t *testing.T, c *rest.Config, all []*request) {
+func pinDenials(t *testing.T, c *rest.Config, all []*request) {
 	t.Helper()
 	denials := []int{http.StatusUnauthorized, http.StatusForbidden}
 	for _, r := range all {
@@ -125,7 +125,7 @@ func awaitAnswers(t *testing.T, c *rest.Config, all []*request) {
 	t.Helper()
 	for _, r := range all {
 		client := sender(t, c, r.token, true)
-		waittest.Within(t, patience, func() error {
+		waittest.Within(t, waitLimit, func() error {
 			code, body, err := answer(t.Context(), client, c.Host, r)
 			if err == nil && !slices.Contains(r.want, code) {
 				err = fmt.Errorf("%s: %d %s; want %v", r.name, code, body, r.want)
@@ -146,7 +146,7 @@ func snapshot(t *testing.T, client dynamic.Interface) map[string]map[string]any 
 	}
 	for _, name := range v1alpha1.ResourceNames() {
 		if name != v1alpha1.ResourceTenantUsages { // the servers write them each minute
-			kinds = append(kinds, ours(name))
+			kinds = append(kinds, tenantResource(name))
 		}
 	}
 	all := map[string]map[string]any{}

@@ -22,8 +22,8 @@ const (
 	controller        = "kubetenant-controller"
 )
 
-// takeOver ends a process of kubetenant-local, and returns the arguments that it had.
-func (p *controlPlane) takeOver(t *testing.T, name string) (args []string) {
+// stopLocal ends a process of kubetenant-local, and returns the arguments that it had.
+func (p *controlPlane) stopLocal(t *testing.T, name string) (args []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.Dir, name+".pid"))
 	if err != nil {
@@ -34,20 +34,20 @@ func (p *controlPlane) takeOver(t *testing.T, name string) (args []string) {
 		t.Fatal(err)
 	}
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
-	line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+	commandLine, err := os.ReadFile(filepath.Join(proc, "cmdline"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Within(t, patience, func() error {
+	waittest.Within(t, waitLimit, func() error {
 		if _, err := os.Stat(proc); err == nil {
 			return errors.New(name + " has not ended")
 		}
 		return nil
 	})
-	return strings.Split(strings.Trim(string(line), "\x00"), "\x00")[1:]
+	return strings.Split(strings.Trim(string(commandLine), "\x00"), "\x00")[1:]
 }
 
 // flagOf returns the value of a flag.
@@ -73,7 +73,7 @@ type service struct {
 func (s *service) replace(t *testing.T, p *controlPlane, bin string) {
 	t.Helper()
 	if s.running == nil {
-		s.args = p.takeOver(t, s.name)
+		s.args = p.stopLocal(t, s.name)
 	} else {
 		s.running.stop(t)
 	}
@@ -115,7 +115,7 @@ func (p *controlPlane) install(t *testing.T, address string) {
 // back, and upgrades them again.
 func TestUpgradeWebhook(t *testing.T) {
 	earlier, current := releases(t)
-	p := startPlane(t, earlier, "webhook.yaml", "--webhook", "--replicas=2")
+	p := startControlPlane(t, earlier, "webhook.yaml", "--webhook", "--replicas=2")
 	address := strings.TrimPrefix(p.URL, "https://")
 	c, requests := admin(t, p.Server, address), tenantRequests()
 	p.prepare(t, address, requests)
@@ -142,12 +142,12 @@ func TestUpgradeWebhook(t *testing.T) {
 // them back in the reverse order.
 func TestUpgradeGateway(t *testing.T) {
 	earlier, current := releases(t)
-	p := startPlane(t, earlier, "gateway.yaml", "--gateway", "--replicas=2")
+	p := startControlPlane(t, earlier, "gateway.yaml", "--gateway", "--replicas=2")
 	gateways := []*service{
 		{name: "kubetenant-gateway", binary: "kubetenant-gateway"},
 		{name: "kubetenant-gateway-2", binary: "kubetenant-gateway"},
 	}
-	gateways[0].args = p.takeOver(t, gateways[0].name)
+	gateways[0].args = p.stopLocal(t, gateways[0].name)
 	var backends []*backend
 	for _, g := range gateways {
 		g.args = slices.Clone(gateways[0].args)
@@ -168,9 +168,9 @@ func TestUpgradeGateway(t *testing.T) {
 	direct := strings.TrimPrefix(p.URL, "https://")
 	c, requests := admin(t, p.Server, address), tenantRequests()
 	p.prepare(t, direct, nil)
-	pin(t, c, requests)
-	there := dynamicClient(t, admin(t, p.Server, direct))
-	stored := snapshot(t, there)
+	pinDenials(t, c, requests)
+	directClient := dynamicClient(t, admin(t, p.Server, direct))
+	stored := snapshot(t, directClient)
 	traffic := startTraffic(t, c, requests, retryWithin)
 	time.Sleep(settle)
 	traffic.check(t, "before")
@@ -188,6 +188,6 @@ func TestUpgradeGateway(t *testing.T) {
 			s.replace(t, p, step.bin)
 		}
 		traffic.check(t, step.phase)
-		compare(t, step.phase, stored, snapshot(t, there))
+		compare(t, step.phase, stored, snapshot(t, directClient))
 	}
 }

@@ -178,7 +178,7 @@ type traffic struct {
 
 // sender returns a client of a caller. If keeps is set, the client reuses its connection, as
 // controllers do.
-func sender(t *testing.T, c *rest.Config, token string, keeps bool) *http.Client {
+func sender(t *testing.T, c *rest.Config, token string, keepAlive bool) *http.Client {
 	t.Helper()
 	if token != "" {
 		anonymous := rest.AnonymousClientConfig(c)
@@ -189,7 +189,7 @@ func sender(t *testing.T, c *rest.Config, token string, keeps bool) *http.Client
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := &http.Transport{TLSClientConfig: transport, DisableKeepAlives: !keeps, ForceAttemptHTTP2: keeps}
+	base := &http.Transport{TLSClientConfig: transport, DisableKeepAlives: !keepAlive, ForceAttemptHTTP2: keepAlive}
 	wrapped, err := rest.HTTPWrappersForConfig(c, base)
 	if err != nil {
 		t.Fatal(err)
@@ -204,8 +204,8 @@ func startTraffic(t *testing.T, c *rest.Config, all []*request, within time.Dura
 	ctx, stop := context.WithCancel(t.Context())
 	tr := &traffic{stop: stop, within: within, retried: map[string]int{}}
 	for _, r := range all {
-		for _, keeps := range []bool{true, false} {
-			client := sender(t, c, r.token, keeps)
+		for _, keepAlive := range []bool{true, false} {
+			client := sender(t, c, r.token, keepAlive)
 			tr.wg.Go(func() {
 				for ctx.Err() == nil {
 					tr.send(ctx, client, c.Host, r)
@@ -233,13 +233,13 @@ func (tr *traffic) send(ctx context.Context, client *http.Client, host string, r
 		switch {
 		case code == http.StatusForbidden && r.liveRead > 0 && time.Since(sent) >= r.liveRead:
 			last = body
-			tr.note(r, "slow read")
+			tr.recordRetry(r, "slow read")
 		case err != nil:
 			last = err.Error()
-			tr.note(r, "connection error")
+			tr.recordRetry(r, "connection error")
 		case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
 			last = body
-			tr.note(r, fmt.Sprint(code))
+			tr.recordRetry(r, fmt.Sprint(code))
 		default:
 			tr.sent.Add(1)
 			if !slices.Contains(r.want, code) {
@@ -266,10 +266,10 @@ func answer(ctx context.Context, client *http.Client, host string, r *request) (
 	return resp.StatusCode, string(bytes.TrimSpace(text[:min(len(text), 400)])), err
 }
 
-func (tr *traffic) note(r *request, what string) {
+func (tr *traffic) recordRetry(r *request, reason string) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.retried[r.name+": "+what]++
+	tr.retried[r.name+": "+reason]++
 }
 
 func (tr *traffic) fail(format string, args ...any) {
